@@ -103,14 +103,15 @@ impl Receipt {
     /// # Durability
     /// The answer is durable when it is returned.
     pub async fn answer(&self) -> Result<Answered, AnswerError> {
-        let SessionHandle { hub, id, .. } = &self.session;
+        let SessionHandle { sessions, id, .. } = &self.session;
         // Attached before the journal is read: what is appended after the reading is told.
-        let mut nudge = hub.events.nudge(*id);
+        let mut nudge = sessions.log.events.nudge(*id);
         // There is no run 0: this one only hears that nothing is told any more.
-        let mut over = hub.waiters.wait(*id, RunNo(0));
+        let mut over = sessions.waiters.wait(*id, RunNo(0));
         let (mut next, mut scan) = self.session.find(self.input).await?;
         loop {
-            let page = hub.journal.records_from(*id, next, PAGE).map_err(|error| self.session.unread(error))?;
+            let page =
+                sessions.log.journal.records_from(*id, next, PAGE).map_err(|error| self.session.unread(error))?;
             for stored in &page {
                 next = stored.seq.next();
                 if let Some(found) = scan.read(stored) {
@@ -122,12 +123,12 @@ impl Receipt {
             }
             let durable = async {
                 let lsn = nudge.next().await;
-                hub.journal.wait(lsn).await
+                sessions.log.journal.wait(lsn).await
             };
             tokio::select! {
                 biased;
                 durable = durable => durable.map_err(|poison| stopped(&poison))?,
-                () = over.gone() => return Err(AnswerError::Stopped(hub.stopped())),
+                () = over.gone() => return Err(AnswerError::Stopped(sessions.life.stopped())),
             }
         }
     }
@@ -144,7 +145,8 @@ impl SessionHandle {
     pub async fn receipt(&self, input: InputId) -> Result<Receipt, AnswerError> {
         let (mut next, mut scan) = self.find(input).await?;
         loop {
-            let page = self.hub.journal.records_from(self.id, next, PAGE).map_err(|error| self.unread(error))?;
+            let page =
+                self.sessions.log.journal.records_from(self.id, next, PAGE).map_err(|error| self.unread(error))?;
             let mut over = page.is_empty();
             for stored in &page {
                 next = stored.seq.next();
@@ -164,7 +166,8 @@ impl SessionHandle {
     pub(crate) async fn before_another(&self, answer: &Answered) -> Result<Option<Text>, AnswerError> {
         let (mut next, mut scan) = self.find(answer.input).await?;
         loop {
-            let page = self.hub.journal.records_from(self.id, next, PAGE).map_err(|error| self.unread(error))?;
+            let page =
+                self.sessions.log.journal.records_from(self.id, next, PAGE).map_err(|error| self.unread(error))?;
             if page.is_empty() {
                 return Ok(None);
             }
@@ -185,15 +188,15 @@ impl SessionHandle {
     /// Where to begin to read for the answer of `input`: at the opening of the run that was in flight when it was accepted,
     /// since its answer may continue one that was cut off before.
     async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {
-        self.hub.journal.settled().await.map_err(|poison| stopped(&poison))?;
-        let from = begin(&self.hub.journal, self.id, input).map_err(|error| self.unread(error))?;
+        self.sessions.log.journal.settled().await.map_err(|poison| stopped(&poison))?;
+        let from = begin(&self.sessions.log.journal, self.id, input).map_err(|error| self.unread(error))?;
         let from = from.ok_or(AnswerError::NoSuchInput { session: self.id, input })?;
         Ok((from, Scan::new(input)))
     }
 
     fn unread(&self, error: ReadError) -> AnswerError {
         match error {
-            ReadError::Closed => AnswerError::Stopped(self.hub.stopped()),
+            ReadError::Closed => AnswerError::Stopped(self.sessions.life.stopped()),
             error @ (ReadError::NoSuchSession(_)
             | ReadError::Damaged { .. }
             | ReadError::Newer { .. }

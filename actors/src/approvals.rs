@@ -11,12 +11,11 @@ use subtend_session::effect::Rejection;
 use subtend_session::ids::{CallId, Lsn, SessionId, Text};
 use subtend_session::index::{RowKey, RowKind};
 use subtend_session::record::{AskBy, AskVerdict, Record};
-use subtend_session::state::CallPhase;
 
-use crate::cell::driver::Driver;
-use crate::faults::Sight;
+use crate::approvals::questions::{Approvals, args_of};
 use crate::handle::SessionHandle;
-use crate::hub::Hub;
+use crate::handle::sessions::Sessions;
+use crate::log::Log;
 use crate::runtime::Runtime;
 use crate::spawn::proposing::plan_of;
 use crate::values::control::Control;
@@ -33,7 +32,8 @@ pub(crate) mod questions;
 /// asked from then on is denied.
 #[must_use = "calls are denied when the last approver is dropped"]
 pub struct Approver {
-    hub: Arc<Hub>,
+    approvals: Arc<Approvals>,
+    sessions: Arc<Sessions>,
     /// The last question that was given.
     seen: u64,
 }
@@ -51,11 +51,11 @@ impl Approver {
     /// The question is durable when it is returned.
     pub async fn next(&mut self) -> Approval {
         loop {
-            let asked = self.hub.approvals.shown();
+            let asked = self.approvals.shown();
             tokio::pin!(asked);
             // Before the look: a question that comes after it wakes this.
             asked.as_mut().enable();
-            if let Some((no, approval)) = self.hub.approvals.after(self.seen) {
+            if let Some((no, approval)) = self.approvals.after(self.seen) {
                 self.seen = no;
                 return approval;
             }
@@ -68,7 +68,7 @@ impl Approver {
     /// # Errors
     /// As [`Runtime::answer`].
     pub async fn answer(&self, approval: &Approval, verdict: AskVerdict) -> Result<Control, ControlError> {
-        self.hub.answer_ask(approval.session, approval.call, verdict).await
+        answer_ask(&self.sessions, approval.session, approval.call, verdict).await
     }
 }
 
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Approver {
 
 impl Drop for Approver {
     fn drop(&mut self) {
-        self.hub.approvals.detach();
+        self.approvals.detach();
     }
 }
 
@@ -100,8 +100,8 @@ impl Runtime {
     /// # }
     /// ```
     pub fn approver(&self) -> Approver {
-        self.hub.approvals.attach();
-        Approver { hub: Arc::clone(&self.hub), seen: 0 }
+        self.rooms.approvals.attach();
+        Approver { approvals: Arc::clone(&self.rooms.approvals), sessions: Arc::clone(&self.rooms.sessions), seen: 0 }
     }
 
     /// All calls that wait for a person's word, oldest first, as the journal has them.
@@ -116,8 +116,8 @@ impl Runtime {
     /// What is listed is durable; all that was appended before the call is seen.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ReadError> {
         // A journal that failed still says what it has.
-        drop(self.hub.journal.settled().await);
-        self.hub.waiting_asks()
+        drop(self.rooms.log.journal.settled().await);
+        waiting_asks(&self.rooms.log)
     }
 
     /// Gives a person's word for a call: once, always (for the same in that session), or no.
@@ -134,122 +134,64 @@ impl Runtime {
     /// # Durability
     /// The word is durable when the answer is returned, and before the call starts where its effects could not be undone.
     pub async fn answer(&self, session: SessionId, call: CallId, verdict: AskVerdict) -> Result<Control, ControlError> {
-        self.hub.answer_ask(session, call, verdict).await
+        answer_ask(&self.rooms.sessions, session, call, verdict).await
     }
 }
 
-impl Driver {
-    /// Asks for a person's word for `call`: shown when the question is durable. Without anyone there the answer is no, at once.
-    pub(crate) fn ask_person(&mut self, call: CallId) {
-        let session = self.session();
-        let Some(at) = self.state.call(call) else { return };
-        let CallPhase::Asked(access) = &at.phase else { return };
-        self.hub.faults.see(Sight::Asked { session, call });
-        if !self.hub.approvals.opened(session, call) {
-            let (verdict, by) = (AskVerdict::Deny, AskBy::NoApprover);
-            return self.next.push_back(Command::AskAnswered { call, verdict, by });
-        }
-        let approval = Approval {
-            root: self.root(),
-            session,
-            path: String::new(),
-            call,
-            tool: discovery::named(&at.tool, &at.args).into(),
-            args: args_of(&at.tool, &at.args),
-            action: Arc::clone(&access.action),
-            resource: Arc::clone(&access.resource),
-            plan: plan_of(&at.tool, &at.args),
-        };
-        let (hub, lsn) = (Arc::clone(&self.hub), self.last_lsn);
-        tokio::spawn(async move {
-            if hub.journal.wait(lsn).await.is_err() {
-                return;
-            }
-            // From the top: every head above is durable with this.
-            let path = hub.path(session).unwrap_or_else(|_| session.short().0.to_string());
-            hub.approvals.show(Approval { path, ..approval });
-        });
-    }
-}
-
-impl Hub {
-    /// Short names from the root of `session` down to it.
-    pub(crate) fn path(&self, session: SessionId) -> Result<String, ReadError> {
-        let mut names = Vec::new();
-        let mut at = Some(session);
-        while let Some(id) = at {
-            let head = self.journal.head(id)?.ok_or(ReadError::NoSuchSession(id))?;
-            names.push(head.short.0.to_string());
-            // Depth counts some edges only; a damaged store may hold a ring.
-            at = head.parent.filter(|_| names.len() < MAX_PATH);
-        }
-        names.reverse();
-        Ok(names.join("/"))
-    }
-
-    /// Calls that wait for a word, by the rows that oblige to one. What cannot be read is left out.
-    fn waiting_asks(&self) -> Result<Vec<Approval>, ReadError> {
-        let rows = self.journal.outbox()?;
-        let mut asks: Vec<(Lsn, SessionId, SessionId, CallId)> = rows
-            .into_iter()
-            .filter(|(row, _)| row.kind == RowKind::Ask)
-            .filter_map(|(row, lsn)| {
-                let RowKey::Call(call) = row.key else { return None };
-                Some((lsn, row.to, row.from, call))
-            })
-            .collect();
-        asks.sort_unstable();
-        let mut found = Vec::with_capacity(asks.len());
-        for (_, root, session, call) in asks {
-            match self.approval(root, session, call) {
-                Ok(approval) => found.extend(approval),
-                Err(error) => {
-                    tracing::warn!(%session, %error, "a question of a session that cannot be read is left out")
-                }
+/// Calls that wait for a word, by the rows that oblige to one. What cannot be read is left out.
+fn waiting_asks(log: &Log) -> Result<Vec<Approval>, ReadError> {
+    let rows = log.journal.outbox()?;
+    let mut asks: Vec<(Lsn, SessionId, SessionId, CallId)> = rows
+        .into_iter()
+        .filter(|(row, _)| row.kind == RowKind::Ask)
+        .filter_map(|(row, lsn)| {
+            let RowKey::Call(call) = row.key else { return None };
+            Some((lsn, row.to, row.from, call))
+        })
+        .collect();
+    asks.sort_unstable();
+    let mut found = Vec::with_capacity(asks.len());
+    for (_, root, session, call) in asks {
+        match approval(log, root, session, call) {
+            Ok(approval) => found.extend(approval),
+            Err(error) => {
+                tracing::warn!(%session, %error, "a question of a session that cannot be read is left out")
             }
         }
-        Ok(found)
     }
-
-    fn approval(&self, root: SessionId, session: SessionId, call: CallId) -> Result<Option<Approval>, ReadError> {
-        let records = self.journal.records(session)?;
-        let tool = records.iter().find_map(|stored| {
-            let Record::TurnAnswered(answered) = &stored.record else { return None };
-            let asked = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
-            let (tool, args) = (&asked.tool, &asked.args);
-            Some((Text::from(discovery::named(tool, args)), args_of(tool, args), plan_of(tool, args)))
-        });
-        let asked = records.iter().rev().find_map(|stored| {
-            let Record::AskOpened { call: of, action, resource, .. } = &stored.record else { return None };
-            (*of == call).then(|| (Arc::clone(action), Arc::clone(resource)))
-        });
-        let Some(((tool, args, plan), (action, resource))) = tool.zip(asked) else { return Ok(None) };
-        Ok(Some(Approval { root, session, path: self.path(session)?, call, tool, args, action, resource, plan }))
-    }
-
-    async fn answer_ask(
-        self: &Arc<Self>,
-        session: SessionId,
-        call: CallId,
-        verdict: AskVerdict,
-    ) -> Result<Control, ControlError> {
-        let known = self.journal.head(session).map_err(|error| ControlError::Refused(error.to_string()))?;
-        let known = known.ok_or_else(|| ControlError::NotFound(ReadError::NoSuchSession(session).to_string()))?;
-        let handle = SessionHandle { hub: Arc::clone(self), id: session, root: known.root };
-        let command = Command::AskAnswered { call, verdict, by: AskBy::Person };
-        match handle.answer_to(command).await.map_err(ControlError::Stopped)? {
-            Ok((reply, _)) => Ok(Control::of(reply)),
-            // Nobody waits for the word any more.
-            Err(Rejection::Stale(_)) => Ok(Control::NotFound),
-            Err(rejection) => Err(ControlError::of(&rejection)),
-        }
-    }
+    Ok(found)
 }
 
-/// The arguments of the tool that is called, also through `use_tool`.
-fn args_of(tool: &str, args: &Text) -> Text {
-    discovery::used(tool, args).map_or_else(|| Arc::clone(args), |(_, args)| args.into())
+fn approval(log: &Log, root: SessionId, session: SessionId, call: CallId) -> Result<Option<Approval>, ReadError> {
+    let records = log.journal.records(session)?;
+    let tool = records.iter().find_map(|stored| {
+        let Record::TurnAnswered(answered) = &stored.record else { return None };
+        let asked = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
+        let (tool, args) = (&asked.tool, &asked.args);
+        Some((Text::from(discovery::named(tool, args)), args_of(tool, args), plan_of(tool, args)))
+    });
+    let asked = records.iter().rev().find_map(|stored| {
+        let Record::AskOpened { call: of, action, resource, .. } = &stored.record else { return None };
+        (*of == call).then(|| (Arc::clone(action), Arc::clone(resource)))
+    });
+    let Some(((tool, args, plan), (action, resource))) = tool.zip(asked) else { return Ok(None) };
+    Ok(Some(Approval { root, session, path: log.path(session)?, call, tool, args, action, resource, plan }))
 }
 
-/// Sessions from a root down to the deepest that is looked for.
-const MAX_PATH: usize = 256;
+async fn answer_ask(
+    sessions: &Arc<Sessions>,
+    session: SessionId,
+    call: CallId,
+    verdict: AskVerdict,
+) -> Result<Control, ControlError> {
+    let known = sessions.log.journal.head(session).map_err(|error| ControlError::Refused(error.to_string()))?;
+    let known = known.ok_or_else(|| ControlError::NotFound(ReadError::NoSuchSession(session).to_string()))?;
+    let handle = SessionHandle { sessions: Arc::clone(sessions), id: session, root: known.root };
+    let command = Command::AskAnswered { call, verdict, by: AskBy::Person };
+    match handle.answer_to(command).await.map_err(ControlError::Stopped)? {
+        Ok((reply, _)) => Ok(Control::of(reply)),
+        // Nobody waits for the word any more.
+        Err(Rejection::Stale(_)) => Ok(Control::NotFound),
+        Err(rejection) => Err(ControlError::of(&rejection)),
+    }
+}

@@ -2,13 +2,16 @@
 
 pub(crate) mod activation;
 pub(crate) mod admit;
+pub(crate) mod announce;
 pub(crate) mod calling;
+pub(crate) mod cells;
 pub(crate) mod clock;
 pub(crate) mod commit;
 pub(crate) mod driver;
 pub(crate) mod names;
 pub(crate) mod overrides;
 pub(crate) mod perform;
+pub(crate) mod prepare;
 pub(crate) mod reading;
 pub(crate) mod recall;
 pub(crate) mod session_actor;

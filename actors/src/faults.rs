@@ -23,7 +23,7 @@ pub enum Point {
     Reading,
 }
 
-/// What an observer sees inside of the hub, at the instant at which it happens. No journal holds it.
+/// What an observer sees inside of a runtime, at the instant at which it happens. No journal holds it.
 #[derive(Clone, Copy, Debug)]
 pub enum Sight<'a> {
     /// The token of a run fired, and with it those of all runs below it.
@@ -90,7 +90,7 @@ pub enum Sight<'a> {
     },
 }
 
-/// A bug of the hub, which a simulation must notice.
+/// A bug of the runtime, which a simulation must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flaw {
     /// A shutdown stops owners before what they own.
@@ -171,7 +171,7 @@ impl Faults {
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
     pub(crate) fn see(&self, _: Sight<'_>) {}
 
-    /// Puts a bug into the hub.
+    /// Puts a bug into the runtime.
     #[cfg(feature = "fault-points")]
     #[must_use]
     pub fn flawed(mut self, flaw: Flaw) -> Self {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use subtend_session::command::{Command, SwitchTo};
+use subtend_session::command::Command;
 use subtend_session::effect::Reply;
 use subtend_session::ids::{Lsn, RunNo, Seq, SessionId};
-use subtend_session::outcome::{By, Outcome};
-use subtend_session::record::{Hold, Record};
+use subtend_session::outcome::By;
 use tokio::sync::oneshot;
 
+use crate::delivery::commands::handling;
 use crate::delivery::lane::{Answer, Item, Probed};
-use crate::hub::Hub;
+use crate::handle::sessions::Sessions;
 use crate::observe::event::subscription::{Scope, Subscription};
 use crate::observe::following::Events;
 
@@ -28,15 +28,17 @@ mod describe;
 mod input;
 mod interrupt;
 mod life;
+mod overriding;
 mod queue;
 mod rollback;
 mod run;
+pub(crate) mod sessions;
 mod usage;
 
 /// A session of a runtime.
 #[derive(Clone)]
 pub struct SessionHandle {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) id: SessionId,
     pub(crate) root: SessionId,
 }
@@ -45,41 +47,6 @@ impl std::fmt::Debug for SessionHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("SessionHandle").field(&self.id).finish()
     }
-}
-
-fn cancelled(record: &Record) -> Option<(Reply, RunNo)> {
-    let by_person = Outcome::Cancelled { by: By::Person };
-    let fixed = if let Record::RunEnded(ended) = record {
-        Some((ended.run, &ended.outcome))
-    } else if let Record::RunHeld { run, why } = record
-        && let Hold::Closing { outcome, .. } = &**why
-    {
-        Some((*run, outcome))
-    } else {
-        None
-    };
-    fixed.filter(|(_, outcome)| **outcome == by_person).map(|(run, _)| (Reply::Done(run), run))
-}
-
-fn interrupted(record: &Record) -> Option<(Reply, RunNo)> {
-    let run = if let Record::RunEnded(ended) = record {
-        (ended.outcome == Outcome::Interrupted { by: By::Person }).then_some(ended.run)
-    } else if let Record::RunHeld { run, why } = record {
-        (**why == Hold::Interrupted { by: By::Person }).then_some(*run)
-    } else {
-        None
-    };
-    run.map(|run| (Reply::Done(run), run))
-}
-
-fn switched(record: &Record) -> Option<(Reply, RunNo)> {
-    let Record::AlternativeSwitched { of, to, by: By::Person } = record else { return None };
-    Some((Reply::Switched { of: *of, to: *to }, RunNo(0)))
-}
-
-fn rolled_back(record: &Record) -> Option<(Reply, RunNo)> {
-    let Record::RolledBack { run, by: By::Person } = record else { return None };
-    Some((Reply::Done(*run), *run))
 }
 
 /// How often a probe or a control that was lost is sent again: as often as an actor is restarted in one window, by default.
@@ -99,12 +66,12 @@ impl SessionHandle {
     /// The session's own events: its records from `from` on, then live. `Seq(1)` is the first; after having seen record `n`,
     /// `n.next()` goes on.
     pub fn events(&self, from: Seq) -> Events {
-        Events::new(Arc::clone(&self.hub), self.id, self.root, from)
+        Events::new(Arc::clone(&self.sessions.log), Arc::clone(&self.sessions.life), self.id, self.root, from)
     }
 
     /// Events of the session's whole tree from here on, live: the text so far of what streams first. See [`Subscription`].
     pub fn watch(&self) -> Subscription {
-        self.hub.events.subscribe(Scope::Tree(self.root))
+        self.sessions.log.events.subscribe(Scope::Tree(self.root))
     }
 
     /// Cancels the run in flight and all that it owns.
@@ -116,7 +83,7 @@ impl SessionHandle {
     /// The cancel is durable when the answer is returned; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
         // Where a run stays as it was left, so does what waits behind it: this process takes nothing up.
-        let queue_stands = self.hub.stays(self.id);
+        let queue_stands = self.sessions.takeover.stays(self.id);
         self.control(Command::Cancel { run: None, by: By::Person, queue_stands }).await
     }
 
@@ -139,15 +106,15 @@ impl SessionHandle {
     /// The answer to `command`, and whether it was given more than once: the first may have been carried out.
     pub(crate) async fn answer_or_again(&self, command: Command) -> Result<(Answer, bool), Stopped> {
         let mut lost = 0;
-        let seen = self.hub.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
+        let seen = self.sessions.log.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
         loop {
             let (reply, answer) = oneshot::channel();
-            self.hub.deliver(self.id, Item::Command(command.clone(), Some(reply)));
+            self.sessions.cells.deliver(self.id, Item::Command(command.clone(), Some(reply)));
             match answer.await {
                 Ok(answer) => return Ok((answer, lost > 0)),
                 // A panic of the session's actor took the command, or its answer; a session that cannot be activated takes each.
-                Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(self.hub.stopped_at(self.id)),
+                Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
+                Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }
             if let Some(done) = self.done_since(&command, seen).await {
                 return Ok((Ok(done), true));
@@ -158,25 +125,15 @@ impl SessionHandle {
     /// What `command` did whose answer was lost, by the records behind `seen`. Of those that name no run, or a step from what
     /// is seen: given again, they would reach the next run, or go a step further.
     async fn done_since(&self, command: &Command, seen: Seq) -> Option<(Reply, RunNo)> {
-        let did: fn(&Record) -> Option<(Reply, RunNo)> = if let Command::Cancel { run: None, .. } = command {
-            cancelled
-        } else if let Command::Interrupt { .. } = command {
-            interrupted
-        } else if let Command::Switch { to: SwitchTo::Previous | SwitchTo::Next, .. } = command {
-            switched
-        } else if let Command::RollBack { run: None, .. } = command {
-            rolled_back
-        } else {
-            return None;
-        };
-        self.hub.journal.settled().await.ok()?;
-        let stored = self.hub.journal.records_from(self.id, seen.next(), usize::MAX).ok()?;
+        let did = handling(command).evidence?;
+        self.sessions.log.journal.settled().await.ok()?;
+        let stored = self.sessions.log.journal.records_from(self.id, seen.next(), usize::MAX).ok()?;
         stored.iter().find_map(|stored| did(&stored.record))
     }
 
     /// Waits until what was told of the session is durable.
     pub(crate) async fn settled(&self, lsn: Lsn) -> Result<(), ControlError> {
-        let waited = self.hub.journal.wait(lsn).await;
+        let waited = self.sessions.log.journal.wait(lsn).await;
         waited.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
     }
 
@@ -209,15 +166,15 @@ impl SessionHandle {
         let mut lost = 0;
         let probed = loop {
             let (tell, told) = oneshot::channel();
-            self.hub.deliver(self.id, Item::Probe(tell));
+            self.sessions.cells.deliver(self.id, Item::Probe(tell));
             match told.await {
                 Ok(probed) => break probed,
                 // A panic of the session's actor took it; a session that cannot be activated takes each.
-                Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(self.hub.stopped_at(self.id)),
+                Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
+                Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }
         };
-        self.hub.journal.wait(probed.lsn).await.map_err(|poison| Stopped::Poisoned(poison.to_string()))?;
+        self.sessions.log.journal.wait(probed.lsn).await.map_err(|poison| Stopped::Poisoned(poison.to_string()))?;
         Ok(probed)
     }
 }

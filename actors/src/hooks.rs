@@ -17,8 +17,7 @@ use subtend_session::record::Lane;
 
 use crate::values::panic::panic_text;
 
-mod message;
-mod subagent;
+pub(crate) mod message;
 pub(crate) mod tool;
 
 /// What a host does at the points where the course of a session can be changed. Each is a no-op until it is written.

@@ -1,4 +1,4 @@
-//! The hub of subtend: one mailbox, one activation and one loop for each session: take, decide, commit, perform.
+//! The runtime of subtend: one inbox, one activation and one loop for each session: take, decide, commit, perform.
 
 pub mod answer;
 pub mod approvals;
@@ -8,7 +8,9 @@ mod delivery;
 pub mod faults;
 pub mod handle;
 pub mod hooks;
-mod hub;
+mod host;
+mod life;
+mod log;
 mod mint;
 mod observe;
 pub mod prompt;

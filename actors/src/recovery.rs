@@ -2,4 +2,5 @@
 
 pub mod boot;
 pub(crate) mod rows;
+pub(crate) mod takeover;
 pub(crate) mod unreadable;

@@ -15,21 +15,23 @@ use subtend_session::title::{self, BadTitle};
 use subtend_tools::display::Shown;
 
 use crate::handle::SessionHandle;
-use crate::hub::Hub;
 use crate::observe::event::Subscription;
 use crate::observe::event::subscription::Scope;
 use crate::recovery::boot::BootReport;
+use crate::runtime::rooms::Rooms;
 
-pub(crate) mod assembly;
 pub mod builder;
+pub(crate) mod rooms;
 
 /// A running instance. Two in one process never meet.
 ///
 /// Dropping it without [`Runtime::shutdown`] stops what runs and leaves open runs in the journal, to be swept at the next
 /// start; it says so once.
 pub struct Runtime {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) rooms: Arc<Rooms>,
     report: BootReport,
+    /// Where it was started: it may be dropped elsewhere.
+    tokio: tokio::runtime::Handle,
     down: bool,
 }
 
@@ -155,13 +157,25 @@ pub struct ShutdownReport {
 }
 
 impl Runtime {
-    pub(crate) fn new(hub: Arc<Hub>) -> Self {
-        Self { hub, report: BootReport::default(), down: false }
+    pub(crate) fn new(rooms: Arc<Rooms>) -> Self {
+        Self { rooms, report: BootReport::default(), tokio: tokio::runtime::Handle::current(), down: false }
     }
 
     /// The boot sweep is done.
     pub(crate) fn swept(&mut self, report: BootReport) {
         self.report = report;
+    }
+
+    /// Completes the deletions that a host began which died: whatever stands below a deleted session is deleted too.
+    pub(crate) async fn complete_deletions(&self) -> Result<(), ReadError> {
+        for id in self.rooms.log.journal.half_deleted()? {
+            let root = self.rooms.log.journal.head(id)?.map_or(id, |head| head.root);
+            let session = SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root };
+            if let Err(error) = session.delete(true).await {
+                tracing::warn!(session = %id, %error, "its deletion is not complete: the next start continues it");
+            }
+        }
+        Ok(())
     }
 
     /// What the boot sweep found and did.
@@ -171,7 +185,7 @@ impl Runtime {
 
     /// The journal, to read.
     pub fn journal(&self) -> &Journal {
-        &self.hub.journal
+        &self.rooms.log.journal
     }
 
     /// Opens a root session: of an agent, by its name, or with [`OpenOptions`]. Its first input opens its first run.
@@ -195,7 +209,7 @@ impl Runtime {
 
     /// Opens a root session; as a task, also of an agent that only other agents start.
     pub(crate) fn open_root(&self, options: OpenOptions, task: bool) -> Result<SessionHandle, OpenSessionError> {
-        if self.hub.gate.is_closed() {
+        if self.rooms.life.gate.is_closed() {
             return Err(OpenSessionError::Stopped);
         }
         if let Some(existing) = options.id.map_or(Ok(None), |id| self.opened(id))? {
@@ -203,11 +217,11 @@ impl Runtime {
         }
         let fits = |manifest: &Manifest| manifest.pickable() || (task && manifest.spawnable());
         let pickable = || {
-            let fit = self.hub.agents.catalog.all().filter(|manifest| fits(manifest));
+            let fit = self.rooms.agents.catalog.all().filter(|manifest| fits(manifest));
             fit.map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ")
         };
         let name = options.agent;
-        let Some(manifest) = self.hub.agents.catalog.get(&name) else {
+        let Some(manifest) = self.rooms.agents.catalog.get(&name) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
         match manifest.mode {
@@ -222,24 +236,24 @@ impl Runtime {
             title::check(title)?;
         }
         if let Some(pool) = options.model.as_ref().filter(|model| model.starts_with("pool:"))
-            && !self.hub.calls.models.has_pool(pool)
+            && !self.rooms.calls.models.has_pool(pool)
         {
             return Err(OpenSessionError::UnknownPool(pool.clone()));
         }
-        let inherited: Text = options.model.clone().unwrap_or_else(|| self.hub.default_model.clone());
-        let Ok(template) = self.hub.agents.template(&name, &inherited, options.source) else {
+        let inherited: Text = options.model.clone().unwrap_or_else(|| self.rooms.agents.default_model.clone());
+        let Ok(template) = self.rooms.agents.template(&name, &inherited, options.source) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
         let model = options.model.as_ref().unwrap_or(&template.created.model);
-        let host = self.hub.agents.limits.body.as_ref();
+        let host = self.rooms.agents.limits.body.as_ref();
         let limits = options.limits.as_ref().or(host.map(Arc::as_ref));
         if let Some(lacking) =
-            limits.and_then(|limits| limits.cost_micro).and_then(|_| self.hub.calls.lacks_price(model))
+            limits.and_then(|limits| limits.cost_micro).and_then(|_| self.rooms.calls.lacks_price(model))
         {
             return Err(OpenSessionError::NoPrice(lacking));
         }
         let given = options.id;
-        let session = given.unwrap_or_else(|| self.hub.mint.session());
+        let session = given.unwrap_or_else(|| self.rooms.host.mint.session());
         let mut created = template.created.clone();
         created.place = Place::Root;
         created.task = task;
@@ -255,12 +269,12 @@ impl Runtime {
             created.limits = Interned::new(Arc::new(limits))?;
         }
         let ceiling =
-            self.hub.agents.policy.body.as_ref().map(|policy| policy.meet(&self.hub.agents.ceiling_of(manifest)));
+            self.rooms.agents.policy.body.as_ref().map(|policy| policy.meet(&self.rooms.agents.ceiling_of(manifest)));
         if let Some(ceiling) = ceiling {
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
-        match (self.hub.append_root(birth::root(session, created)), given) {
-            (Ok(()), _) => Ok(SessionHandle { hub: Arc::clone(&self.hub), id: session, root: session }),
+        match (self.rooms.log.append_root(birth::root(session, created), self.rooms.host.mint.wall_ms()), given) {
+            (Ok(()), _) => Ok(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id: session, root: session }),
             // Another caller opened it meanwhile.
             (Err(error), Some(id)) => self.opened(id)?.ok_or(OpenSessionError::Journal(error)),
             (Err(error), None) => Err(error.into()),
@@ -269,21 +283,21 @@ impl Runtime {
 
     /// Returns the session that was opened with an id of the caller's choice.
     fn opened(&self, id: SessionId) -> Result<Option<SessionHandle>, OpenSessionError> {
-        match self.hub.journal.head(id)? {
+        match self.rooms.log.journal.head(id)? {
             None => Ok(None),
             Some(head) if head.deleted => Err(OpenSessionError::Deleted(id)),
-            Some(head) => Ok(Some(SessionHandle { hub: Arc::clone(&self.hub), id, root: head.root })),
+            Some(head) => Ok(Some(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root: head.root })),
         }
     }
 
     /// The agents, with what each of them is.
     pub fn catalog(&self) -> &Catalog {
-        &self.hub.agents.catalog
+        &self.rooms.agents.catalog
     }
 
     /// The agents that a person may pick: to open a session with, and for an input ([`crate::Input::agent`]).
     pub fn agents(&self) -> impl Iterator<Item = Text> {
-        self.hub.agents.catalog.pickable().map(|manifest| Arc::clone(&manifest.name))
+        self.rooms.agents.catalog.pickable().map(|manifest| Arc::clone(&manifest.name))
     }
 
     /// A session that is in the journal.
@@ -291,8 +305,8 @@ impl Runtime {
     /// # Errors
     /// When the journal cannot be read.
     pub fn session(&self, id: SessionId) -> Result<Option<SessionHandle>, ReadError> {
-        let head = self.hub.journal.head(id)?.filter(|head| !head.is_erased());
-        Ok(head.map(|head| SessionHandle { hub: Arc::clone(&self.hub), id, root: head.root }))
+        let head = self.rooms.log.journal.head(id)?.filter(|head| !head.is_erased());
+        Ok(head.map(|head| SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root: head.root }))
     }
 
     /// Events from here on, of one tree or of all: the text so far of what streams, then what is appended after the call,
@@ -301,12 +315,12 @@ impl Runtime {
     /// Whoever reads the journal for what came before waits for `journal().settled()` first: a record that was appended
     /// before the call and is not durable yet is in neither.
     pub fn subscribe(&self, root: Option<SessionId>) -> Subscription {
-        self.hub.events.subscribe(root.map_or(Scope::All, Scope::Tree))
+        self.rooms.log.events.subscribe(root.map_or(Scope::All, Scope::Tree))
     }
 
     /// A call as people see it: its tool by the name and sign that it has for them, what it takes and gave in its own words (M13).
     pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> Shown {
-        self.hub.agents.tools.shown(tool, args, result)
+        self.rooms.agents.tools.shown(tool, args, result)
     }
 
     /// Waits until no service of the host works for any session: until those that it names are named, and those that it sums up
@@ -315,25 +329,25 @@ impl Runtime {
     /// # Cancel safety
     /// Safe: dropping the future changes nothing.
     pub async fn services_done(&self) {
-        self.hub.services.done(None).await;
+        self.rooms.services.done(None).await;
     }
 
     /// Sessions in memory, for operators and tests.
     pub fn present(&self) -> usize {
-        self.hub.directory.len()
+        self.rooms.directory.len()
     }
 
     /// Runs that hold a slot.
     pub fn slots_in_use(&self) -> usize {
-        self.hub.slots.in_use()
+        self.rooms.cells.runs().slots.in_use()
     }
 
     /// Returns a count of the slots that runs below a root hold: of owned runs, and of those that persons opened.
     #[cfg(feature = "fault-points")]
     pub fn slots_of_root(&self) -> impl Fn(SessionId) -> [usize; 2] + Send + Sync + use<> {
-        let hub = Arc::downgrade(&self.hub);
+        let rooms = Arc::downgrade(&self.rooms);
         move |root| {
-            let used = |whose| hub.upgrade().map_or(0, |hub| hub.slots.of(whose).in_use_of(root));
+            let used = |whose| rooms.upgrade().map_or(0, |rooms| rooms.cells.runs().slots.of(whose).in_use_of(root));
             [used(subtend_supervision::PoolKind::Background), used(subtend_supervision::PoolKind::Interactive)]
         }
     }
@@ -346,32 +360,27 @@ impl Runtime {
     /// # Cancel safety
     /// Dropping the future drops the runtime: what runs is stopped at once.
     pub async fn shutdown(mut self, grace: Duration) -> ShutdownReport {
-        let hub = Arc::clone(&self.hub);
-        hub.gate.close();
-        hub.stopping.store(true, Ordering::Release);
-        hub.shuts_down.store(true, Ordering::Release);
+        let rooms = Arc::clone(&self.rooms);
+        rooms.life.stop(true);
         // Nobody waits for them.
-        hub.services.stop(None);
-        hub.tasks.close();
-        let drained = tokio::time::timeout(grace, hub.tasks.wait()).await.is_ok();
-        hub.halt.cancel();
-        hub.timers.shutdown();
-        hub.calls.throttles.close();
-        hub.stop_watching();
-        hub.stop_deepest_first().await;
-        hub.supervisors.shutdown(Duration::from_millis(100)).await;
-        hub.directory.clear();
-        hub.waiters.close();
+        rooms.services.stop(None);
+        rooms.life.tasks.close();
+        let drained = tokio::time::timeout(grace, rooms.life.tasks.wait()).await.is_ok();
+        rooms.halt();
+        rooms.life.stop_watching();
+        rooms.cells.stop_deepest_first().await;
+        rooms.directory.clear();
+        rooms.waiters.close();
         // Actors are gone, and with them what they had at work: its tasks end at their next poll.
-        hub.tasks.wait().await;
-        hub.events.close();
+        rooms.life.tasks.wait().await;
+        rooms.log.events.close();
         let report = ShutdownReport {
             drained,
-            actors: hub.supervisors.live(),
-            tasks: hub.tasks.len(),
-            stale: hub.stale.load(Ordering::Relaxed),
+            actors: rooms.cells.live(),
+            tasks: rooms.life.tasks.len(),
+            stale: rooms.life.stale.load(Ordering::Relaxed),
         };
-        if let Err(error) = hub.journal.clone().close().await {
+        if let Err(error) = rooms.log.journal.clone().close().await {
             tracing::error!(%error, "the journal did not close cleanly");
         }
         self.down = true;
@@ -384,19 +393,15 @@ impl Drop for Runtime {
         if self.down {
             return;
         }
-        self.hub.gate.close();
-        self.hub.stopping.store(true, Ordering::Release);
-        self.hub.halt.cancel();
-        self.hub.timers.shutdown();
-        self.hub.calls.throttles.close();
-        // It holds the journal, and with it the store's lock.
-        self.hub.stop_watching();
-        self.hub.waiters.close();
-        self.hub.events.close();
-        self.hub.directory.clear();
-        let supervisors = self.hub.supervisors.clone();
-        // Where it was started: actors hold the hub, and would go on for ever if it is dropped outside of tokio.
-        self.hub.tokio.spawn(async move { supervisors.shutdown(Duration::ZERO).await });
+        let rooms = &self.rooms;
+        rooms.life.stop(false);
+        rooms.halt();
+        rooms.life.stop_watching();
+        rooms.waiters.close();
+        rooms.log.events.close();
+        rooms.directory.clear();
+        // Where it was started: actors hold the cells, and would run for ever if it is dropped outside of tokio.
+        self.tokio.spawn(rooms.cells.kill());
         tracing::warn!("the runtime was dropped without a shutdown; open runs are swept at the next start");
     }
 }

@@ -5,7 +5,6 @@
 //! close or the deletion of the session that it works for, and with the runtime.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use subtend_journal::Stored;
 use subtend_session::authority::Authority;
@@ -15,87 +14,18 @@ use subtend_session::ids::{InputId, Interned, RunNo, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
-use subtend_session::place::{BranchKind, OnRestart, Owner, Place};
-use subtend_session::record::{From, Hold, Record, SummarySet, TitleSet};
+use subtend_session::place::{BranchKind, OnRestart, Owner};
+use subtend_session::record::{From, Record, SummarySet, TitleSet};
 use subtend_session::state::State;
 use subtend_session::{context, render};
-use tokio_util::sync::CancellationToken;
 
 use crate::handle::SessionHandle;
-use crate::hub::Hub;
-use crate::services::running::{AtWork, For};
+use crate::handle::sessions::Sessions;
+use crate::services::running::{For, Namer, Shift};
 use crate::values::error::{ControlError, SendError, WaitError};
 
 pub(crate) mod material;
 pub(crate) mod running;
-
-/// A service at work: over when it is dropped.
-pub(crate) struct Shift {
-    hub: Arc<Hub>,
-    session: SessionId,
-    no: u64,
-    stop: CancellationToken,
-}
-
-impl Drop for Shift {
-    fn drop(&mut self) {
-        let services = &self.hub.services;
-        let mut at_work = services.lock();
-        if let Some(mine) = at_work.get_mut(&self.session) {
-            mine.retain(|other| other.no != self.no);
-            if mine.is_empty() {
-                at_work.remove(&self.session);
-            }
-        }
-        drop(at_work);
-        services.ended.notify_waiters();
-    }
-}
-
-/// What a batch of a session means for its services.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
-    /// The first message of a person, where the session is to be named by it.
-    names: Option<Text>,
-    /// Whether they are over.
-    stops: bool,
-}
-
-impl Heard {
-    /// What `records`, which led to `state`, mean.
-    pub(crate) fn of(state: &State, records: &[Record]) -> Self {
-        let mut heard = Self::default();
-        for record in records {
-            if let Record::InputAccepted(input) = record
-                && input.from == From::Person
-                && heard.names.is_none()
-                && is_nameless(state)
-            {
-                heard.names = Some(Arc::clone(&input.text));
-            } else if is_over(record) {
-                heard = Self { names: None, stops: true };
-            }
-        }
-        heard
-    }
-}
-
-/// Whether `state`'s session is one that may be named, and no agent was asked for a name before: one that failed is not asked again.
-fn is_nameless(state: &State) -> bool {
-    let asked = || state.children.values().any(|child| child.kind == BranchKind::Service && *child.agent == *"title");
-    state.created.place == Place::Root && !state.is_titled() && !asked()
-}
-
-/// Whether services end by `record`: of a cancelled run, a close or a deletion.
-fn is_over(record: &Record) -> bool {
-    if let Record::RunHeld { why, .. } = record {
-        return matches!(&**why, Hold::Closing { outcome: Outcome::Cancelled { .. }, .. });
-    }
-    if let Record::RunEnded(ended) = record {
-        return matches!(ended.outcome, Outcome::Cancelled { .. });
-    }
-    matches!(record, Record::SessionClosed { .. } | Record::SessionDeleted { .. })
-}
 
 /// Why a service gave nothing.
 #[derive(Debug, thiserror::Error)]
@@ -118,38 +48,16 @@ pub(crate) enum Unserved {
     Unrecordable(#[from] serde_json::Error),
 }
 
-impl Hub {
-    /// Does what a batch of `session` means for its services: after it was appended, and waiting for nothing.
-    pub(crate) fn serve(self: &Arc<Self>, session: SessionId, heard: Heard) {
-        if heard.stops {
-            self.services.stop(Some(session));
-        }
-        let Some(first) = heard.names.filter(|_| self.options.titles) else { return };
-        let Some(shift) = self.shift(session, For::Title) else { return };
-        let handle = SessionHandle { hub: Arc::clone(self), id: session, root: session };
-        self.tasks.spawn(async move {
+impl Namer for Sessions {
+    fn name(self: Arc<Self>, first: Text, shift: Shift) {
+        let session = shift.session;
+        let handle = SessionHandle { sessions: Arc::clone(&self), id: session, root: session };
+        self.life.tasks.spawn(async move {
             if let Err(error) = handle.entitle(&first, &shift).await {
                 // Nobody asked for it, and the session goes by its first words.
                 tracing::info!(%session, %error, "the session was not named");
             }
         });
-    }
-
-    /// Puts a service to work, unless one for the same is, or the runtime goes down.
-    pub(crate) fn shift(self: &Arc<Self>, session: SessionId, what: For) -> Option<Shift> {
-        let (no, stop) = (self.services.numbers.fetch_add(1, Ordering::Relaxed), CancellationToken::new());
-        let mut at_work = self.services.lock();
-        // Under the lock: a shutdown that begins now finds it there and ends it.
-        if self.is_stopping() {
-            return None;
-        }
-        let mine = at_work.entry(session).or_default();
-        if mine.iter().any(|other| other.what == what && !other.stop.is_cancelled()) {
-            return None;
-        }
-        mine.push(AtWork { no, what, stop: stop.clone() });
-        drop(at_work);
-        Some(Shift { hub: Arc::clone(self), session, no, stop })
     }
 }
 
@@ -188,8 +96,8 @@ impl SessionHandle {
 
     /// What the agent of `what` answers to `text`, in a session of its own below `state`'s.
     async fn served(&self, state: &State, what: For, text: Text, shift: &Shift) -> Result<(SessionId, Text), Unserved> {
-        let hub = &self.hub;
-        let (mut created, _) = hub.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
+        let sessions = &self.sessions;
+        let (mut created, _) = sessions.agents.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
         // Whoever stands in for the built-in agent: a service has no rights and no tools.
         let manifest = Arc::new(Authority::deny_all());
         (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());
@@ -197,7 +105,7 @@ impl SessionHandle {
         created.inspectable = false;
         // What would take its answer is gone with this process.
         created.on_restart = OnRestart::Fail;
-        let child = hub.mint.session();
+        let child = sessions.host.mint.session();
         let plan = BranchPlan { child, kind: BranchKind::Service, at: None, created, manifest, by: By::Host };
         if shift.stop.is_cancelled() {
             return Err(Unserved::Stopped);

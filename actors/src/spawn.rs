@@ -3,6 +3,7 @@
 pub(crate) mod above;
 pub(crate) mod agents;
 pub(crate) mod births;
+pub(crate) mod branching;
 pub(crate) mod caches;
 pub(crate) mod offer;
 pub(crate) mod offering;

@@ -129,7 +129,7 @@ impl SessionHandle {
     ) -> Result<(Result<T, String>, Text), AnswerError> {
         let ended = self.run(answer.run).ended().await.map_err(|error| match error {
             WaitError::Stopped(stopped) => AnswerError::Stopped(stopped),
-            WaitError::NoSuchRun { .. } | WaitError::Refused(_) => AnswerError::Stopped(self.hub.stopped()),
+            WaitError::NoSuchRun { .. } | WaitError::Refused(_) => AnswerError::Stopped(self.sessions.life.stopped()),
         })?;
         let last = match self.before_another(answer).await? {
             Some(last) => last,

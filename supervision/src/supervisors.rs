@@ -128,6 +128,15 @@ impl Supervisors {
         if shard == 0 || shard > SHARD_MAX {
             return Err(StartError::Shard(shard));
         }
+        Ok(Self::of(shard, sink, limit, on_storm))
+    }
+
+    /// Creates supervisors of [`SHARD_MAX`] children each, as [`Supervisors::start_with`] does, with nothing to refuse.
+    pub fn start_full(sink: ExitSink, limit: StormLimit, on_storm: StormSink) -> Self {
+        Self::of(SHARD_MAX, sink, limit, on_storm)
+    }
+
+    fn of(shard: usize, sink: ExitSink, limit: StormLimit, on_storm: StormSink) -> Self {
         let shared = Shared {
             roster: Arc::new(Roster::new(shard)),
             sink,
@@ -136,7 +145,7 @@ impl Supervisors {
             adding: tokio::sync::Mutex::new(()),
             killing: CancellationToken::new(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Self { shared: Arc::new(shared) }
     }
 
     /// Starts an actor under a shard with room; its `pre_start` runs inside this call.

@@ -12,36 +12,39 @@ use crate::locked::Locked;
 
 /// Tokens of all open keys (cheap clone, shared state).
 ///
-/// Every key has its own token: only that can fire one subtree and no sibling.
-pub struct TokenTree<K> {
-    tokens: Arc<Locked<HashMap<K, Open<K>>>>,
+/// Every key has its own token: only that can fire one subtree and no sibling. The cause of a cancellation travels with the token: it
+/// is there when the token fires, and removed when the key closes.
+pub struct TokenTree<K, C> {
+    tokens: Arc<Locked<HashMap<K, Open<K, C>>>>,
 }
 
-struct Open<K> {
+struct Open<K, C> {
     token: CancellationToken,
     owner: Option<K>,
     root: K,
+    /// Why it was fired, if it was fired itself.
+    cause: Option<Box<C>>,
 }
 
-impl<K> Clone for TokenTree<K> {
+impl<K, C> Clone for TokenTree<K, C> {
     fn clone(&self) -> Self {
         Self { tokens: Arc::clone(&self.tokens) }
     }
 }
 
-impl<K> Default for TokenTree<K> {
+impl<K, C> Default for TokenTree<K, C> {
     fn default() -> Self {
         Self { tokens: Arc::new(Locked::new(HashMap::new())) }
     }
 }
 
-impl<K> fmt::Debug for TokenTree<K> {
+impl<K, C> fmt::Debug for TokenTree<K, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenTree").field("open", &self.tokens.lock().len()).finish()
     }
 }
 
-impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
+impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
     /// Creates an empty tree.
     pub fn new() -> Self {
         Self::default()
@@ -62,7 +65,7 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
         };
         match tokens.entry(key) {
             Entry::Occupied(present) => present.get().token.clone(),
-            Entry::Vacant(place) => place.insert(Open { token, owner, root }).token.clone(),
+            Entry::Vacant(place) => place.insert(Open { token, owner, root, cause: None }).token.clone(),
         }
     }
 
@@ -86,14 +89,23 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
         self.tokens.lock().get(key).map(|open| open.token.clone())
     }
 
-    /// Cancels `key` and everything that it owns; false if it is not open. Idempotent.
-    pub fn fire(&self, key: &K) -> bool {
+    /// Cancels `key` and everything that it owns, after `because` has set the cause; false if it is not open. Idempotent.
+    ///
+    /// A caller that finds the token cancelled finds the cause.
+    pub fn fire(&self, key: &K, because: impl FnOnce(&mut C)) -> bool {
+        let mut tokens = self.tokens.lock();
+        let Some(open) = tokens.get_mut(key) else { return false };
+        because(open.cause.get_or_insert_default());
+        let token = open.token.clone();
         // Outside the lock: cancelling wakes waiters, which may open or close keys.
-        let token = self.token(key);
-        token.is_some_and(|token| {
-            token.cancel();
-            true
-        })
+        drop(tokens);
+        token.cancel();
+        true
+    }
+
+    /// Reads the cause of an open key; `None` where it is not open, or was not fired itself.
+    pub fn cause<T>(&self, key: &K, read: impl FnOnce(&C) -> T) -> Option<T> {
+        self.tokens.lock().get(key)?.cause.as_deref().map(read)
     }
 
     /// Whether `key` may start nothing: it has fired, or it is not open.
@@ -129,12 +141,14 @@ fn cancelled() -> CancellationToken {
 mod tests {
     use super::*;
 
-    fn fired(tree: &TokenTree<u32>, keys: impl IntoIterator<Item = u32>) -> Vec<u32> {
+    type Tree = TokenTree<u32, &'static str>;
+
+    fn fired(tree: &Tree, keys: impl IntoIterator<Item = u32>) -> Vec<u32> {
         keys.into_iter().filter(|key| tree.fired(key)).collect()
     }
 
-    fn family() -> TokenTree<u32> {
-        let tree = TokenTree::new();
+    fn family() -> Tree {
+        let tree = Tree::new();
         for (key, owner) in [(1, None), (2, Some(1)), (3, Some(1)), (4, Some(2)), (5, Some(4))] {
             tree.open(key, owner);
         }
@@ -144,8 +158,8 @@ mod tests {
 
     #[test]
     fn everything_below_a_key_has_it_as_its_root() {
-        let tree = TokenTree::new();
-        tree.open(1_u32, None);
+        let tree = Tree::new();
+        tree.open(1, None);
         tree.open(2, Some(1));
         tree.open(3, Some(2));
         tree.open(4, None);
@@ -156,18 +170,28 @@ mod tests {
     }
 
     #[test]
+    fn cause_is_kept_from_the_fire_to_the_close() {
+        let tree = family();
+        assert!(!tree.fire(&7, |cause| *cause = "unknown"));
+        assert!(tree.fire(&2, |cause| *cause = "cancelled"));
+        assert_eq!([1, 2, 4, 7].map(|key| tree.cause(&key, |cause| *cause)), [None, Some("cancelled"), None, None]);
+        tree.close(&2);
+        assert_eq!(tree.cause(&2, |cause| *cause), None);
+    }
+
+    #[test]
     fn a_fire_reaches_the_whole_owned_subtree_and_nobody_else() {
         let tree = family();
-        assert!(tree.fire(&2));
+        assert!(tree.fire(&2, |_| ()));
         assert_eq!(fired(&tree, 1..=6), [2, 4, 5]);
-        assert!(tree.fire(&1));
+        assert!(tree.fire(&1, |_| ()));
         assert_eq!(fired(&tree, 1..=6), [1, 2, 3, 4, 5]);
     }
 
     #[test]
     fn born_in_the_window_is_born_cancelled() {
         let tree = family();
-        tree.fire(&2);
+        tree.fire(&2, |_| ());
         assert!(tree.open(20, Some(2)).is_cancelled(), "the owner has fired");
         tree.close(&3);
         assert!(tree.open(30, Some(3)).is_cancelled(), "the owner has been closed");
@@ -180,7 +204,7 @@ mod tests {
         let tree = family();
         let token = tree.token(&4).unwrap();
         assert!(!tree.open(4, Some(99)).is_cancelled());
-        tree.fire(&2);
+        tree.fire(&2, |_| ());
         assert!(token.is_cancelled());
         assert!(tree.open(4, None).is_cancelled());
     }
@@ -190,24 +214,27 @@ mod tests {
         let tree = family();
         tree.close(&2);
         assert_eq!((fired(&tree, [4, 5]), tree.len()), (vec![], 5));
-        tree.fire(&1);
+        tree.fire(&1, |_| ());
         assert_eq!(fired(&tree, [4, 5]), [4, 5]);
     }
 
     #[test]
     fn an_unknown_key_has_fired_and_cannot_fire() {
-        let tree = TokenTree::<u32>::new();
-        assert_eq!((tree.fired(&1), tree.fire(&1), tree.close(&1), tree.is_empty()), (true, false, false, true));
+        let tree = Tree::new();
+        assert_eq!(
+            (tree.fired(&1), tree.fire(&1, |_| ()), tree.close(&1), tree.is_empty()),
+            (true, false, false, true)
+        );
     }
 
     #[test]
     fn no_child_escapes_a_fire_that_runs_meanwhile() {
         for _ in 0..100 {
-            let tree = TokenTree::new();
+            let tree = Tree::new();
             tree.open(0, None);
             std::thread::scope(|scope| {
                 let births = scope.spawn(|| (1..200).map(|key| tree.open(key, Some(0))).collect::<Vec<_>>());
-                tree.fire(&0);
+                tree.fire(&0, |_| ());
                 assert!(births.join().unwrap().iter().all(CancellationToken::is_cancelled));
             });
         }
@@ -215,10 +242,10 @@ mod tests {
 
     #[tokio::test]
     async fn ten_thousand_waiters_wake_at_one_fire() {
-        let tree = TokenTree::new();
+        let tree = Tree::new();
         tree.open(0, None);
         let waiting: Vec<_> = (1..=10_000).map(|key| tokio::spawn(tree.open(key, Some(0)).cancelled_owned())).collect();
-        tree.fire(&0);
+        tree.fire(&0, |_| ());
         for waiter in waiting {
             waiter.await.unwrap();
         }

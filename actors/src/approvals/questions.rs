@@ -1,9 +1,11 @@
 //! Questions to approvers that are open in this process.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, SessionId, Text};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -111,4 +113,9 @@ impl Approvals {
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The arguments of the tool that is called, also through `use_tool`.
+pub(crate) fn args_of(tool: &str, args: &Text) -> Text {
+    discovery::used(tool, args).map_or_else(|| Arc::clone(args), |(_, args)| args.into())
 }

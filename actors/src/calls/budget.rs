@@ -51,9 +51,6 @@ impl ModelCalls {
     /// An activation after a crash in this process finds them as they are: a reservation that its turn dropped was counted
     /// when it was dropped. A run that was queued when the host died has used nothing.
     pub(crate) fn restore_accounts(&self, run: RunKey) -> Result<(), ReadError> {
-        if self.tokens.root(&run) != Some(run) {
-            return Ok(());
-        }
         let used = self.recount(run)?;
         self.ledger.restore(run, used.spawns);
         self.budgets.restore(run, used.spend);

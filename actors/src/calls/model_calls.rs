@@ -13,7 +13,7 @@ use subtend_models::windows::{ByModel, Windows};
 use subtend_session::ids::{Lsn, RunKey, Text};
 use subtend_session::outcome::{Budget, ModelFail};
 use subtend_session::settings::Settings;
-use subtend_supervision::{Budgets, Ledger, TokenTree};
+use subtend_supervision::{Budgets, Ledger};
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::model_call::{self, Called, Calling, Came, Patience, Pulse};
@@ -39,7 +39,6 @@ pub(crate) struct ModelCalls {
     pub(crate) ledger: Ledger<RunKey>,
     /// Tokens and money by root run, of those that have a limit of them.
     pub(crate) budgets: Budgets<RunKey>,
-    pub(crate) tokens: TokenTree<RunKey>,
     /// Intents that a call waits for, and the records that accounts are recounted from.
     pub(crate) journal: Journal,
     pub(crate) hooks: Option<Arc<dyn Hooks>>,

@@ -1,6 +1,6 @@
 //! Activations: a session gets an actor, from its decided birth or by folding its journal, and another after a crash.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use subtend_journal::{Poisoned, ReadError};
@@ -13,13 +13,14 @@ use subtend_session::state::{FoldError, Phase, State};
 use subtend_supervision::{Exit, ExitReason, RestartBudget, RestartDecision};
 use tokio::sync::oneshot;
 
+use crate::cell::cells::Cells;
 use crate::cell::driver::{Driver, First};
 use crate::cell::session_actor::SessionActor;
 use crate::delivery::directory::{Hot, Presence};
 use crate::delivery::lane::{Item, Lane};
 use crate::delivery::ticket::Timer;
 use crate::faults::Sight;
-use crate::hub::Hub;
+use crate::recovery::rows::{row_at, rows_to};
 use crate::values::at_boot::{AtBoot, Lost};
 
 /// Why a session could not be activated: it stays in the journal as it is, and the others go on.
@@ -37,16 +38,16 @@ pub(crate) enum ActivationError {
     Panic(String),
 }
 
-impl Hub {
+impl Cells {
     /// Makes an activation in a task of its own.
     pub(crate) fn start(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Hot>) {
-        let hub = Arc::clone(self);
-        tokio::spawn(async move { hub.activate(session, lane, hot).await });
+        let cells = Arc::clone(self);
+        tokio::spawn(async move { cells.activate(session, lane, hot).await });
     }
 
     /// Makes an activation. When that fails, what waits for the session is dropped, so that nobody waits in vain.
     pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Hot>) {
-        if self.halt.is_cancelled() {
+        if self.life.halt.is_cancelled() {
             // Actors are being stopped, deepest first: one that came back now would outlive its owner. Its rows stay.
             return self.directory.remove(session);
         }
@@ -56,12 +57,12 @@ impl Hub {
             Err(panic) => Err(ActivationError::Panic(crate::values::panic::panic_text(&*panic).to_string())),
         };
         if let Err(error) = made {
-            if !self.is_stopping() {
+            if !self.life.is_stopping() {
                 tracing::error!(%session, %error, "the session could not be activated");
             }
             if let Some(lost) = lane.lost() {
                 // The mark goes with the lane: an activation that comes later must not go on with a lost run.
-                self.boot.lock().unwrap_or_else(PoisonError::into_inner).insert(session, AtBoot::Lost(lost));
+                self.takeover.mark([(session, AtBoot::Lost(lost))]);
             }
             self.directory.remove(session);
             self.waiters.forget(session);
@@ -90,7 +91,7 @@ impl Hub {
             }
             None => Box::pin(self.load(session, lane)).await?,
         };
-        if self.halt.is_cancelled() {
+        if self.life.halt.is_cancelled() {
             // While it was loaded the actors were stopped: as above.
             self.directory.remove(session);
             return Ok(());
@@ -103,26 +104,24 @@ impl Hub {
 
     /// Folds a queued child whose state was dropped: since its birth it has decided nothing.
     async fn fold_birth(&self, session: SessionId, born: Lsn) -> Result<Box<State>, ActivationError> {
-        self.journal.wait(born).await?;
-        let stored = self.journal.records(session)?;
+        self.log.journal.wait(born).await?;
+        let stored = self.log.journal.records(session)?;
         Ok(Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?))
     }
 
     /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.
     async fn load(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>) -> Result<Box<Driver>, ActivationError> {
         // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
-        let mut stays = self.stays(session);
-        if !stays
-            && let Some(AtBoot::Lost(lost)) = self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session)
-        {
+        let mut stays = self.takeover.stays(session);
+        if !stays && let Some(lost) = self.takeover.reached(session) {
             lane.lose(lost);
         }
-        self.journal.settled().await?;
-        let activation = self.journal.activate(session)?;
-        let stored = self.journal.records(session)?;
+        self.log.journal.settled().await?;
+        let activation = self.log.journal.activate(session)?;
+        let stored = self.log.journal.records(session)?;
         let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
-        let mut rows = self.rows_to(session)?;
-        rows.owed.extend(self.unreadable.owed(&state));
+        let mut rows = rows_to(&self.log.journal, session)?;
+        rows.owed.extend(self.takeover.unreadable.owed(&state));
         if state.run.is_none() && rows.asked.is_empty() {
             // A quiet session that was given up (its inputs panicked) has nothing to give up; a later run is not meant. One that
             // a row kills has it again each time: that it was given up is what slows it down.
@@ -131,7 +130,7 @@ impl Hub {
         let lost = lane.lost();
         let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&lane), activation.epoch));
         driver.created_ms = activation.head.as_ref().map_or(driver.created_ms, |head| head.created_ms);
-        driver.last_lsn = self.journal.durable();
+        driver.last_lsn = self.log.journal.durable();
         if let Some(row) = &activation.inflight {
             driver.opened_lsn = row.opened_lsn;
             stays &= lane.lost().is_none() && lane.exhausted().is_none();
@@ -142,9 +141,9 @@ impl Hub {
             Some(run) => {
                 (driver.stays, driver.unmarked) = (stays, !stays);
                 let key = RunKey { session, run: run.no };
-                if lost.is_none() && self.tokens.token(&key).is_none() {
-                    self.tokens.open(key, run.opened.owner.run());
-                    self.calls.restore_accounts(key)?;
+                if lost.is_none() && self.runs.tokens.token(&key).is_none() {
+                    self.runs.tokens.open(key, run.opened.owner.run());
+                    self.runs.restore_accounts(key)?;
                 }
                 Some(self.first_command(&driver, &lane, lost))
             }
@@ -156,11 +155,11 @@ impl Hub {
         // What the activation hears first goes before all that waits in the lanes. An end that `Lost` takes must not start a
         // turn first; for any other, the redone turn comes before what it may take.
         let mut asked = rows.asked;
-        asked.extend(self.words_from_above(&driver.state).filter(|_| lost.is_none()));
+        asked.extend(self.runs.words_from_above(&driver.state).filter(|_| lost.is_none()));
         if driver.stays {
             return Ok(driver);
         }
-        self.faults.see(Sight::Activated(session));
+        self.host.faults.see(Sight::Activated(session));
         driver.first = Some(First { lost: lost.is_some(), asked, command, owed: rows.owed });
         Ok(driver)
     }
@@ -178,11 +177,11 @@ impl Hub {
         if run.is_none_or(|run| run.started && run.parked != Some(Park::Slot))
             && let Some(key) = driver.run_key()
         {
-            self.slots.withdraw(key);
+            self.runs.slots.withdraw(key);
         }
-        for (row, lsn) in self.journal.outbox()? {
+        for (row, lsn) in self.log.journal.outbox()? {
             if row.from == session
-                && let Some(command) = self.row_at(&row, lsn)?
+                && let Some(command) = row_at(&self.log.journal, &row, lsn)?
             {
                 self.tell_after_sweep(row.to, command);
             }
@@ -191,7 +190,7 @@ impl Hub {
         // alternative, which a quiet session bears.
         for child in driver.state.children.keys().copied() {
             let absent = self.directory.with(child, |_| ()).is_none();
-            if absent && self.journal.head(child)?.is_some_and(|head| head.state == Phase::Queued) {
+            if absent && self.log.journal.head(child)?.is_some_and(|head| head.state == Phase::Queued) {
                 let (tell, _) = oneshot::channel();
                 self.deliver(child, Item::Probe(tell));
             }
@@ -206,16 +205,16 @@ impl Hub {
     fn give_back(&self, driver: &Driver) {
         let Some(last) = &driver.state.last else { return };
         let (session, run) = (driver.session(), last.run);
-        self.run_over(RunKey { session, run });
+        self.runs.run_over(RunKey { session, run });
         for deadline in [Deadline::Queue(run), Deadline::Run(run), Deadline::WallCap(run), Deadline::Grace(run)] {
-            self.timers.disarm(&Timer::Deadline(session, deadline));
+            self.runs.timers.disarm(&Timer::Deadline(session, deadline));
         }
     }
 
     /// What a folded run in flight hears first.
     fn first_command(&self, driver: &Driver, lane: &Lane, lost: Option<Lost>) -> Command {
         if let Some(command) = lane.exhausted() {
-            driver.run_key().into_iter().for_each(|run| self.faults.see(Sight::GivesUp(run)));
+            driver.run_key().into_iter().for_each(|run| self.host.faults.see(Sight::GivesUp(run)));
             return Command::RestartsExhausted { command: command.map(Into::into) };
         }
         if let Some(Lost { queue_stands }) = lost {
@@ -223,15 +222,14 @@ impl Hub {
                 Owner::Run { .. } => false,
                 Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
             });
-            let queue_stands = queue_stands || self.leaves(&driver.state);
+            let queue_stands = queue_stands || self.takeover.leaves(&driver.state);
             let ends = !(survives && driver.state.phase() == Phase::Queued);
             if ends && queue_stands && !driver.state.queue.is_empty() {
-                let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-                standing.insert(driver.state.id, driver.state.queue.len());
+                self.takeover.keeps_queue(driver.state.id, driver.state.queue.len());
             }
             return Command::Lost { owner_survives: survives, queue_stands };
         }
-        let owner_over = self.owner_over(&driver.state);
+        let owner_over = self.runs.owner_over(&driver.state);
         Command::Reactivated { calls: driver.unstarted(), owner_over }
     }
 
@@ -243,12 +241,12 @@ impl Hub {
             ExitReason::Failed(message) => message.clone(),
         };
         // Before the directory is searched, all of it: a shutdown may kill a hundred thousand.
-        if self.is_stopping() {
+        if self.life.is_stopping() {
             return;
         }
         let Some(session) = self.directory.find(exit.actor) else { return };
-        self.faults.see(Sight::Died(session));
-        let (intensity, jitter) = (self.options.restarts, self.mint.jitter());
+        self.host.faults.see(Sight::Died(session));
+        let (intensity, jitter) = (self.host.options.restarts, self.host.mint.jitter());
         let restart = self.directory.with(session, |entry| {
             entry.lane.unbind();
             entry.presence = Presence::Starting;
@@ -269,15 +267,15 @@ impl Hub {
         });
         let Some((lane, delay, killer)) = restart else { return };
         tracing::warn!(%session, command = killer.unwrap_or("none"), %message, ?delay, "the session's actor failed");
-        let hub = Arc::clone(self);
+        let cells = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
-            hub.activate(session, lane, None).await;
+            cells.activate(session, lane, None).await;
         });
     }
 }
 
-impl Hub {
+impl Cells {
     /// After an activation that failed: if the session cannot be read, its owner hears so, and what its run held is free.
     pub(crate) fn not_activated(self: &Arc<Self>, session: SessionId, error: &ActivationError) {
         let damaged = match error {
@@ -293,7 +291,7 @@ impl Hub {
             return;
         }
         let why = error.to_string();
-        self.unreadable.add(session, &why);
+        self.takeover.unreadable.add(session, &why);
         for (owner, key) in self.waiting_for(session) {
             let notice = index::unreadable_from(session, key, &why);
             // One that the sweep has yet to reach hears it from its own activation.
@@ -305,17 +303,17 @@ impl Hub {
     fn waiting_for(&self, session: SessionId) -> Vec<(SessionId, CallId)> {
         let mut waiting = Vec::new();
         // A damaged row names nobody; its owner hears of it when it is activated.
-        if let Ok(Some(row)) = self.journal.inflight_of(session) {
+        if let Ok(Some(row)) = self.log.journal.inflight_of(session) {
             let run = row.run;
-            self.run_over(RunKey { session, run });
+            self.runs.run_over(RunKey { session, run });
             for deadline in [Deadline::Queue(run), Deadline::Run(run), Deadline::WallCap(run), Deadline::Grace(run)] {
-                self.timers.disarm(&Timer::Deadline(session, deadline));
+                self.runs.timers.disarm(&Timer::Deadline(session, deadline));
             }
             if let Owner::Run { session: owner, call, .. } = row.owner {
                 waiting.push((owner, call));
             }
         }
-        for (row, _) in self.journal.outbox_to(session).unwrap_or_default() {
+        for (row, _) in self.log.journal.outbox_to(session).unwrap_or_default() {
             if let (RowKind::Continue, RowKey::Call(key)) = (row.kind, row.key) {
                 waiting.push((row.from, key));
             }

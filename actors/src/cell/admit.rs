@@ -16,15 +16,15 @@ use subtend_tools::dialect::{ContinueRequest, Request, StartRequest, subagent};
 
 use crate::calls::files::Read;
 use crate::calls::in_flight::{Parsed, Ready};
+use crate::cell::cells::Cells;
 use crate::cell::names;
 use crate::hooks::{self, SubagentStart};
-use crate::hub::Hub;
 use crate::spawn::births::Born;
 use crate::spawn::caches::Template;
 use crate::spawn::offer::{Offer, spawning, whitelist};
 use crate::values::answering::model_of;
 
-impl Hub {
+impl Cells {
     /// Answers for `calls` of one answer, as the value that `decide(Spawn)` takes.
     ///
     /// The ledger's grants come with it: those of births are to be kept, since a spawn that the decision refuses uses up
@@ -63,7 +63,7 @@ impl Hub {
     fn root_run(&self, state: &State) -> RunKey {
         let run = state.run.as_ref().map_or(RunNo(0), |run| run.no);
         let key = RunKey { session: state.id, run };
-        self.tokens.root(&key).unwrap_or(key)
+        self.runs.tokens.root(&key).unwrap_or(key)
     }
 
     fn plan(
@@ -145,7 +145,7 @@ impl Hub {
             continues,
         };
         let refused = |message| Refusal { kind: ToolErrorKind::Refused, message };
-        hooks::may_start(self.hooks.as_ref(), start).map_err(refused)
+        hooks::may_start(self.host.hooks.as_ref(), start).map_err(refused)
     }
 
     fn child(
@@ -164,8 +164,8 @@ impl Hub {
         // The call's word, then the manifest's, then the dialect's own (K21).
         let turns = asked.turns.or(template.own_turns).or(of_dialect(asked.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
-            child: self.mint.session(),
-            input: self.mint.input(),
+            child: self.host.mint.session(),
+            input: self.host.mint.input(),
             prompt,
             created,
             manifest: self.below(state, offer, &template),
@@ -208,7 +208,7 @@ impl Hub {
             let told = format!("The {noun} {short} is worked on by {agent}, which you may not start any more.");
             refusal(ToolErrorKind::Refused, told)
         })?;
-        let head = self.journal.head(task).ok().flatten();
+        let head = self.log.journal.head(task).ok().flatten();
         let gone = head.map(|head| (head.deleted, head.closed));
         match gone {
             Some((true, _)) => {
@@ -229,7 +229,7 @@ impl Hub {
     }
 }
 
-impl Hub {
+impl Cells {
     /// What a child of `state`'s session may do besides its ceiling: no more than that session itself, where another agent
     /// answers or it lost something since its birth (P-1).
     fn below(&self, state: &State, offer: &Offer, template: &Template) -> Arc<Authority> {

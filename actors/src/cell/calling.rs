@@ -30,15 +30,15 @@ impl Driver {
     /// Whether the session's model must wait for its intent record (J-5).
     pub(crate) fn model_waits(&self) -> bool {
         // A hook may name a model that leaves it.
-        self.hub.options.durable_before_call
-            || self.hub.hooks.is_some()
-            || self.hub.calls.models.leaves_process(model_of(&self.state))
+        self.cells.host.options.durable_before_call
+            || self.cells.host.hooks.is_some()
+            || self.cells.calls.models.leaves_process(model_of(&self.state))
     }
 
     /// Calls the model, after its intent is durable where `intent` says so.
     pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
-        if self.hub.is_stopping() {
+        if self.cells.life.is_stopping() {
             return;
         }
         if self.is_cut_off() {
@@ -59,7 +59,7 @@ impl Driver {
         }
         let pulse = Pulse::new();
         // Always heard, if only by the pulse: a model that streams for long is not stalled because nobody listens.
-        let deltas = self.hub.deltas(at, &pulse);
+        let deltas = self.cells.deltas(at, &pulse);
         let model = Arc::clone(&called.member.model);
         if after_ms > 0 || intent.is_some() || claim.is_some() || !model.quotas().is_empty() {
             // The call is made only after the wait: a model may start its work when it is called.
@@ -67,13 +67,13 @@ impl Driver {
             let later = Later { model, request, deltas, after_ms, intent, claim };
             return self.spawn_turn(Call::Later(Box::new(later)), called, at, pulse);
         }
-        self.hub.calls.cap(&called, &mut request);
+        self.cells.calls.cap(&called, &mut request);
         let mut calling = model_call::call(&model, request, deltas, self.state.limits.calls_per_answer);
         match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
             Poll::Ready(mut came) => {
                 drop(calling);
-                self.hub.calls.price(&called, &mut came);
-                let (command, ready) = self.hub.answered(&self.offer, at, came, &called);
+                self.cells.calls.price(&called, &mut came);
+                let (command, ready) = self.cells.answered(&self.offer, at, came, &called);
                 self.ready = ready;
                 self.next.push_back(command);
             }
@@ -84,9 +84,9 @@ impl Driver {
     fn request(&self, at: &Address) -> (Called, Request) {
         let given = context(&self.state);
         let asked = Arc::clone(model_of(&self.state));
-        let picked = self.hub.calls.models.pick(&given.model);
+        let picked = self.cells.calls.models.pick(&given.model);
         // After a fallback the turn names a member: it is the session's own name that tells of the pool.
-        let pool = picked.pool || (given.model != asked && self.hub.calls.models.has_pool(&asked));
+        let pool = picked.pool || (given.model != asked && self.cells.calls.models.has_pool(&asked));
         let called = Called { asked, member: picked.member, pool, stands_in: picked.stands_in };
         let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
         let request = Request {
@@ -117,42 +117,42 @@ impl Driver {
             clippy::cast_sign_loss,
             reason = "at most 2,000"
         )]
-        let more = ((after_ms / 2).min(2_000) as f64 * self.hub.mint.jitter()) as u64;
+        let more = ((after_ms / 2).min(2_000) as f64 * self.cells.host.mint.jitter()) as u64;
         after_ms.saturating_add(more)
     }
 
     fn spawn_turn(&mut self, call: Call, called: Called, at: Address, pulse: Pulse) {
         let Some(run) = self.run_key() else { return };
-        let owned = self.hub.tokens.token(&run).unwrap_or_default();
+        let owned = self.cells.runs.tokens.token(&run).unwrap_or_default();
         let stop = owned.child_token();
-        let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
+        let (cells, offer) = (Arc::clone(&self.cells), Arc::clone(&self.offer));
         let patience = Patience::of(&self.state.limits);
         let task_stop = stop.clone();
         // Whether the call may have cost something: one that stays in the process costs what it says.
-        let costs = called.member.model.leaves_process() || self.hub.hooks.is_some();
+        let costs = called.member.model.leaves_process() || self.cells.host.hooks.is_some();
         let begun = Arc::new(AtomicBool::new(false));
         let began = Arc::clone(&begun);
         // Boxed: the task below would hold its future twice, before and after the first poll.
         let work = Box::pin(async move {
-            hub.faults.strike(Point::TurnTask, "model");
+            cells.host.faults.strike(Point::TurnTask, "model");
             let coming = async {
-                let (called, call) = hub.calls.resolve(&at, called, call).await;
-                (hub.calls.come(call, &called, pulse, patience, &began).await, called)
+                let (called, call) = cells.calls.resolve(&at, called, call).await;
+                (cells.calls.come(call, &called, pulse, patience, &began).await, called)
             };
             tokio::select! {
                 biased;
                 () = task_stop.cancelled() => None,
                 (came, called) = coming => Some(match came {
-                    Ok(came) => hub.answered(&offer, at, came, &called),
+                    Ok(came) => cells.answered(&offer, at, came, &called),
                     Err(which) => {
                         (Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which }, Ready::new())
                     }
                 }),
             }
         });
-        let hub = Arc::clone(&self.hub);
+        let cells = Arc::clone(&self.cells);
         let owner = self.owner_run();
-        let task = self.hub.tasks.spawn(async move {
+        let task = self.cells.life.tasks.spawn(async move {
             let (command, ready) = match std::panic::AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Some(answered)) => answered,
                 Ok(None) => {
@@ -160,8 +160,8 @@ impl Driver {
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {
-                        let word = hub.word_from_above(owner, RunKey { session: at.session, run: at.run });
-                        hub.tell(at.session, word);
+                        let word = cells.runs.word_from_above(owner, RunKey { session: at.session, run: at.run });
+                        cells.tell(at.session, word);
                     }
                     (turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed)), Ready::new())
                 }
@@ -172,7 +172,7 @@ impl Driver {
             };
             let item =
                 if ready.is_empty() { Item::Command(command, None) } else { Item::Parsed(Box::new((command, ready))) };
-            hub.deliver(at.session, item);
+            cells.deliver(at.session, item);
         });
         self.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
     }
@@ -188,13 +188,13 @@ impl Driver {
         let limit = limit_of(&self.state.limits);
         let Some(key) = self.run_key().filter(|_| !limit.is_none()) else { return Ok(None) };
         let cost_micro = match limit.cost_micro {
-            Some(_) => self.hub.calls.cost_at_most(called, &due.reserved).ok_or(Budget::Money)?,
+            Some(_) => self.cells.calls.cost_at_most(called, &due.reserved).ok_or(Budget::Money)?,
             None => 0,
         };
         let want = Spend { tokens: tokens_of(&due.reserved), cost_micro };
-        let root = self.hub.tokens.root(&key).unwrap_or(key);
+        let root = self.cells.runs.tokens.root(&key).unwrap_or(key);
         // While the run is in flight, and its root run with it: no account is opened that nobody closes.
-        self.hub.calls.budgets.open(root);
+        self.cells.calls.budgets.open(root);
         Ok(Some(Claim { root, reserved: due.reserved, want, limit }))
     }
 }

@@ -1,13 +1,11 @@
 //! The commit: the only place that appends to the journal.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use subtend_journal::{AppendError, Batch, Frame};
 use subtend_session::effect::Birth;
-use subtend_session::ids::{Epoch, Hash, Lsn, Seq, Text};
-use subtend_session::index::{self, Before, Stamp};
+use subtend_session::ids::{Lsn, Seq};
+use subtend_session::index::{Before, Stamp};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
@@ -16,10 +14,9 @@ use crate::cell::slots::patience;
 use crate::delivery::directory::Hot;
 use crate::delivery::lane::Listed;
 use crate::faults::{Point, Sight};
-use crate::hub::Hub;
 use crate::observe::publisher::{self, Shown};
 use crate::observe::streams::Ends;
-use crate::services::Heard;
+use crate::services::running::Heard;
 
 impl Driver {
     /// Commits what was decided as one frame, with its births in the same batch, then does what was decided.
@@ -27,15 +24,15 @@ impl Driver {
         let mut pending = std::mem::take(&mut self.pending);
         let records = std::mem::take(&mut pending.records);
         if !records.is_empty() || self.unmarked {
-            if self.hub.journal.pressure() {
+            if self.cells.log.journal.pressure() {
                 // The disk is behind: waiting here keeps the writer's queue bounded (B-1).
-                Box::pin(self.hub.journal.room()).await;
+                Box::pin(self.cells.log.journal.room()).await;
             }
             let births = std::mem::take(&mut pending.births);
             let last = records.last().map_or("none", Record::kind);
             pending.hot = self.commit(records, births)?;
-            self.hub.faults.see(Sight::Committed(&self.state));
-            self.hub.faults.strike(Point::AfterAppend, last);
+            self.cells.host.faults.see(Sight::Committed(&self.state));
+            self.cells.host.faults.strike(Point::AfterAppend, last);
         }
         self.before = None;
         self.release(&mut pending);
@@ -44,7 +41,7 @@ impl Driver {
     }
 
     fn commit(&mut self, records: Vec<Record>, births: Vec<Birth>) -> Result<VecDeque<Hot>, Halted> {
-        let now_ms = self.hub.mint.wall_ms();
+        let now_ms = self.cells.host.mint.wall_ms();
         let first = Seq(self.state.next_seq.0.saturating_sub(records.len() as u64));
         let opens = records.iter().any(|record| matches!(record, Record::RunOpened(_)));
         if !records.is_empty() {
@@ -58,10 +55,10 @@ impl Driver {
             updated_ms: now_ms,
         };
         let before = self.before.take().unwrap_or_default();
-        let changes = self.hub.faults.changes(&before, &self.state, &records, stamp);
+        let changes = self.cells.host.faults.changes(&before, &self.state, &records, stamp);
         let ends = Ends::of(&records);
         let heard = Heard::of(&self.state, &records);
-        let shown = self.hub.events.any().then(|| {
+        let shown = self.cells.log.events.any().then(|| {
             let own = Shown { session: self.state.id, first, records: records.clone() };
             let born = |birth: &Birth| Shown { session: birth.session, first: Seq(1), records: birth.records.clone() };
             std::iter::once(own).chain(births.iter().map(born)).collect()
@@ -87,10 +84,10 @@ impl Driver {
                 lsn: Lsn(at),
                 created_ms: now_ms,
             }));
-            frames.push(self.hub.birth_frame(birth, now_ms, &mut fresh));
+            frames.push(self.cells.log.birth_frame(birth, now_ms, &mut fresh));
         }
-        let appended = self.hub.journal.append(Batch { frames }).map_err(|error| self.halt(&error))?;
-        self.hub.has_defs(fresh);
+        let appended = self.cells.log.journal.append(Batch { frames }).map_err(|error| self.halt(&error))?;
+        self.cells.log.has_defs(fresh);
         for hot in &mut hot {
             hot.lsn = Lsn(appended.first.0.saturating_add(hot.lsn.0));
         }
@@ -104,8 +101,8 @@ impl Driver {
         }
         self.last_lsn = appended.last;
         let (root, session) = (self.root(), self.state.id);
-        self.hub.events.appended(publisher::Batch { root, session, at: appended, ends, born, shown });
-        self.hub.serve(session, heard);
+        self.cells.log.events.appended(publisher::Batch { root, session, at: appended, ends, born, shown });
+        self.cells.services.hear(session, heard);
         Ok(hot)
     }
 
@@ -114,7 +111,7 @@ impl Driver {
     pub(crate) fn unblame(&mut self) {
         let blamed = self.starts > 0 && !self.unmarked && !self.stays && !self.left;
         // A runtime that is dropped, by a panic perhaps, stops its actors too: that host died.
-        if !blamed || self.state.run.is_none() || !self.hub.shuts_down.load(Ordering::Acquire) {
+        if !blamed || self.state.run.is_none() || !self.cells.life.stops_in_order() {
             return;
         }
         let starts = self.starts.saturating_sub(1);
@@ -157,7 +154,7 @@ impl Driver {
             return;
         }
         let replies = std::mem::take(&mut pending.replies);
-        let (journal, lsn) = (self.hub.journal.clone(), self.last_lsn);
+        let (journal, lsn) = (self.cells.log.journal.clone(), self.last_lsn);
         if journal.is_durable(lsn) {
             for (reply, answer) in replies {
                 drop(reply.send(answer));
@@ -182,67 +179,6 @@ fn fold(birth: &Birth) -> Option<Box<State>> {
         Err(error) => {
             tracing::error!(session = %birth.session, %error, "a birth does not fold; it starts from the journal");
             None
-        }
-    }
-}
-
-impl Hub {
-    /// Appends the birth of a root.
-    pub(crate) fn append_root(&self, birth: Birth) -> Result<(), AppendError> {
-        let session = birth.session;
-        let mut fresh = HashSet::new();
-        let frame = self.birth_frame(birth, self.mint.wall_ms(), &mut fresh);
-        let own = |records: &[Record]| vec![Shown { session, first: Seq(1), records: records.to_vec() }];
-        let shown = self.events.any().then(|| own(&frame.records));
-        let appended = self.journal.append(Batch { frames: vec![frame] })?;
-        self.has_defs(fresh);
-        let ends = Ends::default();
-        let born = vec![session];
-        self.events.appended(publisher::Batch { root: session, session, at: appended, ends, born, shown });
-        self.journal.deactivate(session, Epoch(1));
-        Ok(())
-    }
-
-    /// The frame of a birth; its first activation has epoch 1.
-    fn birth_frame(&self, birth: Birth, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
-        let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(0), created_ms: now_ms, updated_ms: now_ms };
-        let mut changes = index::born(&birth, stamp);
-        changes.defs = self.new_defs(&birth, fresh);
-        Frame {
-            session: birth.session,
-            first_seq: Seq(1),
-            epoch: stamp.epoch,
-            at_ms: now_ms,
-            records: birth.records,
-            changes,
-        }
-    }
-
-    /// The bodies of a birth that the journal does not have yet; `fresh` are those that the same batch carries already.
-    fn new_defs(&self, birth: &Birth, fresh: &mut HashSet<Hash>) -> Vec<(Hash, Text)> {
-        let created = birth.records.iter().find_map(|record| {
-            let Record::SessionCreated(created) = record else { return None };
-            Some(created)
-        });
-        let Some(created) = created else { return Vec::new() };
-        let hashes = [created.system.hash, created.ceiling.hash, created.limits.hash];
-        let known = self.defs.lock().unwrap_or_else(PoisonError::into_inner);
-        if hashes.iter().all(|hash| fresh.contains(hash) || known.contains(hash)) {
-            return Vec::new();
-        }
-        // A body without a JSON form has no hash either, so this does not fail.
-        let mut defs = index::defs(created).unwrap_or_default();
-        defs.retain(|(hash, _)| !known.contains(hash) && fresh.insert(*hash));
-        defs
-    }
-
-    /// The journal has these bodies from here on.
-    ///
-    /// Noted only after the append: another session that leaves a body out must stand behind the frame that carries it.
-    /// Two that append at the same time both carry it, which does no harm.
-    fn has_defs(&self, fresh: HashSet<Hash>) {
-        if !fresh.is_empty() {
-            self.defs.lock().unwrap_or_else(PoisonError::into_inner).extend(fresh);
         }
     }
 }

@@ -20,11 +20,12 @@ use tokio::sync::oneshot;
 use crate::calls::files::Reading;
 use crate::calls::in_flight::{Ready, ToolAtWork, TurnAtWork};
 use crate::calls::reservation::Due;
+use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
+use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::Hot;
-use crate::delivery::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo, is_control};
+use crate::delivery::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo};
 use crate::faults::{Point, Sight};
-use crate::hub::Hub;
 use crate::spawn::offer::Offer;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
@@ -93,7 +94,7 @@ pub(crate) struct First {
 
 /// One activation of one session.
 pub(crate) struct Driver {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) cells: Arc<Cells>,
     pub(crate) state: Box<State>,
     pub(crate) lane: Arc<Lane>,
     pub(crate) epoch: Epoch,
@@ -131,15 +132,15 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// An activation of `state`, with nothing at work.
-    pub(crate) fn new(hub: Arc<Hub>, state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
-        let offer = hub.agents.offer(&state);
+    pub(crate) fn new(cells: Arc<Cells>, state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
+        let offer = cells.agents.offer(&state);
         let clock = RunClock::of(&state);
-        let created_ms = hub.mint.wall_ms();
+        let created_ms = cells.host.mint.wall_ms();
         // The cap of a detached run is armed at its birth, before there is an activation.
         let capped = state.run.as_ref().filter(|run| run.opened.wall_cap_at.is_some());
         let armed = capped.map(|run| Deadline::WallCap(run.no)).into_iter().collect();
         Self {
-            hub,
+            cells,
             state,
             lane,
             epoch,
@@ -185,16 +186,16 @@ impl Driver {
 
     /// Shows that a shutdown stopped the actor. One that was passivated meanwhile is not meant: it may be an owner that waits.
     pub(crate) fn stopped(&self) {
-        if self.hub.halt.is_cancelled() {
+        if self.cells.life.halt.is_cancelled() {
             let (session, run) = (self.session(), self.run_key().map(|key| key.run));
-            self.hub.faults.see(Sight::Stopped { session, run });
+            self.cells.host.faults.see(Sight::Stopped { session, run });
         }
     }
 
     /// Decides and does what waits, until nothing does or others must have their turn.
     pub(crate) async fn step(&mut self) -> Step {
         if let Some(first) = self.first.take() {
-            self.hub.faults.see(Sight::Round(self.session()));
+            self.cells.host.faults.see(Sight::Round(self.session()));
             self.decide_first(first);
             if let Err(halted) = self.flush().await {
                 return self.give_up(halted);
@@ -207,7 +208,7 @@ impl Driver {
                 self.lane.put_down();
                 return self.rest();
             }
-            self.hub.faults.see(Sight::Round(self.session()));
+            self.cells.host.faults.see(Sight::Round(self.session()));
             self.decide_items();
             self.decide_ready();
             self.admit_chunk();
@@ -241,7 +242,7 @@ impl Driver {
         match halted {
             Halted::Refused(why) => Step::Fail(why),
             Halted::Over => {
-                self.hub.directory.remove_if(self.session(), &self.lane);
+                self.cells.directory.remove_if(self.session(), &self.lane);
                 Step::Stop
             }
         }
@@ -250,11 +251,11 @@ impl Driver {
     /// Leaves the directory, unless something came meanwhile.
     fn unload(&mut self) -> bool {
         let session = self.session();
-        if !self.hub.directory.unload(session, &self.lane) {
+        if !self.cells.directory.unload(session, &self.lane) {
             return false;
         }
         self.disarm_idle();
-        self.hub.journal.deactivate(session, self.epoch);
+        self.cells.log.journal.deactivate(session, self.epoch);
         true
     }
 
@@ -269,8 +270,8 @@ impl Driver {
         let first = First { lost: first.lost && same, asked: Vec::new(), command, owed: first.owed };
         if first.lost && !first.owed.is_empty() {
             self.before = Some(Before::of(&self.state));
-            let clock = self.clock.read(&self.hub.mint);
-            let arrived = self.hub.faults.arrive(&mut self.state, first.owed, clock);
+            let clock = self.clock.read(&self.cells.host.mint);
+            let arrived = self.cells.host.faults.arrive(&mut self.state, first.owed, clock);
             self.absorb(arrived, None);
             if let Some(command) = first.command {
                 self.decide(command, None);
@@ -291,10 +292,10 @@ impl Driver {
 
     /// A run that was queued when the host died, and whose owner survives, asks for its slot again.
     fn keep_place(&mut self) {
-        let waits = self.state.phase() == Phase::Queued && !self.hub.leaves(&self.state);
+        let waits = self.state.phase() == Phase::Queued && !self.cells.takeover.leaves(&self.state);
         let Some(key) = self.run_key().filter(|_| waits) else { return };
-        self.hub.tokens.open(key, self.owner_run());
-        let clock = self.clock.read(&self.hub.mint);
+        self.cells.runs.tokens.open(key, self.owner_run());
+        let clock = self.clock.read(&self.cells.host.mint);
         self.pending.effects.extend(wake(&self.state, clock));
     }
 
@@ -350,16 +351,16 @@ impl Driver {
             self.pending.granted.push((ticket, slot));
             return;
         }
-        if self.hub.halt.is_cancelled() {
+        if self.cells.life.halt.is_cancelled() {
             // It came free because an actor is gone whose run still holds it by its records (T-3): the next start decides.
             return;
         }
         self.lane.hold_slot(slot);
-        let words: Vec<_> = self.hub.words_from_above(&self.state).collect();
+        let words: Vec<_> = self.cells.runs.words_from_above(&self.state).collect();
         for word in words {
             self.decide(word, None);
         }
-        let owner_over = self.hub.owner_over(&self.state);
+        let owner_over = self.cells.runs.owner_over(&self.state);
         self.decide(Command::Admitted { run: ticket.run, owner_over }, None);
         if self.state.run.as_ref().is_none_or(|run| !run.slot) {
             self.lane.release_slot();
@@ -400,30 +401,18 @@ impl Driver {
     pub(crate) fn decide(&mut self, mut command: Command, reply: Option<ReplyTo>) {
         let name = command.name();
         self.lane.take_in_hand(name);
-        if is_control(&command) {
-            self.hub.faults.see(Sight::Handles { session: self.session(), command: name });
+        if handling(&command).is_control {
+            self.cells.host.faults.see(Sight::Handles { session: self.session(), command: name });
         }
-        self.hub.faults.strike(Point::Handler, name);
+        self.cells.host.faults.strike(Point::Handler, name);
         if self.before.is_none() {
             self.before = Some(Before::of(&self.state));
         }
-        if let Command::Deadline(deadline) = &command {
-            if self.waits_on(*deadline) {
-                return;
-            }
-            self.due(*deadline);
-        } else if let Command::Continue(ask) = &mut command {
-            // Asked now and not when it was sent: the owner may have closed since.
-            ask.owner_over = self.hub.asker_over(RunKey { session: ask.owner, run: ask.run });
-        } else if let Command::ModelAnswered(answer) = &mut command {
-            self.settle_names(answer);
-            self.settle_continues(answer);
-            self.hub.agents.settle_words(&self.state, &self.offer, answer);
+        if self.prepare(&mut command) == Prepared::Postponed {
+            return;
         }
-        self.recall(&command);
-        self.look_at_checked(&command);
-        let clock = self.clock.read(&self.hub.mint);
-        match self.hub.faults.decide(&mut self.state, command, clock) {
+        let clock = self.clock.read(&self.cells.host.mint);
+        match self.cells.host.faults.decide(&mut self.state, command, clock) {
             Ok(decision) => self.absorb(decision, reply),
             Err(rejection) => self.rejected(name, rejection, reply),
         }
@@ -436,7 +425,7 @@ impl Driver {
             return;
         }
         tracing::debug!(session = %self.session(), command, %rejection, "not decided");
-        self.hub.stale.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.cells.life.stale.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     fn absorb(&mut self, decision: Decision, reply: Option<ReplyTo>) {
@@ -444,8 +433,8 @@ impl Driver {
             if let Record::CallFinished(finished) = record {
                 self.stop_tool(finished.call);
             } else if let Record::AskAnswered { call, by, .. } = record {
-                self.hub.faults.see(Sight::Answered { session: self.session(), call: *call, by: *by });
-                self.hub.approvals.closed(self.session(), *call);
+                self.cells.host.faults.see(Sight::Answered { session: self.session(), call: *call, by: *by });
+                self.cells.approvals.closed(self.session(), *call);
             } else if let Record::RunEnded(_) = record {
                 self.state.recalled.clear();
             } else if let Record::TurnStarted { turn, attempt, reserved: Some(reserved), .. } = record {
@@ -453,10 +442,10 @@ impl Driver {
             } else if let Record::RunOpened(opened) = record {
                 // Before any effect of the run: what it will own hangs on its token.
                 let key = RunKey { session: self.session(), run: opened.run };
-                self.hub.tokens.open(key, opened.owner.run());
+                self.cells.runs.tokens.open(key, opened.owner.run());
                 if let Owner::Run { session, call, .. } = &opened.owner {
                     // A later run of a child: its owner will know it by the key.
-                    self.hub.causes.continues(*session, *call, key);
+                    self.cells.runs.continued.insert(*session, *call, key);
                 }
             }
         }

@@ -13,9 +13,9 @@ use subtend_session::state::{Child, Phase, State};
 use subtend_tools::dialect::{Request, manage};
 use uuid::Uuid;
 
+use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
-use crate::hub::Hub;
 use crate::spawn::offer::spawning;
 
 /// Tasks that an error names.
@@ -131,7 +131,7 @@ impl Driver {
 
     fn meant_by_cancel(&self, args: &str) -> Result<SessionId, Text> {
         let named = manage::parse_cancel(args).map_err(|error| Text::from(error.message))?;
-        own_task(&self.state, &named, &MANAGED).map_err(|told| match self.hub.task_above(&self.state, &named) {
+        own_task(&self.state, &named, &MANAGED).map_err(|told| match self.cells.task_above(&self.state, &named) {
             Ok(Some(above)) => {
                 let short = self.state.children.get(&above).map(|child| child.short.to_string()).unwrap_or_default();
                 format!("Task {named} was not started by you but below your task {short}: cancel that one.").into()
@@ -140,7 +140,7 @@ impl Driver {
         })
     }
 
-    /// Looks which of the tasks that checks ask about still wait for their first slot: only the hub knows.
+    /// Looks which of the tasks that checks ask about still wait for their first slot: only the cells knows.
     pub(crate) fn look_at_checked(&mut self, command: &Command) {
         let mut checked: Vec<SessionId> = Vec::new();
         let mut add = |kind: &CallKind| {
@@ -158,7 +158,7 @@ impl Driver {
             .into_iter()
             .flat_map(|turn| turn.waits.iter().filter_map(|ix| turn.calls.get(*ix as usize)));
         open.filter_map(|call| call.kind.as_ref()).for_each(add);
-        self.state.queued_children = checked.into_iter().filter(|child| self.hub.is_queued(*child)).collect();
+        self.state.queued_children = checked.into_iter().filter(|child| self.cells.is_queued(*child)).collect();
     }
 
     /// How long the wait of a check may last at most, if the model wants less than the host allows.
@@ -172,7 +172,7 @@ impl Driver {
     }
 }
 
-impl Hub {
+impl Cells {
     /// Whether the run of `session` waits for its first slot.
     fn is_queued(&self, session: SessionId) -> bool {
         let in_memory = self.directory.with(session, |entry| match entry.presence {
@@ -180,7 +180,7 @@ impl Hub {
             Presence::Starting | Presence::Active => Some(false),
             Presence::Absent => None,
         });
-        let stored = || self.journal.head(session).ok().flatten().is_some_and(|head| head.state == Phase::Queued);
+        let stored = || self.log.journal.head(session).ok().flatten().is_some_and(|head| head.state == Phase::Queued);
         in_memory.flatten().unwrap_or_else(stored)
     }
 
@@ -190,12 +190,12 @@ impl Hub {
         let mut next: Vec<(SessionId, SessionId)> = own.map(|(id, _)| (*id, *id)).collect();
         let mut looked = 0;
         while let Some((above, at)) = next.pop() {
-            for kid in self.journal.kids(at)? {
+            for kid in self.log.journal.kids(at)? {
                 looked += 1;
                 if looked > LOOKED_AT {
                     return Ok(None);
                 }
-                let short = self.journal.head(kid)?.map(|head| head.short);
+                let short = self.log.journal.head(kid)?.map(|head| head.short);
                 if kid.to_string() == named || short.is_some_and(|short| &*short.0 == named) {
                     return Ok(Some(above));
                 }

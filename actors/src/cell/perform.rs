@@ -45,12 +45,12 @@ impl Driver {
                 Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
                 Effect::StartChild { child } => Box::pin(self.start_child(child, &mut hot)).await,
                 Effect::DeliverCompletion { to, notice } => {
-                    self.hub.tell_after_sweep(to, Command::OwnedEnded(vec![*notice]))
+                    self.cells.tell_after_sweep(to, Command::OwnedEnded(vec![*notice]))
                 }
                 Effect::CancelLocal => self.cancel_local(),
                 Effect::CancelOwned { run, outcome, queue_stands } => self.cancel_owned(run, outcome, queue_stands),
                 Effect::CancelChild { run: _, child, key, by } => self.cancel_child(child, key, by),
-                Effect::AskToContinue { child, ask } => self.hub.tell(child, Command::Continue(ask)),
+                Effect::AskToContinue { child, ask } => self.cells.tell(child, Command::Continue(ask)),
                 Effect::AskPerson { call } => self.ask_person(call),
                 Effect::Arm { deadline, after_ms } => last_word(&mut timers, deadline, Some(after_ms)),
                 Effect::Disarm { deadline } => last_word(&mut timers, deadline, None),
@@ -85,14 +85,14 @@ impl Driver {
         }
         let class = if again { Class::Resume } else { Class::Start };
         let (whose, bound) = pool(&self.state);
-        if let Some(slot) = self.hub.slots.of(whose).request(self.root(), ticket, class, bound) {
+        if let Some(slot) = self.cells.runs.slots.of(whose).request(self.root(), ticket, class, bound) {
             self.items.push_back(Item::Granted(ticket, slot));
         }
     }
 
     fn release_slot(&mut self, run: RunNo) {
         self.lane.release_slot();
-        self.hub.slots.withdraw(RunKey { session: self.session(), run });
+        self.cells.runs.slots.withdraw(RunKey { session: self.session(), run });
     }
 
     /// Starts a child that was born in this batch: at once where a slot is free, else when one is granted.
@@ -102,28 +102,28 @@ impl Driver {
         let hot = hot.iter().position(|hot| hot.session == child).and_then(|at| hot.remove(at));
         let state = hot.as_ref().and_then(|hot| hot.state.as_deref());
         let owner = state.and_then(owner_of);
-        self.hub.tokens.open(key, owner);
+        self.cells.runs.tokens.open(key, owner);
         // Nobody above ends a detached run: its own cap binds it from its birth, also while it is queued.
         let opened = state.and_then(|state| state.run.as_ref()).map(|run| &run.opened);
         if let Some(at) = opened.filter(|_| owner.is_none()).and_then(|opened| opened.wall_cap_at) {
-            let left = u64::try_from(at.saturating_sub(self.hub.mint.wall_ms())).unwrap_or(0);
-            self.hub.timers.arm(Timer::Deadline(child, Deadline::WallCap(key.run)), Duration::from_millis(left));
+            let left = u64::try_from(at.saturating_sub(self.cells.host.mint.wall_ms())).unwrap_or(0);
+            self.cells.runs.timers.arm(Timer::Deadline(child, Deadline::WallCap(key.run)), Duration::from_millis(left));
         }
         let (whose, bound) = state.map_or((PoolKind::Background, self.state.limits.live_runs), pool);
         let queue_ms = self.state.limits.queue_ms;
         if let Some(hot) = hot {
-            self.hub.directory.unborn(child, hot);
+            self.cells.directory.unborn(child, hot);
         }
-        match self.hub.slots.of(whose).request(self.root(), key, Class::Start, bound) {
+        match self.cells.runs.slots.of(whose).request(self.root(), key, Class::Start, bound) {
             Some(slot) => {
-                if let Next::Start(lane, hot) = self.hub.directory.push(child, Item::Granted(key, slot)) {
-                    self.hub.activate(child, lane, hot).await;
+                if let Next::Start(lane, hot) = self.cells.directory.push(child, Item::Granted(key, slot)) {
+                    self.cells.activate(child, lane, hot).await;
                 }
             }
             None => {
-                self.hub.directory.queued(child);
+                self.cells.directory.queued(child);
                 let timer = Timer::Deadline(child, Deadline::Queue(RunNo(1)));
-                self.hub.timers.arm(timer, Duration::from_millis(queue_ms));
+                self.cells.runs.timers.arm(timer, Duration::from_millis(queue_ms));
             }
         }
     }
@@ -137,19 +137,24 @@ impl Driver {
         }
     }
 
-    /// Tells every owned run, then fires the token of the whole owned subtree at once.
-    ///
-    /// In this order: a stream below that the token drops finds its owner's outcome already noted (S-8).
+    /// Tells every owned run, then fires the token of the whole owned subtree at once, with the outcome as its cause: a stream
+    /// below that the token drops finds it there (S-8).
     fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, queue_stands: bool) {
         let key = RunKey { session: self.session(), run };
-        self.hub.causes.closes(key, outcome, queue_stands);
         let owned: Vec<SessionId> =
             self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
         for child in owned {
-            self.hub.tell(child, Command::OwnerOver { owner: key, outcome, queue_stands });
+            self.cells.tell(child, Command::OwnerOver { owner: key, outcome, queue_stands });
         }
-        self.hub.faults.see(Sight::Fired(key));
-        self.hub.tokens.fire(&key);
+        self.cells.host.faults.see(Sight::Fired(key));
+        // A run that was lost has no token yet: what it owns asks for its cause too.
+        if self.run_key() == Some(key) {
+            self.cells.runs.tokens.open(key, self.owner_run());
+        }
+        self.cells.runs.tokens.fire(&key, |cause| {
+            cause.closes = Some(outcome);
+            cause.keeps_queues |= queue_stands;
+        });
     }
 
     /// Tells one owned run, then fires the token of it and of all below it: in this order, as with all of them.
@@ -163,19 +168,11 @@ impl Driver {
         let owner = self.session();
         let born = self.state.children.get(&child).is_some_and(|child| child.call == Some(key));
         let first = born.then_some(RunKey { session: child, run: RunNo(1) });
-        let run = first.or_else(|| self.hub.causes.continued(owner, key));
+        let run = first.or_else(|| self.cells.runs.continued.get(owner, key));
+        self.cells.tell(child, Command::OwnerCancels { owner, key, by: by.clone() });
         if let Some(run) = run {
-            self.hub.causes.cancels_single(run, key, by.clone());
-        }
-        self.hub.tell(child, Command::OwnerCancels { owner, key, by });
-        if let Some(run) = run {
-            self.hub.faults.see(Sight::Fired(run));
-        }
-        if let Some(run) = run
-            && !self.hub.tokens.fire(&run)
-        {
-            // It ended before that, or has not been opened here: nobody would take the note away.
-            self.hub.causes.forget_single(run);
+            self.cells.host.faults.see(Sight::Fired(run));
+            self.cells.runs.tokens.fire(&run, |cause| cause.alone = Some((key, by)));
         }
     }
 
@@ -186,7 +183,7 @@ impl Driver {
                 return;
             }
         }
-        self.hub.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
+        self.cells.runs.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
     }
 
     /// Whether an activation before this one armed `deadline` for a wait that goes on: one that is looked at again and again,
@@ -201,14 +198,14 @@ impl Driver {
             }
             Deadline::Run(_) | Deadline::Turn(_) | Deadline::WallCap(_) | Deadline::Grace(_) => false,
         };
-        waits && self.hub.timers.is_armed(&Timer::Deadline(self.session(), deadline))
+        waits && self.cells.runs.timers.is_armed(&Timer::Deadline(self.session(), deadline))
     }
 
     fn disarm(&mut self, deadline: Deadline) {
         let before = self.armed.len();
         self.armed.retain(|armed| *armed != deadline);
         if before != self.armed.len() {
-            self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
+            self.cells.runs.timers.disarm(&Timer::Deadline(self.session(), deadline));
         }
     }
 
@@ -218,33 +215,33 @@ impl Driver {
         self.lane.release_slot();
         self.turn = None;
         self.ready.clear();
-        self.hub.run_over(key);
+        self.cells.runs.run_over(key);
         if self.state.last.as_ref().is_some_and(|last| last.turns == 0 || last.run != run) {
             // It may never have started: its place in the queue, and the deadline that was armed at its birth, go with it.
-            self.hub.slots.withdraw(key);
-            self.hub.timers.disarm(&Timer::Deadline(self.session(), Deadline::Queue(run)));
+            self.cells.runs.slots.withdraw(key);
+            self.cells.runs.timers.disarm(&Timer::Deadline(self.session(), Deadline::Queue(run)));
         }
         for deadline in std::mem::take(&mut self.armed) {
-            self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
+            self.cells.runs.timers.disarm(&Timer::Deadline(self.session(), deadline));
         }
         self.tell_waiters(run);
     }
 
     /// Tells those who wait for `run`, which has ended, when its end is durable.
     pub(crate) fn tell_waiters(&self, run: RunNo) {
-        if !self.hub.waiters.any(self.session()) {
+        if !self.cells.waiters.any(self.session()) {
             return;
         }
         let last = self.ended().filter(|ended| ended.run == run);
-        let (hub, lsn, session) = (Arc::clone(&self.hub), self.last_lsn, self.session());
+        let (cells, lsn, session) = (Arc::clone(&self.cells), self.last_lsn, self.session());
         tokio::spawn(async move {
-            if hub.journal.wait(lsn).await.is_err() {
+            if cells.log.journal.wait(lsn).await.is_err() {
                 return;
             }
             // Two runs may end in one batch: the state knows the last one only.
-            let ended = last.or_else(|| hub.ended(session, run).ok().flatten());
+            let ended = last.or_else(|| cells.log.ended(session, run).ok().flatten());
             if let Some(ended) = ended {
-                hub.waiters.tell(session, &ended);
+                cells.waiters.tell(session, &ended);
             }
         });
     }
@@ -302,8 +299,8 @@ impl Driver {
 
     /// Asks for child calls whose files, where they begin with some, were read.
     pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &Read) {
-        let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
-        let (command, grants) = hub.admit(&self.state, &offer, (turn, calls), (&mut self.ready, read));
+        let (cells, offer) = (Arc::clone(&self.cells), Arc::clone(&self.offer));
+        let (command, grants) = cells.admit(&self.state, &offer, (turn, calls), (&mut self.ready, read));
         let before = self.pending.records.len();
         self.decide(command, None);
         let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));
@@ -312,11 +309,11 @@ impl Driver {
     }
 
     pub(crate) fn arm_idle(&self) {
-        self.hub.timers.arm(Timer::Idle(self.session()), self.hub.options.idle);
+        self.cells.runs.timers.arm(Timer::Idle(self.session()), self.cells.host.options.idle);
     }
 
     pub(crate) fn disarm_idle(&self) {
-        self.hub.timers.disarm(&Timer::Idle(self.session()));
+        self.cells.runs.timers.disarm(&Timer::Idle(self.session()));
     }
 
     /// The run that owns the one in flight.

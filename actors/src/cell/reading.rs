@@ -13,10 +13,10 @@ use subtend_tools::dialect::StartRequest;
 
 use crate::calls::files::{HasRead, Read, Reading, Wish};
 use crate::calls::in_flight::{Parsed, Ready};
+use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 use crate::delivery::lane::Item;
 use crate::faults::Point;
-use crate::hub::Hub;
 use crate::spawn::offer::Offer;
 use crate::values::answering::model_of;
 
@@ -39,7 +39,7 @@ impl Driver {
     ///
     /// Gives `calls` back where nothing is to be read for them.
     pub(crate) fn read_first(&mut self, turn: TurnNo, mut calls: Vec<u32>) -> Option<Vec<u32>> {
-        let wishes = self.hub.wishes(&self.state, &self.offer, (turn, &calls), &self.ready);
+        let wishes = self.cells.wishes(&self.state, &self.offer, (turn, &calls), &self.ready);
         if wishes.is_empty() {
             return Some(calls);
         }
@@ -52,11 +52,11 @@ impl Driver {
         if wishes.is_empty() {
             return Some(calls);
         }
-        let reading = Reading { turn, no: self.hub.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
+        let reading = Reading { turn, no: self.cells.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
         self.reading = Some(reading);
-        let (hub, session, halt) = (Arc::clone(&self.hub), self.session(), self.hub.halt.clone());
-        self.hub.tasks.spawn(async move {
-            let reader = Arc::clone(&hub);
+        let (cells, session, halt) = (Arc::clone(&self.cells), self.session(), self.cells.life.halt.clone());
+        self.cells.life.tasks.spawn(async move {
+            let reader = Arc::clone(&cells.host);
             let reads = tokio::task::spawn_blocking(move || {
                 reader.faults.strike(Point::Reading, "files");
                 wishes.iter().flat_map(|wish| wish.read(&reader.workspace)).collect()
@@ -71,7 +71,7 @@ impl Driver {
                 tracing::error!(%session, %error, "reading the files of a task failed");
                 Read::new()
             });
-            hub.deliver(session, Item::HasRead(Box::new(HasRead { reading, calls, read })));
+            cells.deliver(session, Item::HasRead(Box::new(HasRead { reading, calls, read })));
         });
         None
     }
@@ -88,7 +88,7 @@ impl Driver {
     }
 }
 
-impl Hub {
+impl Cells {
     /// The files that `calls` want.
     fn wishes(&self, state: &State, offer: &Offer, (turn, calls): (TurnNo, &[u32]), ready: &Ready) -> Vec<Wish> {
         let wish = |ix: &u32| {

@@ -11,8 +11,8 @@ use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::record::Record;
 use subtend_session::state::CallPhase;
 
+use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
-use crate::hub::Hub;
 
 /// Records of a session's end that are looked at first: its last end is among them, most often.
 const TAIL: u64 = 16;
@@ -41,7 +41,7 @@ impl Driver {
         for job in wanted {
             let let_go = self.state.children.get(&job).and_then(|child| child.let_go());
             let Some(run) = let_go.and_then(|given| given.run).filter(|_| room > 0) else { continue };
-            match self.hub.said(job, run) {
+            match self.cells.said(job, run) {
                 Ok(text) => {
                     room = room.saturating_sub(text.as_ref().map_or(0, |text| text.len()));
                     recalled.extend(text.map(|text| (job, text)));
@@ -61,15 +61,15 @@ impl Driver {
     }
 }
 
-impl Hub {
+impl Cells {
     /// What the end of `run` of `session` said, looked for from behind.
     fn said(&self, session: SessionId, run: RunNo) -> Result<Option<Text>, ReadError> {
-        let head = self.journal.head(session)?.filter(|head| !head.deleted);
+        let head = self.log.journal.head(session)?.filter(|head| !head.deleted);
         let Some(last) = head.map(|head| head.last_seq) else { return Ok(None) };
         let mut wanted = TAIL;
         loop {
             let from = Seq(last.0.saturating_sub(wanted).saturating_add(1));
-            let page = self.journal.records_from(session, from, usize::try_from(wanted).unwrap_or(usize::MAX))?;
+            let page = self.log.journal.records_from(session, from, usize::try_from(wanted).unwrap_or(usize::MAX))?;
             let found = page.iter().rev().find_map(|Stored { record, .. }| {
                 let Record::RunEnded(ended) = record else { return None };
                 (ended.run == run).then(|| ended.text.as_ref().map(Arc::clone))

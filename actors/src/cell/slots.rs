@@ -8,11 +8,10 @@ use subtend_session::place::Owner;
 use subtend_session::state::State;
 use subtend_supervision::PoolKind;
 
+use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
 use crate::delivery::ticket::Timer;
-use crate::hub::Hub;
-use crate::mint::now;
 
 /// The pool that the run in flight of `state` takes its slot from, and how many of its root may run there.
 ///
@@ -31,22 +30,14 @@ pub(crate) fn patience(state: &State) -> (PoolKind, Duration) {
     (pool(state).0, Duration::from_millis(state.limits.queue_ms))
 }
 
-impl Hub {
-    /// How long a run that is queued may still wait: its time counts from the last slot that its root was granted, which says
-    /// that the queue moves. Nothing when the time is over, or nobody waits.
-    fn queue_left(&self, ticket: RunKey, (whose, patience): (PoolKind, Duration)) -> Option<Duration> {
-        let since = self.slots.of(whose).unserved_since(ticket)?;
-        let until = since.checked_add(patience)?;
-        (until > now()).then(|| until.duration_since(now()))
-    }
-
-    /// The same for a session that has no actor yet: it is not to be activated only to be told to wait on.
+impl Cells {
+    /// Returns how long the queued run of a session without an actor may still wait: it is not to be activated only to be told to wait on.
     pub(crate) fn unborn_queue_left(&self, session: SessionId, run: RunNo) -> Option<Duration> {
         let waits = self.directory.with(session, |entry| match &entry.presence {
             Presence::Unborn(hot) => Some(hot.queues),
             Presence::Absent | Presence::Starting | Presence::Active => None,
         })??;
-        self.queue_left(RunKey { session, run }, waits)
+        self.runs.queue_left(RunKey { session, run }, waits)
     }
 }
 
@@ -55,8 +46,10 @@ impl Driver {
     pub(crate) fn waits_on(&self, deadline: Deadline) -> bool {
         let Deadline::Queue(run) = deadline else { return false };
         let session = self.session();
-        let Some(left) = self.hub.queue_left(RunKey { session, run }, patience(&self.state)) else { return false };
-        self.hub.timers.arm(Timer::Deadline(session, deadline), left);
+        let Some(left) = self.cells.runs.queue_left(RunKey { session, run }, patience(&self.state)) else {
+            return false;
+        };
+        self.cells.runs.timers.arm(Timer::Deadline(session, deadline), left);
         true
     }
 }

@@ -12,14 +12,14 @@ use subtend_session::usage::Usage;
 
 use crate::calls::in_flight::Ready;
 use crate::calls::model_call::{Called, Came, Pulse};
-use crate::hub::Hub;
+use crate::cell::cells::Cells;
 use crate::spawn::offer::Offer;
 use crate::values::address::Address;
 use crate::values::panic::bounded;
 
 /// What takes the signs of one model call. A model may keep it beyond its answer: what it says then is not heard.
 struct Tap {
-    hub: Weak<Hub>,
+    cells: Weak<Cells>,
     at: Address,
     pulse: Pulse,
     used: AtomicBool,
@@ -29,9 +29,9 @@ impl Tap {
     fn take(&self, sign: &Sign) {
         self.pulse.beat();
         let Sign::Delta(delta) = sign else { return };
-        if let Some(hub) = self.hub.upgrade() {
+        if let Some(cells) = self.cells.upgrade() {
             self.used.store(true, Ordering::Relaxed);
-            hub.events.delta(&self.at, delta, || self.pulse.is_watched());
+            cells.log.events.delta(&self.at, delta, || self.pulse.is_watched());
         }
     }
 }
@@ -39,19 +39,19 @@ impl Tap {
 impl Drop for Tap {
     fn drop(&mut self) {
         if *self.used.get_mut()
-            && let Some(hub) = self.hub.upgrade()
+            && let Some(cells) = self.cells.upgrade()
         {
-            hub.events.streamed(&self.at);
+            cells.log.events.streamed(&self.at);
         }
     }
 }
 
-impl Hub {
+impl Cells {
     /// Where the deltas of a call go: to the pulse, to subscribers, and into the text so far for those who come late.
     ///
     /// A call that streams nothing pays for nothing but the closure.
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, pulse: &Pulse) -> Deltas {
-        let tap = Tap { hub: Arc::downgrade(self), at, pulse: pulse.clone(), used: AtomicBool::new(false) };
+        let tap = Tap { cells: Arc::downgrade(self), at, pulse: pulse.clone(), used: AtomicBool::new(false) };
         Deltas::watched(move |sign: Sign| tap.take(&sign))
     }
 

@@ -25,15 +25,15 @@ use crate::observe::event::What;
 impl Driver {
     /// Whether the tool of `call` must wait for its intent record: if it leaves the process or has side effects.
     pub(crate) fn tool_waits(&self, call: CallId) -> bool {
-        if self.hub.faults.hasty() {
+        if self.cells.host.faults.hasty() {
             return false;
         }
         let named = self.state.call(call).map(|call| discovery::named(&call.tool, &call.args));
         if named.as_deref() == Some(discovery::GET) {
-            return self.hub.options.durable_before_call;
+            return self.cells.host.options.durable_before_call;
         }
-        let found = named.and_then(|named| self.hub.agents.tools.get(&named));
-        self.hub.options.durable_before_call
+        let found = named.and_then(|named| self.cells.agents.tools.get(&named));
+        self.cells.host.options.durable_before_call
             || found.is_none_or(|tool| tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly)
     }
 
@@ -44,8 +44,8 @@ impl Driver {
     /// tool that the token stopped before it hears why.
     pub(crate) fn is_cut_off(&mut self) -> bool {
         let Some(owner) = self.owner_run() else { return false };
-        let Some(key) = self.run_key().filter(|key| self.hub.tokens.fired(key)) else { return false };
-        let word = self.hub.word_from_above(owner, key);
+        let Some(key) = self.run_key().filter(|key| self.cells.runs.tokens.fired(key)) else { return false };
+        let word = self.cells.runs.word_from_above(owner, key);
         self.next.push_back(word);
         true
     }
@@ -53,7 +53,7 @@ impl Driver {
     /// Runs the local tool of `call`, after its intent is durable where `intent` says so.
     pub(crate) fn run_tool(&mut self, call: CallId, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
-        if self.hub.is_stopping() {
+        if self.cells.life.is_stopping() {
             return;
         }
         if self.is_cut_off() {
@@ -64,7 +64,7 @@ impl Driver {
             Some(ready) => (None, Some(ready)),
             // Another activation classified it. Tool and arguments give the same kind again.
             None => {
-                let found = self.hub.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
+                let found = self.cells.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 (found.note, found.ready)
             }
         };
@@ -75,7 +75,7 @@ impl Driver {
             return;
         };
         let word = self.word(call, &*tool, &args);
-        if let Err(denied) = word.check(&self.hub.agents.tools, &*tool, &args, &self.offer.authority) {
+        if let Err(denied) = word.check(&self.cells.agents.tools, &*tool, &args, &self.offer.authority) {
             let end = if denied.denied {
                 CallEnd::Denied
             } else {
@@ -97,7 +97,7 @@ impl Driver {
 
     /// The hooks around a call, if the host has any.
     fn hooked(&self, run: RunNo, call: CallId, local: &Local) -> Option<Hooked> {
-        let hooks = Arc::clone(self.hub.hooks.as_ref()?);
+        let hooks = Arc::clone(self.cells.host.hooks.as_ref()?);
         let asked = ToolAsked {
             session: self.session(),
             root: self.root(),
@@ -108,7 +108,7 @@ impl Driver {
             args: local.args.clone(),
         };
         let (tool, only, word) = (Arc::clone(&local.tool), self.offer.only.clone(), local.word.clone());
-        Some(Hooked { hooks, tools: self.hub.agents.tools.clone(), tool, asked, only, word })
+        Some(Hooked { hooks, tools: self.cells.agents.tools.clone(), tool, asked, only, word })
     }
 
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
@@ -119,14 +119,14 @@ impl Driver {
         let tool_call = ToolInvocation {
             key: ToolKey { session: self.session(), run, call },
             args,
-            options: self.hub.agents.options_of(&self.state, &*tool),
-            workspace: Arc::clone(&self.hub.workspace),
+            options: self.cells.agents.options_of(&self.state, &*tool),
+            workspace: Arc::clone(&self.cells.host.workspace),
             authority: Arc::clone(&self.offer.authority),
             cancel: stop.ask.clone(),
             max_bytes: self.state.limits.tool_result_bytes,
             progress: self.progress(call),
         };
-        let owned = self.run_key().and_then(|key| self.hub.tokens.token(&key)).unwrap_or_default();
+        let owned = self.run_key().and_then(|key| self.cells.runs.tokens.token(&key)).unwrap_or_default();
         let start = if let Some(hooked) = hooked {
             Start::Hooked(Box::new(hooked), tool_call)
         } else if intent.is_none() {
@@ -146,18 +146,18 @@ impl Driver {
         } else {
             Start::Later(tool, tool_call)
         };
-        let (hub, session) = (Arc::clone(&self.hub), self.session());
+        let (cells, session) = (Arc::clone(&self.cells), self.session());
         let task_stop = stop.clone();
         let started = now();
-        let task = self.hub.tasks.spawn(async move {
+        let task = self.cells.life.tasks.spawn(async move {
             if let Some(lsn) = intent
-                && hub.journal.wait(lsn).await.is_err()
+                && cells.log.journal.wait(lsn).await.is_err()
             {
                 return;
             }
             // While the intent was synced the owner may have closed: what has not begun does not begin (T-4).
             if owned.is_cancelled() || task_stop.ask.is_cancelled() {
-                return hub.tell(session, tool_call::finished(call, Err(tool_call::never_begun()), 0));
+                return cells.tell(session, tool_call::finished(call, Err(tool_call::never_begun()), 0));
             }
             let running = match start {
                 Start::Now(running) => running,
@@ -176,19 +176,19 @@ impl Driver {
                 }
             };
             let worked_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
-            hub.tell(session, tool_call::finished(call, came, worked_ms));
+            cells.tell(session, tool_call::finished(call, came, worked_ms));
         });
         self.tools.insert(call, ToolAtWork { stop, task });
     }
 
     fn progress(&self, call: CallId) -> Progress {
-        if !self.hub.events.any() {
+        if !self.cells.log.events.any() {
             return Progress::none();
         }
-        let (hub, session, root) = (Arc::downgrade(&self.hub), self.session(), self.root());
+        let (cells, session, root) = (Arc::downgrade(&self.cells), self.session(), self.root());
         Progress::to(move |line| {
-            if let Some(hub) = hub.upgrade() {
-                hub.events.passing(root, session, What::Progress { call, line });
+            if let Some(cells) = cells.upgrade() {
+                cells.log.events.passing(root, session, What::Progress { call, line });
             }
         })
     }
@@ -202,8 +202,8 @@ impl Driver {
         }
         tool.cancel();
         let grace = Duration::from_millis(self.state.limits.grace_ms);
-        let halt = self.hub.halt.clone();
-        self.hub.tasks.spawn(async move {
+        let halt = self.cells.life.halt.clone();
+        self.cells.life.tasks.spawn(async move {
             // The task may be about to end, having just told its result: its grace must not hold a shutdown up.
             tokio::select! {
                 _ = &mut tool.task => {}
@@ -213,7 +213,7 @@ impl Driver {
         });
     }
 
-    /// What the hub does itself when a deadline passes, before the session decides.
+    /// What the cells does itself when a deadline passes, before the session decides.
     pub(crate) fn due(&mut self, deadline: Deadline) {
         self.armed.retain(|armed| *armed != deadline);
         // One that comes late must not touch what the run that was resumed meanwhile has at work.
@@ -232,7 +232,7 @@ impl Driver {
             let fresh = matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_));
             fresh.then(|| {
                 let id = CallId { turn: turn.no, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
-                let mut found = self.hub.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
+                let mut found = self.cells.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
                 self.settle_name(&call.args, &mut found.kind, &mut found.note);
                 if let CallKind::Continue(_) = found.kind {
                     found.access = self.word_to_continue(&call.tool, &call.args);

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::calls::files::HasRead;
 use crate::calls::in_flight::Ready;
+use crate::delivery::commands::handling;
 use crate::delivery::ticket::Ticket;
 use crate::values::at_boot::Lost;
 use crate::values::ended::Ended;
@@ -54,6 +55,20 @@ pub(crate) enum Item {
 }
 
 impl Item {
+    /// Returns whether it goes before data.
+    fn is_control(&self) -> bool {
+        if let Self::Command(command, _) = self { handling(command).is_control } else { false }
+    }
+
+    /// Returns whether it concerns the run in flight.
+    pub(crate) fn concerns_the_run(&self) -> bool {
+        match self {
+            Self::Command(command, _) => handling(command).concerns_the_run,
+            Self::Parsed(_) | Self::Granted(..) => true,
+            Self::Idle | Self::Probe(_) | Self::Queue(_) | Self::ClearQueue(..) | Self::HasRead(_) => false,
+        }
+    }
+
     /// The input that it submits.
     pub(crate) fn input(&self) -> Option<InputId> {
         if let Self::Command(Command::Submit(input), _) = self { Some(input.id) } else { None }
@@ -125,17 +140,7 @@ impl Lane {
     /// Queues `item` and wakes the actor if it sleeps.
     pub(crate) fn push(&self, item: Item) {
         let mut inner = self.lock();
-        let control = match &item {
-            Item::Command(command, _) => is_control(command),
-            Item::Parsed(_)
-            | Item::Granted(..)
-            | Item::Idle
-            | Item::Probe(_)
-            | Item::Queue(_)
-            | Item::ClearQueue(..)
-            | Item::HasRead(_) => false,
-        };
-        if control {
+        if item.is_control() {
             inner.control.push_back(item);
         } else {
             inner.data.push_back(item);
@@ -295,42 +300,6 @@ impl Lane {
     /// Whether the last activation died.
     pub(crate) fn take_crashed(&self) -> bool {
         std::mem::take(&mut self.lock().crashed)
-    }
-}
-
-/// Whether a command goes before data.
-pub(crate) fn is_control(command: &Command) -> bool {
-    match command {
-        Command::Cancel { .. }
-        | Command::OwnerOver { .. }
-        // In the lane of its cancel, which must not overtake it.
-        | Command::Continue(_)
-        | Command::OwnerCancels { .. }
-        | Command::Interrupt { .. }
-        | Command::Deadline(_)
-        | Command::BudgetRefused { .. }
-        | Command::Reactivated { .. }
-        | Command::RestartsExhausted { .. }
-        | Command::Lost { .. } => true,
-        Command::Submit(_)
-        | Command::Admitted { .. }
-        | Command::ModelAnswered(_)
-        | Command::AttemptFailed(_)
-        | Command::ToolFinished { .. }
-        | Command::Spawn { .. }
-        | Command::OwnedEnded(_)
-        | Command::Background { .. }
-        | Command::AskAnswered { .. }
-        | Command::TurnPanicked { .. }
-        | Command::ToolPanicked { .. }
-        | Command::ChangeQueue { .. }
-        | Command::Delete { .. }
-        | Command::Branch(_)
-        | Command::Regenerate(_)
-        | Command::Switch { .. }
-        | Command::RollBack { .. }
-        | Command::Describe(_)
-        | Command::Close { .. } => false,
     }
 }
 

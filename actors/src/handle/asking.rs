@@ -18,7 +18,7 @@ impl SessionHandle {
     /// What is listed is durable; all that was appended before the call is seen.
     pub async fn audit(&self) -> Result<Vec<Decision>, ReadError> {
         // A journal that failed still says what it has.
-        drop(self.hub.journal.settled().await);
-        Ok(Audit::of(&self.hub.journal.records(self.id)?))
+        drop(self.sessions.log.journal.settled().await);
+        Ok(Audit::of(&self.sessions.log.journal.records(self.id)?))
     }
 }

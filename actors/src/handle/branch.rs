@@ -1,25 +1,16 @@
 //! Branches of a session, and answers given anew.
 
-use std::sync::Arc;
-
-use subtend_agents::manifest::Manifest;
 use subtend_journal::{ReadError, Stored};
-use subtend_session::authority::Authority;
 use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
 use subtend_session::effect::Reply;
-use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Text};
-use subtend_session::limits::Limits;
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::message::Message;
 use subtend_session::outcome::By;
 use subtend_session::place::BranchKind;
-use subtend_session::record::SessionCreated;
 use subtend_session::state::State;
 use subtend_session::title;
 
 use super::{ControlError, SessionHandle};
-use crate::hub::Hub;
-use crate::spawn::caches::Template;
-use crate::values::answering::{agent_of, model_of};
 
 /// How a branch is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,18 +91,18 @@ impl SessionHandle {
 
     /// As [`SessionHandle::branch`], without a check of the title; `listed`: whether listings show it.
     pub(super) async fn branch_as(&self, options: BranchOptions, listed: bool) -> Result<SessionHandle, ControlError> {
-        let hub = &self.hub;
+        let sessions = &self.sessions;
         let BranchOptions { at, kind, agent, title, metadata } = options;
         if kind == BranchKind::Alternative {
             return Err(ControlError::Refused("an alternative is made by `regenerate`".to_owned()));
         }
         let state = self.state().await?;
-        let (mut created, manifest) = hub.branched(&state, agent.as_ref(), kind)?;
+        let (mut created, manifest) = sessions.agents.branched(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
         // The person who makes a branch must find it in listings.
         created.inspectable |= listed;
-        let child = hub.mint.session();
+        let child = sessions.host.mint.session();
         let plan = BranchPlan { child, kind, at, created, manifest, by: By::Person };
         self.branched(Command::Branch(Box::new(plan))).await
     }
@@ -131,11 +122,11 @@ impl SessionHandle {
     /// # Durability
     /// The branch and its run are durable when they are returned.
     pub async fn regenerate(&self, of: Option<Seq>) -> Result<(SessionHandle, RunNo), ControlError> {
-        let hub = &self.hub;
+        let sessions = &self.sessions;
         let state = self.state().await?;
-        let (mut created, manifest) = hub.branched(&state, None, BranchKind::Alternative)?;
+        let (mut created, manifest) = sessions.agents.branched(&state, None, BranchKind::Alternative)?;
         created.inspectable = false;
-        let (child, input) = (hub.mint.session(), hub.mint.input());
+        let (child, input) = (sessions.host.mint.session(), sessions.host.mint.input());
         let plan = RegeneratePlan { child, input, of, created, manifest, by: By::Person };
         let child = self.branched(Command::Regenerate(Box::new(plan))).await?;
         Ok((child, RunNo(1)))
@@ -216,10 +207,10 @@ impl SessionHandle {
 
     /// What the journal has of the session.
     pub(crate) async fn stored(&self) -> Result<Vec<Stored>, ControlError> {
-        drop(self.hub.journal.settled().await);
-        self.hub.journal.records(self.id).map_err(|error| match error {
+        drop(self.sessions.log.journal.settled().await);
+        self.sessions.log.journal.records(self.id).map_err(|error| match error {
             ReadError::NoSuchSession(_) => ControlError::NotFound(error.to_string()),
-            ReadError::Closed => ControlError::Stopped(self.hub.stopped()),
+            ReadError::Closed => ControlError::Stopped(self.sessions.life.stopped()),
             other @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_)) => unread(&other),
         })
     }
@@ -227,101 +218,6 @@ impl SessionHandle {
 
 fn unread(error: &dyn std::fmt::Display) -> ControlError {
     ControlError::Refused(format!("the session cannot be read: {error}"))
-}
-
-impl Hub {
-    /// The birth of a branch of `state`'s session, but for what `decide` settles, with what its agent may do by itself.
-    pub(crate) fn branched(
-        &self,
-        state: &State,
-        agent: Option<&Text>,
-        kind: BranchKind,
-    ) -> Result<(SessionCreated, Arc<Authority>), ControlError> {
-        let own = agent_of(state);
-        let name = agent.unwrap_or(own);
-        // Who goes on in the branch is who answers in the session.
-        let goes_on = name == own;
-        let (mut created, manifest, turns) = if goes_on && self.agents.catalog.get(own).is_none() {
-            (recorded(state)?, Arc::new(Authority::allow_all()), state.own_turns)
-        } else {
-            let template = self.branching(state, name, kind)?;
-            let mut created = template.created.clone();
-            if goes_on {
-                (created.model, created.system) = answering(state)?;
-                // The prompt speaks of how it comes by its tools.
-                created.in_full = state.created.in_full.clone();
-            }
-            // Who is given work of its own has the allowance that its manifest gives it, as whoever a model starts.
-            let given = agent.is_some() && (!goes_on || kind == BranchKind::Subagent);
-            let turns = if given { template.turns } else { state.own_turns };
-            (created, Arc::clone(&template.manifest), turns)
-        };
-        created.limits = within(state, turns)?;
-        created.workspace = Arc::clone(&state.created.workspace);
-        // Neither is lost by branching off.
-        created.tools = state.tools.clone();
-        created.source = state.created.source;
-        Ok((created, manifest))
-    }
-
-    /// The birth template of a branch in which `name` answers.
-    fn branching(&self, state: &State, name: &Text, kind: BranchKind) -> Result<Arc<Template>, ControlError> {
-        let startable = |manifest: &Manifest| {
-            let fits = match kind {
-                BranchKind::Human => manifest.pickable(),
-                BranchKind::Subagent => manifest.pickable() || manifest.spawnable(),
-                BranchKind::Alternative | BranchKind::Service => true,
-            };
-            // Whoever answers in the session may answer in its branch.
-            fits || *manifest.name == **agent_of(state)
-        };
-        let known = || {
-            let names: Vec<&str> = self
-                .agents
-                .catalog
-                .all()
-                .filter(|manifest| startable(manifest))
-                .map(|manifest| &*manifest.name)
-                .collect();
-            ControlError::Refused(format!("there is no agent {name:?} for a branch; there are: {}", names.join(", ")))
-        };
-        let manifest = self.agents.catalog.get(name).filter(|manifest| startable(manifest)).ok_or_else(known)?;
-        self.agents.template(&manifest.name, model_of(state), state.created.source).map_err(|_| known())
-    }
-}
-
-/// The birth of a branch in which an agent goes on that this host does not know: as it was recorded. It may do nothing until
-/// a host knows it, and then no more than the session, whose ceiling the branch has.
-fn recorded(state: &State) -> Result<SessionCreated, ControlError> {
-    let mut created = SessionCreated::clone(&state.created);
-    if let Some(other) = &state.agent {
-        (created.agent, created.agent_hash) = (Arc::clone(&other.agent), other.agent_hash);
-    }
-    (created.model, created.system) = answering(state)?;
-    (created.title, created.metadata) = (None, None);
-    Ok(created)
-}
-
-/// The model and the prompt of whoever answers in the session, as they were recorded.
-fn answering(state: &State) -> Result<(Text, Interned<str>), ControlError> {
-    let system = match &state.agent {
-        Some(other) => Interned::new(Arc::clone(&other.system)).map_err(unwritten)?,
-        None => state.created.system.clone(),
-    };
-    Ok((Arc::clone(model_of(state)), system))
-}
-
-/// The limits of the session, with another turn allowance.
-fn within(state: &State, turns: u32) -> Result<Interned<Limits>, ControlError> {
-    if state.limits.turns == turns {
-        return Ok(Interned { hash: state.created.limits.hash, body: Some(Arc::clone(&state.limits)) });
-    }
-    let limits = Limits { turns, ..Limits::clone(&state.limits) };
-    Interned::new(Arc::new(limits)).map_err(unwritten)
-}
-
-fn unwritten(error: serde_json::Error) -> ControlError {
-    ControlError::Refused(format!("the branch's birth cannot be written down: {error}"))
 }
 
 pub(super) fn unexpected(reply: &Reply) -> ControlError {

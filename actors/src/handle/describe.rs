@@ -111,18 +111,18 @@ impl SessionHandle {
         let refused = |why: &str| ControlError::Refused(format!("the session is not summed up: {why}"));
         // Before the look for one at work: what that makes is another one.
         let before = self.summary().await?.map(|set| set.of);
-        let Some(shift) = self.hub.shift(self.id, For::Summary) else {
+        let Some(shift) = self.sessions.services.shift(self.id, For::Summary) else {
             self.services_done().await;
             let there = self.summary().await?.filter(|set| Some(set.of) != before);
             return there.map(|set| Arc::clone(&set.text)).ok_or_else(|| refused("what was at it came to nothing"));
         };
         let session = self.clone();
-        let task = self.hub.tasks.spawn(async move { session.sum_up(false, &shift).await });
+        let task = self.sessions.life.tasks.spawn(async move { session.sum_up(false, &shift).await });
         match task.await {
             Ok(Ok(Some(text))) => Ok(text),
             Ok(Ok(None)) => Err(refused("nothing was said in it yet")),
             Ok(Err(error)) => Err(refused(&error.to_string())),
-            Err(_) => Err(ControlError::Stopped(self.hub.stopped())),
+            Err(_) => Err(ControlError::Stopped(self.sessions.life.stopped())),
         }
     }
 
@@ -131,17 +131,17 @@ impl SessionHandle {
     /// # Cancel safety
     /// Safe: dropping the future changes nothing.
     pub async fn services_done(&self) {
-        self.hub.services.done(Some(self.id)).await;
+        self.sessions.services.done(Some(self.id)).await;
     }
 
     /// Has a session that was closed summed up, where the host does that and there is something new to tell.
     pub(super) fn summed_up_aside(&self) {
-        if !self.hub.options.summaries || self.id != self.root {
+        if !self.sessions.host.options.summaries || self.id != self.root {
             return;
         }
-        let Some(shift) = self.hub.shift(self.id, For::Summary) else { return };
+        let Some(shift) = self.sessions.services.shift(self.id, For::Summary) else { return };
         let session = self.clone();
-        self.hub.tasks.spawn(async move {
+        self.sessions.life.tasks.spawn(async move {
             if let Err(error) = session.sum_up(true, &shift).await {
                 tracing::warn!(session = %session.id, %error, "the closed session was not summed up");
             }

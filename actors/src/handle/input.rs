@@ -1,6 +1,7 @@
 //! Inputs: what is sent to a session, and how.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use subtend_session::command::Command;
@@ -13,6 +14,7 @@ use tokio::sync::oneshot;
 use super::{SendError, SessionHandle, Stopped};
 use crate::answer::Receipt;
 use crate::delivery::lane::Item;
+use crate::hooks::message::overheard;
 
 /// Bytes of a sender's key.
 const MAX_KEY: usize = 256;
@@ -43,7 +45,7 @@ impl SessionHandle {
     /// ```
     pub fn input(&self, text: impl Into<Text>) -> Input {
         let input = InputAccepted {
-            id: self.hub.mint.input(),
+            id: self.sessions.host.mint.input(),
             key: None,
             from: From::Person,
             lane: Lane::Send,
@@ -158,29 +160,32 @@ impl Input {
 
     async fn submit(mut self, lane: Lane) -> Result<Receipt, SendError> {
         self.input.lane = lane;
-        let (id, root, hub) = (self.session.id, self.session.root, Arc::clone(&self.session.hub));
+        let (id, root, sessions) = (self.session.id, self.session.root, Arc::clone(&self.session.sessions));
         self.fits()?;
         // The host's services read material of ours: nobody's message.
-        if !matches!(self.input.as_owner, Owner::Host(_)) {
-            hub.overheard(id, root, &mut self.input, &mut self.agent).await?;
+        if let Some(hooks) = sessions.host.hooks.as_deref().filter(|_| !matches!(self.input.as_owner, Owner::Host(_))) {
+            let limit = Duration::from_millis(sessions.agents.limits_body().tool_ms);
+            overheard(hooks, limit, (id, root), &mut self.input, &mut self.agent).await?;
         }
         self.fits()?;
         if let Some(name) = &self.agent {
-            self.input.agent_override = Some(Arc::new(hub.overriding(id, name).await?));
+            self.input.agent_override = Some(Arc::new(self.session.overriding(name).await?));
         }
         let (session, input) = (self.session, self.input);
-        let pass = hub.gate.enter().ok_or(SendError::Stopped(Stopped::Shutdown))?;
+        let pass = sessions.life.gate.enter().ok_or(SendError::Stopped(Stopped::Shutdown))?;
         let mut resent = false;
         let answer = loop {
             let (reply, answer) = oneshot::channel();
             let item = Item::Command(Command::Submit(Box::new(input.clone())), Some(reply));
-            hub.deliver_input(session.id, item)
+            sessions
+                .cells
+                .deliver_input(session.id, item)
                 .map_err(|full| SendError::Busy { what: "the inbox", limit: full.0 as u64 })?;
             match answer.await {
                 Ok(answer) => break answer,
                 // A panic of the session's actor took the input, or its answer, with it: by its id it is accepted once.
-                Err(_) if !resent && !hub.is_stopping() => resent = true,
-                Err(_) => return Err(SendError::Stopped(hub.stopped_at(session.id))),
+                Err(_) if !resent && !sessions.life.is_stopping() => resent = true,
+                Err(_) => return Err(SendError::Stopped(sessions.life.stopped_at(session.id))),
             }
         };
         drop(pass);

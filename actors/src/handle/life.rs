@@ -15,7 +15,6 @@ use subtend_session::record::From;
 
 use super::{BranchOptions, Control, ControlError, SendError, SessionHandle, Stopped, WaitError};
 use crate::answer::Receipt;
-use crate::hub::Hub;
 
 /// What an ended session is told that is to go on, where nothing else is said (B6).
 const GO_ON: &str = "Continue your previous work.";
@@ -32,8 +31,8 @@ impl SessionHandle {
     /// # Errors
     /// When the journal cannot be read.
     pub fn child(&self, short: &str) -> Result<Option<Self>, ReadError> {
-        for kid in self.hub.journal.kids(self.id)? {
-            if self.hub.journal.head(kid)?.is_some_and(|head| &*head.short.0 == short) {
+        for kid in self.sessions.log.journal.kids(self.id)? {
+            if self.sessions.log.journal.head(kid)?.is_some_and(|head| &*head.short.0 == short) {
                 return Ok(Some(self.of_tree(kid)));
             }
         }
@@ -41,7 +40,7 @@ impl SessionHandle {
     }
 
     pub(crate) fn of_tree(&self, id: SessionId) -> Self {
-        Self { hub: Arc::clone(&self.hub), id, root: self.root }
+        Self { sessions: Arc::clone(&self.sessions), id, root: self.root }
     }
 
     /// Has the session go on, however its last run ended: everything that it did is in context. Its new run may take as many
@@ -146,8 +145,8 @@ impl SessionHandle {
     async fn in_flight(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
         self.all_settled().await?;
         let mut found = Vec::new();
-        for (session, row) in self.hub.journal.inflight().map_err(|error| self.hub.unread(&error))? {
-            if row.root == self.root && self.is_above(session).map_err(|error| self.hub.unread(&error))? {
+        for (session, row) in self.sessions.log.journal.inflight().map_err(|error| self.sessions.life.unread(&error))? {
+            if row.root == self.root && self.is_above(session).map_err(|error| self.sessions.life.unread(&error))? {
                 found.push((RunKey { session, run: row.run }, row.owner));
             }
         }
@@ -158,7 +157,7 @@ impl SessionHandle {
     fn is_above(&self, session: SessionId) -> Result<bool, ReadError> {
         let mut at = session;
         while at != self.id && self.id != self.root {
-            match self.hub.journal.head(at)?.and_then(|head| head.parent) {
+            match self.sessions.log.journal.head(at)?.and_then(|head| head.parent) {
                 Some(parent) => at = parent,
                 None => return Ok(false),
             }
@@ -167,7 +166,7 @@ impl SessionHandle {
     }
 
     async fn all_settled(&self) -> Result<(), ControlError> {
-        let settled = self.hub.journal.settled().await;
+        let settled = self.sessions.log.journal.settled().await;
         settled.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
     }
 
@@ -203,7 +202,7 @@ impl SessionHandle {
         let mut deleted = 0;
         // A branch may be born while others are deleted: checked again until nothing is left.
         for _ in 0..ROUNDS {
-            let mut left = self.parents_first().map_err(|error| self.hub.unread(&error))?;
+            let mut left = self.parents_first().map_err(|error| self.sessions.life.unread(&error))?;
             left.retain(|(_, head)| !head.deleted);
             if left.is_empty() {
                 break;
@@ -236,9 +235,9 @@ impl SessionHandle {
     /// Ends the services of this session and of all below it. One that a close has just put to work has no run yet that could be
     /// found and cancelled: it would open it in the middle of the deletion.
     async fn without_services(&self) -> Result<(), ControlError> {
-        for (id, _) in self.parents_first().map_err(|error| self.hub.unread(&error))? {
-            self.hub.services.stop(Some(id));
-            self.hub.services.done(Some(id)).await;
+        for (id, _) in self.parents_first().map_err(|error| self.sessions.life.unread(&error))? {
+            self.sessions.services.stop(Some(id));
+            self.sessions.services.done(Some(id)).await;
         }
         // A service of an earlier process has nobody here whom it works for.
         for (key, owner) in self.in_flight().await? {
@@ -253,7 +252,7 @@ impl SessionHandle {
 
     /// Waits until the runs that are in flight now have ended: they were cancelled.
     async fn ended_below(&self) -> Result<(), ControlError> {
-        let grace = Duration::from_millis(self.hub.agents.limits_body().grace_ms);
+        let grace = Duration::from_millis(self.sessions.agents.limits_body().grace_ms);
         let ends = async {
             for (key, _) in self.in_flight().await? {
                 self.of_tree(key.session).run_ended(key.run).await?;
@@ -272,9 +271,9 @@ impl SessionHandle {
         while let Some(id) = next.pop() {
             // Each once: a damaged store may hold a ring.
             if seen.insert(id)
-                && let Some(head) = self.hub.journal.head(id)?
+                && let Some(head) = self.sessions.log.journal.head(id)?
             {
-                next.extend(self.hub.journal.kids(id)?);
+                next.extend(self.sessions.log.journal.kids(id)?);
                 found.push((id, head));
             }
         }
@@ -305,19 +304,5 @@ impl SessionHandle {
                 ControlError::Refused(error.to_string())
             }
         })
-    }
-}
-
-impl Hub {
-    /// Completes the deletions that a host began which died: whatever stands below a deleted session is deleted too.
-    pub(crate) async fn complete_deletions(self: &Arc<Self>) -> Result<(), ReadError> {
-        for id in self.journal.half_deleted()? {
-            let root = self.journal.head(id)?.map_or(id, |head| head.root);
-            let session = SessionHandle { hub: Arc::clone(self), id, root };
-            if let Err(error) = session.delete(true).await {
-                tracing::warn!(session = %id, %error, "its deletion is not complete: the next start continues it");
-            }
-        }
-        Ok(())
     }
 }

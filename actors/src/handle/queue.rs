@@ -27,12 +27,12 @@ impl SessionHandle {
         let mut lost = 0;
         let listed = loop {
             let (tell, told) = oneshot::channel();
-            self.hub.deliver(self.id, Item::Queue(tell));
+            self.sessions.cells.deliver(self.id, Item::Queue(tell));
             match told.await {
                 Ok(listed) => break listed,
                 // A panic of the session's actor took it.
-                Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(ControlError::Stopped(self.hub.stopped_at(self.id))),
+                Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
+                Err(_) => return Err(ControlError::Stopped(self.sessions.life.stopped_at(self.id))),
             }
         };
         self.settled(listed.lsn).await?;
@@ -45,10 +45,10 @@ impl SessionHandle {
 
     /// Completions have the time of the frame that owes them.
     fn time(&self, entries: &mut [QueueEntry]) {
-        let owed = self.hub.journal.outbox_to(self.id).unwrap_or_default();
+        let owed = self.sessions.log.journal.outbox_to(self.id).unwrap_or_default();
         for entry in entries.iter_mut().filter(|entry| entry.kind == QueueKind::Completion) {
             let row = owed.iter().find(|(row, _)| row.kind == RowKind::Notice && row.from.0 == entry.id.0);
-            let frame = row.and_then(|(_, lsn)| self.hub.journal.frame_at(*lsn).ok().flatten());
+            let frame = row.and_then(|(_, lsn)| self.sessions.log.journal.frame_at(*lsn).ok().flatten());
             entry.time_ms = frame.and_then(|(_, stored)| stored.first().map(|stored| stored.at_ms));
         }
     }
@@ -73,7 +73,7 @@ impl SessionHandle {
     }
 
     fn was_removed(&self, input: InputId) -> bool {
-        let stored = self.hub.journal.records(self.id).unwrap_or_default();
+        let stored = self.sessions.log.journal.records(self.id).unwrap_or_default();
         stored.iter().any(|stored| {
             let Record::QueueChanged { change: QueueChange::Removed(ids), .. } = &stored.record else { return false };
             ids.contains(&input)
@@ -95,12 +95,12 @@ impl SessionHandle {
         loop {
             let (tell, told) = oneshot::channel();
             let (reply, answer) = oneshot::channel();
-            self.hub.deliver(self.id, Item::ClearQueue(tell, reply));
+            self.sessions.cells.deliver(self.id, Item::ClearQueue(tell, reply));
             match answer.await {
                 Ok(Ok(_)) => return Ok(told.await.unwrap_or(0)),
                 Ok(Err(rejection)) => return Err(ControlError::of(&rejection)),
-                Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(ControlError::Stopped(self.hub.stopped_at(self.id))),
+                Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
+                Err(_) => return Err(ControlError::Stopped(self.sessions.life.stopped_at(self.id))),
             }
         }
     }

@@ -35,27 +35,27 @@ impl RunHandle {
     /// # Durability
     /// The end is durable when it is returned.
     pub async fn ended(&self) -> Result<Ended, WaitError> {
-        let (SessionHandle { hub, id, .. }, run) = (&self.session, self.no);
+        let (SessionHandle { sessions, id, .. }, run) = (&self.session, self.no);
         loop {
             // Registered before the probe: an end between the two is seen by one of them at least.
-            let waiter = hub.waiters.register(*id, run);
+            let waiter = sessions.waiters.register(*id, run);
             let probed = self.session.probe().await.map_err(WaitError::Stopped)?;
             if let Some(ended) = probed.last.filter(|ended| ended.run == run) {
                 return Ok(ended);
             }
             match probed.in_flight {
-                Some(at) if at == run => return waiter.await.map_err(|_| WaitError::Stopped(hub.stopped())),
+                Some(at) if at == run => return waiter.await.map_err(|_| WaitError::Stopped(sessions.life.stopped())),
                 // The end of the one before it opens it, or shows that there is none: nobody else would ever tell.
                 Some(at) if at < run => {
-                    let before = hub.waiters.register(*id, at);
+                    let before = sessions.waiters.register(*id, at);
                     let still = self.session.probe().await.map_err(WaitError::Stopped)?.in_flight == Some(at);
                     if still {
-                        before.await.map_err(|_| WaitError::Stopped(hub.stopped()))?;
+                        before.await.map_err(|_| WaitError::Stopped(sessions.life.stopped()))?;
                     }
                 }
                 // It may have ended before the last one: an input that was queued opens the next run at once.
                 Some(_) | None => {
-                    let ended = hub.ended(*id, run).map_err(|error| hub.unread(&error))?;
+                    let ended = sessions.log.ended(*id, run).map_err(|error| sessions.life.unread(&error))?;
                     return ended.ok_or(WaitError::NoSuchRun { session: *id, run });
                 }
             }

@@ -22,11 +22,11 @@ impl SessionHandle {
     /// What is counted is durable; all that was appended before the call is seen.
     pub async fn usage(&self) -> Result<UsageView, ReadError> {
         // A journal that failed still says what it has.
-        drop(self.hub.journal.settled().await);
-        let named = |model: &str| self.hub.calls.windows.named(model);
+        drop(self.sessions.log.journal.settled().await);
+        let named = |model: &str| self.sessions.calls.windows.named(model);
         let of = |member: &Member| named(&member.name).or_else(|| member.model.context_window());
-        UsageView::read(&self.hub.journal, self.id, |model| {
-            named(model).or_else(|| match self.hub.calls.models.route(model) {
+        UsageView::read(&self.sessions.log.journal, self.id, |model| {
+            named(model).or_else(|| match self.sessions.calls.models.route(model) {
                 Route::One(member) => of(&member),
                 // Of several the smallest: the next answer may come from it.
                 Route::Pool(members) => members.iter().filter_map(of).min(),

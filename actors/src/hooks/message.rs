@@ -5,44 +5,39 @@ use std::time::Duration;
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::record::InputAccepted;
 
-use super::{Refused, UserMessage, guarded};
-use crate::hub::Hub;
+use super::{Hooks, Refused, UserMessage, guarded};
 use crate::values::error::SendError;
 
-impl Hub {
-    /// Lets the host change `input`, and the agent that is to answer, before it is sent.
-    pub(crate) async fn overheard(
-        &self,
-        session: SessionId,
-        root: SessionId,
-        input: &mut InputAccepted,
-        agent: &mut Option<Text>,
-    ) -> Result<(), SendError> {
-        let Some(hooks) = &self.hooks else { return Ok(()) };
-        let message = UserMessage {
-            session,
-            root,
-            lane: input.lane,
-            text: input.text.clone(),
-            metadata: input.metadata.clone(),
-            agent: agent.clone(),
-        };
-        let limit = Duration::from_millis(self.agents.limits_body().tool_ms);
-        let heard = tokio::time::timeout(limit, guarded(|| hooks.user_message(message))).await;
-        let refused = |why: String| Err(SendError::Refused(why));
-        match heard {
-            Ok(Ok(Ok(message))) => {
-                (input.text, input.metadata, *agent) = (message.text, message.metadata, message.agent);
-                Ok(())
-            }
-            Ok(Ok(Err(Refused(why)))) => refused(format!("the host refuses the message: {why}")),
-            Ok(Err(panic)) => {
-                tracing::error!(%session, %panic, "a hook panicked: the message is refused");
-                refused("the message was not sent: a hook of the host failed".to_owned())
-            }
-            Err(_) => {
-                refused(format!("the message was not sent: a hook of the host took more than {} ms", limit.as_millis()))
-            }
+/// Lets the host change `input`, and the agent that is to answer, before it is sent.
+pub(crate) async fn overheard(
+    hooks: &dyn Hooks,
+    limit: Duration,
+    (session, root): (SessionId, SessionId),
+    input: &mut InputAccepted,
+    agent: &mut Option<Text>,
+) -> Result<(), SendError> {
+    let message = UserMessage {
+        session,
+        root,
+        lane: input.lane,
+        text: input.text.clone(),
+        metadata: input.metadata.clone(),
+        agent: agent.clone(),
+    };
+    let heard = tokio::time::timeout(limit, guarded(|| hooks.user_message(message))).await;
+    let refused = |why: String| Err(SendError::Refused(why));
+    match heard {
+        Ok(Ok(Ok(message))) => {
+            (input.text, input.metadata, *agent) = (message.text, message.metadata, message.agent);
+            Ok(())
+        }
+        Ok(Ok(Err(Refused(why)))) => refused(format!("the host refuses the message: {why}")),
+        Ok(Err(panic)) => {
+            tracing::error!(%session, %panic, "a hook panicked: the message is refused");
+            refused("the message was not sent: a hook of the host failed".to_owned())
+        }
+        Err(_) => {
+            refused(format!("the message was not sent: a hook of the host took more than {} ms", limit.as_millis()))
         }
     }
 }

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::Stream;
-use subtend_journal::ReadError;
-use subtend_session::ids::{CallId, Seq, SessionId};
+use subtend_session::ids::{CallId, SessionId};
 use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::Record;
 
 use crate::handle::SessionHandle;
-use crate::hub::Hub;
+use crate::log::Log;
 use crate::observe::event::{Event, Next, Subscription, What};
 
 /// Sessions from one up to the one that is watched that are looked at: a damaged store may hold a ring.
@@ -43,7 +42,7 @@ pub enum Seen {
 /// A live view of a session and of all that works below it; also a [`Stream`]. See [`SessionHandle::activity`].
 pub struct Activity {
     session: SessionId,
-    hub: Arc<Hub>,
+    log: Arc<Log>,
     events: Subscription,
     /// Sessions that were met: where they stand below the watched one, if they do.
     known: HashMap<SessionId, Option<(Option<CallId>, u32)>>,
@@ -75,7 +74,7 @@ impl SessionHandle {
     /// ```
     pub fn activity(&self) -> Activity {
         let known = HashMap::from([(self.id, Some((None, 0)))]);
-        Activity { session: self.id, hub: Arc::clone(&self.hub), events: self.watch(), known }
+        Activity { session: self.id, log: Arc::clone(&self.sessions.log), events: self.watch(), known }
     }
 }
 
@@ -121,7 +120,7 @@ impl Activity {
         let mut path = Vec::new();
         let mut at = session;
         while !self.known.contains_key(&at) && path.len() < MAX_PATH {
-            let place = self.hub.placed(at).ok().flatten()?;
+            let place = self.log.placed(at).ok().flatten()?;
             let Some(parent) = place.parent() else { break };
             path.push((at, place));
             at = parent;
@@ -154,16 +153,5 @@ impl Stream for Activity {
                 return Poll::Ready(Some(seen));
             }
         }
-    }
-}
-
-impl Hub {
-    /// Where a session stands, as its birth says.
-    fn placed(&self, session: SessionId) -> Result<Option<Place>, ReadError> {
-        let first = self.journal.records_from(session, Seq(1), 1)?;
-        Ok(first.into_iter().find_map(|stored| {
-            let Record::SessionCreated(created) = stored.record else { return None };
-            Some(created.place)
-        }))
     }
 }

@@ -11,7 +11,8 @@ use subtend_journal::{ReadError, Stored};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
 
-use crate::hub::Hub;
+use crate::life::Life;
+use crate::log::Log;
 use crate::observe::event::subscription::{Scope, Subscription};
 use crate::observe::event::{Event, Next, QueueEvents, What};
 use crate::observe::polling::Polled;
@@ -53,7 +54,8 @@ pub struct Events {
 }
 
 struct Reader {
-    hub: Arc<Hub>,
+    log: Arc<Log>,
+    life: Arc<Life>,
     session: SessionId,
     root: SessionId,
     /// The record that comes next.
@@ -78,11 +80,12 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    pub(crate) fn new(hub: Arc<Hub>, session: SessionId, root: SessionId, from: Seq) -> Self {
+    pub(crate) fn new(log: Arc<Log>, life: Arc<Life>, session: SessionId, root: SessionId, from: Seq) -> Self {
         // Before the journal is read: what is appended from here on comes live, what was before is read.
-        let live = hub.events.subscribe(Scope::Session(session));
+        let live = log.events.subscribe(Scope::Session(session));
         let reader = Reader {
-            hub,
+            log,
+            life,
             session,
             root,
             next: from.max(Seq(1)),
@@ -151,11 +154,11 @@ impl Reader {
                 }
                 Some(Next::Missed(_)) => {
                     // Attached anew, so that a text whose pieces were missed comes whole.
-                    self.live = self.hub.events.subscribe(Scope::Session(self.session));
+                    self.live = self.log.events.subscribe(Scope::Session(self.session));
                     self.behind = true;
                 }
                 None => {
-                    return match self.hub.journal.poisoned() {
+                    return match self.log.journal.poisoned() {
                         Some(poison) => Err(EventsError::Stopped(Stopped::Poisoned(poison.to_string()))),
                         None => Ok(None),
                     };
@@ -167,7 +170,7 @@ impl Reader {
     /// Reads a page. After the last one the reader is no longer behind: what comes after it comes live.
     async fn read(&mut self) -> Result<(), EventsError> {
         // A record that was appended before this reader attached, and is not durable yet, comes by no other way.
-        let settled = self.hub.journal.settled().await;
+        let settled = self.log.journal.settled().await;
         settled.map_err(|poison| EventsError::Stopped(Stopped::Poisoned(poison.to_string())))?;
         if !self.primed {
             self.prime()?;
@@ -179,8 +182,8 @@ impl Reader {
     }
 
     fn page(&self, from: Seq) -> Result<Vec<Stored>, EventsError> {
-        self.hub.journal.records_from(self.session, from, PAGE).map_err(|error| match error {
-            ReadError::Closed => EventsError::Stopped(self.hub.stopped()),
+        self.log.journal.records_from(self.session, from, PAGE).map_err(|error| match error {
+            ReadError::Closed => EventsError::Stopped(self.life.stopped()),
             error @ (ReadError::NoSuchSession(_)
             | ReadError::Damaged { .. }
             | ReadError::Newer { .. }

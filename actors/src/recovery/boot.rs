@@ -5,18 +5,21 @@
 //! again (J-7).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use subtend_journal::{Poisoned, ReadError};
-use subtend_session::command::Command;
 use subtend_session::ids::SessionId;
 use subtend_session::index::{Inflight, Row, RowKind};
 use tokio::sync::oneshot;
 
+use crate::cell::cells::Cells;
+use crate::delivery::directory::Directory;
 use crate::delivery::lane::{Item, Probed};
-use crate::hub::Hub;
+use crate::life::Life;
+use crate::log::Log;
 use crate::mint::now;
+use crate::recovery::takeover::Takeover;
 use crate::values::at_boot::AtBoot;
 
 mod going_on;
@@ -71,22 +74,31 @@ pub enum BootError {
     Poisoned(#[from] Poisoned),
 }
 
-impl Hub {
+/// What the start uses of other rooms: it has no writer of its own.
+pub(crate) struct Recovery {
+    pub(crate) cells: Arc<Cells>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) takeover: Arc<Takeover>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) life: Arc<Life>,
+}
+
+impl Recovery {
     /// Sweeps what was in flight, deepest first, then delivers what is owed to sessions at rest, then lets go on what goes on.
     pub(crate) async fn boot(
         self: &Arc<Self>,
         progress: &(dyn Fn(BootProgress) + Sync),
     ) -> Result<BootReport, BootError> {
         let started = now();
-        let damaged = self.journal.damaged()?;
+        let damaged = self.log.journal.damaged()?;
         for (session, error) in &damaged {
             // Quarantined: it stays as it is, and whoever addresses it gets the error; the others start (J-8).
             tracing::error!(?session, %error, "a damaged session is left alone");
             if let Some(session) = session {
-                self.unreadable.add(*session, &error.to_string());
+                self.takeover.unreadable.add(*session, &error.to_string());
             }
         }
-        let inflight = self.journal.inflight()?;
+        let inflight = self.log.journal.inflight()?;
         let levels = going_on::levels(&inflight);
         let mut at = Course { done: 0, total: inflight.len(), progress };
         let at_boot = self.at_boot(&inflight, &levels, &mut at)?;
@@ -105,7 +117,7 @@ impl Hub {
         for (session, depth) in self.asked(&inflight)? {
             by_depth.entry(depth).or_default().push(session);
         }
-        self.boot.lock().unwrap_or_else(PoisonError::into_inner).extend(at_boot);
+        self.takeover.mark(at_boot);
         at.total = by_depth.values().map(Vec::len).fold(at.done, usize::saturating_add);
         aims.owed.extend(self.owed()?);
         for (_, level) in by_depth.into_iter().rev() {
@@ -113,26 +125,26 @@ impl Hub {
             aims.owed.extend(self.owed()?);
         }
         let to: BTreeSet<SessionId> = self.owed()?.map(|row| row.to).collect();
-        let to: Vec<SessionId> = to.into_iter().filter(|session| !self.awaits_boot(*session)).collect();
+        let to: Vec<SessionId> = to.into_iter().filter(|session| !self.takeover.awaits(*session)).collect();
         at.total = at.total.saturating_add(to.len());
         aims.failed.extend(self.visit(to, &mut at).await?);
         at.total = at.total.saturating_add(aims.going.len());
         aims.failed.extend(self.visit(aims.going.clone(), &mut at).await?);
-        self.journal.settled().await?;
+        self.log.journal.settled().await?;
         let took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
         Ok(BootReport { took_ms, ..self.told(&aims, damaged)? })
     }
 
     /// What one session owes another.
     fn owed(&self) -> Result<impl Iterator<Item = Row>, ReadError> {
-        Ok(self.journal.outbox()?.into_iter().map(|(row, _)| row))
+        Ok(self.log.journal.outbox()?.into_iter().map(|(row, _)| row))
     }
 
     /// Quiet sessions that their owners asked to go on, with their depths: they answer before the owners end, so that these
     /// hear of it while they still can.
     fn asked(&self, inflight: &[(SessionId, Inflight)]) -> Result<Vec<(SessionId, u32)>, ReadError> {
         let mut asked = BTreeSet::new();
-        for (row, _) in self.journal.outbox()? {
+        for (row, _) in self.log.journal.outbox()? {
             match row.kind {
                 RowKind::Continue => asked.insert(row.to),
                 // A cancel behind a continue is taken with it; alone it is for a run that has ended.
@@ -144,7 +156,7 @@ impl Hub {
         }
         let mut found = Vec::with_capacity(asked.len());
         for session in asked {
-            match self.journal.head(session) {
+            match self.log.journal.head(session) {
                 Ok(head) => found.extend(head.map(|head| (session, head.depth))),
                 // Its row stands: it is for whoever mends the session.
                 Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
@@ -177,34 +189,22 @@ impl Hub {
                 count(heard);
             }
             let first = self.probed(session);
-            let hub = Arc::clone(self);
-            waiting.push(Box::pin(async move { (session, hub.heard(session, first).await) }));
+            let recovery = Arc::clone(self);
+            waiting.push(Box::pin(async move { (session, recovery.heard(session, first).await) }));
         }
         while let Some(heard) = waiting.next().await {
             count(heard);
         }
-        match self.journal.poisoned() {
+        match self.log.journal.poisoned() {
             Some(poison) => Err(poison),
             None => Ok(failed),
         }
     }
 
-    /// Queues what a row holds for `to`. One that the sweep has not reached yet finds the row in the outbox when it does: woken
-    /// now, by an end or by an actor that makes good what it had appended, it would end before its other owned runs (T-7).
-    pub(crate) fn tell_after_sweep(self: &Arc<Self>, to: SessionId, command: Command) {
-        if !self.awaits_boot(to) {
-            self.tell(to, command);
-        }
-    }
-
-    fn awaits_boot(&self, session: SessionId) -> bool {
-        self.boot.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&session)
-    }
-
     /// Asks `session` to tell when all that waits for it now is decided.
     fn probed(self: &Arc<Self>, session: SessionId) -> oneshot::Receiver<Probed> {
         let (tell, told) = oneshot::channel();
-        self.deliver(session, Item::Probe(tell));
+        self.cells.deliver(session, Item::Probe(tell));
         told
     }
 
@@ -216,14 +216,14 @@ impl Hub {
     async fn heard(self: Arc<Self>, session: SessionId, mut told: oneshot::Receiver<Probed>) -> bool {
         for _ in 0..=REVIVALS {
             if let Ok(probed) = told.await {
-                let settled = self.journal.wait(probed.lsn).await.is_ok();
+                let settled = self.log.journal.wait(probed.lsn).await.is_ok();
                 // It came for the sweep alone: a hundred thousand that stay until they were idle for long would all be in
                 // memory at the same time.
                 self.directory.push_if_active(session, Item::Idle);
                 return settled;
             }
             let restarts = self.directory.with(session, |_| ()).is_some();
-            if !restarts || self.is_stopping() {
+            if !restarts || self.life.is_stopping() {
                 return false;
             }
             told = self.probed(session);

@@ -1,12 +1,10 @@
 //! Rows of the outbox, rebuilt as the commands that deliver them from the records that oblige them.
 
-use subtend_journal::{ReadError, Stored};
+use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::command::{Command, Continue};
 use subtend_session::ids::{CallId, Lsn, SessionId};
 use subtend_session::index::{self, Row, RowKey, RowKind};
 use subtend_session::record::{Notice, Record};
-
-use crate::hub::Hub;
 
 /// What the outbox holds for one session, in the order of the rows.
 #[derive(Default)]
@@ -17,90 +15,88 @@ pub(crate) struct Rows {
     pub(crate) owed: Vec<Notice>,
 }
 
-impl Hub {
-    /// Undelivered rows to `session`.
-    pub(crate) fn rows_to(&self, session: SessionId) -> Result<Rows, ReadError> {
-        let mut rows = Rows::default();
-        for (row, lsn) in self.journal.outbox_to(session)? {
-            match self.row_at(&row, lsn)? {
-                Some(Command::OwnedEnded(notices)) => rows.owed.extend(notices),
-                Some(command) => rows.asked.push(command),
-                None => {}
-            }
-        }
-        Ok(rows)
-    }
-
-    /// The command that delivers `row`, which the frame at `lsn` obliges to; `None` where there is nothing to deliver.
-    pub(crate) fn row_at(&self, row: &Row, lsn: Lsn) -> Result<Option<Command>, ReadError> {
-        let RowKey::Call(key) = row.key else {
-            // A run that its receiver does not own: the end of a person's run, or of a detached one.
-            let notice = if row.kind == RowKind::Notice { self.notice_at(row, lsn)? } else { None };
-            return Ok(notice.map(|notice| Command::OwnedEnded(vec![notice])));
-        };
-        match row.kind {
-            RowKind::Notice => Ok(self.notice_at(row, lsn)?.map(|notice| Command::OwnedEnded(vec![notice]))),
-            RowKind::Continue => Ok(self.continue_at(row, key, lsn)?.map(|ask| Command::Continue(Box::new(ask)))),
-            RowKind::Cancel => self.cancel_at(row, key, lsn),
-            // The asker takes it itself; whoever answers finds the ask by the row.
-            RowKind::Ask | RowKind::Answer => Ok(None),
+/// Undelivered rows to `session`.
+pub(crate) fn rows_to(journal: &Journal, session: SessionId) -> Result<Rows, ReadError> {
+    let mut rows = Rows::default();
+    for (row, lsn) in journal.outbox_to(session)? {
+        match row_at(journal, &row, lsn)? {
+            Some(Command::OwnedEnded(notices)) => rows.owed.extend(notices),
+            Some(command) => rows.asked.push(command),
+            None => {}
         }
     }
+    Ok(rows)
+}
 
-    fn frame(&self, lsn: Lsn) -> Result<Vec<Stored>, ReadError> {
-        Ok(self.journal.frame_at(lsn)?.map(|(_, stored)| stored).unwrap_or_default())
+/// The command that delivers `row`, which the frame at `lsn` obliges to; `None` where there is nothing to deliver.
+pub(crate) fn row_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Command>, ReadError> {
+    let RowKey::Call(key) = row.key else {
+        // A run that its receiver does not own: the end of a person's run, or of a detached one.
+        let notice = if row.kind == RowKind::Notice { notice_at(journal, row, lsn)? } else { None };
+        return Ok(notice.map(|notice| Command::OwnedEnded(vec![notice])));
+    };
+    match row.kind {
+        RowKind::Notice => Ok(notice_at(journal, row, lsn)?.map(|notice| Command::OwnedEnded(vec![notice]))),
+        RowKind::Continue => Ok(continue_at(journal, row, key, lsn)?.map(|ask| Command::Continue(Box::new(ask)))),
+        RowKind::Cancel => cancel_at(journal, row, key, lsn),
+        // The asker takes it itself; whoever answers finds the ask by the row.
+        RowKind::Ask | RowKind::Answer => Ok(None),
     }
+}
 
-    fn notice_at(&self, row: &Row, lsn: Lsn) -> Result<Option<Notice>, ReadError> {
-        let child = row.from;
-        let frame = self.frame(lsn)?;
-        let refused = frame.iter().find_map(|stored| {
-            let Record::ContinueRefused { owner, key, why } = &stored.record else { return None };
-            (*owner == row.to && row.key == RowKey::Call(*key)).then_some((*key, *why))
-        });
-        if let Some((key, why)) = refused {
-            return Ok(Some(index::refusal_from(child, key, why)));
-        }
-        // The child's own records tell its place and the owner of each run; a batch may hold the ends of two.
-        let all = self.journal.records(child)?;
-        let place = all.iter().find_map(|stored| {
-            let Record::SessionCreated(created) = &stored.record else { return None };
-            Some(&created.place)
-        });
-        let Some(place) = place else { return Ok(None) };
-        Ok(frame.iter().find_map(|stored| {
-            let Record::RunEnded(ended) = &stored.record else { return None };
-            let opened = all.iter().find_map(|stored| {
-                let Record::RunOpened(opened) = &stored.record else { return None };
-                (opened.run == ended.run).then_some(opened)
-            })?;
-            let (to, notice) = index::notice_from(child, place, opened, ended)?;
-            (to == row.to && notice.row_key() == Some(row.key)).then_some(notice)
-        }))
+fn frame(journal: &Journal, lsn: Lsn) -> Result<Vec<Stored>, ReadError> {
+    Ok(journal.frame_at(lsn)?.map(|(_, stored)| stored).unwrap_or_default())
+}
+
+fn notice_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Notice>, ReadError> {
+    let child = row.from;
+    let frame = frame(journal, lsn)?;
+    let refused = frame.iter().find_map(|stored| {
+        let Record::ContinueRefused { owner, key, why } = &stored.record else { return None };
+        (*owner == row.to && row.key == RowKey::Call(*key)).then_some((*key, *why))
+    });
+    if let Some((key, why)) = refused {
+        return Ok(Some(index::refusal_from(child, key, why)));
     }
-
-    fn continue_at(&self, row: &Row, key: CallId, lsn: Lsn) -> Result<Option<Continue>, ReadError> {
-        let owner = row.from;
-        let frame = self.frame(lsn)?;
-        let asked = frame.iter().find_map(|stored| {
-            let Record::ContinueAsked(asked) = &stored.record else { return None };
-            (asked.call == key && asked.child == row.to).then_some((stored.seq, asked))
-        });
-        let Some((seq, asked)) = asked else { return Ok(None) };
-        let all = self.journal.records(owner)?;
-        let opened = all.iter().take_while(|stored| stored.seq < seq).filter_map(|stored| {
+    // The child's own records tell its place and the owner of each run; a batch may hold the ends of two.
+    let all = journal.records(child)?;
+    let place = all.iter().find_map(|stored| {
+        let Record::SessionCreated(created) = &stored.record else { return None };
+        Some(&created.place)
+    });
+    let Some(place) = place else { return Ok(None) };
+    Ok(frame.iter().find_map(|stored| {
+        let Record::RunEnded(ended) = &stored.record else { return None };
+        let opened = all.iter().find_map(|stored| {
             let Record::RunOpened(opened) = &stored.record else { return None };
-            Some(opened)
-        });
-        Ok(opened.last().map(|opened| index::continue_from(owner, opened, asked)))
-    }
+            (opened.run == ended.run).then_some(opened)
+        })?;
+        let (to, notice) = index::notice_from(child, place, opened, ended)?;
+        (to == row.to && notice.row_key() == Some(row.key)).then_some(notice)
+    }))
+}
 
-    fn cancel_at(&self, row: &Row, key: CallId, lsn: Lsn) -> Result<Option<Command>, ReadError> {
-        let frame = self.frame(lsn)?;
-        let by = frame.iter().find_map(|stored| {
-            let Record::CancelAsked { call, key: asked, child } = &stored.record else { return None };
-            (*asked == key && *child == row.to).then(|| index::cancel_by(*call))
-        });
-        Ok(by.map(|by| Command::OwnerCancels { owner: row.from, key, by }))
-    }
+fn continue_at(journal: &Journal, row: &Row, key: CallId, lsn: Lsn) -> Result<Option<Continue>, ReadError> {
+    let owner = row.from;
+    let frame = frame(journal, lsn)?;
+    let asked = frame.iter().find_map(|stored| {
+        let Record::ContinueAsked(asked) = &stored.record else { return None };
+        (asked.call == key && asked.child == row.to).then_some((stored.seq, asked))
+    });
+    let Some((seq, asked)) = asked else { return Ok(None) };
+    let all = journal.records(owner)?;
+    let opened = all.iter().take_while(|stored| stored.seq < seq).filter_map(|stored| {
+        let Record::RunOpened(opened) = &stored.record else { return None };
+        Some(opened)
+    });
+    Ok(opened.last().map(|opened| index::continue_from(owner, opened, asked)))
+}
+
+fn cancel_at(journal: &Journal, row: &Row, key: CallId, lsn: Lsn) -> Result<Option<Command>, ReadError> {
+    let frame = frame(journal, lsn)?;
+    let by = frame.iter().find_map(|stored| {
+        let Record::CancelAsked { call, key: asked, child } = &stored.record else { return None };
+        (*asked == key && *child == row.to).then(|| index::cancel_by(*call))
+    });
+    Ok(by.map(|by| Command::OwnerCancels { owner: row.from, key, by }))
 }

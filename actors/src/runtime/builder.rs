@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
@@ -15,7 +14,7 @@ use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::{BadLimit, Limits};
-use subtend_supervision::{Budgets, Gate, Ledger, StartError as SupervisorsError, TokenTree};
+use subtend_supervision::{Budgets, Ledger};
 use subtend_tools::option::ToolOptions;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
@@ -26,19 +25,15 @@ use crate::approvals::Approver;
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::prices::{BadPrice, Prices};
-use crate::delivery::cancel_causes::CancelCauses;
-use crate::delivery::directory::Directory;
-use crate::delivery::waiters::Waiters;
 use crate::faults::Faults;
 use crate::hooks::Hooks;
-use crate::hub::{Hub, HubCell};
+use crate::host::Host;
+use crate::life::Life;
+use crate::log::Log;
 use crate::mint::Mint;
-use crate::observe::publisher::Publisher;
 use crate::recovery::boot::{BootError, BootProgress};
-use crate::recovery::unreadable::Unreadable;
 use crate::runtime::Runtime;
-use crate::runtime::assembly::{slots, supervisors, timers, watch_poison};
-use crate::services::running::Services;
+use crate::runtime::rooms::Rooms;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::Offers;
 use crate::spawn::tool_options::{self, BadToolOptions};
@@ -108,9 +103,6 @@ pub enum StartError {
     /// The workspace could not be opened.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// The supervisors did not start.
-    #[error("the supervisors did not start: {0}")]
-    Supervisors(#[from] SupervisorsError),
     /// Limits or policy cannot be written as JSON.
     #[error("limits or policy cannot be recorded: {0}")]
     Unrecordable(#[from] serde_json::Error),
@@ -345,13 +337,13 @@ impl Builder {
             Some(workspace) => workspace,
             None => Arc::new(Workspace::open(PathBuf::from("."))?),
         };
-        let cell: HubCell = Arc::new(OnceLock::new());
         let approvals = Arc::new(Approvals::default());
-        let (models, tokens, halt) = (Arc::new(models), TokenTree::new(), CancellationToken::new());
+        let (models, halt) = (Arc::new(models), CancellationToken::new());
         let agents = Agents {
             catalog: self.catalog.unwrap_or_else(Catalog::builtin),
             tools,
             models: Arc::clone(&models),
+            default_model,
             workspace_path: workspace.path().to_path_buf(),
             limits: Interned::new(Arc::new(self.limits))?,
             policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,
@@ -360,7 +352,7 @@ impl Builder {
             tool_options: self.tool_options,
             options: self.options.clone(),
             journal: journal.clone(),
-            approvals: Arc::clone(&approvals),
+            approvals,
         };
         let calls = ModelCalls {
             models,
@@ -371,56 +363,20 @@ impl Builder {
             caps: self.caps,
             ledger: Ledger::new(),
             budgets: Budgets::default(),
-            tokens: tokens.clone(),
             journal: journal.clone(),
             hooks: self.hooks.clone(),
             halt: halt.clone(),
         };
-        let hub = Arc::new(Hub {
-            agents,
-            calls,
-            events: Publisher::start(journal.clone(), self.options.events),
-            journal,
-            default_model,
-            workspace,
-            directory: Directory::new(self.options.queued_states),
-            supervisors: supervisors(&cell)?,
-            slots: slots(&cell, self.options.slots),
-            timers: timers(&cell),
-            tokens,
-            mint: Mint::new(self.options.seed),
-            options: self.options,
-            hooks: self.hooks,
-            approvals,
-            waiters: Waiters::default(),
-            services: Services::default(),
-            gate: Gate::new(),
-            causes: CancelCauses::default(),
-            defs: std::sync::Mutex::default(),
-            stale: AtomicU64::new(0),
-            readings: AtomicU64::new(0),
-            tasks: tokio_util::task::TaskTracker::new(),
-            boot: std::sync::Mutex::default(),
-            standing: std::sync::Mutex::default(),
-            takes: std::sync::Mutex::default(),
-            unreadable: Unreadable::default(),
-            faults: self.faults,
-            watch: std::sync::Mutex::default(),
-            stopping: AtomicBool::new(false),
-            shuts_down: AtomicBool::new(false),
-            halt,
-            tokio: tokio::runtime::Handle::current(),
-        });
-        if cell.set(Arc::downgrade(&hub)).is_err() {
-            tracing::error!("the hub's cell was set twice");
-        }
-        watch_poison(&hub);
+        let (life, log) = (Life::new(journal.clone(), halt), Log::new(journal, self.options.events));
+        let mint = Mint::new(self.options.seed);
+        let host = Host { options: self.options, workspace, hooks: self.hooks, faults: self.faults, mint };
+        let rooms = Rooms::new(host, (life, log), (agents, calls));
         // Before the sweep: one that fails, or is given up on the way, has actors and tasks to end.
-        let mut runtime = Runtime::new(Arc::clone(&hub));
+        let mut runtime = Runtime::new(Arc::clone(&rooms));
         let met = meet(&runtime);
         let booted = async {
-            let report = hub.boot(&*on_boot).await?;
-            hub.complete_deletions().await?;
+            let report = rooms.recovery.boot(&*on_boot).await?;
+            runtime.complete_deletions().await?;
             Ok::<_, BootError>(report)
         };
         match booted.await {

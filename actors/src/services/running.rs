@@ -1,13 +1,18 @@
 //! Services that are running, by the session that they work for.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use subtend_session::ids::SessionId;
-use subtend_session::place::Service;
+use subtend_session::ids::{SessionId, Text};
+use subtend_session::outcome::Outcome;
+use subtend_session::place::{BranchKind, Place, Service};
+use subtend_session::record::{From, Hold, Record};
+use subtend_session::state::State;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use crate::life::Life;
 
 /// What a service is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,23 +46,132 @@ impl For {
     }
 }
 
-/// Services at work, by the session that they work for.
-#[derive(Default)]
-pub(crate) struct Services {
-    pub(crate) at_work: Mutex<BTreeMap<SessionId, Vec<AtWork>>>,
-    pub(crate) numbers: AtomicU64,
-    pub(crate) ended: Notify,
+/// Names a session by the first message of a person. The services above the cells do it, which use handles.
+pub(crate) trait Namer: Send + Sync {
+    /// Starts it, and waits for nothing.
+    fn name(self: Arc<Self>, first: Text, shift: Shift);
 }
 
-pub(crate) struct AtWork {
-    pub(crate) no: u64,
-    pub(crate) what: For,
-    pub(crate) stop: CancellationToken,
+/// Services at work, by the session that they work for.
+pub(crate) struct Services {
+    at_work: Mutex<BTreeMap<SessionId, Vec<AtWork>>>,
+    numbers: AtomicU64,
+    ended: Notify,
+    life: Arc<Life>,
+    /// Who names sessions, where the host has that done.
+    namer: Option<Weak<dyn Namer>>,
+}
+
+struct AtWork {
+    no: u64,
+    what: For,
+    stop: CancellationToken,
+}
+
+/// A service at work: over when it is dropped.
+pub(crate) struct Shift {
+    services: Arc<Services>,
+    pub(super) session: SessionId,
+    no: u64,
+    pub(super) stop: CancellationToken,
+}
+
+impl Drop for Shift {
+    fn drop(&mut self) {
+        let mut at_work = self.services.lock();
+        if let Some(mine) = at_work.get_mut(&self.session) {
+            mine.retain(|other| other.no != self.no);
+            if mine.is_empty() {
+                at_work.remove(&self.session);
+            }
+        }
+        drop(at_work);
+        self.services.ended.notify_waiters();
+    }
+}
+
+/// What a batch of a session means for its services.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// The first message of a person, where the session is to be named by it.
+    names: Option<Text>,
+    /// Whether they are over.
+    stops: bool,
+}
+
+impl Heard {
+    /// What `records`, which led to `state`, mean.
+    pub(crate) fn of(state: &State, records: &[Record]) -> Self {
+        let mut heard = Self::default();
+        for record in records {
+            if let Record::InputAccepted(input) = record
+                && input.from == From::Person
+                && heard.names.is_none()
+                && is_nameless(state)
+            {
+                heard.names = Some(Arc::clone(&input.text));
+            } else if is_over(record) {
+                heard = Self { names: None, stops: true };
+            }
+        }
+        heard
+    }
+}
+
+/// Whether `state`'s session is one that may be named, and no agent was asked for a name before: one that failed is not asked again.
+fn is_nameless(state: &State) -> bool {
+    let asked = || state.children.values().any(|child| child.kind == BranchKind::Service && *child.agent == *"title");
+    state.created.place == Place::Root && !state.is_titled() && !asked()
+}
+
+/// Whether services end by `record`: of a cancelled run, a close or a deletion.
+fn is_over(record: &Record) -> bool {
+    if let Record::RunHeld { why, .. } = record {
+        return matches!(&**why, Hold::Closing { outcome: Outcome::Cancelled { .. }, .. });
+    }
+    if let Record::RunEnded(ended) = record {
+        return matches!(ended.outcome, Outcome::Cancelled { .. });
+    }
+    matches!(record, Record::SessionClosed { .. } | Record::SessionDeleted { .. })
 }
 
 impl Services {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<AtWork>>> {
+    pub(crate) fn new(life: Arc<Life>, namer: Option<Weak<dyn Namer>>) -> Self {
+        Self { at_work: Mutex::default(), numbers: AtomicU64::new(0), ended: Notify::new(), life, namer }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<AtWork>>> {
         self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what a batch of `session` means for its services: after it was appended, and waiting for nothing.
+    pub(crate) fn hear(self: &Arc<Self>, session: SessionId, heard: Heard) {
+        if heard.stops {
+            self.stop(Some(session));
+        }
+        if let Some(first) = heard.names
+            && let Some(namer) = self.namer.as_ref().and_then(Weak::upgrade)
+            && let Some(shift) = self.shift(session, For::Title)
+        {
+            namer.name(first, shift);
+        }
+    }
+
+    /// Puts a service to work, unless one for the same is, or the runtime goes down.
+    pub(crate) fn shift(self: &Arc<Self>, session: SessionId, what: For) -> Option<Shift> {
+        let (no, stop) = (self.numbers.fetch_add(1, Ordering::Relaxed), CancellationToken::new());
+        let mut at_work = self.lock();
+        // Under the lock: a shutdown that begins now finds it there and ends it.
+        if self.life.is_stopping() {
+            return None;
+        }
+        let mine = at_work.entry(session).or_default();
+        if mine.iter().any(|other| other.what == what && !other.stop.is_cancelled()) {
+            return None;
+        }
+        mine.push(AtWork { no, what, stop: stop.clone() });
+        drop(at_work);
+        Some(Shift { services: Arc::clone(self), session, no, stop })
     }
 
     /// Ends the services of one session, or all.

@@ -22,6 +22,8 @@ pub(crate) struct Agents {
     pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
     pub(crate) models: Arc<Models>,
+    /// The name of the model of sessions whose agent names none.
+    pub(crate) default_model: Text,
     pub(crate) workspace_path: PathBuf,
     pub(crate) limits: Interned<Limits>,
     pub(crate) policy: Interned<Authority>,

@@ -115,8 +115,8 @@ impl SessionHandle {
     /// What is listed is durable; all that was appended before the call is seen.
     pub async fn branches(&self) -> Result<Vec<BranchInfo>, ReadError> {
         // A failed journal can still be read.
-        drop(self.hub.journal.settled().await);
-        let journal = &self.hub.journal;
+        drop(self.sessions.log.journal.settled().await);
+        let journal = &self.sessions.log.journal;
         let past = Past::read(journal, self.id)?;
         let mut found = Vec::with_capacity(past.born.len());
         for id in &past.born {
@@ -136,8 +136,8 @@ impl SessionHandle {
     /// # Durability
     /// What is returned is durable; all that was appended before the call is seen.
     pub async fn as_branch(&self) -> Result<Option<BranchInfo>, ReadError> {
-        drop(self.hub.journal.settled().await);
-        let journal = &self.hub.journal;
+        drop(self.sessions.log.journal.settled().await);
+        let journal = &self.sessions.log.journal;
         let Some(parent) = journal.head(self.id)?.and_then(|head| head.parent) else { return Ok(None) };
         let above = Past::read(journal, parent)?;
         BranchInfo::read(journal, self.id, above.tasks.get(&self.id))

@@ -42,12 +42,12 @@ impl Runtime {
     /// Safe: dropping the future changes nothing.
     pub async fn find(&self, name: &str) -> Result<Option<SessionHandle>, FindError> {
         // A journal that failed still says what it has.
-        drop(self.hub.journal.settled().await);
+        drop(self.rooms.log.journal.settled().await);
         let name = name.trim();
         if let Ok(id) = name.parse::<SessionId>() {
             return Ok(self.session(id)?);
         }
-        let heads: Heads = self.hub.journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
+        let heads: Heads = self.rooms.log.journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
         let mut among = named(&heads, name).into_iter();
         let (Some(id), second) = (among.next(), among.next()) else { return Ok(None) };
         if let Some(second) = second {
@@ -55,7 +55,7 @@ impl Runtime {
             return Err(FindError::Ambiguous { name: name.to_owned(), among });
         }
         let root = heads.get(&id).map_or(id, |head| head.root);
-        Ok(Some(SessionHandle { hub: Arc::clone(&self.hub), id, root }))
+        Ok(Some(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root }))
     }
 }
 

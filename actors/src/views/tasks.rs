@@ -295,7 +295,7 @@ impl Runtime {
     /// What is listed is durable; all that was appended before the call is seen.
     pub async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>, ReadError> {
         // A journal that failed still says what it has.
-        drop(self.hub.journal.settled().await);
-        Task::list(&self.hub.journal, filter)
+        drop(self.rooms.log.journal.settled().await);
+        Task::list(&self.rooms.log.journal, filter)
     }
 }

@@ -76,9 +76,9 @@ impl SessionHandle {
     /// # Durability
     /// What is shown is durable; all that was appended before the call is seen.
     pub async fn tree(&self) -> Result<Tree, TreeError> {
-        self.hub.journal.settled().await?;
-        let mut tree = Tree::read(&self.hub.journal, self.id)?;
-        if self.hub.faults.has(Flaw::TreesEndAtChildren) {
+        self.sessions.log.journal.settled().await?;
+        let mut tree = Tree::read(&self.sessions.log.journal, self.id)?;
+        if self.sessions.host.faults.has(Flaw::TreesEndAtChildren) {
             tree.children.iter_mut().for_each(|child| child.children.clear());
         }
         Ok(tree)

@@ -77,11 +77,11 @@ async fn sent(runtime: &Runtime, text: &str) -> (SessionHandle, RunKey) {
 
 /// What the records say, and what the accounts do: what is out counts in full after a crash.
 async fn both(runtime: &Runtime, root: RunKey) -> (Spend, Spend) {
-    let hub = &runtime.hub;
-    hub.journal.settled().await.unwrap();
-    let recount = hub.calls.recount(root).unwrap();
-    assert_eq!(recount.spawns, hub.calls.ledger.used(root));
-    (recount.spend, hub.calls.budgets.settled(root).plus(hub.calls.budgets.outstanding(root)))
+    let rooms = &runtime.rooms;
+    rooms.log.journal.settled().await.unwrap();
+    let recount = rooms.calls.recount(root).unwrap();
+    assert_eq!(recount.spawns, rooms.calls.ledger.used(root));
+    (recount.spend, rooms.calls.budgets.settled(root).plus(rooms.calls.budgets.outstanding(root)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,14 +123,14 @@ async fn a_tree_in_all_its_states_is_recounted_as_it_was_counted() {
     let (records, now) = both(&runtime, root).await;
     assert_eq!((records, now), (accounts, accounts), "what was dropped counts as it was reserved");
     // As another process would find it. What is out now is of the account before.
-    runtime.hub.calls.restore_accounts(root).unwrap();
-    assert_eq!(runtime.hub.calls.budgets.settled(root), accounts);
+    runtime.rooms.cells.runs().restore_accounts(root).unwrap();
+    assert_eq!(runtime.rooms.calls.budgets.settled(root), accounts);
     let owned = RunKey { session: runtime.journal().kids(session.id()).unwrap()[5], run: RunNo(1) };
-    runtime.hub.calls.restore_accounts(owned).unwrap();
-    assert_eq!(runtime.hub.calls.budgets.settled(owned), Spend::NOTHING, "what an owned run spends is its root's");
+    runtime.rooms.cells.runs().restore_accounts(owned).unwrap();
+    assert_eq!(runtime.rooms.calls.budgets.settled(owned), Spend::NOTHING, "what an owned run spends is its root's");
     session.cancel().await.unwrap();
     session.run_ended(root.run).await.unwrap();
-    assert!(runtime.hub.calls.budgets.is_empty() && runtime.hub.calls.ledger.is_empty());
+    assert!(runtime.rooms.calls.budgets.is_empty() && runtime.rooms.calls.ledger.is_empty());
     runtime.shutdown(Duration::ZERO).await;
 }
 
@@ -149,14 +149,14 @@ async fn a_reservation_that_a_crash_left_open_counts_in_full_once() {
     let runtime = builder(answer).faults(faults).start().await.unwrap();
     let (session, root) = sent(&runtime, "go").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let one = runtime.hub.calls.budgets.outstanding(root);
+    let one = runtime.rooms.calls.budgets.outstanding(root);
     assert!(one.tokens > 4_096);
     armed.store(true, Ordering::SeqCst);
     session.send("more").await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let hub = &runtime.hub;
+    let rooms = &runtime.rooms;
     assert_eq!(
-        (hub.calls.budgets.settled(root), hub.calls.budgets.outstanding(root)),
+        (rooms.calls.budgets.settled(root), rooms.calls.budgets.outstanding(root)),
         (one, one),
         "the attempt is made again"
     );

@@ -1,7 +1,6 @@
 //! Runs that go on after a restart of the host: they and all their owners were opened to (`on_restart: resume`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::PoisonError;
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
@@ -10,11 +9,9 @@ use subtend_session::place::{OnRestart, Owner};
 use subtend_session::state::{Phase, State};
 use subtend_supervision::slots::Class;
 
-use super::Course;
+use super::{Course, Recovery};
 use crate::cell::slots::pool;
-use crate::hub::Hub;
 use crate::values::at_boot::{AtBoot, Lost};
-use crate::values::options::TakesUp;
 
 /// Starts of a run at work without a record in between, after which it is given up: whatever it does first ends its host (V-3).
 const STARTS: u32 = 2;
@@ -71,7 +68,7 @@ fn going<E>(
     Ok(going)
 }
 
-impl Hub {
+impl Recovery {
     /// Settles what becomes of each run in flight.
     ///
     /// One that goes on has its token, its account and its slot again before anything works, owners first: a run whose owner is
@@ -83,9 +80,8 @@ impl Hub {
         at: &mut Course<'_>,
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
         let mut stay = HashSet::new();
-        if let TakesUp::Session(session) = self.options.takes_up {
-            let mut takes = self.takes.lock().unwrap_or_else(PoisonError::into_inner);
-            *takes = of_one_owner(inflight, session);
+        if let Some(session) = self.takeover.only() {
+            self.takeover.takes(of_one_owner(inflight, session));
         }
         let going = going(inflight, levels, |session, row| {
             let readmitted = self.readmit(session, row, &mut stay)?;
@@ -109,15 +105,15 @@ impl Hub {
     /// Gives a run back what it held; tells whether it could. One whose place is gone, since the limits are lower now, cannot
     /// go on; one that cannot be read is for the sweep to report.
     fn readmit(&self, session: SessionId, row: &Inflight, stay: &mut HashSet<SessionId>) -> Result<bool, ReadError> {
-        let Ok(stored) = self.journal.records(session) else { return Ok(false) };
+        let Ok(stored) = self.log.journal.records(session) else { return Ok(false) };
         let Ok(state) = State::fold(session, stored.iter().map(|stored| &stored.record)) else { return Ok(false) };
         let Some(run) = state.run.as_ref().filter(|run| run.no == row.run) else { return Ok(false) };
         let key = RunKey { session, run: run.no };
         if run.slot {
             let (whose, bound) = pool(&state);
             let root = state.created.place.root(session);
-            let Some(slot) = self.slots.of(whose).request(root, key, Class::Resume, bound) else {
-                self.slots.withdraw(key);
+            let Some(slot) = self.cells.runs().slots.of(whose).request(root, key, Class::Resume, bound) else {
+                self.cells.runs().slots.withdraw(key);
                 return Ok(false);
             };
             self.directory.lane(session).hold_slot(slot);
@@ -126,9 +122,9 @@ impl Hub {
         if row.starts >= STARTS && row.state == Phase::Working {
             self.directory.lane(session).exhaust(None);
         }
-        self.tokens.open(key, run.opened.owner.run());
-        self.calls.restore_accounts(key)?;
-        if self.leaves(&state) {
+        self.cells.runs().tokens.open(key, run.opened.owner.run());
+        self.cells.runs().restore_accounts(key)?;
+        if self.takeover.leaves(&state) {
             stay.insert(session);
         }
         Ok(true)

@@ -1,14 +1,13 @@
 //! What the boot found and did: counted afterwards, by what is in the journal then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::PoisonError;
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::index::{Inflight, Row};
 use subtend_session::state::{Phase, State};
 
-use crate::hub::Hub;
+use super::Recovery;
 
 /// What the boot found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +55,7 @@ pub(super) struct Aims {
     pub(super) failed: BTreeSet<SessionId>,
 }
 
-impl Hub {
+impl Recovery {
     /// What became of it.
     pub(super) fn told(
         &self,
@@ -74,7 +73,7 @@ impl Hub {
         for session in &aims.failed {
             left.entry(*session).or_insert_with(|| self.why_not(*session));
         }
-        let inflight = self.journal.inflight()?;
+        let inflight = self.log.journal.inflight()?;
         let still: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
         for (session, run) in &aims.lost {
             match still.get(session).filter(|row| row.run == *run) {
@@ -85,9 +84,8 @@ impl Hub {
         }
         report.resumed = aims.going.iter().filter(|session| !aims.failed.contains(session)).count();
         report.staying = aims.staying.len();
-        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-        report.inputs = std::mem::take(&mut *standing).into_values().sum();
-        let owed: BTreeSet<Row> = self.journal.outbox()?.into_iter().map(|(row, _)| row).collect();
+        report.inputs = self.takeover.kept_inputs();
+        let owed: BTreeSet<Row> = self.log.journal.outbox()?.into_iter().map(|(row, _)| row).collect();
         report.notices = aims.owed.difference(&owed).count();
         report.undone.extend(left.into_iter().map(|(session, why)| Undone { session: Some(session), why }));
         Ok(report)
@@ -95,7 +93,7 @@ impl Hub {
 
     /// Why a session could not be brought to hear anything.
     fn why_not(&self, session: SessionId) -> String {
-        let stored = match self.journal.records(session) {
+        let stored = match self.log.journal.records(session) {
             Ok(stored) => stored,
             Err(error) => return error.to_string(),
         };

@@ -8,9 +8,9 @@ use subtend_session::index::Inflight;
 use subtend_session::record::Hold;
 use subtend_session::state::{Phase, State};
 
-use crate::hub::Hub;
+use super::Recovery;
 
-impl Hub {
+impl Recovery {
     /// The sessions whose runs in flight stand below one that closes with the whole tree below it.
     ///
     /// That run had heard of the cancel when the host died, and what it owns may not have: its word was on its way. The journal
@@ -39,7 +39,7 @@ impl Hub {
 
     /// Whether the run in flight closes with the whole tree below it. One that cannot be read is for the sweep to report.
     fn closes_the_tree(&self, key: RunKey) -> Result<bool, ReadError> {
-        let stored = match self.journal.records(key.session) {
+        let stored = match self.log.journal.records(key.session) {
             Ok(stored) => stored,
             Err(ReadError::Damaged { .. } | ReadError::Newer { .. }) => return Ok(false),
             Err(error) => return Err(error),

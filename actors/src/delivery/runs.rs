@@ -1,16 +1,38 @@
-//! Why runs end that did not end by themselves: what their owners decided, noted before their tokens fire (S-8).
+//! What runs in flight hold outside of their sessions: token, slot, deadlines and account, and why their owners end them (S-8).
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_journal::{Journal, ReadError};
 use subtend_session::command::Command;
-use subtend_session::ids::{RunKey, SessionId};
+use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::index::{Row, RowKey, RowKind};
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::Owner;
 use subtend_session::record::Hold;
 use subtend_session::state::State;
+use subtend_supervision::{PoolKind, SlotPools, Timers, TokenTree};
 
-use crate::hub::Hub;
+use crate::calls::model_calls::ModelCalls;
+use crate::delivery::cancel_causes::{CancelCause, Continued};
+use crate::delivery::ticket::{Ticket, Timer};
+use crate::mint::now;
 
-impl Hub {
+/// The tokens of runs, each with why it was fired.
+pub(crate) type Tokens = TokenTree<RunKey, CancelCause>;
+
+/// What runs in flight hold. It knows no session: a run is a key, and what it decided comes as a value.
+pub(crate) struct Runs {
+    pub(crate) tokens: Tokens,
+    pub(crate) slots: SlotPools<SessionId, Ticket>,
+    pub(crate) timers: Timers<Timer>,
+    pub(crate) continued: Continued,
+    /// The accounts of root runs.
+    pub(crate) calls: Arc<ModelCalls>,
+    pub(crate) journal: Journal,
+}
+
+impl Runs {
     /// Whether the owner of the run in flight is over or closes, and how: an opening checks it (rule 7).
     ///
     /// The token tells, also across activations: it is fired with the owner's close, and a run whose owner is not known
@@ -62,7 +84,7 @@ impl Hub {
     pub(crate) fn asker_over(&self, owner: RunKey) -> Option<OutcomeKind> {
         match self.tokens.token(&owner) {
             Some(token) if !token.is_cancelled() => None,
-            Some(_) => Some(self.causes.closing(owner).unwrap_or(OutcomeKind::Cancelled)),
+            Some(_) => Some(self.closes_as(owner)),
             None => Some(self.left_behind(owner).unwrap_or(OutcomeKind::Lost)),
         }
     }
@@ -94,30 +116,54 @@ impl Hub {
 
     /// Returns whether `owner` or a run above it closes with the whole tree below it.
     fn stands_below(&self, owner: RunKey) -> bool {
-        self.causes.keeps_queues_below(owner, |run| self.tokens.owner(run))
+        let mut above = std::iter::successors(Some(owner), |run| self.tokens.owner(run));
+        above.any(|run| self.tokens.cause(&run, |cause| cause.keeps_queues) == Some(true))
     }
 
     /// Returns what of its owner ends the run `owned`. An owner whose own close is not decided yet closes because its owner does.
     fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
-        match self.causes.single(owned) {
+        match self.alone(owned) {
             Some((_, By::Owner { outcome })) => outcome,
             Some((_, By::Person | By::Host | By::Model { .. } | By::Sweep)) => OutcomeKind::Cancelled,
-            None => self.causes.closing(owner).unwrap_or(OutcomeKind::Cancelled),
+            None => self.closes_as(owner),
         }
+    }
+
+    /// Returns the outcome as which `run` closes, whose token has fired: one that did not decide it yet closes because its owner does.
+    fn closes_as(&self, run: RunKey) -> OutcomeKind {
+        self.tokens.cause(&run, |cause| cause.closes).flatten().unwrap_or(OutcomeKind::Cancelled)
+    }
+
+    /// Returns the call by which the owner of `owned` cancels it alone, and on whose behalf.
+    fn alone(&self, owned: RunKey) -> Option<(CallId, By)> {
+        self.tokens.cause(&owned, |cause| cause.alone.clone()).flatten()
     }
 
     /// Returns the command that tells the run `owned` that its owner cancels it alone.
     pub(crate) fn single_cancel(&self, owner: SessionId, owned: RunKey) -> Option<Command> {
-        let (key, by) = self.causes.single(owned)?;
+        let (key, by) = self.alone(owned)?;
         Some(Command::OwnerCancels { owner, key, by })
     }
 
-    /// Releases what a run that has ended holds: its token, its accounts and the causes of its cancellation.
+    /// Opens the accounts of a run that goes on in another process, if it is a root run: what an owned run spends is its root's.
+    pub(crate) fn restore_accounts(&self, run: RunKey) -> Result<(), ReadError> {
+        if self.tokens.root(&run) == Some(run) { self.calls.restore_accounts(run) } else { Ok(()) }
+    }
+
+    /// Releases what a run that has ended holds: its token with the cause of its cancellation, and its accounts.
     pub(crate) fn run_over(&self, key: RunKey) {
         self.tokens.close(&key);
         // Only a root run has an account.
         self.calls.ledger.forget(key);
         self.calls.budgets.forget(key);
-        self.causes.forget(key);
+        self.continued.remove(key);
+    }
+
+    /// How long a run that is queued may still wait: its time counts from the last slot that its root was granted, which says
+    /// that the queue moves. Nothing when the time is over, or nobody waits.
+    pub(crate) fn queue_left(&self, ticket: RunKey, (whose, patience): (PoolKind, Duration)) -> Option<Duration> {
+        let since = self.slots.of(whose).unserved_since(ticket)?;
+        let until = since.checked_add(patience)?;
+        (until > now()).then(|| until.duration_since(now()))
     }
 }

@@ -1,0 +1,81 @@
+//! What a session tells the host: questions to approvers, and the ends of subagents' runs.
+
+use std::sync::Arc;
+
+use subtend_session::command::Command;
+use subtend_session::dialect::discovery;
+use subtend_session::ids::{CallId, RunNo};
+use subtend_session::outcome::Outcome;
+use subtend_session::place::{BranchKind, Owner, Place};
+use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::state::CallPhase;
+
+use crate::approvals::questions::{Approval, args_of};
+use crate::cell::driver::Driver;
+use crate::faults::Sight;
+use crate::hooks::{SubagentStop, guarded_now};
+use crate::spawn::proposing::plan_of;
+use crate::values::answering::agent_of;
+
+impl Driver {
+    /// Asks for a person's word for `call`: shown when the question is durable. Without anyone there the answer is no, at once.
+    pub(crate) fn ask_person(&mut self, call: CallId) {
+        let session = self.session();
+        let Some(at) = self.state.call(call) else { return };
+        let CallPhase::Asked(access) = &at.phase else { return };
+        self.cells.host.faults.see(Sight::Asked { session, call });
+        if !self.cells.approvals.opened(session, call) {
+            let (verdict, by) = (AskVerdict::Deny, AskBy::NoApprover);
+            return self.next.push_back(Command::AskAnswered { call, verdict, by });
+        }
+        let approval = Approval {
+            root: self.root(),
+            session,
+            path: String::new(),
+            call,
+            tool: discovery::named(&at.tool, &at.args).into(),
+            args: args_of(&at.tool, &at.args),
+            action: Arc::clone(&access.action),
+            resource: Arc::clone(&access.resource),
+            plan: plan_of(&at.tool, &at.args),
+        };
+        let (log, approvals) = (Arc::clone(&self.cells.log), Arc::clone(&self.cells.approvals));
+        let lsn = self.last_lsn;
+        tokio::spawn(async move {
+            if log.journal.wait(lsn).await.is_err() {
+                return;
+            }
+            // From the top: every head above is durable with this.
+            let path = log.path(session).unwrap_or_else(|_| session.short().0.to_string());
+            approvals.show(Approval { path, ..approval });
+        });
+    }
+
+    /// Tells the host's hook of the end of `run`, when it is durable.
+    pub(crate) fn tell_stop(&self, run: RunNo, outcome: Outcome) {
+        let Some(hooks) = &self.cells.host.hooks else { return };
+        let Place::Child { parent, kind: BranchKind::Subagent, .. } = &self.state.created.place else { return };
+        let (parent, session, root) = (*parent, self.session(), self.root());
+        let owner = self.state.last.as_ref().filter(|last| last.run == run).map(|last| last.owner.clone());
+        let agent = Arc::clone(agent_of(&self.state));
+        let (hooks, journal, lsn) = (Arc::clone(hooks), self.cells.log.journal.clone(), self.last_lsn);
+        tokio::spawn(async move {
+            if journal.wait(lsn).await.is_err() {
+                return;
+            }
+            // Two runs may end in one batch: the state knows the last one only.
+            let owner = owner.or_else(|| {
+                let records = journal.records(session).ok()?;
+                records.into_iter().find_map(|stored| {
+                    let Record::RunOpened(opened) = stored.record else { return None };
+                    (opened.run == run).then_some(opened.owner)
+                })
+            });
+            let stop =
+                SubagentStop { session, parent, root, run, agent, owner: owner.unwrap_or(Owner::Person), outcome };
+            if let Err(panic) = guarded_now(|| hooks.subagent_stop(&stop)) {
+                tracing::error!(%session, %panic, "a hook panicked when it was told of a subagent's end");
+            }
+        });
+    }
+}

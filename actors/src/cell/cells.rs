@@ -1,0 +1,231 @@
+//! The cells of a runtime: how a command reaches a session, present or not.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use ractor::ActorRef;
+use subtend_session::command::{Command, Deadline};
+use subtend_session::ids::SessionId;
+use subtend_supervision::{SlotPools, StormLimit, StormSeen, Supervisors, Timers, TokenTree};
+
+use crate::approvals::questions::Approvals;
+use crate::calls::model_calls::ModelCalls;
+use crate::delivery::cancel_causes::Continued;
+use crate::delivery::commands::handling;
+use crate::delivery::directory::{Directory, Next};
+use crate::delivery::lane::{Full, Item, Wake};
+use crate::delivery::runs::Runs;
+use crate::delivery::ticket::{Ticket, Timer};
+use crate::delivery::waiters::Waiters;
+use crate::faults::{Flaw, Sight};
+use crate::host::Host;
+use crate::life::Life;
+use crate::log::Log;
+use crate::recovery::takeover::Takeover;
+use crate::services::running::Services;
+use crate::spawn::agents::Agents;
+
+/// How long the actors of one level may take to finish what they have in hand.
+const LEVEL: Duration = Duration::from_millis(100);
+
+/// What cells use of the rooms below them. No room above reaches one of those through a cell.
+pub(crate) struct Below {
+    pub(crate) agents: Arc<Agents>,
+    pub(crate) calls: Arc<ModelCalls>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) takeover: Arc<Takeover>,
+    pub(crate) approvals: Arc<Approvals>,
+    pub(crate) services: Arc<Services>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) host: Arc<Host>,
+}
+
+/// The cells of one runtime, and what starts and restarts their actors.
+///
+/// A command goes in by [`Cells::deliver`]; what comes back is a reply, a record or an event. All else is private to this room.
+pub(crate) struct Cells {
+    pub(super) agents: Arc<Agents>,
+    pub(super) calls: Arc<ModelCalls>,
+    pub(super) log: Arc<Log>,
+    pub(super) directory: Arc<Directory>,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) takeover: Arc<Takeover>,
+    pub(super) approvals: Arc<Approvals>,
+    pub(super) services: Arc<Services>,
+    pub(super) life: Arc<Life>,
+    pub(super) host: Arc<Host>,
+    pub(super) runs: Arc<Runs>,
+    pub(super) supervisors: Supervisors,
+    /// Numbers readings of files.
+    pub(super) readings: AtomicU64,
+}
+
+impl Cells {
+    /// Returns the cells over `below`. Slots, deadlines and exits of actors come back to them by callbacks, which hold them weakly.
+    pub(crate) fn new(below: Below) -> Arc<Self> {
+        let Below { agents, calls, log, directory, waiters, takeover, approvals, services, life, host } = below;
+        Arc::new_cyclic(|cells: &Weak<Self>| {
+            let runs = Runs {
+                tokens: TokenTree::new(),
+                slots: slots(cells, host.options.slots),
+                timers: timers(cells),
+                continued: Continued::default(),
+                calls: Arc::clone(&calls),
+                journal: log.journal.clone(),
+            };
+            let supervisors = supervisors(cells, &life);
+            Self {
+                agents,
+                calls,
+                log,
+                directory,
+                waiters,
+                takeover,
+                approvals,
+                services,
+                life,
+                host,
+                runs: Arc::new(runs),
+                supervisors,
+                readings: AtomicU64::new(0),
+            }
+        })
+    }
+
+    /// Returns what runs in flight hold.
+    pub(crate) fn runs(&self) -> &Arc<Runs> {
+        &self.runs
+    }
+
+    /// Queues `item` for `session`, and activates it if it is not present.
+    pub(crate) fn deliver(self: &Arc<Self>, session: SessionId, item: Item) {
+        if let Item::Command(command, _) = &item
+            && handling(command).is_control
+        {
+            self.host.faults.see(Sight::Control { session, command: command.name() });
+        }
+        let next = self.directory.push(session, item);
+        self.go_on(session, next);
+    }
+
+    /// Queues a command without an answer.
+    pub(crate) fn tell(self: &Arc<Self>, session: SessionId, command: Command) {
+        self.deliver(session, Item::Command(command, None));
+    }
+
+    /// Queues what a row holds for `to`. One that the sweep has not reached yet finds the row in the outbox when it does: woken
+    /// now, by an end or by an actor that redoes what it had appended, it would end before its other owned runs (T-7).
+    pub(crate) fn tell_after_sweep(self: &Arc<Self>, to: SessionId, command: Command) {
+        if !self.takeover.awaits(to) {
+            self.tell(to, command);
+        }
+    }
+
+    /// Queues an input, unless the session's inbox is full (B-1).
+    pub(crate) fn deliver_input(self: &Arc<Self>, session: SessionId, item: Item) -> Result<(), Full> {
+        let (input, bound) = (item.input(), self.host.options.inbox);
+        let pushed = self.directory.push_input(session, item, bound);
+        let len = pushed.as_ref().map_or_else(|full| full.0, |(_, len)| *len);
+        if let Some(input) = input {
+            self.host.faults.see(Sight::Put { session, input, len, bound, taken: pushed.is_ok() });
+        }
+        self.go_on(session, pushed?.0);
+        Ok(())
+    }
+
+    fn go_on(self: &Arc<Self>, session: SessionId, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Start(lane, hot) => self.start(session, lane, hot),
+        }
+    }
+
+    /// Returns the number of actors that are alive.
+    pub(crate) fn live(&self) -> usize {
+        self.supervisors.live()
+    }
+
+    /// Stops the actors of the deepest sessions first: an owner may receive the end of what it owns, and never the other way
+    /// round (V-5). One that does not stop is killed before the next level is.
+    pub(crate) async fn stop_deepest_first(&self) {
+        let mut levels: Vec<_> = self.directory.by_depth().into_values().collect();
+        if !self.host.faults.has(Flaw::OwnersStopFirst) {
+            levels.reverse();
+        }
+        for level in levels {
+            for actor in &level {
+                // Refused only by one that is ending already.
+                drop(actor.drain());
+            }
+            if tokio::time::timeout(LEVEL, stopped(&level)).await.is_err() {
+                level.iter().for_each(|actor| actor.kill());
+                stopped(&level).await;
+            }
+        }
+        self.supervisors.shutdown(LEVEL).await;
+    }
+
+    /// Ends all actors at once. The future does not hold the cells.
+    pub(crate) fn kill(&self) -> impl Future<Output = ()> + Send + use<> {
+        let supervisors = self.supervisors.clone();
+        async move { supervisors.shutdown(Duration::ZERO).await }
+    }
+}
+
+async fn stopped(actors: &[ActorRef<Wake>]) {
+    join_all(actors.iter().map(|actor| async move { drop(actor.wait(None).await) })).await;
+}
+
+fn supervisors(cells: &Weak<Cells>, life: &Arc<Life>) -> Supervisors {
+    let (exits, life) = (Weak::clone(cells), Arc::clone(life));
+    // More failures in a window than any number of bad sessions explains.
+    let storm = move |seen: StormSeen| {
+        tracing::error!(
+            ?seen,
+            "session actors fail in a storm: the runtime takes no new work; shut it down and look at the log"
+        );
+        life.gate.close();
+    };
+    let exited = move |exit| {
+        if let Some(cells) = exits.upgrade() {
+            cells.exited(&exit);
+        }
+    };
+    Supervisors::start_full(Arc::new(exited), StormLimit::default(), Arc::new(storm))
+}
+
+fn slots(cells: &Weak<Cells>, global: usize) -> SlotPools<SessionId, Ticket> {
+    let cells = Weak::clone(cells);
+    SlotPools::new(
+        global,
+        Arc::new(move |ticket: Ticket, slot| {
+            // Without cells the slot is dropped, which returns it.
+            if let Some(cells) = cells.upgrade() {
+                cells.runs.timers.disarm(&Timer::Deadline(ticket.session, Deadline::Queue(ticket.run)));
+                cells.deliver(ticket.session, Item::Granted(ticket, slot));
+            }
+        }),
+    )
+}
+
+fn timers(cells: &Weak<Cells>) -> Timers<Timer> {
+    let cells = Weak::clone(cells);
+    Timers::start(Arc::new(move |timer| {
+        let Some(cells) = cells.upgrade() else { return };
+        match timer {
+            Timer::Deadline(session, deadline) => {
+                if let Deadline::Queue(run) = deadline
+                    && let Some(left) = cells.unborn_queue_left(session, run)
+                {
+                    return cells.runs.timers.arm(timer, left);
+                }
+                cells.tell(session, Command::Deadline(deadline));
+            }
+            Timer::Idle(session) => cells.directory.push_if_active(session, Item::Idle),
+        }
+    }))
+}

@@ -1,0 +1,35 @@
+//! What is found out before a command is decided: all that `decide` is given besides the session's own state.
+
+use subtend_session::command::Command;
+use subtend_session::ids::RunKey;
+
+use crate::cell::driver::Driver;
+use crate::delivery::commands::{Needs, Prepared, handling};
+
+impl Driver {
+    /// Completes `command` with what it needs by the table of commands.
+    pub(super) fn prepare(&mut self, command: &mut Command) -> Prepared {
+        match (handling(command).needs, &mut *command) {
+            (Needs::Time, Command::Deadline(deadline)) => {
+                if self.waits_on(*deadline) {
+                    return Prepared::Postponed;
+                }
+                self.due(*deadline);
+            }
+            // Asked now and not when it was sent: the owner may have closed since.
+            (Needs::Asker, Command::Continue(ask)) => {
+                ask.owner_over = self.cells.runs.asker_over(RunKey { session: ask.owner, run: ask.run });
+            }
+            (Needs::Answer, Command::ModelAnswered(answer)) => {
+                self.settle_names(answer);
+                self.settle_continues(answer);
+                self.cells.agents.settle_words(&self.state, &self.offer, answer);
+                self.recall(command);
+            }
+            (Needs::Recalled, _) => self.recall(command),
+            (Needs::Nothing | Needs::Time | Needs::Asker | Needs::Answer, _) => {}
+        }
+        self.look_at_checked(command);
+        Prepared::Ready
+    }
+}

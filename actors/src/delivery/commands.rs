@@ -1,0 +1,127 @@
+//! What each command is to the rooms that carry it: one table for all of them.
+
+use subtend_session::command::{Command, SwitchTo};
+use subtend_session::effect::Reply;
+use subtend_session::ids::RunNo;
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::record::{Hold, Record};
+
+/// What a record shows of a command whose answer was lost.
+pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
+
+/// What is found out outside of the session before a command is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Nothing.
+    Nothing,
+    /// Whether slots of the root were granted meanwhile; tools at work are killed when the grace is over.
+    Time,
+    /// Whether the run is over that asks.
+    Asker,
+    /// Which tasks its calls mean, whether an approval covers them, and results that they read again.
+    Answer,
+    /// Results that calls read again which start in this activation.
+    Recalled,
+}
+
+/// Whether a command is decided, when what it needs was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prepared {
+    Ready,
+    /// Its time has not come yet: it is asked for again.
+    Postponed,
+}
+
+/// What a command is to the rooms that carry it.
+#[derive(Clone, Copy)]
+pub(crate) struct Handling {
+    /// Whether it goes before data.
+    pub(crate) is_control: bool,
+    /// Whether it concerns the run in flight: one that stays as an earlier process left it continues with it.
+    pub(crate) concerns_the_run: bool,
+    /// What it needs before it is decided.
+    pub(crate) needs: Needs,
+    /// What shows that it was done, where a second one would reach the next run, or go a step further.
+    pub(crate) evidence: Option<Evidence>,
+}
+
+const CONTROL: Handling = Handling { is_control: true, concerns_the_run: true, needs: Needs::Nothing, evidence: None };
+const DATA: Handling = Handling { is_control: false, ..CONTROL };
+/// A change of the session that leaves its run alone.
+const ASIDE: Handling = Handling { concerns_the_run: false, ..DATA };
+
+/// The table: each command once.
+pub(crate) fn handling(command: &Command) -> Handling {
+    match command {
+        Command::Cancel { run: None, .. } => Handling { evidence: Some(cancelled), ..CONTROL },
+        Command::Interrupt { .. } => Handling { evidence: Some(interrupted), ..CONTROL },
+        Command::Cancel { run: Some(_), .. }
+        | Command::OwnerOver { .. }
+        | Command::OwnerCancels { .. }
+        | Command::BudgetRefused { .. }
+        | Command::RestartsExhausted { .. }
+        | Command::Lost { .. } => CONTROL,
+        // Control, as its cancel is, which must not overtake it.
+        Command::Continue(_) => Handling { needs: Needs::Asker, ..CONTROL },
+        Command::Deadline(_) => Handling { needs: Needs::Time, ..CONTROL },
+        Command::Reactivated { .. } => Handling { needs: Needs::Recalled, ..CONTROL },
+        Command::ModelAnswered(_) => Handling { needs: Needs::Answer, ..DATA },
+        Command::Submit(_)
+        | Command::Admitted { .. }
+        | Command::AttemptFailed(_)
+        | Command::ToolFinished { .. }
+        | Command::Spawn { .. }
+        | Command::OwnedEnded(_)
+        | Command::Background { .. }
+        | Command::AskAnswered { .. }
+        | Command::TurnPanicked { .. }
+        | Command::ToolPanicked { .. } => DATA,
+        Command::Switch { to: SwitchTo::Previous | SwitchTo::Next, .. } => {
+            Handling { evidence: Some(switched), ..ASIDE }
+        }
+        Command::RollBack { run: None, .. } => Handling { evidence: Some(rolled_back), ..ASIDE },
+        Command::ChangeQueue { .. }
+        | Command::Delete { .. }
+        | Command::Branch(_)
+        | Command::Regenerate(_)
+        | Command::Switch { to: SwitchTo::Index(_), .. }
+        | Command::RollBack { run: Some(_), .. }
+        | Command::Describe(_)
+        | Command::Close { .. } => ASIDE,
+    }
+}
+
+fn cancelled(record: &Record) -> Option<(Reply, RunNo)> {
+    let by_person = Outcome::Cancelled { by: By::Person };
+    let fixed = if let Record::RunEnded(ended) = record {
+        Some((ended.run, &ended.outcome))
+    } else if let Record::RunHeld { run, why } = record
+        && let Hold::Closing { outcome, .. } = &**why
+    {
+        Some((*run, outcome))
+    } else {
+        None
+    };
+    fixed.filter(|(_, outcome)| **outcome == by_person).map(|(run, _)| (Reply::Done(run), run))
+}
+
+fn interrupted(record: &Record) -> Option<(Reply, RunNo)> {
+    let run = if let Record::RunEnded(ended) = record {
+        (ended.outcome == Outcome::Interrupted { by: By::Person }).then_some(ended.run)
+    } else if let Record::RunHeld { run, why } = record {
+        (**why == Hold::Interrupted { by: By::Person }).then_some(*run)
+    } else {
+        None
+    };
+    run.map(|run| (Reply::Done(run), run))
+}
+
+fn switched(record: &Record) -> Option<(Reply, RunNo)> {
+    let Record::AlternativeSwitched { of, to, by: By::Person } = record else { return None };
+    Some((Reply::Switched { of: *of, to: *to }, RunNo(0)))
+}
+
+fn rolled_back(record: &Record) -> Option<(Reply, RunNo)> {
+    let Record::RolledBack { run, by: By::Person } = record else { return None };
+    Some((Reply::Done(*run), *run))
+}

@@ -1,0 +1,40 @@
+//! Agent overrides: another agent answers in a session from one input on (G12). The session's own agent and its ceiling stay.
+
+use subtend_journal::ReadError;
+use subtend_session::ids::{Seq, Text};
+use subtend_session::record::{AgentOverride, Record};
+
+use super::{SendError, SessionHandle, Stopped};
+
+impl SessionHandle {
+    /// Resolves the agent `name` for an input, as it is now: later changes of its manifest's prompt are not seen.
+    pub(super) async fn overriding(&self, name: &Text) -> Result<AgentOverride, SendError> {
+        let found = self.sessions.agents.catalog.get(name).filter(|manifest| manifest.pickable());
+        let manifest = found.ok_or_else(|| {
+            let pickable: Vec<&str> = self.sessions.agents.catalog.pickable().map(|manifest| &*manifest.name).collect();
+            SendError::BadInput(format!(
+                "there is no agent {name:?} that could answer; agents to pick: {}",
+                pickable.join(", ")
+            ))
+        })?;
+        let unread = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
+        let settled = self.sessions.log.journal.settled().await;
+        settled.map_err(|poison| SendError::Stopped(Stopped::Poisoned(poison.to_string())))?;
+        let first = self.sessions.log.journal.records_from(self.id, Seq(1), 1).map_err(|error| match error {
+            ReadError::Closed => SendError::Stopped(self.sessions.life.stopped()),
+            ReadError::NoSuchSession(_)
+            | ReadError::Damaged { .. }
+            | ReadError::Newer { .. }
+            | ReadError::Engine(_) => unread(error.to_string()),
+        })?;
+        let created = first.into_iter().find_map(|stored| {
+            let Record::SessionCreated(created) = stored.record else { return None };
+            Some(created)
+        });
+        let created = created.ok_or_else(|| unread("it has no birth".to_owned()))?;
+        let other = self.sessions.agents.in_place(manifest, &created.model, created.source);
+        // Back to the session's own agent is back to its own model, which a host may have given it.
+        let model = if created.agent == *name { created.model } else { other.model };
+        Ok(AgentOverride { model, ..other })
+    }
+}

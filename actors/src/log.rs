@@ -1,0 +1,132 @@
+//! The log: what is appended, and who sees it.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use subtend_journal::{AppendError, Batch, Frame, Journal, ReadError};
+use subtend_session::effect::Birth;
+use subtend_session::ids::{Epoch, Hash, Lsn, RunNo, Seq, SessionId, Text};
+use subtend_session::index::{self, Stamp};
+use subtend_session::place::Place;
+use subtend_session::record::Record;
+use subtend_session::state::State;
+
+use crate::observe::publisher::{self, Publisher, Shown};
+use crate::observe::streams::Ends;
+use crate::values::ended::Ended;
+
+/// Sessions from a root down to the deepest that is looked for.
+const MAX_PATH: usize = 256;
+
+/// The journal with those who see what is appended to it.
+pub(crate) struct Log {
+    pub(crate) journal: Journal,
+    pub(crate) events: Publisher,
+    /// Bodies that the journal already has.
+    defs: Mutex<HashSet<Hash>>,
+}
+
+impl Log {
+    pub(crate) fn new(journal: Journal, events: usize) -> Self {
+        Self { events: Publisher::start(journal.clone(), events), journal, defs: Mutex::default() }
+    }
+
+    /// Appends the birth of a root.
+    pub(crate) fn append_root(&self, birth: Birth, now_ms: i64) -> Result<(), AppendError> {
+        let session = birth.session;
+        let mut fresh = HashSet::new();
+        let frame = self.birth_frame(birth, now_ms, &mut fresh);
+        let own = |records: &[Record]| vec![Shown { session, first: Seq(1), records: records.to_vec() }];
+        let shown = self.events.any().then(|| own(&frame.records));
+        let appended = self.journal.append(Batch { frames: vec![frame] })?;
+        self.has_defs(fresh);
+        let ends = Ends::default();
+        let born = vec![session];
+        self.events.appended(publisher::Batch { root: session, session, at: appended, ends, born, shown });
+        self.journal.deactivate(session, Epoch(1));
+        Ok(())
+    }
+
+    /// The frame of a birth; its first activation has epoch 1.
+    pub(crate) fn birth_frame(&self, birth: Birth, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
+        let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(0), created_ms: now_ms, updated_ms: now_ms };
+        let mut changes = index::born(&birth, stamp);
+        changes.defs = self.new_defs(&birth, fresh);
+        Frame {
+            session: birth.session,
+            first_seq: Seq(1),
+            epoch: stamp.epoch,
+            at_ms: now_ms,
+            records: birth.records,
+            changes,
+        }
+    }
+
+    /// The bodies of a birth that the journal does not have yet; `fresh` are those that the same batch carries already.
+    fn new_defs(&self, birth: &Birth, fresh: &mut HashSet<Hash>) -> Vec<(Hash, Text)> {
+        let created = birth.records.iter().find_map(|record| {
+            let Record::SessionCreated(created) = record else { return None };
+            Some(created)
+        });
+        let Some(created) = created else { return Vec::new() };
+        let hashes = [created.system.hash, created.ceiling.hash, created.limits.hash];
+        let known = self.defs.lock().unwrap_or_else(PoisonError::into_inner);
+        if hashes.iter().all(|hash| fresh.contains(hash) || known.contains(hash)) {
+            return Vec::new();
+        }
+        // A body without a JSON form has no hash either, so this does not fail.
+        let mut defs = index::defs(created).unwrap_or_default();
+        defs.retain(|(hash, _)| !known.contains(hash) && fresh.insert(*hash));
+        defs
+    }
+
+    /// The journal has these bodies from here on.
+    ///
+    /// Noted only after the append: another session that leaves a body out must stand behind the frame that carries it.
+    /// Two that append at the same time both carry it, which does no harm.
+    pub(crate) fn has_defs(&self, fresh: HashSet<Hash>) {
+        if !fresh.is_empty() {
+            self.defs.lock().unwrap_or_else(PoisonError::into_inner).extend(fresh);
+        }
+    }
+
+    /// Returns how a run ended, as the journal has it.
+    pub(crate) fn ended(&self, session: SessionId, run: RunNo) -> Result<Option<Ended>, ReadError> {
+        let stored = self.journal.records(session)?;
+        let ends = stored.iter().enumerate().find_map(|(at, stored)| {
+            let Record::RunEnded(ended) = &stored.record else { return None };
+            (ended.run == run).then_some((at, ended))
+        });
+        let Some((at, ended)) = ends else { return Ok(None) };
+        // The record's own text is cut to what an owner is sent; the fold up to it has the whole.
+        let until = State::fold(session, stored.iter().take(at.saturating_add(1)).map(|stored| &stored.record));
+        let whole = until.ok().and_then(|state| state.last).and_then(|last| last.text);
+        let mut usage = ended.usage_self;
+        usage.add(&ended.usage_owned);
+        let text = whole.or_else(|| ended.text.clone());
+        Ok(Some(Ended { run, outcome: ended.outcome.clone(), text, turns: ended.turns, usage }))
+    }
+
+    /// Returns the short names from the root of `session` down to it.
+    pub(crate) fn path(&self, session: SessionId) -> Result<String, ReadError> {
+        let mut names = Vec::new();
+        let mut at = Some(session);
+        while let Some(id) = at {
+            let head = self.journal.head(id)?.ok_or(ReadError::NoSuchSession(id))?;
+            names.push(head.short.0.to_string());
+            // Depth counts some edges only; a damaged store may hold a ring.
+            at = head.parent.filter(|_| names.len() < MAX_PATH);
+        }
+        names.reverse();
+        Ok(names.join("/"))
+    }
+
+    /// Returns where a session stands, as its birth says.
+    pub(crate) fn placed(&self, session: SessionId) -> Result<Option<Place>, ReadError> {
+        let first = self.journal.records_from(session, Seq(1), 1)?;
+        Ok(first.into_iter().find_map(|stored| {
+            let Record::SessionCreated(created) = stored.record else { return None };
+            Some(created.place)
+        }))
+    }
+}

@@ -1,0 +1,107 @@
+//! The rooms of a runtime: one handle to each, made in the order of their dependency.
+
+use std::sync::{Arc, Weak};
+
+use crate::approvals::questions::Approvals;
+use crate::calls::model_calls::ModelCalls;
+use crate::cell::cells::{Below, Cells};
+use crate::delivery::directory::Directory;
+use crate::delivery::waiters::Waiters;
+use crate::handle::sessions::Sessions;
+use crate::host::Host;
+use crate::life::Life;
+use crate::log::Log;
+use crate::recovery::boot::Recovery;
+use crate::recovery::takeover::Takeover;
+use crate::services::running::{Namer, Services};
+use crate::spawn::agents::Agents;
+
+/// One handle to each room. The runtime alone has all of them.
+pub(crate) struct Rooms {
+    pub(crate) host: Arc<Host>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) agents: Arc<Agents>,
+    pub(crate) calls: Arc<ModelCalls>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) approvals: Arc<Approvals>,
+    pub(crate) services: Arc<Services>,
+    pub(crate) cells: Arc<Cells>,
+    pub(crate) recovery: Arc<Recovery>,
+    pub(crate) sessions: Arc<Sessions>,
+}
+
+impl Rooms {
+    /// Makes the rooms over those that need no other.
+    pub(crate) fn new(host: Host, (life, log): (Life, Log), (agents, calls): (Agents, ModelCalls)) -> Arc<Self> {
+        let (host, life, log) = (Arc::new(host), Arc::new(life), Arc::new(log));
+        let (approvals, agents, calls) = (Arc::clone(&agents.approvals), Arc::new(agents), Arc::new(calls));
+        let directory = Arc::new(Directory::new(host.options.queued_states));
+        let takeover = Arc::new(Takeover::new(host.options.takes_up));
+        let waiters = Arc::new(Waiters::default());
+        let sessions = Arc::new_cyclic(|sessions: &Weak<Sessions>| {
+            let namer = host.options.titles.then(|| Weak::clone(sessions) as Weak<dyn Namer>);
+            let services = Arc::new(Services::new(Arc::clone(&life), namer));
+            let below = Below {
+                agents: Arc::clone(&agents),
+                calls: Arc::clone(&calls),
+                log: Arc::clone(&log),
+                directory: Arc::clone(&directory),
+                waiters: Arc::clone(&waiters),
+                takeover: Arc::clone(&takeover),
+                approvals: Arc::clone(&approvals),
+                services: Arc::clone(&services),
+                life: Arc::clone(&life),
+                host: Arc::clone(&host),
+            };
+            Sessions {
+                cells: Cells::new(below),
+                agents: Arc::clone(&agents),
+                calls: Arc::clone(&calls),
+                log: Arc::clone(&log),
+                waiters: Arc::clone(&waiters),
+                takeover: Arc::clone(&takeover),
+                services,
+                life: Arc::clone(&life),
+                host: Arc::clone(&host),
+            }
+        });
+        let (services, cells) = (Arc::clone(&sessions.services), Arc::clone(&sessions.cells));
+        let recovery = Arc::new(Recovery {
+            cells: Arc::clone(&cells),
+            directory: Arc::clone(&directory),
+            takeover,
+            log: Arc::clone(&log),
+            life: Arc::clone(&life),
+        });
+        let rooms =
+            Self { host, life, log, agents, calls, directory, waiters, approvals, services, cells, recovery, sessions };
+        let rooms = Arc::new(rooms);
+        rooms.watch_poison();
+        rooms
+    }
+
+    /// Ends what waits out a grace, a deadline or a provider.
+    pub(crate) fn halt(&self) {
+        self.life.halt.cancel();
+        self.cells.runs().timers.shutdown();
+        self.calls.throttles.close();
+    }
+
+    /// Stops the runtime when its journal fails: nothing after the failed append is ever shown (J-9).
+    fn watch_poison(self: &Arc<Self>) {
+        let (journal, weak) = (self.log.journal.clone(), Arc::downgrade(self));
+        let watch = tokio::spawn(async move {
+            let poison = journal.on_poison().await;
+            let Some(rooms) = weak.upgrade() else { return };
+            tracing::error!(%poison, "the journal failed: the runtime stops");
+            rooms.life.stop(false);
+            rooms.halt();
+            rooms.waiters.close();
+            rooms.directory.clear();
+            rooms.cells.kill().await;
+        });
+        self.life.watch_with(watch.abort_handle());
+    }
+}

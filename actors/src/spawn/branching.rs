@@ -1,0 +1,106 @@
+//! Births of branches: who answers in one, and under which limits.
+
+use std::sync::Arc;
+
+use subtend_agents::manifest::Manifest;
+use subtend_session::authority::Authority;
+use subtend_session::ids::{Interned, Text};
+use subtend_session::limits::Limits;
+use subtend_session::place::BranchKind;
+use subtend_session::record::SessionCreated;
+use subtend_session::state::State;
+
+use crate::spawn::agents::Agents;
+use crate::spawn::caches::Template;
+use crate::values::answering::{agent_of, model_of};
+use crate::values::error::ControlError;
+
+impl Agents {
+    /// The birth of a branch of `state`'s session, but for what `decide` settles, with what its agent may do by itself.
+    pub(crate) fn branched(
+        &self,
+        state: &State,
+        agent: Option<&Text>,
+        kind: BranchKind,
+    ) -> Result<(SessionCreated, Arc<Authority>), ControlError> {
+        let own = agent_of(state);
+        let name = agent.unwrap_or(own);
+        // Who goes on in the branch is who answers in the session.
+        let goes_on = name == own;
+        let (mut created, manifest, turns) = if goes_on && self.catalog.get(own).is_none() {
+            (recorded(state)?, Arc::new(Authority::allow_all()), state.own_turns)
+        } else {
+            let template = self.branching(state, name, kind)?;
+            let mut created = template.created.clone();
+            if goes_on {
+                (created.model, created.system) = answering(state)?;
+                // The prompt speaks of how it comes by its tools.
+                created.in_full = state.created.in_full.clone();
+            }
+            // Who is given work of its own has the allowance that its manifest gives it, as whoever a model starts.
+            let given = agent.is_some() && (!goes_on || kind == BranchKind::Subagent);
+            let turns = if given { template.turns } else { state.own_turns };
+            (created, Arc::clone(&template.manifest), turns)
+        };
+        created.limits = within(state, turns)?;
+        created.workspace = Arc::clone(&state.created.workspace);
+        // Neither is lost by branching off.
+        created.tools = state.tools.clone();
+        created.source = state.created.source;
+        Ok((created, manifest))
+    }
+
+    /// The birth template of a branch in which `name` answers.
+    fn branching(&self, state: &State, name: &Text, kind: BranchKind) -> Result<Arc<Template>, ControlError> {
+        let startable = |manifest: &Manifest| {
+            let fits = match kind {
+                BranchKind::Human => manifest.pickable(),
+                BranchKind::Subagent => manifest.pickable() || manifest.spawnable(),
+                BranchKind::Alternative | BranchKind::Service => true,
+            };
+            // Whoever answers in the session may answer in its branch.
+            fits || *manifest.name == **agent_of(state)
+        };
+        let known = || {
+            let names: Vec<&str> =
+                self.catalog.all().filter(|manifest| startable(manifest)).map(|manifest| &*manifest.name).collect();
+            ControlError::Refused(format!("there is no agent {name:?} for a branch; there are: {}", names.join(", ")))
+        };
+        let manifest = self.catalog.get(name).filter(|manifest| startable(manifest)).ok_or_else(known)?;
+        self.template(&manifest.name, model_of(state), state.created.source).map_err(|_| known())
+    }
+}
+
+/// The birth of a branch in which an agent goes on that this host does not know: as it was recorded. It may do nothing until
+/// a host knows it, and then no more than the session, whose ceiling the branch has.
+fn recorded(state: &State) -> Result<SessionCreated, ControlError> {
+    let mut created = SessionCreated::clone(&state.created);
+    if let Some(other) = &state.agent {
+        (created.agent, created.agent_hash) = (Arc::clone(&other.agent), other.agent_hash);
+    }
+    (created.model, created.system) = answering(state)?;
+    (created.title, created.metadata) = (None, None);
+    Ok(created)
+}
+
+/// The model and the prompt of whoever answers in the session, as they were recorded.
+fn answering(state: &State) -> Result<(Text, Interned<str>), ControlError> {
+    let system = match &state.agent {
+        Some(other) => Interned::new(Arc::clone(&other.system)).map_err(unwritten)?,
+        None => state.created.system.clone(),
+    };
+    Ok((Arc::clone(model_of(state)), system))
+}
+
+/// The limits of the session, with another turn allowance.
+fn within(state: &State, turns: u32) -> Result<Interned<Limits>, ControlError> {
+    if state.limits.turns == turns {
+        return Ok(Interned { hash: state.created.limits.hash, body: Some(Arc::clone(&state.limits)) });
+    }
+    let limits = Limits { turns, ..Limits::clone(&state.limits) };
+    Interned::new(Arc::new(limits)).map_err(unwritten)
+}
+
+fn unwritten(error: serde_json::Error) -> ControlError {
+    ControlError::Refused(format!("the branch's birth cannot be written down: {error}"))
+}
