@@ -57,6 +57,8 @@ pub enum Sight<'a> {
         /// The name of the command.
         command: &'static str,
     },
+    /// The arguments of a call are parsed.
+    Parsed(&'a str),
     /// An actor died.
     Died(SessionId),
     /// An activation is to give up the run in flight.

@@ -57,6 +57,8 @@ mod offered;
 mod output_commit;
 mod overrides;
 #[cfg(feature = "fault-points")]
+mod parsed_once;
+#[cfg(feature = "fault-points")]
 mod person_slots;
 mod plan_exit;
 mod pools;

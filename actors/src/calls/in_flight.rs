@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use subtend_session::ids::CallId;
+use subtend_session::dialect::jobs::Jobs;
+use subtend_session::ids::{CallId, Text};
 use subtend_tools::dialect::Request;
-use subtend_tools::tool::Tool;
+use subtend_tools::dialect::manage::CheckRequest;
+use subtend_tools::tool::{Tool, ToolError};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -61,7 +63,17 @@ pub(crate) enum Parsed {
     Tool(Arc<dyn Tool>, serde_json::Value),
     /// A run that it opens.
     Opens(Request),
+    /// One that would open a run, and that the present offer refuses.
+    Refused(ToolError),
+    /// A task of the session that it checks.
+    Check(CheckRequest),
+    /// A task of the session that it ends, as the model named it.
+    Cancel(Text),
+    /// The jobs that it waits for.
+    Await(Jobs),
+    /// The plan that it proposes.
+    Plan(Text),
 }
 
-/// Parsed calls of the last answer. Those that another activation classified are missing, and are parsed again.
+/// Parsed calls of the last answer. An activation parses those that another one classified, and keeps them.
 pub(crate) type Ready = HashMap<CallId, Parsed>;

@@ -145,7 +145,7 @@ impl Cells {
                     self.runs.tokens.open(key, run.opened.owner.run());
                     self.runs.restore_accounts(key)?;
                 }
-                Some(self.first_command(&driver, &lane, lost))
+                Some(self.first_command(&mut driver, &lane, lost))
             }
         };
         if lane.take_crashed() && lost.is_none() {
@@ -212,7 +212,7 @@ impl Cells {
     }
 
     /// What a folded run in flight hears first.
-    fn first_command(&self, driver: &Driver, lane: &Lane, lost: Option<Lost>) -> Command {
+    fn first_command(&self, driver: &mut Driver, lane: &Lane, lost: Option<Lost>) -> Command {
         if let Some(command) = lane.exhausted() {
             driver.run_key().into_iter().for_each(|run| self.host.faults.see(Sight::GivesUp(run)));
             return Command::RestartsExhausted { command: command.map(Into::into) };

@@ -79,17 +79,16 @@ impl Cells {
             message: "the call is missing; call again if it is still needed".into(),
         };
         let asked = state.call(call).ok_or_else(missing)?;
-        let gone = || {
-            let message = format!("{} is no longer offered", asked.tool).into();
-            let refusal = Refusal { kind: ToolErrorKind::UnknownTool, message };
-            shaped(Dialect::by_name(&asked.tool).unwrap_or_default(), refusal)
-        };
-        let request = if let Some(Parsed::Opens(request)) = parsed {
-            request
-        } else {
-            // Another activation classified it, or by another offer.
-            let request = offer.opens.read(&asked.tool, &asked.args).ok_or_else(gone)?;
-            request.map_err(|error| Refusal { kind: error.kind, message: error.message.into() })?
+        let request = match parsed {
+            Some(Parsed::Opens(request)) => request,
+            Some(Parsed::Refused(error)) => {
+                return Err(Refusal { kind: error.kind, message: error.message.into() });
+            }
+            _ => {
+                let message = format!("{} is no longer offered", asked.tool).into();
+                let refusal = Refusal { kind: ToolErrorKind::UnknownTool, message };
+                return Err(shaped(Dialect::by_name(&asked.tool).unwrap_or_default(), refusal));
+            }
         };
         let (grant, dialect) = (SpawnGranted { spawns_left: left }, request.dialect());
         let texts = |path: &str| match read.get(&(call.ix, path.into())) {

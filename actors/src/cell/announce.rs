@@ -11,10 +11,10 @@ use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_session::state::CallPhase;
 
 use crate::approvals::questions::{Approval, args_of};
+use crate::calls::in_flight::Parsed;
 use crate::cell::driver::Driver;
 use crate::faults::Sight;
 use crate::hooks::{SubagentStop, guarded_now};
-use crate::spawn::proposing::plan_of;
 use crate::values::answering::agent_of;
 
 impl Driver {
@@ -28,6 +28,7 @@ impl Driver {
             let (verdict, by) = (AskVerdict::Deny, AskBy::NoApprover);
             return self.next.push_back(Command::AskAnswered { call, verdict, by });
         }
+        let plan = if let Some(Parsed::Plan(plan)) = self.ready.get(&call) { Some(Arc::clone(plan)) } else { None };
         let approval = Approval {
             root: self.root(),
             session,
@@ -37,7 +38,7 @@ impl Driver {
             args: args_of(&at.tool, &at.args),
             action: Arc::clone(&access.action),
             resource: Arc::clone(&access.resource),
-            plan: plan_of(&at.tool, &at.args),
+            plan,
         };
         let (log, approvals) = (Arc::clone(&self.cells.log), Arc::clone(&self.cells.approvals));
         let lsn = self.last_lsn;

@@ -1,6 +1,7 @@
 //! Names that a model gives to tasks: only its session's own are found by them, whatever it writes (P-6).
 
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 
 use subtend_journal::ReadError;
 use subtend_session::authority::{Access, Verdict};
@@ -8,11 +9,12 @@ use subtend_session::call::{CallKind, Invalid};
 use subtend_session::command::{Answered, Command, Deadline};
 use subtend_session::dialect::jobs::{Jobs, Own};
 use subtend_session::dialect::{Dialect, known_as};
-use subtend_session::ids::{RunKey, SessionId, Text};
+use subtend_session::ids::{CallId, RunKey, SessionId, Text};
 use subtend_session::state::{Child, Phase, State};
-use subtend_tools::dialect::{Request, manage};
+use subtend_tools::dialect::Request;
 use uuid::Uuid;
 
+use crate::calls::in_flight::Parsed;
 use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
@@ -66,27 +68,26 @@ pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
 const MANAGED: [Dialect; 2] = [Dialect::Task, Dialect::SpawnTask];
 
 impl Driver {
-    /// Settles which tasks the calls of an answer mean.
-    pub(crate) fn settle_names(&self, answer: &mut Answered) {
-        for call in &mut answer.calls {
-            self.settle_name(&call.asked.args, &mut call.kind, &mut call.note);
-        }
-    }
-
-    /// Settles whether a person is to be asked before a task goes on: as before one of its agent starts.
-    pub(crate) fn settle_continues(&self, answer: &mut Answered) {
-        for call in &mut answer.calls {
+    /// Settles what the calls of an answer mean in this session, by what they were parsed to: tasks, and what approvals cover.
+    pub(crate) fn settle(&self, answer: &mut Answered) {
+        let turn = answer.turn;
+        for (call, ix) in answer.calls.iter_mut().zip(0_u32..) {
+            let Some(parsed) = self.ready.get(&CallId { turn, ix }) else { continue };
+            self.settle_name(parsed, &mut call.kind, &mut call.note);
             if let CallKind::Continue(_) = call.kind {
-                call.access = self.word_to_continue(&call.asked.tool, &call.asked.args);
+                call.access = self.asks_to_continue(parsed);
                 call.ask = call.access.is_some();
+            } else if call.ask && !self.state.always.is_empty() {
+                let (access, ask) = self.cells.agents.asks(&self.offer, &self.state.always, parsed);
+                (call.access, call.ask) = (access.map(Box::new), ask);
             }
         }
     }
 
-    /// What is asked for, where a person's word is needed for the task that the arguments name to go on. A call that names none
-    /// is told so when it is admitted.
-    pub(crate) fn word_to_continue(&self, tool: &str, args: &str) -> Option<Box<Access>> {
-        let Some(Ok(Request::Continue(again))) = self.offer.opens.read(tool, args) else { return None };
+    /// Returns what is asked for, where an approval is needed for the task that a call names to continue: as before one of its
+    /// agent starts. A call that names none is told so when it is admitted.
+    pub(crate) fn asks_to_continue(&self, parsed: &Parsed) -> Option<Box<Access>> {
+        let Parsed::Opens(Request::Continue(again)) = parsed else { return None };
         let child = self.state.children.get(&own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
         let access = spawning(&child.agent);
         let asked = self.offer.authority.verdict(&access) == Verdict::Ask && !self.state.always.contains(&access);
@@ -94,44 +95,34 @@ impl Driver {
     }
 
     /// Settles which task a call means; one that means none becomes invalid, with what the model is told.
-    pub(crate) fn settle_name(&self, args: &str, kind: &mut CallKind, note: &mut Option<Text>) {
-        let found = match kind {
-            CallKind::Check { run, .. } => self.meant_by_check(args).map(|task| *run = task),
-            CallKind::Cancel { child } => self.meant_by_cancel(args).map(|task| *child = task),
-            CallKind::Await { runs, .. } => {
-                *runs = self.meant_by_await(args);
+    pub(crate) fn settle_name(&self, parsed: &Parsed, kind: &mut CallKind, note: &mut Option<Text>) {
+        let found = match (&mut *kind, parsed) {
+            (CallKind::Check { run, .. }, Parsed::Check(check)) => {
+                own_task(&self.state, &check.task, &MANAGED).map(|task| *run = self.state.owned_run(task))
+            }
+            (CallKind::Cancel { child }, Parsed::Cancel(task)) => self.meant_by_cancel(task).map(|task| *child = task),
+            (CallKind::Await { runs, .. }, Parsed::Await(jobs)) => {
+                *runs = self.meant_by_await(jobs);
                 return;
             }
-            CallKind::Local(_)
-            | CallKind::Child(_)
-            | CallKind::Continue(_)
-            | CallKind::Return
-            | CallKind::Propose(_)
-            | CallKind::Invalid(_) => return,
+            _ => return,
         };
         if let Err(told) = found {
-            *kind = CallKind::Invalid(Invalid::BadArgs);
-            *note = Some(told);
+            (*kind, *note) = (CallKind::Invalid(Invalid::BadArgs), Some(told));
         }
     }
 
-    fn meant_by_check(&self, args: &str) -> Result<RunKey, Text> {
-        let asked = manage::parse_check(args).map_err(|error| Text::from(error.message))?;
-        own_task(&self.state, &asked.task, &MANAGED).map(|task| self.state.owned_run(task))
-    }
-
     /// The jobs that are waited for; what is none of them is told so in the result (S2).
-    fn meant_by_await(&self, args: &str) -> Vec<RunKey> {
-        let Some(Jobs::Named(named)) = Jobs::asked(args) else { return Vec::new() };
+    fn meant_by_await(&self, jobs: &Jobs) -> Vec<RunKey> {
+        let Jobs::Named(named) = jobs else { return Vec::new() };
         let own = Own::of(&self.state);
         let meant: BTreeSet<SessionId> =
             named.iter().filter_map(|named| own.named(named)).map(|(job, _)| job).collect();
         meant.into_iter().map(|job| self.state.owned_run(job)).collect()
     }
 
-    fn meant_by_cancel(&self, args: &str) -> Result<SessionId, Text> {
-        let named = manage::parse_cancel(args).map_err(|error| Text::from(error.message))?;
-        own_task(&self.state, &named, &MANAGED).map_err(|told| match self.cells.task_above(&self.state, &named) {
+    fn meant_by_cancel(&self, named: &str) -> Result<SessionId, Text> {
+        own_task(&self.state, named, &MANAGED).map_err(|told| match self.cells.task_above(&self.state, named) {
             Ok(Some(above)) => {
                 let short = self.state.children.get(&above).map(|child| child.short.to_string()).unwrap_or_default();
                 format!("Task {named} was not started by you but below your task {short}: cancel that one.").into()
@@ -162,13 +153,24 @@ impl Driver {
     }
 
     /// How long the wait of a check may last at most, if the model wants less than the host allows.
-    pub(crate) fn patience(&self, deadline: Deadline) -> Option<u64> {
+    pub(crate) fn patience(&mut self, deadline: Deadline) -> Option<u64> {
         let Deadline::Call(call) = deadline else { return None };
-        let call = self.state.call(call)?;
-        if !matches!(call.kind, Some(CallKind::Check { .. })) {
+        if !matches!(self.state.call(call)?.kind, Some(CallKind::Check { .. })) {
             return None;
         }
-        manage::parse_check(&call.args).ok()?.timeout_ms
+        if let Parsed::Check(check) = self.parsed_call(call)? { check.timeout_ms } else { None }
+    }
+
+    /// Returns a call as it was parsed. One that another activation classified, or by another offer, is parsed here once.
+    pub(crate) fn parsed_call(&mut self, call: CallId) -> Option<&Parsed> {
+        match self.ready.entry(call) {
+            Entry::Occupied(parsed) => Some(parsed.into_mut()),
+            Entry::Vacant(place) => {
+                let at = self.state.call(call)?;
+                let found = self.cells.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
+                Some(place.insert(found.ready?))
+            }
+        }
     }
 }
 

@@ -21,9 +21,7 @@ impl Driver {
                 ask.owner_over = self.cells.runs.asker_over(RunKey { session: ask.owner, run: ask.run });
             }
             (Needs::Answer, Command::ModelAnswered(answer)) => {
-                self.settle_names(answer);
-                self.settle_continues(answer);
-                self.cells.agents.settle_words(&self.state, &self.offer, answer);
+                self.settle(answer);
                 self.recall(command);
             }
             (Needs::Recalled, _) => self.recall(command),

@@ -3,6 +3,7 @@
 //!
 //! What is read is kept for the one admission alone: an activation that dies meanwhile asks for its calls again, and reads again.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use subtend_agents::profile::{BOOTSTRAP, Profile};
@@ -39,6 +40,7 @@ impl Driver {
     ///
     /// Gives `calls` back where nothing is to be read for them.
     pub(crate) fn read_first(&mut self, turn: TurnNo, mut calls: Vec<u32>) -> Option<Vec<u32>> {
+        self.parse_openings(turn, &calls);
         let wishes = self.cells.wishes(&self.state, &self.offer, (turn, &calls), &self.ready);
         if wishes.is_empty() {
             return Some(calls);
@@ -76,6 +78,19 @@ impl Driver {
         None
     }
 
+    /// Parses those of `calls` that another activation classified, or by another offer.
+    fn parse_openings(&mut self, turn: TurnNo, calls: &[u32]) {
+        for call in calls.iter().map(|ix| CallId { turn, ix: *ix }) {
+            let Entry::Vacant(place) = self.ready.entry(call) else { continue };
+            let Some(at) = self.state.call(call) else { continue };
+            match self.cells.agents.read(&self.offer, &at.tool, &at.args) {
+                Some(Ok(request)) => _ = place.insert(Parsed::Opens(request)),
+                Some(Err(error)) => _ = place.insert(Parsed::Refused(error)),
+                None => {}
+            }
+        }
+    }
+
     /// The files were read: the calls are admitted. Of a turn that is over, or an activation that died, they are none any more.
     pub(crate) fn has_read(&mut self, came: HasRead) {
         if self.reading != Some(came.reading) {
@@ -92,15 +107,8 @@ impl Cells {
     /// The files that `calls` want.
     fn wishes(&self, state: &State, offer: &Offer, (turn, calls): (TurnNo, &[u32]), ready: &Ready) -> Vec<Wish> {
         let wish = |ix: &u32| {
-            let call = CallId { turn, ix: *ix };
-            let read;
-            let start = if let Some(Parsed::Opens(request)) = ready.get(&call) {
-                request.start()?
-            } else {
-                let asked = state.call(call)?;
-                read = offer.opens.read(&asked.tool, &asked.args)?.ok()?;
-                read.start()?
-            };
+            let Some(Parsed::Opens(request)) = ready.get(&CallId { turn, ix: *ix }) else { return None };
+            let start = request.start()?;
             let bootstrap = self.bootstrap(start);
             if bootstrap.is_empty() && start.files.is_empty() {
                 return None;

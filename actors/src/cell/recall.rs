@@ -6,11 +6,11 @@ use std::sync::Arc;
 use subtend_journal::{ReadError, Stored};
 use subtend_session::call::CallKind;
 use subtend_session::command::Command;
-use subtend_session::dialect::jobs;
-use subtend_session::ids::{RunNo, Seq, SessionId, Text};
+use subtend_session::ids::{CallId, RunNo, Seq, SessionId, Text};
 use subtend_session::record::Record;
 use subtend_session::state::CallPhase;
 
+use crate::calls::in_flight::Parsed;
 use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 
@@ -23,14 +23,14 @@ impl Driver {
     pub(crate) fn recall(&mut self, command: &Command) {
         let mut wanted = Vec::new();
         if let Command::ModelAnswered(answer) = command {
-            for call in &answer.calls {
-                self.wants(&call.kind, &call.asked.tool, &call.asked.args, &mut wanted);
+            for (call, ix) in answer.calls.iter().zip(0_u32..) {
+                self.wants(&call.kind, CallId { turn: answer.turn, ix }, &mut wanted);
             }
         } else if let Command::Reactivated { calls, .. } = command {
             for found in calls {
                 let unstarted = self.state.call(found.call).filter(|call| call.phase == CallPhase::Unstarted);
-                if let Some(call) = unstarted {
-                    self.wants(&found.kind, &call.tool, &call.args, &mut wanted);
+                if unstarted.is_some() {
+                    self.wants(&found.kind, found.call, &mut wanted);
                 }
             }
         } else {
@@ -52,11 +52,11 @@ impl Driver {
         self.state.recalled = recalled;
     }
 
-    fn wants(&self, kind: &CallKind, tool: &str, args: &str, wanted: &mut Vec<SessionId>) {
+    fn wants(&self, kind: &CallKind, call: CallId, wanted: &mut Vec<SessionId>) {
         if let CallKind::Check { run, .. } = kind {
             wanted.push(run.session);
-        } else if tool == jobs::AWAIT && matches!(kind, CallKind::Await { .. }) {
-            wanted.extend(jobs::meant(&self.state, args));
+        } else if let (CallKind::Await { .. }, Some(Parsed::Await(jobs))) = (kind, self.ready.get(&call)) {
+            wanted.extend(jobs.meant(&self.state));
         }
     }
 }

@@ -8,7 +8,6 @@ use futures_util::task::noop_waker_ref;
 use serde_json::Value;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
 use subtend_session::command::{Command, Deadline, FoundCall};
-use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, Lsn, RunNo};
 use subtend_session::state::{CallPhase, Phase};
 use subtend_tools::registry::Registry;
@@ -24,17 +23,15 @@ use crate::observe::event::What;
 
 impl Driver {
     /// Whether the tool of `call` must wait for its intent record: if it leaves the process or has side effects.
-    pub(crate) fn tool_waits(&self, call: CallId) -> bool {
+    pub(crate) fn tool_waits(&mut self, call: CallId) -> bool {
         if self.cells.host.faults.hasty() {
             return false;
         }
-        let named = self.state.call(call).map(|call| discovery::named(&call.tool, &call.args));
-        if named.as_deref() == Some(discovery::GET) {
-            return self.cells.host.options.durable_before_call;
-        }
-        let found = named.and_then(|named| self.cells.agents.tools.get(&named));
         self.cells.host.options.durable_before_call
-            || found.is_none_or(|tool| tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly)
+            || match self.parsed_call(call) {
+                Some(Parsed::Tool(tool, _)) => tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly,
+                _ => true,
+            }
     }
 
     /// Whether an owner above has closed and its word has not come down to here: then nothing may start any more (T-4), and
@@ -60,15 +57,15 @@ impl Driver {
             return self.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
         }
         let Some(at) = self.state.call(call) else { return };
-        let (note, ready) = match self.ready.remove(&call) {
-            Some(ready) => (None, Some(ready)),
-            // Another activation classified it. Tool and arguments give the same kind again.
+        let (note, parsed) = match self.ready.remove(&call) {
+            Some(parsed) => (None, Some(parsed)),
+            // By another offer. Tool and arguments give the same kind again.
             None => {
                 let found = self.cells.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 (found.note, found.ready)
             }
         };
-        let Some(Parsed::Tool(tool, args)) = ready else {
+        let Some(Parsed::Tool(tool, args)) = parsed else {
             let content = note.unwrap_or_else(|| "the tool is not offered any more".into());
             let result = Box::new(CallResult::error(ToolErrorKind::UnknownTool, content));
             self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
@@ -225,23 +222,31 @@ impl Driver {
         }
     }
 
-    /// The calls that have not started, those that a person is asked about among them, found anew after a fold.
-    pub(crate) fn unstarted(&self) -> Vec<FoundCall> {
+    /// The calls that have not started, those that a person is asked about among them, found anew after a fold. What they were
+    /// parsed to is kept.
+    pub(crate) fn unstarted(&mut self) -> Vec<FoundCall> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
-        let unstarted = turn.calls.iter().enumerate().filter_map(|(ix, call)| {
-            let fresh = matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_));
-            fresh.then(|| {
-                let id = CallId { turn: turn.no, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
-                let mut found = self.cells.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
-                self.settle_name(&call.args, &mut found.kind, &mut found.note);
+        let (mut unstarted, no) = (Vec::new(), turn.no);
+        for (call, ix) in turn.calls.iter().zip(0_u32..) {
+            if !matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_)) {
+                continue;
+            }
+            let mut found = self.cells.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
+            if let Some(parsed) = &found.ready {
+                self.settle_name(parsed, &mut found.kind, &mut found.note);
                 if let CallKind::Continue(_) = found.kind {
-                    found.access = self.word_to_continue(&call.tool, &call.args);
+                    found.access = self.asks_to_continue(parsed);
                     found.ask = found.access.is_some();
                 }
-                FoundCall { call: id, kind: found.kind, access: found.access, ask: found.ask }
-            })
+            }
+            let call = CallId { turn: no, ix };
+            unstarted.push((FoundCall { call, kind: found.kind, access: found.access, ask: found.ask }, found.ready));
+        }
+        let kept = unstarted.into_iter().map(|(found, parsed)| {
+            self.ready.extend(parsed.map(|parsed| (found.call, parsed)));
+            found
         });
-        unstarted.collect()
+        kept.collect()
     }
 }
 

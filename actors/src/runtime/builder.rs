@@ -350,8 +350,10 @@ impl Builder {
             offers: Offers::default(),
             dialects: self.dialects,
             tool_options: self.tool_options,
+            no_options: Arc::default(),
             options: self.options.clone(),
             journal: journal.clone(),
+            faults: self.faults.clone(),
             approvals,
         };
         let calls = ModelCalls {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_journal::Journal;
@@ -15,6 +16,7 @@ use subtend_tools::registry::Registry;
 
 use super::caches::Offers;
 use crate::approvals::questions::Approvals;
+use crate::faults::Faults;
 use crate::values::options::Options;
 
 /// What the host gave to make sessions of, and what was made of it. It starts nothing and writes nothing.
@@ -32,9 +34,12 @@ pub(crate) struct Agents {
     pub(crate) dialects: Dialects,
     /// What persons set of the options of tools.
     pub(crate) tool_options: ToolOptions,
+    /// The options of a tool that has none, shared by all calls.
+    pub(crate) no_options: Arc<Map<String, Value>>,
     pub(crate) options: Options,
     /// The heads of ancestors, whose rights bound their descendants'.
     pub(crate) journal: Journal,
+    pub(crate) faults: Faults,
     /// Whether an approver is attached.
     pub(crate) approvals: Arc<Approvals>,
 }

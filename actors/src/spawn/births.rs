@@ -167,7 +167,8 @@ impl Agents {
         created.workspace = Arc::clone(&state.created.workspace);
         created.metadata = asked.metadata.clone();
         let dialects: &[Dialect] = if asked.dialect.nests() { &offer.opens.dialects } else { &[] };
-        created.dialects = names(dialects);
+        // Those of its parent are among the host's, which the template names.
+        created.dialects.retain(|name| dialects.iter().any(|dialect| *dialect.name() == **name));
         created.returns = asked.dialect == Dialect::Minion;
         let template_of = asked.template.as_ref().and_then(|name| self.dialects.templates.get(name));
         let rolls_back = template_of.and_then(|template| template.rollback_on_error);

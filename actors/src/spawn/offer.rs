@@ -68,12 +68,12 @@ pub(crate) struct Classified {
 
 impl Classified {
     /// A call of the tree's own tools, or what the model is told about its arguments.
-    pub(crate) fn tree(kind: Result<CallKind, Text>) -> Self {
-        let (kind, note) = match kind {
-            Ok(kind) => (kind, None),
-            Err(told) => (CallKind::Invalid(Invalid::BadArgs), Some(told)),
+    pub(crate) fn tree(read: Result<(CallKind, Option<Parsed>), Text>) -> Self {
+        let (kind, ready, note) = match read {
+            Ok((kind, ready)) => (kind, ready, None),
+            Err(told) => (CallKind::Invalid(Invalid::BadArgs), None, Some(told)),
         };
-        Self { kind, note, access: None, ask: false, ready: None }
+        Self { kind, note, access: None, ask: false, ready }
     }
 }
 
@@ -116,8 +116,7 @@ impl Finds {
         match tool {
             discovery::GET => Meant::Other(match discovery::GetTools::asked(args, &self.all, &self.shown) {
                 Ok((tool, args)) => {
-                    let ready = Some(Parsed::Tool(tool, args));
-                    Classified { ready, ..Classified::tree(Ok(CallKind::Local(ToolEffect::ReadOnly))) }
+                    Classified::tree(Ok((CallKind::Local(ToolEffect::ReadOnly), Some(Parsed::Tool(tool, args)))))
                 }
                 Err(error) => Classified::tree(Err(error.message.into())),
             }),

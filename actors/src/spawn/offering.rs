@@ -7,15 +7,17 @@ use subtend_agents::manifest::Manifest;
 use subtend_agents::prompt::{self, Named, Parts};
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid};
-use subtend_session::command::{Answered, ResolvedCall};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::place::{BranchKind, Place};
 use subtend_session::state::State;
 use subtend_tools::dialect::{Offered, Request, discovery, minion};
 use subtend_tools::plan_exit;
+use subtend_tools::registry::{Registry, Ruling};
+use subtend_tools::tool::ToolError;
 
 use crate::calls::in_flight::Parsed;
+use crate::faults::Sight;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::Key;
 use crate::spawn::offer::{Classified, Finds, Meant, Offer, narrowed, spawning};
@@ -177,7 +179,7 @@ impl Agents {
     /// same, whether anybody is there to be asked or not.
     pub(crate) fn classify(&self, offer: &Offer, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
         use subtend_tools::registry::Classified as Found;
-        if let Some(read) = offer.opens.read(tool, args) {
+        if let Some(read) = self.read(offer, tool, args) {
             return match read {
                 Ok(Request::Start(start)) => {
                     let (access, verdict) = offer.starting(&start.agent);
@@ -188,19 +190,18 @@ impl Agents {
                     // What is allowed needs no record: a birth has its own.
                     let ask = verdict != Verdict::Allow && !always.contains(&access);
                     let access = ask.then(|| Box::new(access));
-                    let kind = Ok(CallKind::Child(start.mode));
+                    let kind = CallKind::Child(start.mode);
                     let ready = Some(Parsed::Opens(Request::Start(start)));
-                    Classified { access, ask, ready, ..Classified::tree(kind) }
+                    Classified { access, ask, ..Classified::tree(Ok((kind, ready))) }
                 }
-                Ok(Request::Continue(again)) => {
-                    let kind = Ok(CallKind::Continue(again.mode));
-                    Classified { ready: Some(Parsed::Opens(Request::Continue(again))), ..Classified::tree(kind) }
+                Ok(again @ Request::Continue(_)) => {
+                    Classified::tree(Ok((CallKind::Continue(again.mode()), Some(Parsed::Opens(again)))))
                 }
                 Err(error) => Classified::tree(Err(error.message.into())),
             };
         }
-        if let Some(kind) = tree_call::kind_of(offer, tool, args) {
-            return Classified::tree(kind);
+        if let Some(read) = tree_call::read(offer, tool, args) {
+            return Classified::tree(read);
         }
         let (used, found);
         let (tool, args) = match offer.finds.as_ref().map(|finds| finds.meant(offer, tool, args)) {
@@ -229,17 +230,35 @@ impl Agents {
         }
     }
 
-    /// Takes back what a person need not be asked for: it was allowed for good in `state`'s session, which the one who
-    /// classified the calls did not know.
-    pub(crate) fn settle_words(&self, state: &State, offer: &Offer, answer: &mut Answered) {
-        if state.always.is_empty() {
-            return;
-        }
-        // Those that let a task go on are settled by who knows the tasks.
-        let asks = |call: &&mut ResolvedCall| call.ask && !matches!(call.kind, CallKind::Continue(_));
-        for call in answer.calls.iter_mut().filter(asks) {
-            let found = self.classify(offer, &state.always, &call.asked.tool, &call.asked.args);
-            (call.access, call.ask) = (found.access, found.ask);
+    /// Reads a call that opens a run, or returns none where it is another one. With `classify`, the one place that parses calls.
+    pub(crate) fn read(&self, offer: &Offer, tool: &str, args: &str) -> Option<Result<Request, ToolError>> {
+        self.faults.see(Sight::Parsed(args));
+        offer.opens.read(tool, args)
+    }
+
+    /// Returns the access of a parsed call that is recorded, and whether an approval is asked for it, where `always` holds what was
+    /// approved for good: the classification of an answer does not know that.
+    pub(crate) fn asks(&self, offer: &Offer, always: &BTreeSet<Access>, parsed: &Parsed) -> (Option<Access>, bool) {
+        match parsed {
+            Parsed::Tool(tool, args) => {
+                let granted = |access: &Access| always.contains(access);
+                match Registry::ruling(&**tool, args, &offer.authority, &granted) {
+                    Ruling::Asked(access) => (Some(access), true),
+                    Ruling::Allowed(access) => (access, false),
+                    Ruling::Denied(_) => (None, false),
+                }
+            }
+            Parsed::Opens(Request::Start(start)) => {
+                let (access, verdict) = offer.starting(&start.agent);
+                let ask = verdict == Verdict::Ask && !always.contains(&access);
+                (ask.then_some(access), ask)
+            }
+            Parsed::Opens(Request::Continue(_))
+            | Parsed::Refused(_)
+            | Parsed::Check(_)
+            | Parsed::Cancel(_)
+            | Parsed::Await(_)
+            | Parsed::Plan(_) => (None, false),
         }
     }
 }

@@ -11,6 +11,7 @@ use subtend_session::record::AgentOverride;
 use subtend_session::state::State;
 use subtend_tools::plan_exit;
 
+use crate::calls::in_flight::Parsed;
 use crate::spawn::agents::Agents;
 use crate::spawn::offer::Offer;
 use crate::values::answering::agent_of;
@@ -68,13 +69,13 @@ impl Agents {
 }
 
 /// What a call of `plan_exit` is, in a session that may propose.
-pub(crate) fn proposal(offer: &Offer, args: &str) -> Option<Result<CallKind, Text>> {
+pub(crate) fn proposal(offer: &Offer, args: &str) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
     let other = offer.proposes.as_ref()?;
     let read = plan_exit::parse(args).map_err(|error| error.message.into());
-    Some(read.map(|_| CallKind::Propose(Arc::clone(other))))
+    Some(read.map(|plan| (CallKind::Propose(Arc::clone(other)), Some(Parsed::Plan(plan)))))
 }
 
-/// The plan that a call of `plan_exit` brings to whoever decides.
+/// Returns the plan that a recorded call of `plan_exit` brings to an approver.
 pub(crate) fn plan_of(tool: &str, args: &str) -> Option<Text> {
     (tool == plan_exit::NAME).then(|| plan_exit::parse(args).ok()).flatten()
 }

@@ -66,7 +66,7 @@ impl Agents {
     pub(crate) fn options_of(&self, state: &State, tool: &dyn Tool) -> Arc<Map<String, Value>> {
         let options = tool.options();
         if options.is_empty() {
-            return Arc::default();
+            return Arc::clone(&self.no_options);
         }
         let given = self.tool_options.get(&tool.spec().name).cloned().unwrap_or_default();
         filled(state, options, given)

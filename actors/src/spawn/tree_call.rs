@@ -8,22 +8,28 @@ use subtend_tools::dialect::{manage, minion, spawn};
 use subtend_tools::plan_exit;
 use uuid::Uuid;
 
+use crate::calls::in_flight::Parsed;
 use crate::spawn::offer::Offer;
 use crate::spawn::proposing::proposal;
 
-/// Returns the kind of a call about runs that were opened, before the session says which of them are meant.
-pub(crate) fn kind_of(offer: &Offer, tool: &str, args: &str) -> Option<Result<CallKind, Text>> {
+/// Returns what a call about runs that were opened is, before the session says which of them are meant.
+pub(crate) fn read(offer: &Offer, tool: &str, args: &str) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
     let nobody = SessionId(Uuid::nil());
     let manages = offer.opens.has(Dialect::Task) || offer.opens.has(Dialect::SpawnTask);
     let kind = match tool {
-        manage::CHECK if manages => manage::parse_check(args)
-            .map(|check| CallKind::Check { run: RunKey { session: nobody, run: RunNo(0) }, wait: check.wait }),
-        manage::CANCEL if manages => manage::parse_cancel(args).map(|_| CallKind::Cancel { child: nobody }),
-        spawn::AWAIT if offer.opens.has(Dialect::Spawn) => {
-            spawn::parse_await(args).map(|jobs| CallKind::Await { all: jobs == Jobs::All, runs: Vec::new() })
+        manage::CHECK if manages => manage::parse_check(args).map(|check| {
+            let run = RunKey { session: nobody, run: RunNo(0) };
+            (CallKind::Check { run, wait: check.wait }, Some(Parsed::Check(check)))
+        }),
+        manage::CANCEL if manages => {
+            manage::parse_cancel(args).map(|task| (CallKind::Cancel { child: nobody }, Some(Parsed::Cancel(task))))
         }
+        spawn::AWAIT if offer.opens.has(Dialect::Spawn) => spawn::parse_await(args).map(|jobs| {
+            let kind = CallKind::Await { all: jobs == Jobs::All, runs: Vec::new() };
+            (kind, Some(Parsed::Await(jobs)))
+        }),
         plan_exit::NAME => return proposal(offer, args),
-        minion::RETURN if offer.returns => minion::check_return(args).map(|()| CallKind::Return),
+        minion::RETURN if offer.returns => minion::check_return(args).map(|()| (CallKind::Return, None)),
         _ => return None,
     };
     Some(kind.map_err(|error| error.message.into()))

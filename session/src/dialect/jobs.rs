@@ -33,6 +33,21 @@ impl Jobs {
         let named = ids.split(',').map(str::trim).filter(|id| !id.is_empty() && seen.insert(*id));
         Some(Self::Named(named.map(str::to_owned).collect()))
     }
+
+    /// Returns those of `state`'s session that are meant, in the order in which the call tells of them.
+    pub fn meant(&self, state: &State) -> Vec<SessionId> {
+        match self {
+            Self::Named(named) => {
+                let own = Own::of(state);
+                named.iter().filter_map(|name| own.named(name)).map(|(id, _)| id).collect()
+            }
+            Self::All => {
+                let mut all: Vec<_> = state.children.iter().filter(|(_, child)| is_job(child)).collect();
+                all.sort_by_key(|(_, child)| child.call);
+                all.into_iter().map(|(id, _)| *id).collect()
+            }
+        }
+    }
 }
 
 /// The jobs of a session by the names that its model may give them: whoever waits for them and whoever tells of them mean the
@@ -54,22 +69,6 @@ impl<'a> Own<'a> {
         let full = || Uuid::try_parse(name).ok().map(SessionId);
         let id = self.shorts.get(name).copied().or_else(full)?;
         self.state.children.get(&id).filter(|child| is_job(child)).map(|child| (id, child))
-    }
-}
-
-/// The jobs that a call of `spawn_await` means, in the order in which it tells of them.
-pub fn meant(state: &State, args: &str) -> Vec<SessionId> {
-    match Jobs::asked(args) {
-        Some(Jobs::Named(named)) => {
-            let own = Own::of(state);
-            named.iter().filter_map(|name| own.named(name)).map(|(id, _)| id).collect()
-        }
-        Some(Jobs::All) => {
-            let mut all: Vec<_> = state.children.iter().filter(|(_, child)| is_job(child)).collect();
-            all.sort_by_key(|(_, child)| child.call);
-            all.into_iter().map(|(id, _)| *id).collect()
-        }
-        None => Vec::new(),
     }
 }
 

@@ -1,0 +1,142 @@
+//! The arguments of a call are parsed once in an activation: its classification yields a typed call, which travels to where the call
+//! is decided, started and waited for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use subtend_actors::SessionHandle;
+use subtend_actors::faults::{Faults, Point, Sight};
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::ToolEffect;
+use subtend_session::dialect::Dialect;
+use subtend_session::record::AskVerdict;
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::ToolOutput;
+
+use crate::support::talk::{offering, parsed, told};
+use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, text, tool, tools};
+
+type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
+
+/// Faults that panic where `strikes` says so, and count how often each text was parsed.
+fn counted(strikes: impl Fn(Point, &str) + Send + Sync + 'static) -> (Faults, Counts) {
+    let counts = Counts::default();
+    let counting = Arc::clone(&counts);
+    let faults = Faults::new(strikes).observed(move |sight| {
+        if let Sight::Parsed(args) = sight {
+            *counting.lock().unwrap().entry(args.to_owned()).or_default() += 1;
+        }
+    });
+    (faults, counts)
+}
+
+/// A tool that needs an approval.
+fn make() -> FnTool {
+    let made = tool("make", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("made")) });
+    made.access(|_| vec![Access { action: "make.thing".into(), resource: "a".into() }])
+}
+
+fn policy() -> RuleSet {
+    let rule = Rule { action: "make.*".into(), resource: "*".into(), verdict: Verdict::Ask };
+    RuleSet { default: Verdict::Allow, rules: vec![rule] }
+}
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+async fn ended(session: &SessionHandle) {
+    let ended =
+        tokio::time::timeout(Duration::from_secs(7200), session.run_ended(subtend_session::ids::RunNo(1))).await;
+    ended.expect("the run ends").expect("the runtime lives");
+}
+
+/// The counts of all texts, where each was parsed `times`.
+fn each(asked: &Mutex<Vec<Value>>, times: usize) -> BTreeMap<String, usize> {
+    asked.lock().unwrap().iter().map(|args| (args.to_string(), times)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_are_parsed_once_whatever_the_call_is() {
+    let (journal, asked) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let (faults, counts) = counted(|_, _| ());
+    let asking = Arc::clone(&asked);
+    let root = move |request: &_, at| {
+        let task = |n: usize| parsed(&told(request)[n])["session_id"].clone();
+        let of_turn: Vec<(&'static str, Value)> = match at {
+            0 => vec![
+                ("task", json!({"subagent_type": "worker", "prompt": "slow a", "background": true})),
+                ("task", json!({"subagent_type": "worker", "prompt": "b", "background": true})),
+                ("spawn", json!({"task": "c"})),
+                ("make", json!({"what": 1})),
+            ],
+            1 => vec![
+                ("check_task", json!({"taskId": task(0), "timeoutMs": 2_000})),
+                ("spawn_await", json!({"job_ids": "*"})),
+                // Covered by the approval of the first one.
+                ("make", json!({"what": 1, "again": true})),
+            ],
+            2 => vec![
+                ("cancel_task", json!({"taskId": task(0)})),
+                ("task", json!({"session_id": task(1), "prompt": "again"})),
+            ],
+            _ => return text("done"),
+        };
+        asking.lock().unwrap().extend(of_turn.iter().map(|(_, args)| args.clone()));
+        calls(of_turn)
+    };
+    let answering = model(move |request| {
+        let answer = if prompt(&request) == "go" { root(&request, answers(&request)) } else { text("found") };
+        let slow = prompt(&request).starts_with("slow");
+        async move {
+            seconds(if slow { 60 } else { 0 }).await;
+            Ok(answer)
+        }
+    });
+    let builder = offering(&journal, &[Dialect::Task, Dialect::Spawn]).tools(tools([make()])).policy(policy());
+    let runtime = builder.faults(faults).model(answering).start().await.expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let question = approver.next().await;
+    approver.answer(&question, AskVerdict::Always).await.expect("approved");
+    ended(&session).await;
+    assert_eq!(asked.lock().unwrap().len(), 9);
+    assert_eq!(*counts.lock().unwrap(), each(&asked, 1));
+    drop(approver);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_are_parsed_once_more_after_a_crash() {
+    let (journal, asked) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let armed = std::sync::atomic::AtomicBool::new(true);
+    // The activation dies when the call is appended: another one asks for its approval, and starts it.
+    let (faults, counts) = counted(move |point, detail| {
+        let hit = point == Point::AfterAppend && detail == "ask_opened";
+        assert!(!(hit && armed.swap(false, std::sync::atomic::Ordering::SeqCst)), "the fault");
+    });
+    let asking = Arc::clone(&asked);
+    let answering = model(move |request| {
+        let args = json!({"what": 1});
+        let answer = if answers(&request) == 0 {
+            *asking.lock().unwrap() = vec![args.clone()];
+            calls([("make", args)])
+        } else {
+            text("done")
+        };
+        async move { Ok(answer) }
+    });
+    let builder = builder(&journal).tools(tools([make()])).policy(policy()).faults(faults).model(answering);
+    let (runtime, mut approver) = builder.start_attended().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let question = approver.next().await;
+    approver.answer(&question, AskVerdict::Allow).await.expect("approved");
+    ended(&session).await;
+    assert_eq!(*counts.lock().unwrap(), each(&asked, 2));
+    drop(approver);
+    shut(runtime).await;
+}
