@@ -122,9 +122,9 @@ pub mod hooks {
 pub mod host {
     pub use subtend_actors::tool_options::BadToolOptions;
     pub use subtend_actors::{
-        BadPrice, BootError, BootProgress, BootReport, Price, Prices, ShutdownReport, Stopped, TakesUp, Undone,
+        BadPrice, BootError, BootProgress, BootReport, Price, Prices, RecoveryScope, ShutdownReport, Stopped, Undone,
     };
-    pub use subtend_supervision::{Intensity, StartError as SupervisorsError};
+    pub use subtend_supervision::Intensity;
 }
 
 /// The journal: stores, and reading what sessions did.

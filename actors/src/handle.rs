@@ -9,7 +9,7 @@ use subtend_session::outcome::By;
 use tokio::sync::oneshot;
 
 use crate::delivery::commands::handling;
-use crate::delivery::lane::{Answer, Item, Probed};
+use crate::delivery::inbox::{Answer, InboxItem, Probed};
 use crate::handle::sessions::Sessions;
 use crate::observe::event::subscription::{Scope, Subscription};
 use crate::observe::following::Events;
@@ -109,7 +109,7 @@ impl SessionHandle {
         let seen = self.sessions.log.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
         loop {
             let (reply, answer) = oneshot::channel();
-            self.sessions.cells.deliver(self.id, Item::Command(command.clone(), Some(reply)));
+            self.sessions.cells.deliver(self.id, InboxItem::Command(command.clone(), Some(reply)));
             match answer.await {
                 Ok(answer) => return Ok((answer, lost > 0)),
                 // A panic of the session's actor took the command, or its answer; a session that cannot be activated takes each.
@@ -166,7 +166,7 @@ impl SessionHandle {
         let mut lost = 0;
         let probed = loop {
             let (tell, told) = oneshot::channel();
-            self.sessions.cells.deliver(self.id, Item::Probe(tell));
+            self.sessions.cells.deliver(self.id, InboxItem::Probe(tell));
             match told.await {
                 Ok(probed) => break probed,
                 // A panic of the session's actor took it; a session that cannot be activated takes each.

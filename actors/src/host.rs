@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use subtend_tools::workspace::Workspace;
 
+use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
-use crate::mint::Mint;
 use crate::values::options::Options;
 
 /// What the host gave, and what makes times and ids for it. It never changes.
@@ -16,5 +16,6 @@ pub(crate) struct Host {
     /// A host's own code at the points where a session's course can be changed.
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     pub(crate) faults: Faults,
-    pub(crate) mint: Mint,
+    pub(crate) clock: Clock,
+    pub(crate) ids: IdGenerator,
 }

@@ -253,7 +253,7 @@ impl Runtime {
             return Err(OpenSessionError::NoPrice(lacking));
         }
         let given = options.id;
-        let session = given.unwrap_or_else(|| self.rooms.host.mint.session());
+        let session = given.unwrap_or_else(|| self.rooms.host.ids.session());
         let mut created = template.created.clone();
         created.place = Place::Root;
         created.task = task;
@@ -273,7 +273,7 @@ impl Runtime {
         if let Some(ceiling) = ceiling {
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
-        match (self.rooms.log.append_root(birth::root(session, created), self.rooms.host.mint.wall_ms()), given) {
+        match (self.rooms.log.append_root(birth::root(session, created), self.rooms.host.clock.wall_ms()), given) {
             (Ok(()), _) => Ok(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id: session, root: session }),
             // Another caller opened it meanwhile.
             (Err(error), Some(id)) => self.opened(id)?.ok_or(OpenSessionError::Journal(error)),

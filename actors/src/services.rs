@@ -105,7 +105,7 @@ impl SessionHandle {
         created.inspectable = false;
         // What would take its answer is gone with this process.
         created.on_restart = OnRestart::Fail;
-        let child = sessions.host.mint.session();
+        let child = sessions.host.ids.session();
         let plan = BranchPlan { child, kind: BranchKind::Service, at: None, created, manifest, by: By::Host };
         if shift.stop.is_cancelled() {
             return Err(Unserved::Stopped);

@@ -2,12 +2,12 @@
 
 pub(crate) mod above;
 pub(crate) mod agents;
-pub(crate) mod births;
 pub(crate) mod branching;
 pub(crate) mod caches;
-pub(crate) mod offer;
+pub(crate) mod child_spec;
 pub(crate) mod offering;
 pub mod profiles;
 pub(crate) mod proposing;
 pub mod tool_options;
+pub(crate) mod tool_set;
 pub(crate) mod tree_call;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
 use subtend_actors::builder::Builder;
-use subtend_actors::{OpenOptions, Options, Runtime, TakesUp};
+use subtend_actors::{OpenOptions, Options, RecoveryScope, Runtime};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::Journal;
@@ -113,18 +113,18 @@ async fn a_start_tells_how_far_it_is_while_it_takes_up_what_goes_on() {
     opened(&runtime, OnRestart::Resume, "parent").await;
     drop((runtime, journal));
 
-    for (takes_up, expected) in [
-        (TakesUp::Nothing, vec![(1, 3), (2, 3), (3, 3)]),
-        (TakesUp::All, vec![(0, 3), (0, 3), (0, 3), (1, 3), (2, 3), (3, 3)]),
+    for (recovery_scope, expected) in [
+        (RecoveryScope::Nothing, vec![(1, 3), (2, 3), (3, 3)]),
+        (RecoveryScope::All, vec![(0, 3), (0, 3), (0, 3), (1, 3), (2, 3), (3, 3)]),
     ] {
         let journal = reopen(&memory);
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = Arc::clone(&told);
-        let options = Options { takes_up, seed: Some(8), ..Options::default() };
+        let options = Options { recovery_scope, seed: Some(8), ..Options::default() };
         let builder = workers(&journal, OnRestart::Resume, 8).options(options).model(model(tree));
         let builder = builder.on_boot(move |at| tell.lock().unwrap().push((at.done, at.total)));
         let runtime = builder.start().await.expect("a runtime");
-        assert_eq!(*told.lock().unwrap(), expected, "where {takes_up:?} is taken up");
+        assert_eq!(*told.lock().unwrap(), expected, "where {recovery_scope:?} is taken up");
         runtime.shutdown(Duration::ZERO).await;
     }
 }
@@ -290,7 +290,7 @@ async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
 
     let journal = reopen(&memory);
     let before = records(&journal, parent).await;
-    let looks = Options { seed: Some(8), takes_up: TakesUp::Nothing, ..Options::default() };
+    let looks = Options { seed: Some(8), recovery_scope: RecoveryScope::Nothing, ..Options::default() };
     let runtime = workers(&journal, OnRestart::Resume, 8).options(looks).model(model(tree)).start().await;
     let runtime = runtime.expect("a runtime");
     tokio::time::sleep(slow() * 2).await;
@@ -309,12 +309,12 @@ async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
 #[tokio::test(start_paused = true)]
 async fn what_waits_in_other_sessions_is_left_to_a_host_that_works_for_them() {
     let memory = Memory::new();
-    let start = |journal: &Journal, seed, takes_up| {
-        let options = Options { seed: Some(seed), takes_up, ..Options::default() };
+    let start = |journal: &Journal, seed, recovery_scope| {
+        let options = Options { seed: Some(seed), recovery_scope, ..Options::default() };
         workers(journal, OnRestart::Fail, seed).options(options).model(model(tree))
     };
     let journal = reopen(&memory);
-    let runtime = start(&journal, 7, TakesUp::All).start().await.expect("a runtime");
+    let runtime = start(&journal, 7, RecoveryScope::All).start().await.expect("a runtime");
     let goes_on = opened(&runtime, OnRestart::Resume, "alone").await;
     let fails = opened(&runtime, OnRestart::Fail, "alone").await;
     runtime.session(fails).expect("readable").expect("there").send("later").await.expect("accepted");
@@ -330,7 +330,7 @@ async fn what_waits_in_other_sessions_is_left_to_a_host_that_works_for_them() {
 
     let journal = reopen(&memory);
     let before = records(&journal, goes_on).await;
-    let runtime = start(&journal, 8, TakesUp::Session(other)).start().await.expect("a runtime");
+    let runtime = start(&journal, 8, RecoveryScope::Session(other)).start().await.expect("a runtime");
     let boot = runtime.boot();
     assert_eq!((boot.swept, boot.resumed, boot.staying, boot.inputs), (3, 0, 1, 2));
     tokio::time::sleep(slow() * 2).await;
@@ -346,7 +346,7 @@ async fn what_waits_in_other_sessions_is_left_to_a_host_that_works_for_them() {
     drop(journal);
 
     let journal = reopen(&memory);
-    let runtime = start(&journal, 9, TakesUp::Session(goes_on)).start().await.expect("a runtime");
+    let runtime = start(&journal, 9, RecoveryScope::Session(goes_on)).start().await.expect("a runtime");
     assert_eq!((runtime.boot().resumed, runtime.boot().staying), (1, 0));
     assert_eq!(ended(&runtime, goes_on).await, Outcome::Completed);
     shut(runtime).await;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{Control, ControlError, Options, Runtime, SessionHandle, TakesUp};
+use subtend_actors::{Control, ControlError, Options, RecoveryScope, Runtime, SessionHandle};
 use subtend_journal::Journal;
 use subtend_models::closure::fn_model;
 use subtend_models::model::ModelError;
@@ -55,7 +55,7 @@ where
         let builder = Runtime::builder()
             .catalog(Trust::silent(&workspace)?.catalog(&workspace))
             .workspace(workspace)
-            .options(Options { takes_up: TakesUp::Nothing, ..Options::default() })
+            .options(Options { recovery_scope: RecoveryScope::Nothing, ..Options::default() })
             .tools(Registry::builder().build())
             .model(Arc::new(none));
         let runtime = work::hub::begin(journal, builder, Some(Teller::new())).await?;

@@ -186,7 +186,7 @@ where
         let journal = ready.found.map_or_else(|| parts.place.open(), |found| Ok(found.journal))?;
         let left = session.map_or(Ok(None), |session| here::left(&journal, session))?;
         let since = session.map_or(Ok(Seq(0)), |session| here::last(&journal, session))?;
-        parts.options.takes_up = here::takes_up(session);
+        parts.options.recovery_scope = here::takes_up(session);
         let workspace = Arc::clone(&parts.workspace);
         let attended = approve::is_somebody_there(args.json || args.quiet) && asked(&screen);
         let (runtime, approver) = tokio::select! {

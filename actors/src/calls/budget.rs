@@ -15,7 +15,7 @@ use subtend_session::outcome::Budget;
 use subtend_session::record::Reserved;
 use subtend_supervision::{Currency, Spend};
 
-use crate::calls::model_call::{Called, Came};
+use crate::calls::model_call::{Called, ModelOutcome};
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::reservation::{Claim, SetAside};
 
@@ -81,10 +81,12 @@ impl ModelCalls {
 
     /// Fills in what the call cost in money, where it does not say so itself and there is a price for it. A cost that is not
     /// known, or not of all its parts, makes the usage unreliable.
-    pub(crate) fn price(&self, called: &Called, came: &mut Came) {
+    pub(crate) fn price(&self, called: &Called, came: &mut ModelOutcome) {
         let usage = match came {
-            Came::Answer(Answer { usage, .. }) | Came::Error(ModelError { usage: Some(usage), .. }) => usage,
-            Came::Error(_) | Came::Panic(_) => return,
+            ModelOutcome::Answer(Answer { usage, .. }) | ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => {
+                usage
+            }
+            ModelOutcome::Error(_) | ModelOutcome::Panic(_) => return,
         };
         let member = called.member();
         if self.prices.is_empty() || usage.cost_micro.is_some() || usage.tokens() == 0 {

@@ -15,11 +15,11 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::usage::Usage;
 use tokio::time::Instant;
 
-use crate::mint::now;
+use crate::clock::now;
 use crate::values::panic::panic_text;
 
 /// What a model call came to, before its calls are classified.
-pub(crate) enum Came {
+pub(crate) enum ModelOutcome {
     /// An answer.
     Answer(Answer),
     /// An error.
@@ -29,7 +29,7 @@ pub(crate) enum Came {
 }
 
 /// The future of one model call, as it is polled once in the handler and spawned only if it is pending.
-pub(crate) type Calling = BoxFuture<'static, Came>;
+pub(crate) type Calling = BoxFuture<'static, ModelOutcome>;
 
 /// Prepares the call of `model`, whose answer may hold so many calls or as many as every answer may.
 pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, calls_per_answer: u32) -> Calling {
@@ -40,22 +40,22 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
         Ok(answering) => Box::pin(async move {
             match AssertUnwindSafe(answering).catch_unwind().await {
                 Ok(Ok(answer)) => bounded_calls(answer, most),
-                Ok(Err(error)) => Came::Error(error),
-                Err(panic) => Came::Panic(panic_text(&*panic)),
+                Ok(Err(error)) => ModelOutcome::Error(error),
+                Err(panic) => ModelOutcome::Panic(panic_text(&*panic)),
             }
         }),
-        Err(panic) => Box::pin(std::future::ready(Came::Panic(panic_text(&*panic)))),
+        Err(panic) => Box::pin(std::future::ready(ModelOutcome::Panic(panic_text(&*panic)))),
     }
 }
 
 /// Counts an answer of more than `most` calls as none, whatever model gives it.
-fn bounded_calls(answer: Answer, most: u32) -> Came {
+fn bounded_calls(answer: Answer, most: u32) -> ModelOutcome {
     let calls = answer.calls.len();
     if calls <= most as usize {
-        return Came::Answer(answer);
+        return ModelOutcome::Answer(answer);
     }
     let text = format!("the answer asks for {calls} calls, and may hold {most} at most");
-    Came::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
+    ModelOutcome::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
 }
 
 /// When the model last showed life.
@@ -108,7 +108,7 @@ impl Patience {
 }
 
 /// Waits for the call, as long as the model shows life. Silence is counted from here: a call may have waited for its turn.
-pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patience) -> Came {
+pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patience) -> ModelOutcome {
     let (first, stall) = (Duration::from_millis(patience.first_byte_ms), Duration::from_millis(patience.stall_ms));
     let begun = now();
     loop {
@@ -120,7 +120,7 @@ pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patien
                 None => format!("the model did not begin to answer within {} ms", patience.first_byte_ms),
             };
             let error = ModelError::new(ModelFail::Unavailable, message);
-            return Came::Error(ModelError { usage: Some(Usage::UNKNOWN), ..error });
+            return ModelOutcome::Error(ModelError { usage: Some(Usage::UNKNOWN), ..error });
         }
         // A first sign may come while the longer wait runs: it is looked for in time to hold the model to the shorter one.
         let look = until.min(later(now(), stall.max(Duration::from_millis(1))));

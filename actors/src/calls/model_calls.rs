@@ -16,7 +16,7 @@ use subtend_session::settings::Settings;
 use subtend_supervision::{Budgets, Ledger};
 use tokio_util::sync::CancellationToken;
 
-use crate::calls::model_call::{self, Called, Calling, Came, Patience, Pulse};
+use crate::calls::model_call::{self, Called, Calling, ModelOutcome, Patience, Pulse};
 use crate::calls::prices::Prices;
 use crate::calls::reservation::{Claim, is_told};
 use crate::hooks::{Hooks, ModelChoice, guarded};
@@ -142,14 +142,14 @@ impl ModelCalls {
     ///
     /// Dropped where it stands when the run is stopped: a place in a queue or under a quota goes back with it, and what is set
     /// aside for a call that never began.
-    pub(crate) async fn come(
+    pub(crate) async fn call(
         &self,
         call: Call,
         called: &Called,
         pulse: Pulse,
         patience: Patience,
         begun: &Arc<AtomicBool>,
-    ) -> Result<Came, Budget> {
+    ) -> Result<ModelOutcome, Budget> {
         match call {
             Call::Now(calling) => {
                 begun.store(true, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl ModelCalls {
         pulse: Pulse,
         patience: Patience,
         begun: &Arc<AtomicBool>,
-    ) -> Result<Came, Budget> {
+    ) -> Result<ModelOutcome, Budget> {
         let Later { model, mut request, deltas, after_ms, intent, claim } = later;
         self.cap(called, &mut request);
         if after_ms > 0 {
@@ -187,7 +187,7 @@ impl ModelCalls {
         // Silence is counted from the call, not from here: a wait for a place is not the provider's fault.
         let pass = match self.place(&*model, &request, patience).await {
             Ok(pass) => pass,
-            Err(error) => return Ok(Came::Error(error)),
+            Err(error) => return Ok(ModelOutcome::Error(error)),
         };
         if self.halt.is_cancelled() {
             // The runtime goes down, which sends all away who wait for a place: none of these calls may go out any more.
@@ -198,12 +198,12 @@ impl ModelCalls {
             model_call::watched(model_call::call(&model, request, deltas, patience.calls_per_answer), pulse, patience)
                 .await;
         match &came {
-            Came::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
+            ModelOutcome::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
                 pass.settle(usage.tokens())
             }
-            Came::Error(ModelError { usage: Some(usage), .. }) => pass.settle(usage.tokens()),
+            ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => pass.settle(usage.tokens()),
             // Nothing is known: the estimate stands.
-            Came::Answer(_) | Came::Error(_) | Came::Panic(_) => drop(pass),
+            ModelOutcome::Answer(_) | ModelOutcome::Error(_) | ModelOutcome::Panic(_) => drop(pass),
         }
         let told = is_told(&came);
         self.price(called, &mut came);

@@ -10,7 +10,7 @@ use subtend_session::record::Reserved;
 use subtend_session::usage::Usage;
 use subtend_supervision::{Reservation, Spend, SpendLimit};
 
-use super::model_call::Came;
+use super::model_call::ModelOutcome;
 
 /// What is to be reserved for the attempt that is about to be made.
 #[derive(Clone, Copy, Debug)]
@@ -42,16 +42,16 @@ impl SetAside {
     /// are: prices may be missing where those are known.
     ///
     /// What is not known is written into the usage, so that a recount from the records counts it in full too.
-    pub(crate) fn settle(mut self, came: &mut Came, told: bool) {
+    pub(crate) fn settle(mut self, came: &mut ModelOutcome, told: bool) {
         let Some(reservation) = self.reservation.take() else { return };
         let want = reservation.reserved();
         match came {
-            Came::Answer(answer) => {
+            ModelOutcome::Answer(answer) => {
                 let silent = self.costs && answer.usage.tokens() == 0;
                 answer.usage.unreliable |= silent;
                 reservation.settle(spend(&answer.usage, want, told && !silent));
             }
-            Came::Error(error) => match failure(error.kind, error.usage) {
+            ModelOutcome::Error(error) => match failure(error.kind, error.usage) {
                 // One that was turned away and says nothing is known to have cost nothing.
                 Some(usage) => reservation.settle(spend(&usage, want, told || error.usage.is_none())),
                 None if self.costs => {
@@ -60,8 +60,8 @@ impl SetAside {
                 }
                 None => reservation.give_back(),
             },
-            Came::Panic(_) if self.costs => reservation.settle_unknown(),
-            Came::Panic(_) => reservation.give_back(),
+            ModelOutcome::Panic(_) if self.costs => reservation.settle_unknown(),
+            ModelOutcome::Panic(_) => reservation.give_back(),
         }
     }
 }
@@ -78,11 +78,11 @@ impl Drop for SetAside {
 }
 
 /// Whether the tokens of what came are known.
-pub(crate) fn is_told(came: &Came) -> bool {
+pub(crate) fn is_told(came: &ModelOutcome) -> bool {
     match came {
-        Came::Answer(answer) => !answer.usage.unreliable,
-        Came::Error(error) => error.usage.is_some_and(|usage| !usage.unreliable),
-        Came::Panic(_) => false,
+        ModelOutcome::Answer(answer) => !answer.usage.unreliable,
+        ModelOutcome::Error(error) => error.usage.is_some_and(|usage| !usage.unreliable),
+        ModelOutcome::Panic(_) => false,
     }
 }
 

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::values::panic::panic_text;
 
 /// What a tool call came to.
-pub(crate) enum Came {
+pub(crate) enum ToolOutcome {
     /// A result.
     Output(ToolOutput),
     /// An error for the model.
@@ -26,7 +26,7 @@ pub(crate) enum Came {
 }
 
 /// The future of one tool call, as it is polled once in the handler and spawned only if it is pending.
-pub(crate) type Running = BoxFuture<'static, Came>;
+pub(crate) type Running = BoxFuture<'static, ToolOutcome>;
 
 /// Prepares the call of `tool`.
 pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolInvocation) -> Running {
@@ -34,12 +34,12 @@ pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolInvocation) -> Running {
     match made {
         Ok(running) => Box::pin(async move {
             match AssertUnwindSafe(running).catch_unwind().await {
-                Ok(Ok(output)) => Came::Output(output),
-                Ok(Err(error)) => Came::Error(error),
-                Err(panic) => Came::Panic(panic_text(&*panic)),
+                Ok(Ok(output)) => ToolOutcome::Output(output),
+                Ok(Err(error)) => ToolOutcome::Error(error),
+                Err(panic) => ToolOutcome::Panic(panic_text(&*panic)),
             }
         }),
-        Err(panic) => Box::pin(std::future::ready(Came::Panic(panic_text(&*panic)))),
+        Err(panic) => Box::pin(std::future::ready(ToolOutcome::Panic(panic_text(&*panic)))),
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Stop {
 
 /// Waits for the call. One that only reads is dropped as soon as it is asked to stop; one with side effects may finish
 /// until it is killed, and what a killed one did is not known (E-1).
-pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: Stop) -> Result<Came, CallResult> {
+pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: Stop) -> Result<ToolOutcome, CallResult> {
     let dropped = async {
         match effect {
             ToolEffect::ReadOnly => {
@@ -88,21 +88,21 @@ pub(crate) fn never_begun() -> CallResult {
 }
 
 /// The command that tells the session what its call came to.
-pub(crate) fn finished(call: CallId, came: Result<Came, CallResult>, worked_ms: u64) -> Command {
+pub(crate) fn finished(call: CallId, came: Result<ToolOutcome, CallResult>, worked_ms: u64) -> Command {
     let result = match came {
-        Ok(Came::Output(output)) => {
+        Ok(ToolOutcome::Output(output)) => {
             CallResult { end: CallEnd::Ok, content: output.content, truncated_from: output.truncated_from }
         }
-        Ok(Came::Error(error)) if error.denied => {
+        Ok(ToolOutcome::Error(error)) if error.denied => {
             CallResult { end: CallEnd::Denied, content: error.message.into(), truncated_from: None }
         }
-        Ok(Came::Error(error)) => CallResult {
+        Ok(ToolOutcome::Error(error)) => CallResult {
             end: CallEnd::ToolError { kind: error.kind, retryable: error.retryable },
             content: error.message.into(),
             truncated_from: None,
         },
-        Ok(Came::NeverBegun) => never_begun(),
-        Ok(Came::Panic(message)) => return Command::ToolPanicked { call, message },
+        Ok(ToolOutcome::NeverBegun) => never_begun(),
+        Ok(ToolOutcome::Panic(message)) => return Command::ToolPanicked { call, message },
         Err(killed) => killed,
     };
     Command::ToolFinished { call, result: Box::new(result), worked_ms }

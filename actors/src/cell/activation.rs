@@ -17,7 +17,7 @@ use crate::cell::cells::Cells;
 use crate::cell::driver::{Driver, First};
 use crate::cell::session_actor::SessionActor;
 use crate::delivery::directory::{Hot, Presence};
-use crate::delivery::lane::{Item, Lane};
+use crate::delivery::inbox::{Inbox, InboxItem};
 use crate::delivery::ticket::Timer;
 use crate::faults::Sight;
 use crate::recovery::rows::{row_at, rows_to};
@@ -40,18 +40,18 @@ pub(crate) enum ActivationError {
 
 impl Cells {
     /// Makes an activation in a task of its own.
-    pub(crate) fn start(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Hot>) {
+    pub(crate) fn start(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>, hot: Option<Hot>) {
         let cells = Arc::clone(self);
-        tokio::spawn(async move { cells.activate(session, lane, hot).await });
+        tokio::spawn(async move { cells.activate(session, inbox, hot).await });
     }
 
     /// Makes an activation. When that fails, what waits for the session is dropped, so that nobody waits in vain.
-    pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Hot>) {
+    pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>, hot: Option<Hot>) {
         if self.life.halt.is_cancelled() {
             // Actors are being stopped, deepest first: one that came back now would outlive its owner. Its rows stay.
             return self.directory.remove(session);
         }
-        let making = std::panic::AssertUnwindSafe(self.make(session, Arc::clone(&lane), hot));
+        let making = std::panic::AssertUnwindSafe(self.make(session, Arc::clone(&inbox), hot));
         let made = match making.catch_unwind().await {
             Ok(made) => made,
             Err(panic) => Err(ActivationError::Panic(crate::values::panic::panic_text(&*panic).to_string())),
@@ -60,8 +60,8 @@ impl Cells {
             if !self.life.is_stopping() {
                 tracing::error!(%session, %error, "the session could not be activated");
             }
-            if let Some(lost) = lane.lost() {
-                // The mark goes with the lane: an activation that comes later must not go on with a lost run.
+            if let Some(lost) = inbox.lost() {
+                // The mark goes with the inbox: an activation that comes later must not go on with a lost run.
                 self.takeover.mark([(session, AtBoot::Lost(lost))]);
             }
             self.directory.remove(session);
@@ -73,7 +73,7 @@ impl Cells {
     async fn make(
         self: &Arc<Self>,
         session: SessionId,
-        lane: Arc<Lane>,
+        inbox: Arc<Inbox>,
         hot: Option<Hot>,
     ) -> Result<(), ActivationError> {
         let driver = match hot {
@@ -83,13 +83,13 @@ impl Cells {
                     Some(state) => state,
                     None => self.fold_birth(session, hot.lsn).await?,
                 };
-                let mut driver = Box::new(Driver::new(Arc::clone(self), state, lane, Epoch(1)));
+                let mut driver = Box::new(Driver::new(Arc::clone(self), state, inbox, Epoch(1)));
                 driver.opened_lsn = hot.lsn;
                 driver.last_lsn = hot.lsn;
                 driver.created_ms = hot.created_ms;
                 driver
             }
-            None => Box::pin(self.load(session, lane)).await?,
+            None => Box::pin(self.load(session, inbox)).await?,
         };
         if self.life.halt.is_cancelled() {
             // While it was loaded the actors were stopped: as above.
@@ -110,11 +110,11 @@ impl Cells {
     }
 
     /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.
-    async fn load(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>) -> Result<Box<Driver>, ActivationError> {
+    async fn load(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>) -> Result<Box<Driver>, ActivationError> {
         // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
         let mut stays = self.takeover.stays(session);
         if !stays && let Some(lost) = self.takeover.reached(session) {
-            lane.lose(lost);
+            inbox.lose(lost);
         }
         self.log.journal.settled().await?;
         let activation = self.log.journal.activate(session)?;
@@ -125,15 +125,15 @@ impl Cells {
         if state.run.is_none() && rows.asked.is_empty() {
             // A quiet session that was given up (its inputs panicked) has nothing to give up; a later run is not meant. One that
             // a row kills has it again each time: that it was given up is what slows it down.
-            lane.settle();
+            inbox.settle();
         }
-        let lost = lane.lost();
-        let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&lane), activation.epoch));
+        let lost = inbox.lost();
+        let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&inbox), activation.epoch));
         driver.created_ms = activation.head.as_ref().map_or(driver.created_ms, |head| head.created_ms);
         driver.last_lsn = self.log.journal.durable();
         if let Some(row) = &activation.inflight {
             driver.opened_lsn = row.opened_lsn;
-            stays &= lane.lost().is_none() && lane.exhausted().is_none();
+            stays &= inbox.lost().is_none() && inbox.exhausted().is_none();
             driver.starts = row.starts.saturating_add(u32::from(!stays));
         }
         let command = match &driver.state.run {
@@ -145,14 +145,14 @@ impl Cells {
                     self.runs.tokens.open(key, run.opened.owner.run());
                     self.runs.restore_accounts(key)?;
                 }
-                Some(self.first_command(&mut driver, &lane, lost))
+                Some(self.first_command(&mut driver, &inbox, lost))
             }
         };
-        if lane.take_crashed() && lost.is_none() {
-            self.make_good(&driver)?;
+        if inbox.take_crashed() && lost.is_none() {
+            self.redo_effects(&driver)?;
             self.give_back(&driver);
         }
-        // What the activation hears first goes before all that waits in the lanes. An end that `Lost` takes must not start a
+        // What the activation hears first goes before all that waits in the inbox. An end that `Lost` takes must not start a
         // turn first; for any other, the redone turn comes before what it may take.
         let mut asked = rows.asked;
         asked.extend(self.runs.words_from_above(&driver.state).filter(|_| lost.is_none()));
@@ -167,12 +167,12 @@ impl Cells {
     /// Does again what an activation that died may have appended and not done; each is harmless when it was done.
     ///
     /// Model, tools, admission, cancels of a closing run and slot requests are redone by `Reactivated`.
-    fn make_good(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
+    fn redo_effects(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
         let session = driver.session();
         // Before anything is asked for: a run that believes it gave its slot back must not wait for it.
         let run = driver.state.run.as_ref();
         if run.is_none_or(|run| !run.slot) {
-            driver.lane.release_slot();
+            driver.inbox.release_slot();
         }
         if run.is_none_or(|run| run.started && run.parked != Some(Park::Slot))
             && let Some(key) = driver.run_key()
@@ -192,7 +192,7 @@ impl Cells {
             let absent = self.directory.with(child, |_| ()).is_none();
             if absent && self.log.journal.head(child)?.is_some_and(|head| head.state == Phase::Queued) {
                 let (tell, _) = oneshot::channel();
-                self.deliver(child, Item::Probe(tell));
+                self.deliver(child, InboxItem::Probe(tell));
             }
         }
         if let Some(last) = &driver.state.last {
@@ -212,8 +212,8 @@ impl Cells {
     }
 
     /// What a folded run in flight hears first.
-    fn first_command(&self, driver: &mut Driver, lane: &Lane, lost: Option<Lost>) -> Command {
-        if let Some(command) = lane.exhausted() {
+    fn first_command(&self, driver: &mut Driver, inbox: &Inbox, lost: Option<Lost>) -> Command {
+        if let Some(command) = inbox.exhausted() {
             driver.run_key().into_iter().for_each(|run| self.host.faults.see(Sight::GivesUp(run)));
             return Command::RestartsExhausted { command: command.map(Into::into) };
         }
@@ -246,31 +246,31 @@ impl Cells {
         }
         let Some(session) = self.directory.find(exit.actor) else { return };
         self.host.faults.see(Sight::Died(session));
-        let (intensity, jitter) = (self.host.options.restarts, self.host.mint.jitter());
+        let (intensity, jitter) = (self.host.options.restarts, self.host.ids.jitter());
         let restart = self.directory.with(session, |entry| {
-            entry.lane.unbind();
+            entry.inbox.unbind();
             entry.presence = Presence::Starting;
-            let (killer, again) = entry.lane.died();
+            let (killer, again) = entry.inbox.died();
             let budget = entry.budget.get_or_insert_with(|| Box::new(RestartBudget::new(intensity)));
-            let verdict = budget.admit(crate::mint::now(), jitter);
+            let verdict = budget.admit(crate::clock::now(), jitter);
             let delay = match verdict {
                 RestartDecision::After(delay) if !again => delay,
                 // One that cannot even be given up is tried again, so that its run ends when the fault is gone (S-6), but slowly.
-                RestartDecision::After(_) | RestartDecision::Exhausted if entry.lane.exhaust(killer) => {
+                RestartDecision::After(_) | RestartDecision::Exhausted if entry.inbox.exhaust(killer) => {
                     // It may die for ever at what it hears first, and never come to what waits behind.
-                    entry.lane.drop_probes();
+                    entry.inbox.drop_probes();
                     intensity.cap
                 }
                 RestartDecision::After(_) | RestartDecision::Exhausted => std::time::Duration::ZERO,
             };
-            (Arc::clone(&entry.lane), delay, killer)
+            (Arc::clone(&entry.inbox), delay, killer)
         });
-        let Some((lane, delay, killer)) = restart else { return };
+        let Some((inbox, delay, killer)) = restart else { return };
         tracing::warn!(%session, command = killer.unwrap_or("none"), %message, ?delay, "the session's actor failed");
         let cells = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
-            cells.activate(session, lane, None).await;
+            cells.activate(session, inbox, None).await;
         });
     }
 }

@@ -19,9 +19,9 @@ use crate::calls::in_flight::{Parsed, Ready};
 use crate::cell::cells::Cells;
 use crate::cell::names;
 use crate::hooks::{self, SubagentStart};
-use crate::spawn::births::Born;
 use crate::spawn::caches::Template;
-use crate::spawn::offer::{Offer, spawning, whitelist};
+use crate::spawn::child_spec::ChildSpec;
+use crate::spawn::tool_set::{ToolSet, spawning, whitelist};
 use crate::values::answering::model_of;
 
 impl Cells {
@@ -32,7 +32,7 @@ impl Cells {
     pub(crate) fn admit(
         &self,
         state: &State,
-        offer: &Offer,
+        offer: &ToolSet,
         (turn, calls): (TurnNo, &[u32]),
         (ready, read): (&mut Ready, &Read),
     ) -> (Command, SpawnGrants<RunKey>) {
@@ -69,7 +69,7 @@ impl Cells {
     fn plan(
         &self,
         state: &State,
-        offer: &Offer,
+        offer: &ToolSet,
         (call, parsed): (CallId, Option<Parsed>),
         left: u32,
         read: &Read,
@@ -102,7 +102,7 @@ impl Cells {
     fn planned(
         &self,
         state: &State,
-        offer: &Offer,
+        offer: &ToolSet,
         call: CallId,
         (request, read): (Request, Reader<'_>),
         grant: SpawnGranted,
@@ -150,7 +150,7 @@ impl Cells {
     fn child(
         &self,
         state: &State,
-        offer: &Offer,
+        offer: &ToolSet,
         (asked, read): (&StartRequest, Reader<'_>),
         grant: SpawnGranted,
     ) -> Result<ChildPlan, Refusal> {
@@ -158,13 +158,13 @@ impl Cells {
             .agents
             .template(&asked.agent, model_of(state), state.created.source)
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
-        let Born { created, first: prompt, skipped, warnings } =
-            self.agents.born(state, offer, asked, &template, read)?;
+        let ChildSpec { created, first: prompt, skipped, warnings } =
+            self.agents.child_spec(state, offer, asked, &template, read)?;
         // The call's word, then the manifest's, then the dialect's own (K21).
         let turns = asked.turns.or(template.own_turns).or(of_dialect(asked.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
-            child: self.host.mint.session(),
-            input: self.host.mint.input(),
+            child: self.host.ids.session(),
+            input: self.host.ids.input(),
             prompt,
             created,
             manifest: self.below(state, offer, &template),
@@ -185,7 +185,7 @@ impl Cells {
     fn again(
         &self,
         state: &State,
-        offer: &Offer,
+        offer: &ToolSet,
         asked: ContinueRequest,
         grant: SpawnGranted,
     ) -> Result<ContinuePlan, Refusal> {
@@ -231,7 +231,7 @@ impl Cells {
 impl Cells {
     /// What a child of `state`'s session may do besides its ceiling: no more than that session itself, where another agent
     /// answers or it lost something since its birth (P-1).
-    fn below(&self, state: &State, offer: &Offer, template: &Template) -> Arc<Authority> {
+    fn below(&self, state: &State, offer: &ToolSet, template: &Template) -> Arc<Authority> {
         if state.ceiling.within(&offer.authority) {
             return Arc::clone(&template.manifest);
         }

@@ -20,7 +20,7 @@ use crate::calls::model_calls::{Call, Later};
 use crate::calls::reservation::{Claim, limit_of, tokens_of};
 use crate::cell::driver::Driver;
 use crate::cell::turn;
-use crate::delivery::lane::Item;
+use crate::delivery::inbox::InboxItem;
 use crate::faults::Point;
 use crate::values::address::Address;
 use crate::values::answering::{agent_of, model_of};
@@ -117,7 +117,7 @@ impl Driver {
             clippy::cast_sign_loss,
             reason = "at most 2,000"
         )]
-        let more = ((after_ms / 2).min(2_000) as f64 * self.cells.host.mint.jitter()) as u64;
+        let more = ((after_ms / 2).min(2_000) as f64 * self.cells.host.ids.jitter()) as u64;
         after_ms.saturating_add(more)
     }
 
@@ -137,7 +137,7 @@ impl Driver {
             cells.host.faults.strike(Point::TurnTask, "model");
             let coming = async {
                 let (called, call) = cells.calls.resolve(&at, called, call).await;
-                (cells.calls.come(call, &called, pulse, patience, &began).await, called)
+                (cells.calls.call(call, &called, pulse, patience, &began).await, called)
             };
             tokio::select! {
                 biased;
@@ -170,8 +170,11 @@ impl Driver {
                     (Command::TurnPanicked { turn, attempt, part, message: panic_text(&*panic) }, Ready::new())
                 }
             };
-            let item =
-                if ready.is_empty() { Item::Command(command, None) } else { Item::Parsed(Box::new((command, ready))) };
+            let item = if ready.is_empty() {
+                InboxItem::Command(command, None)
+            } else {
+                InboxItem::Parsed(Box::new((command, ready)))
+            };
             cells.deliver(at.session, item);
         });
         self.turn = Some(TurnAtWork { stop, task: task.abort_handle() });

@@ -15,7 +15,7 @@ use crate::calls::model_calls::ModelCalls;
 use crate::delivery::cancel_causes::Continued;
 use crate::delivery::commands::handling;
 use crate::delivery::directory::{Directory, Next};
-use crate::delivery::lane::{Full, Item, Wake};
+use crate::delivery::inbox::{Full, InboxItem, Wake};
 use crate::delivery::runs::Runs;
 use crate::delivery::ticket::{Ticket, Timer};
 use crate::delivery::waiters::Waiters;
@@ -102,8 +102,8 @@ impl Cells {
     }
 
     /// Queues `item` for `session`, and activates it if it is not present.
-    pub(crate) fn deliver(self: &Arc<Self>, session: SessionId, item: Item) {
-        if let Item::Command(command, _) = &item
+    pub(crate) fn deliver(self: &Arc<Self>, session: SessionId, item: InboxItem) {
+        if let InboxItem::Command(command, _) = &item
             && handling(command).is_control
         {
             self.host.faults.see(Sight::Control { session, command: command.name() });
@@ -114,7 +114,7 @@ impl Cells {
 
     /// Queues a command without an answer.
     pub(crate) fn tell(self: &Arc<Self>, session: SessionId, command: Command) {
-        self.deliver(session, Item::Command(command, None));
+        self.deliver(session, InboxItem::Command(command, None));
     }
 
     /// Queues what a row holds for `to`. One that the sweep has not reached yet finds the row in the outbox when it does: woken
@@ -126,7 +126,7 @@ impl Cells {
     }
 
     /// Queues an input, unless the session's inbox is full (B-1).
-    pub(crate) fn deliver_input(self: &Arc<Self>, session: SessionId, item: Item) -> Result<(), Full> {
+    pub(crate) fn deliver_input(self: &Arc<Self>, session: SessionId, item: InboxItem) -> Result<(), Full> {
         let (input, bound) = (item.input(), self.host.options.inbox);
         let pushed = self.directory.push_input(session, item, bound);
         let len = pushed.as_ref().map_or_else(|full| full.0, |(_, len)| *len);
@@ -140,7 +140,7 @@ impl Cells {
     fn go_on(self: &Arc<Self>, session: SessionId, next: Next) {
         match next {
             Next::Nothing => {}
-            Next::Start(lane, hot) => self.start(session, lane, hot),
+            Next::Start(inbox, hot) => self.start(session, inbox, hot),
         }
     }
 
@@ -206,7 +206,7 @@ fn slots(cells: &Weak<Cells>, global: usize) -> SlotPools<SessionId, Ticket> {
             // Without cells the slot is dropped, which returns it.
             if let Some(cells) = cells.upgrade() {
                 cells.runs.timers.disarm(&Timer::Deadline(ticket.session, Deadline::Queue(ticket.run)));
-                cells.deliver(ticket.session, Item::Granted(ticket, slot));
+                cells.deliver(ticket.session, InboxItem::Granted(ticket, slot));
             }
         }),
     )
@@ -225,7 +225,7 @@ fn timers(cells: &Weak<Cells>) -> Timers<Timer> {
                 }
                 cells.tell(session, Command::Deadline(deadline));
             }
-            Timer::Idle(session) => cells.directory.push_if_active(session, Item::Idle),
+            Timer::Idle(session) => cells.directory.push_if_active(session, InboxItem::Idle),
         }
     }))
 }

@@ -4,7 +4,7 @@ use subtend_session::command::Clock;
 use subtend_session::state::{Phase, State};
 use tokio::time::Instant;
 
-use crate::mint::{Mint, now};
+use crate::clock::now;
 
 /// The clock of the run in flight.
 #[derive(Clone, Copy, Default)]
@@ -19,10 +19,10 @@ impl RunClock {
         Self { base_ms: state.run.as_ref().map_or(0, |run| run.worked_ms), since: None }
     }
 
-    /// What the clock says.
-    pub(crate) fn read(&self, mint: &Mint) -> Clock {
+    /// Returns what is given with a command that is decided at `wall_ms`.
+    pub(crate) fn read(&self, wall_ms: i64) -> Clock {
         let running = self.since.map_or(0, |since| millis(now().duration_since(since)));
-        Clock { wall_ms: mint.wall_ms(), worked_ms: self.base_ms.saturating_add(running) }
+        Clock { wall_ms, worked_ms: self.base_ms.saturating_add(running) }
     }
 
     /// Starts or stops it as the state says; a run that ended leaves it at zero.

@@ -12,7 +12,7 @@ use subtend_session::state::State;
 use crate::cell::driver::{Driver, Halted, Pending};
 use crate::cell::slots::patience;
 use crate::delivery::directory::Hot;
-use crate::delivery::lane::Listed;
+use crate::delivery::inbox::Listed;
 use crate::faults::{Point, Sight};
 use crate::observe::publisher::{self, Shown};
 use crate::observe::streams::Ends;
@@ -41,7 +41,7 @@ impl Driver {
     }
 
     fn commit(&mut self, records: Vec<Record>, births: Vec<Birth>) -> Result<VecDeque<Hot>, Halted> {
-        let now_ms = self.cells.host.mint.wall_ms();
+        let now_ms = self.cells.host.clock.wall_ms();
         let first = Seq(self.state.next_seq.0.saturating_sub(records.len() as u64));
         let opens = records.iter().any(|record| matches!(record, Record::RunOpened(_)));
         if !records.is_empty() {
@@ -94,7 +94,7 @@ impl Driver {
         if self.unmarked {
             self.unmarked = false;
             // The first frame of the activation holds what became of the run.
-            self.lane.settle();
+            self.inbox.settle();
         }
         if opens {
             self.opened_lsn = appended.first;
@@ -108,7 +108,7 @@ impl Driver {
 
     /// The host ends in order while the run is at work, and nothing of it became durable since its start: the start is taken
     /// back. It did not end its host, and three hosts that end in order in the middle of a long call must not give it up (V-3).
-    pub(crate) fn unblame(&mut self) {
+    pub(crate) fn undo_start_count(&mut self) {
         let blamed = self.starts > 0 && !self.unmarked && !self.stays && !self.left;
         // A runtime that is dropped, by a panic perhaps, stops its actors too: that host died.
         if !blamed || self.state.run.is_none() || !self.cells.life.stops_in_order() {

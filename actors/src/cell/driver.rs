@@ -24,15 +24,15 @@ use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
 use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::Hot;
-use crate::delivery::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo};
+use crate::delivery::inbox::{Answer, Inbox, InboxItem, Listed, Probed, ReplyTo};
 use crate::faults::{Point, Sight};
-use crate::spawn::offer::Offer;
+use crate::spawn::tool_set::ToolSet;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
 
-/// Items taken from the lanes at a time: the bound of one decision batch.
+/// Items taken from the inbox at a time: the bound of one decision batch.
 const BATCH: usize = 256;
-/// Results of effects that were ready at once, decided in one go before the lanes are looked at again: a chain of instant
+/// Results of effects that were ready at once, decided in one go before the inbox is looked at again: a chain of instant
 /// tools must not starve a cancel (B-2).
 const INLINE: usize = 16;
 /// Rounds of one handler.
@@ -79,7 +79,7 @@ pub(crate) struct Pending {
     pub(crate) stops: bool,
 }
 
-/// What an activation that was folded from the journal hears before all that waits in its lanes.
+/// What an activation that was folded from the journal hears before all that waits in its inbox.
 pub(crate) struct First {
     /// Whether the run was in flight when the host died.
     pub(crate) lost: bool,
@@ -96,7 +96,7 @@ pub(crate) struct First {
 pub(crate) struct Driver {
     pub(crate) cells: Arc<Cells>,
     pub(crate) state: Box<State>,
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) inbox: Arc<Inbox>,
     pub(crate) epoch: Epoch,
     pub(crate) created_ms: i64,
     pub(crate) opened_lsn: Lsn,
@@ -107,11 +107,11 @@ pub(crate) struct Driver {
     pub(crate) unmarked: bool,
     pub(crate) last_lsn: Lsn,
     pub(crate) clock: RunClock,
-    pub(crate) offer: Arc<Offer>,
+    pub(crate) offer: Arc<ToolSet>,
     pub(crate) pending: Pending,
     pub(crate) before: Option<Before>,
     pub(crate) first: Option<First>,
-    pub(crate) items: VecDeque<Item>,
+    pub(crate) items: VecDeque<InboxItem>,
     pub(crate) next: VecDeque<Command>,
     pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
     /// The files that are read for calls before they are admitted: those behind them wait.
@@ -132,17 +132,17 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// An activation of `state`, with nothing at work.
-    pub(crate) fn new(cells: Arc<Cells>, state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
+    pub(crate) fn new(cells: Arc<Cells>, state: Box<State>, inbox: Arc<Inbox>, epoch: Epoch) -> Self {
         let offer = cells.agents.offer(&state);
         let clock = RunClock::of(&state);
-        let created_ms = cells.host.mint.wall_ms();
+        let created_ms = cells.host.clock.wall_ms();
         // The cap of a detached run is armed at its birth, before there is an activation.
         let capped = state.run.as_ref().filter(|run| run.opened.wall_cap_at.is_some());
         let armed = capped.map(|run| Deadline::WallCap(run.no)).into_iter().collect();
         Self {
             cells,
             state,
-            lane,
+            inbox,
             epoch,
             created_ms,
             opened_lsn: Lsn(0),
@@ -200,12 +200,12 @@ impl Driver {
             if let Err(halted) = self.flush().await {
                 return self.give_up(halted);
             }
-            self.lane.settle();
+            self.inbox.settle();
         }
         for _ in 0..ROUNDS {
-            self.lane.drain(BATCH, &mut self.items);
+            self.inbox.drain(BATCH, &mut self.items);
             if self.items.is_empty() && self.next.is_empty() && !self.may_admit() {
-                self.lane.put_down();
+                self.inbox.put_down();
                 return self.rest();
             }
             self.cells.host.faults.see(Sight::Round(self.session()));
@@ -224,7 +224,7 @@ impl Driver {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
         // Asked again: an input that was drained with the timer's word has a stream by now, which must not be dropped.
         let at_rest = self.state.can_unload() && self.tools.is_empty();
-        let leave = std::mem::take(&mut self.leave) && at_rest && !self.lane.holds_slot();
+        let leave = std::mem::take(&mut self.leave) && at_rest && !self.inbox.holds_slot();
         if (quiet_child || leave) && self.unload() {
             return Step::Stop;
         }
@@ -242,7 +242,7 @@ impl Driver {
         match halted {
             Halted::Refused(why) => Step::Fail(why),
             Halted::Over => {
-                self.cells.directory.remove_if(self.session(), &self.lane);
+                self.cells.directory.remove_if(self.session(), &self.inbox);
                 Step::Stop
             }
         }
@@ -251,7 +251,7 @@ impl Driver {
     /// Leaves the directory, unless something came meanwhile.
     fn unload(&mut self) -> bool {
         let session = self.session();
-        if !self.cells.directory.unload(session, &self.lane) {
+        if !self.cells.directory.unload(session, &self.inbox) {
             return false;
         }
         self.disarm_idle();
@@ -270,7 +270,7 @@ impl Driver {
         let first = First { lost: first.lost && same, asked: Vec::new(), command, owed: first.owed };
         if first.lost && !first.owed.is_empty() {
             self.before = Some(Before::of(&self.state));
-            let clock = self.clock.read(&self.cells.host.mint);
+            let clock = self.clock.read(self.cells.host.clock.wall_ms());
             let arrived = self.cells.host.faults.arrive(&mut self.state, first.owed, clock);
             self.absorb(arrived, None);
             if let Some(command) = first.command {
@@ -295,7 +295,7 @@ impl Driver {
         let waits = self.state.phase() == Phase::Queued && !self.cells.takeover.leaves(&self.state);
         let Some(key) = self.run_key().filter(|_| waits) else { return };
         self.cells.runs.tokens.open(key, self.owner_run());
-        let clock = self.clock.read(&self.cells.host.mint);
+        let clock = self.clock.read(self.cells.host.clock.wall_ms());
         self.pending.effects.extend(wake(&self.state, clock));
     }
 
@@ -304,15 +304,15 @@ impl Driver {
         while let Some(item) = self.items.pop_front() {
             self.wake_for(&item);
             match item {
-                Item::Command(Command::OwnedEnded(notices), None) => ends.extend(notices),
-                Item::Command(command, reply) => self.decide(command, reply),
-                Item::Parsed(answered) => self.parsed(*answered),
-                Item::Granted(ticket, slot) => self.granted(ticket, slot),
-                Item::Idle => self.idle(),
-                Item::Probe(tell) => self.probe(tell),
-                Item::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state))),
-                Item::ClearQueue(tell, reply) => self.clear_queue(tell, reply),
-                Item::HasRead(came) => self.has_read(*came),
+                InboxItem::Command(Command::OwnedEnded(notices), None) => ends.extend(notices),
+                InboxItem::Command(command, reply) => self.decide(command, reply),
+                InboxItem::Parsed(answered) => self.parsed(*answered),
+                InboxItem::Granted(ticket, slot) => self.granted(ticket, slot),
+                InboxItem::Idle => self.idle(),
+                InboxItem::Probe(tell) => self.probe(tell),
+                InboxItem::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state))),
+                InboxItem::ClearQueue(tell, reply) => self.clear_queue(tell, reply),
+                InboxItem::HasRead(came) => self.has_read(*came),
             }
         }
         // All notices that are pending go into one decision; inputs that were drained with them come first.
@@ -340,7 +340,7 @@ impl Driver {
     }
 
     fn granted(&mut self, ticket: RunKey, slot: Slot) {
-        if self.lane.holds_slot() || self.run_key() != Some(ticket) {
+        if self.inbox.holds_slot() || self.run_key() != Some(ticket) {
             // Dropping a slot that nobody waits for returns it.
             return;
         }
@@ -355,7 +355,7 @@ impl Driver {
             // It came free because an actor is gone whose run still holds it by its records (T-3): the next start decides.
             return;
         }
-        self.lane.hold_slot(slot);
+        self.inbox.hold_slot(slot);
         let words: Vec<_> = self.cells.runs.words_from_above(&self.state).collect();
         for word in words {
             self.decide(word, None);
@@ -363,13 +363,13 @@ impl Driver {
         let owner_over = self.cells.runs.owner_over(&self.state);
         self.decide(Command::Admitted { run: ticket.run, owner_over }, None);
         if self.state.run.as_ref().is_none_or(|run| !run.slot) {
-            self.lane.release_slot();
+            self.inbox.release_slot();
         }
     }
 
     fn idle(&mut self) {
-        let waits = !self.lane.is_empty() || !self.next.is_empty() || !self.admit.is_empty() || self.is_reading();
-        let busy = waits || self.lane.holds_slot();
+        let waits = !self.inbox.is_empty() || !self.next.is_empty() || !self.admit.is_empty() || self.is_reading();
+        let busy = waits || self.inbox.holds_slot();
         if busy || !self.tools.is_empty() || !self.state.can_unload() {
             return;
         }
@@ -400,7 +400,7 @@ impl Driver {
     /// Decides one command and keeps what it decided for the commit.
     pub(crate) fn decide(&mut self, mut command: Command, reply: Option<ReplyTo>) {
         let name = command.name();
-        self.lane.take_in_hand(name);
+        self.inbox.take_in_hand(name);
         if handling(&command).is_control {
             self.cells.host.faults.see(Sight::Handles { session: self.session(), command: name });
         }
@@ -411,7 +411,7 @@ impl Driver {
         if self.prepare(&mut command) == Prepared::Postponed {
             return;
         }
-        let clock = self.clock.read(&self.cells.host.mint);
+        let clock = self.clock.read(self.cells.host.clock.wall_ms());
         match self.cells.host.faults.decide(&mut self.state, command, clock) {
             Ok(decision) => self.absorb(decision, reply),
             Err(rejection) => self.rejected(name, rejection, reply),

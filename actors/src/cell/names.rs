@@ -18,7 +18,7 @@ use crate::calls::in_flight::Parsed;
 use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
-use crate::spawn::offer::spawning;
+use crate::spawn::tool_set::spawning;
 
 /// Tasks that an error names.
 const SHOWN: usize = 20;

@@ -17,7 +17,7 @@ use crate::calls::files::Read;
 use crate::cell::driver::{Driver, Pending};
 use crate::cell::slots::pool;
 use crate::delivery::directory::{Hot, Next};
-use crate::delivery::lane::Item;
+use crate::delivery::inbox::InboxItem;
 use crate::delivery::ticket::Timer;
 use crate::faults::Sight;
 
@@ -25,7 +25,7 @@ impl Driver {
     /// Does what was decided.
     pub(crate) async fn perform(&mut self, pending: Pending) {
         let mut hot = pending.hot;
-        self.items.extend(pending.granted.into_iter().map(|(ticket, slot)| Item::Granted(ticket, slot)));
+        self.items.extend(pending.granted.into_iter().map(|(ticket, slot)| InboxItem::Granted(ticket, slot)));
         // A deadline that is armed and disarmed by the same batch never reaches the wheel.
         let mut timers: Vec<(Deadline, Option<u64>)> = Vec::new();
         for effect in pending.effects {
@@ -75,23 +75,23 @@ impl Driver {
     }
 
     fn request_slot(&mut self, run: RunNo, again: bool) {
-        if self.lane.holds_slot() {
+        if self.inbox.holds_slot() {
             return;
         }
         let ticket = RunKey { session: self.session(), run };
         // It came already, in the batch that asks for it.
-        if self.items.iter().any(|item| matches!(item, Item::Granted(granted, _) if *granted == ticket)) {
+        if self.items.iter().any(|item| matches!(item, InboxItem::Granted(granted, _) if *granted == ticket)) {
             return;
         }
         let class = if again { Class::Resume } else { Class::Start };
         let (whose, bound) = pool(&self.state);
         if let Some(slot) = self.cells.runs.slots.of(whose).request(self.root(), ticket, class, bound) {
-            self.items.push_back(Item::Granted(ticket, slot));
+            self.items.push_back(InboxItem::Granted(ticket, slot));
         }
     }
 
     fn release_slot(&mut self, run: RunNo) {
-        self.lane.release_slot();
+        self.inbox.release_slot();
         self.cells.runs.slots.withdraw(RunKey { session: self.session(), run });
     }
 
@@ -106,7 +106,7 @@ impl Driver {
         // Nobody above ends a detached run: its own cap binds it from its birth, also while it is queued.
         let opened = state.and_then(|state| state.run.as_ref()).map(|run| &run.opened);
         if let Some(at) = opened.filter(|_| owner.is_none()).and_then(|opened| opened.wall_cap_at) {
-            let left = u64::try_from(at.saturating_sub(self.cells.host.mint.wall_ms())).unwrap_or(0);
+            let left = u64::try_from(at.saturating_sub(self.cells.host.clock.wall_ms())).unwrap_or(0);
             self.cells.runs.timers.arm(Timer::Deadline(child, Deadline::WallCap(key.run)), Duration::from_millis(left));
         }
         let (whose, bound) = state.map_or((PoolKind::Background, self.state.limits.live_runs), pool);
@@ -116,8 +116,8 @@ impl Driver {
         }
         match self.cells.runs.slots.of(whose).request(self.root(), key, Class::Start, bound) {
             Some(slot) => {
-                if let Next::Start(lane, hot) = self.cells.directory.push(child, Item::Granted(key, slot)) {
-                    self.cells.activate(child, lane, hot).await;
+                if let Next::Start(inbox, hot) = self.cells.directory.push(child, InboxItem::Granted(key, slot)) {
+                    self.cells.activate(child, inbox, hot).await;
                 }
             }
             None => {
@@ -212,7 +212,7 @@ impl Driver {
     /// The run ended: gives back what it held, and tells those who wait, when its end is durable.
     fn run_ended(&mut self, run: RunNo) {
         let key = RunKey { session: self.session(), run };
-        self.lane.release_slot();
+        self.inbox.release_slot();
         self.turn = None;
         self.ready.clear();
         self.cells.runs.run_over(key);
@@ -278,7 +278,7 @@ impl Driver {
         None
     }
 
-    /// Asks for child calls that wait for admission: a chunk at a time, so that the lanes are looked at between two.
+    /// Asks for child calls that wait for admission: a chunk at a time, so that the inbox is looked at between two.
     pub(crate) fn admit_chunk(&mut self) {
         if !self.may_admit() {
             return;

@@ -16,9 +16,9 @@ use crate::calls::files::{HasRead, Read, Reading, Wish};
 use crate::calls::in_flight::{Parsed, Ready};
 use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
-use crate::delivery::lane::Item;
+use crate::delivery::inbox::InboxItem;
 use crate::faults::Point;
-use crate::spawn::offer::Offer;
+use crate::spawn::tool_set::ToolSet;
 use crate::values::answering::model_of;
 
 /// Calls whose files are read at a time: what they hold until they are admitted is bounded by it.
@@ -73,7 +73,7 @@ impl Driver {
                 tracing::error!(%session, %error, "reading the files of a task failed");
                 Read::new()
             });
-            cells.deliver(session, Item::HasRead(Box::new(HasRead { reading, calls, read })));
+            cells.deliver(session, InboxItem::HasRead(Box::new(HasRead { reading, calls, read })));
         });
         None
     }
@@ -105,7 +105,7 @@ impl Driver {
 
 impl Cells {
     /// The files that `calls` want.
-    fn wishes(&self, state: &State, offer: &Offer, (turn, calls): (TurnNo, &[u32]), ready: &Ready) -> Vec<Wish> {
+    fn wishes(&self, state: &State, offer: &ToolSet, (turn, calls): (TurnNo, &[u32]), ready: &Ready) -> Vec<Wish> {
         let wish = |ix: &u32| {
             let Some(Parsed::Opens(request)) = ready.get(&CallId { turn, ix: *ix }) else { return None };
             let start = request.start()?;

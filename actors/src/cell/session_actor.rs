@@ -6,7 +6,7 @@
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::cell::driver::{Driver, Step};
-use crate::delivery::lane::Wake;
+use crate::delivery::inbox::Wake;
 
 /// The actor of one activation.
 pub(crate) struct SessionActor;
@@ -30,7 +30,7 @@ impl Actor for SessionActor {
     type Arguments = Box<Driver>;
 
     async fn pre_start(&self, me: ActorRef<Wake>, driver: Box<Driver>) -> Result<Box<Driver>, ActorProcessingErr> {
-        driver.lane.bind(me, driver.state.created.place.depth());
+        driver.inbox.bind(me, driver.state.created.place.depth());
         Ok(driver)
     }
 
@@ -44,7 +44,7 @@ impl Actor for SessionActor {
 
     /// After an orderly stop alone: a kill and a panic have no last words.
     async fn post_stop(&self, _: ActorRef<Wake>, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
-        driver.unblame();
+        driver.undo_start_count();
         driver.stopped();
         Ok(())
     }

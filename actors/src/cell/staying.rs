@@ -3,7 +3,7 @@
 use subtend_session::command::Command;
 
 use crate::cell::driver::{Driver, First};
-use crate::delivery::lane::Item;
+use crate::delivery::inbox::InboxItem;
 use crate::recovery::rows::rows_to;
 
 impl Driver {
@@ -11,7 +11,7 @@ impl Driver {
     ///
     /// Anything else finds the session as it was left. A process that lists a queue, or lets a branch be born, has perhaps no model
     /// and no tools: going on there, the run would fail.
-    pub(crate) fn wake_for(&mut self, item: &Item) {
+    pub(crate) fn wake_for(&mut self, item: &InboxItem) {
         if self.stays && item.concerns_the_run() {
             self.wake();
         }

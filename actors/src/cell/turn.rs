@@ -11,9 +11,9 @@ use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::usage::Usage;
 
 use crate::calls::in_flight::Ready;
-use crate::calls::model_call::{Called, Came, Pulse};
+use crate::calls::model_call::{Called, ModelOutcome, Pulse};
 use crate::cell::cells::Cells;
-use crate::spawn::offer::Offer;
+use crate::spawn::tool_set::ToolSet;
 use crate::values::address::Address;
 use crate::values::panic::bounded;
 
@@ -56,11 +56,17 @@ impl Cells {
     }
 
     /// Returns the command that tells the session what its model call came to, and the calls as they were parsed.
-    pub(crate) fn answered(&self, offer: &Offer, at: Address, came: Came, called: &Called) -> (Command, Ready) {
+    pub(crate) fn answered(
+        &self,
+        offer: &ToolSet,
+        at: Address,
+        came: ModelOutcome,
+        called: &Called,
+    ) -> (Command, Ready) {
         let Address { turn, attempt, .. } = at;
         let mut ready = Ready::new();
         let command = match came {
-            Came::Answer(answer) => {
+            ModelOutcome::Answer(answer) => {
                 let model = self.calls.model_answered(called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
                     let found = self.agents.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
@@ -78,11 +84,11 @@ impl Cells {
                     usage: answer.usage,
                 }))
             }
-            Came::Error(error) => {
+            ModelOutcome::Error(error) => {
                 let next = self.calls.model_failed(called, &error);
                 failed(turn, attempt, error, called.shown(), next)
             }
-            Came::Panic(message) => {
+            ModelOutcome::Panic(message) => {
                 let error = ModelError::new(ModelFail::Unavailable, format!("panicked: {message}"));
                 match self.calls.model_failed(called, &error) {
                     // Another model of the pool is asked, as after any other failure.

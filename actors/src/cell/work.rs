@@ -16,9 +16,9 @@ use subtend_tools::tool::{Progress, Tool, ToolInvocation, ToolKey};
 use crate::calls::in_flight::{Parsed, ToolAtWork};
 use crate::calls::tool_call::{self, Stop};
 use crate::cell::driver::Driver;
+use crate::clock::now;
 use crate::hooks::ToolAsked;
 use crate::hooks::tool::{Hooked, Word};
-use crate::mint::now;
 use crate::observe::event::What;
 
 impl Driver {

@@ -12,7 +12,7 @@ use subtend_supervision::PoolKind;
 use subtend_supervision::intensity::RestartBudget;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::delivery::lane::{Full, Item, Lane, Wake};
+use crate::delivery::inbox::{Full, Inbox, InboxItem, Wake};
 
 const SHARDS: usize = 16;
 
@@ -47,7 +47,7 @@ pub(crate) struct Hot {
 /// A session that is present.
 pub(crate) struct Entry {
     /// Where its items wait.
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) inbox: Arc<Inbox>,
     /// How present it is.
     pub(crate) presence: Presence,
     /// Restarts of its actor, once there was one.
@@ -59,7 +59,7 @@ pub(crate) enum Next {
     /// Nothing: an activation takes it.
     Nothing,
     /// Start the activation: from the hot state, or from the journal.
-    Start(Arc<Lane>, Option<Hot>),
+    Start(Arc<Inbox>, Option<Hot>),
 }
 
 /// Hashed without a secret: ids are minted here, and what is dropped together is dropped in the same order in every run.
@@ -89,36 +89,36 @@ impl Directory {
     /// Queues `item` for `session`.
     ///
     /// Under the shard's lock, as is unloading: an item is either seen by the actor that unloads, or starts the next one.
-    pub(crate) fn push(&self, session: SessionId, item: Item) -> Next {
+    pub(crate) fn push(&self, session: SessionId, item: InboxItem) -> Next {
         let mut shard = self.shard(session);
         let entry = shard.entry(session).or_insert_with(absent);
-        entry.lane.push(item);
+        entry.inbox.push(item);
         start_if_absent(entry)
     }
 
     /// Queues an input for `session`, unless its inbox is full. Returns how many the inbox held before.
-    pub(crate) fn push_input(&self, session: SessionId, item: Item, bound: usize) -> Result<(Next, usize), Full> {
+    pub(crate) fn push_input(&self, session: SessionId, item: InboxItem, bound: usize) -> Result<(Next, usize), Full> {
         let mut shard = self.shard(session);
         let entry = shard.entry(session).or_insert_with(absent);
-        let pushed = entry.lane.push_input(item, bound);
+        let pushed = entry.inbox.push_input(item, bound);
         let next = start_if_absent(entry);
         pushed.map(|len| (next, len))
     }
 
     /// Queues `item` for `session` if an actor of it runs; it starts none.
-    pub(crate) fn push_if_active(&self, session: SessionId, item: Item) {
+    pub(crate) fn push_if_active(&self, session: SessionId, item: InboxItem) {
         let shard = self.shard(session);
         if let Some(entry) = shard.get(&session).filter(|entry| matches!(entry.presence, Presence::Active)) {
-            entry.lane.push(item);
+            entry.inbox.push(item);
         }
     }
 
     /// Registers a session that is born and waits for its first slot.
     ///
     /// One that is present already stays: its birth was in the log before this, and whoever found it there and addressed it
-    /// has started an activation from the journal. A second lane beside that one's would never be looked at.
+    /// has started an activation from the journal. A second inbox beside that one's would never be looked at.
     pub(crate) fn unborn(&self, session: SessionId, hot: Hot) {
-        let entry = Entry { lane: Arc::default(), presence: Presence::Unborn(hot), budget: None };
+        let entry = Entry { inbox: Arc::default(), presence: Presence::Unborn(hot), budget: None };
         self.shard(session).entry(session).or_insert(entry);
     }
 
@@ -135,9 +135,9 @@ impl Directory {
         drop(dropped);
     }
 
-    /// The lane of `session`, which outlives its activations.
-    pub(crate) fn lane(&self, session: SessionId) -> Arc<Lane> {
-        Arc::clone(&self.shard(session).entry(session).or_insert_with(absent).lane)
+    /// The inbox of `session`, which outlives its activations.
+    pub(crate) fn inbox(&self, session: SessionId) -> Arc<Inbox> {
+        Arc::clone(&self.shard(session).entry(session).or_insert_with(absent).inbox)
     }
 
     /// The activation of `session` runs.
@@ -147,10 +147,10 @@ impl Directory {
         }
     }
 
-    /// Removes `session` if nothing waits in its lanes.
-    pub(crate) fn unload(&self, session: SessionId, lane: &Lane) -> bool {
+    /// Removes `session` if nothing waits in its inbox.
+    pub(crate) fn unload(&self, session: SessionId, inbox: &Inbox) -> bool {
         let mut shard = self.shard(session);
-        if !lane.is_empty() {
+        if !inbox.is_empty() {
             return false;
         }
         let gone = shard.remove(&session);
@@ -166,10 +166,10 @@ impl Directory {
         drop(gone);
     }
 
-    /// Removes `session` if it is still the one of `lane`.
-    pub(crate) fn remove_if(&self, session: SessionId, lane: &Arc<Lane>) {
+    /// Removes `session` if it is still the one of `inbox`.
+    pub(crate) fn remove_if(&self, session: SessionId, inbox: &Arc<Inbox>) {
         let mut shard = self.shard(session);
-        if shard.get(&session).is_some_and(|entry| Arc::ptr_eq(&entry.lane, lane)) {
+        if shard.get(&session).is_some_and(|entry| Arc::ptr_eq(&entry.inbox, inbox)) {
             let gone = shard.remove(&session);
             drop(shard);
             drop(gone);
@@ -181,7 +181,7 @@ impl Directory {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.iter().find_map(|(session, entry)| {
-                entry.lane.actor().is_some_and(|at| at.get_id() == actor).then_some(*session)
+                entry.inbox.actor().is_some_and(|at| at.get_id() == actor).then_some(*session)
             })
         })
     }
@@ -191,7 +191,7 @@ impl Directory {
         let mut found: BTreeMap<u32, Vec<ActorRef<Wake>>> = BTreeMap::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (depth, actor) in shard.values().filter_map(|entry| entry.lane.at_depth()) {
+            for (depth, actor) in shard.values().filter_map(|entry| entry.inbox.at_depth()) {
                 found.entry(depth).or_default().push(actor);
             }
         }
@@ -219,7 +219,7 @@ impl Directory {
 }
 
 fn absent() -> Entry {
-    Entry { lane: Arc::default(), presence: Presence::Absent, budget: None }
+    Entry { inbox: Arc::default(), presence: Presence::Absent, budget: None }
 }
 
 fn start_if_absent(entry: &mut Entry) -> Next {
@@ -229,8 +229,8 @@ fn start_if_absent(entry: &mut Entry) -> Next {
             entry.presence = Presence::Active;
             Next::Nothing
         }
-        Presence::Unborn(hot) => Next::Start(Arc::clone(&entry.lane), Some(hot)),
-        Presence::Absent => Next::Start(Arc::clone(&entry.lane), None),
+        Presence::Unborn(hot) => Next::Start(Arc::clone(&entry.inbox), Some(hot)),
+        Presence::Absent => Next::Start(Arc::clone(&entry.inbox), None),
         Presence::Starting => Next::Nothing,
     }
 }

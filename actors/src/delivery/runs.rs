@@ -14,9 +14,9 @@ use subtend_session::state::State;
 use subtend_supervision::{PoolKind, SlotPools, Timers, TokenTree};
 
 use crate::calls::model_calls::ModelCalls;
+use crate::clock::now;
 use crate::delivery::cancel_causes::{CancelCause, Continued};
 use crate::delivery::ticket::{Ticket, Timer};
-use crate::mint::now;
 
 /// The tokens of runs, each with why it was fired.
 pub(crate) type Tokens = TokenTree<RunKey, CancelCause>;
@@ -60,7 +60,7 @@ impl Runs {
 
     /// What the run in flight of `state` hears from above before it is told that its owner is over: that its owner cancels it
     /// alone, which is the cause then, and that its queue is to stand. Its token may have fired before the row that says so
-    /// can be read, and before the word has reached its lane.
+    /// can be read, and before the word has reached its inbox.
     pub(crate) fn words_from_above(&self, state: &State) -> impl Iterator<Item = Command> {
         let owned = state.run.as_ref().and_then(|run| {
             let owner = run.opened.owner.run()?;

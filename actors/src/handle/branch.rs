@@ -102,7 +102,7 @@ impl SessionHandle {
         created.title = title;
         // The person who makes a branch must find it in listings.
         created.inspectable |= listed;
-        let child = sessions.host.mint.session();
+        let child = sessions.host.ids.session();
         let plan = BranchPlan { child, kind, at, created, manifest, by: By::Person };
         self.branched(Command::Branch(Box::new(plan))).await
     }
@@ -126,7 +126,7 @@ impl SessionHandle {
         let state = self.state().await?;
         let (mut created, manifest) = sessions.agents.branched(&state, None, BranchKind::Alternative)?;
         created.inspectable = false;
-        let (child, input) = (sessions.host.mint.session(), sessions.host.mint.input());
+        let (child, input) = (sessions.host.ids.session(), sessions.host.ids.input());
         let plan = RegeneratePlan { child, input, of, created, manifest, by: By::Person };
         let child = self.branched(Command::Regenerate(Box::new(plan))).await?;
         Ok((child, RunNo(1)))

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::{SendError, SessionHandle, Stopped};
 use crate::answer::Receipt;
-use crate::delivery::lane::Item;
+use crate::delivery::inbox::InboxItem;
 use crate::hooks::message::overheard;
 
 /// Bytes of a sender's key.
@@ -45,7 +45,7 @@ impl SessionHandle {
     /// ```
     pub fn input(&self, text: impl Into<Text>) -> Input {
         let input = InputAccepted {
-            id: self.sessions.host.mint.input(),
+            id: self.sessions.host.ids.input(),
             key: None,
             from: From::Person,
             lane: Lane::Send,
@@ -176,7 +176,7 @@ impl Input {
         let mut resent = false;
         let answer = loop {
             let (reply, answer) = oneshot::channel();
-            let item = Item::Command(Command::Submit(Box::new(input.clone())), Some(reply));
+            let item = InboxItem::Command(Command::Submit(Box::new(input.clone())), Some(reply));
             sessions
                 .cells
                 .deliver_input(session.id, item)

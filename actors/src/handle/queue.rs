@@ -9,7 +9,7 @@ use subtend_session::record::{QueueChange, Record};
 use tokio::sync::oneshot;
 
 use super::{ControlError, PROBES, QueueEntry, QueueKind, SessionHandle};
-use crate::delivery::lane::Item;
+use crate::delivery::inbox::InboxItem;
 
 impl SessionHandle {
     /// The queue in the order in which it will be taken: what steers at the next turn boundary, the others at rest points, then
@@ -27,7 +27,7 @@ impl SessionHandle {
         let mut lost = 0;
         let listed = loop {
             let (tell, told) = oneshot::channel();
-            self.sessions.cells.deliver(self.id, Item::Queue(tell));
+            self.sessions.cells.deliver(self.id, InboxItem::Queue(tell));
             match told.await {
                 Ok(listed) => break listed,
                 // A panic of the session's actor took it.
@@ -95,7 +95,7 @@ impl SessionHandle {
         loop {
             let (tell, told) = oneshot::channel();
             let (reply, answer) = oneshot::channel();
-            self.sessions.cells.deliver(self.id, Item::ClearQueue(tell, reply));
+            self.sessions.cells.deliver(self.id, InboxItem::ClearQueue(tell, reply));
             match answer.await {
                 Ok(Ok(_)) => return Ok(told.await.unwrap_or(0)),
                 Ok(Err(rejection)) => return Err(ControlError::of(&rejection)),

@@ -10,7 +10,7 @@ use subtend_tools::registry::{Classified, Registry};
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 use super::{BeforeTool, Hooks, ToolAsked, ToolDone, guarded};
-use crate::calls::tool_call::{self, Came};
+use crate::calls::tool_call::{self, ToolOutcome};
 
 /// What lets a call run though the rules say that a person is to be asked.
 #[derive(Clone, Debug, Default)]
@@ -47,34 +47,34 @@ pub(crate) struct Hooked {
 impl Hooked {
     /// Runs the call. Asked to stop, a hook is dropped where it stands: one that holds the call up has not begun it, and what
     /// a later one would have looked at is withheld.
-    pub(crate) async fn run(mut self, mut call: ToolInvocation) -> Came {
+    pub(crate) async fn run(mut self, mut call: ToolInvocation) -> ToolOutcome {
         let stop = call.cancel.clone();
         let before = tokio::select! {
             biased;
-            () = stop.cancelled() => return Came::NeverBegun,
+            () = stop.cancelled() => return ToolOutcome::NeverBegun,
             before = guarded(|| self.hooks.before_tool(self.asked.clone())) => before,
         };
         match before {
             Ok(BeforeTool::Go) => {}
             Ok(BeforeTool::With(args)) => match self.replace(args, &call.authority) {
                 Ok(args) => call.args = args,
-                Err(error) => return Came::Error(error),
+                Err(error) => return ToolOutcome::Error(error),
             },
             Ok(BeforeTool::Deny(why)) => {
                 let error = format!("denied: the host does not allow this call of {}: {why}", self.asked.tool);
-                return Came::Error(ToolError::denied(error));
+                return ToolOutcome::Error(ToolError::denied(error));
             }
             Err(panic) => {
                 tracing::error!(session = %self.asked.session, %panic, "a hook panicked: the call is denied");
                 let error = format!("denied: a hook of the host failed before this call of {}", self.asked.tool);
-                return Came::Error(ToolError::denied(error));
+                return ToolOutcome::Error(ToolError::denied(error));
             }
         }
         let came = tool_call::run(&self.tool, call).await;
         let shown = match &came {
-            Came::Output(output) => (false, Arc::clone(&output.content)),
-            Came::Error(error) => (true, error.message.as_str().into()),
-            Came::Panic(_) | Came::NeverBegun => return came,
+            ToolOutcome::Output(output) => (false, Arc::clone(&output.content)),
+            ToolOutcome::Error(error) => (true, error.message.as_str().into()),
+            ToolOutcome::Panic(_) | ToolOutcome::NeverBegun => return came,
         };
         let done = ToolDone { asked: self.asked, error: shown.0, text: shown.1 };
         let after = tokio::select! {
@@ -109,10 +109,10 @@ impl Hooked {
 }
 
 /// `came` with another text, which the session cuts to its bound as it does any other.
-fn said(came: Came, text: Text) -> Came {
+fn said(came: ToolOutcome, text: Text) -> ToolOutcome {
     match came {
-        Came::Output(_) => Came::Output(ToolOutput { content: text, truncated_from: None }),
-        Came::Error(error) => Came::Error(ToolError { message: text.to_string(), ..error }),
-        Came::Panic(_) | Came::NeverBegun => came,
+        ToolOutcome::Output(_) => ToolOutcome::Output(ToolOutput { content: text, truncated_from: None }),
+        ToolOutcome::Error(error) => ToolOutcome::Error(ToolError { message: text.to_string(), ..error }),
+        ToolOutcome::Panic(_) | ToolOutcome::NeverBegun => came,
     }
 }

@@ -14,11 +14,11 @@ use subtend_session::index::{Inflight, Row, RowKind};
 use tokio::sync::oneshot;
 
 use crate::cell::cells::Cells;
+use crate::clock::now;
 use crate::delivery::directory::Directory;
-use crate::delivery::lane::{Item, Probed};
+use crate::delivery::inbox::{InboxItem, Probed};
 use crate::life::Life;
 use crate::log::Log;
-use crate::mint::now;
 use crate::recovery::takeover::Takeover;
 use crate::values::at_boot::AtBoot;
 
@@ -204,7 +204,7 @@ impl Recovery {
     /// Asks `session` to tell when all that waits for it now is decided.
     fn probed(self: &Arc<Self>, session: SessionId) -> oneshot::Receiver<Probed> {
         let (tell, told) = oneshot::channel();
-        self.cells.deliver(session, Item::Probe(tell));
+        self.cells.deliver(session, InboxItem::Probe(tell));
         told
     }
 
@@ -219,7 +219,7 @@ impl Recovery {
                 let settled = self.log.journal.wait(probed.lsn).await.is_ok();
                 // It came for the sweep alone: a hundred thousand that stay until they were idle for long would all be in
                 // memory at the same time.
-                self.directory.push_if_active(session, Item::Idle);
+                self.directory.push_if_active(session, InboxItem::Idle);
                 return settled;
             }
             let restarts = self.directory.with(session, |_| ()).is_some();

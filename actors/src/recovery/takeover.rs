@@ -8,11 +8,11 @@ use subtend_session::state::State;
 
 use crate::recovery::unreadable::Unreadable;
 use crate::values::at_boot::{AtBoot, Lost};
-use crate::values::options::TakesUp;
+use crate::values::options::RecoveryScope;
 
 /// Runs that an earlier process left. It holds sessions that are not in memory; a mark goes with the first activation.
 pub(crate) struct Takeover {
-    scope: TakesUp,
+    scope: RecoveryScope,
     /// Sessions that cannot be read any more.
     pub(crate) unreadable: Unreadable,
     marks: Mutex<Marks>,
@@ -30,7 +30,7 @@ struct Marks {
 }
 
 impl Takeover {
-    pub(crate) fn new(scope: TakesUp) -> Self {
+    pub(crate) fn new(scope: RecoveryScope) -> Self {
         Self { scope, unreadable: Unreadable::default(), marks: Mutex::default() }
     }
 
@@ -41,15 +41,15 @@ impl Takeover {
     /// Returns whether the start leaves alone what waits in `state`'s session.
     pub(crate) fn leaves(&self, state: &State) -> bool {
         match self.scope {
-            TakesUp::All => false,
-            TakesUp::Session(_) => !self.lock().takes.contains(&state.id),
-            TakesUp::Nothing => true,
+            RecoveryScope::All => false,
+            RecoveryScope::Session(_) => !self.lock().takes.contains(&state.id),
+            RecoveryScope::Nothing => true,
         }
     }
 
     /// Returns the one session whose tree the start takes up, where it is one.
     pub(crate) fn only(&self) -> Option<SessionId> {
-        if let TakesUp::Session(session) = self.scope { Some(session) } else { None }
+        if let RecoveryScope::Session(session) = self.scope { Some(session) } else { None }
     }
 
     /// Sets the sessions that hang together with that one.

@@ -25,17 +25,17 @@ use crate::approvals::Approver;
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::prices::{BadPrice, Prices};
+use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
 use crate::host::Host;
 use crate::life::Life;
 use crate::log::Log;
-use crate::mint::Mint;
 use crate::recovery::boot::{BootError, BootProgress};
 use crate::runtime::Runtime;
 use crate::runtime::rooms::Rooms;
 use crate::spawn::agents::Agents;
-use crate::spawn::caches::Offers;
+use crate::spawn::caches::ToolSets;
 use crate::spawn::tool_options::{self, BadToolOptions};
 use crate::values::answering::pool_name;
 use crate::values::options::Options;
@@ -347,7 +347,7 @@ impl Builder {
             workspace_path: workspace.path().to_path_buf(),
             limits: Interned::new(Arc::new(self.limits))?,
             policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,
-            offers: Offers::default(),
+            offers: ToolSets::default(),
             dialects: self.dialects,
             tool_options: self.tool_options,
             no_options: Arc::default(),
@@ -370,8 +370,9 @@ impl Builder {
             halt: halt.clone(),
         };
         let (life, log) = (Life::new(journal.clone(), halt), Log::new(journal, self.options.events));
-        let mint = Mint::new(self.options.seed);
-        let host = Host { options: self.options, workspace, hooks: self.hooks, faults: self.faults, mint };
+        let clock = Clock::new(self.options.seed.is_some());
+        let ids = IdGenerator::new(self.options.seed, clock);
+        let host = Host { options: self.options, workspace, hooks: self.hooks, faults: self.faults, clock, ids };
         let rooms = Rooms::new(host, (life, log), (agents, calls));
         // Before the sweep: one that fails, or is given up on the way, has actors and tasks to end.
         let mut runtime = Runtime::new(Arc::clone(&rooms));

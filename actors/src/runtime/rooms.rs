@@ -38,7 +38,7 @@ impl Rooms {
         let (host, life, log) = (Arc::new(host), Arc::new(life), Arc::new(log));
         let (approvals, agents, calls) = (Arc::clone(&agents.approvals), Arc::new(agents), Arc::new(calls));
         let directory = Arc::new(Directory::new(host.options.queued_states));
-        let takeover = Arc::new(Takeover::new(host.options.takes_up));
+        let takeover = Arc::new(Takeover::new(host.options.recovery_scope));
         let waiters = Arc::new(Waiters::default());
         let sessions = Arc::new_cyclic(|sessions: &Weak<Sessions>| {
             let namer = host.options.titles.then(|| Weak::clone(sessions) as Weak<dyn Namer>);

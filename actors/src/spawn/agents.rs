@@ -14,7 +14,7 @@ use subtend_session::limits::Limits;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
 
-use super::caches::Offers;
+use super::caches::ToolSets;
 use crate::approvals::questions::Approvals;
 use crate::faults::Faults;
 use crate::values::options::Options;
@@ -29,7 +29,7 @@ pub(crate) struct Agents {
     pub(crate) workspace_path: PathBuf,
     pub(crate) limits: Interned<Limits>,
     pub(crate) policy: Interned<Authority>,
-    pub(crate) offers: Offers,
+    pub(crate) offers: ToolSets,
     /// Which dialects sessions are offered, and with what.
     pub(crate) dialects: Dialects,
     /// What persons set of the options of tools.

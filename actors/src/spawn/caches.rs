@@ -1,4 +1,4 @@
-//! Offers and birth templates, made once for each distinct kind of session.
+//! ToolSets and birth templates, made once for each distinct kind of session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use subtend_session::ids::{Hash, SessionId, Text};
 use subtend_session::place::Source;
 use subtend_session::record::SessionCreated;
 
-use super::offer::Offer;
+use super::tool_set::ToolSet;
 
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -30,10 +30,10 @@ pub(crate) struct Key {
     pub(crate) above: Arc<[Text]>,
 }
 
-/// Offers and birth templates, made once per distinct kind of session.
+/// ToolSets and birth templates, made once per distinct kind of session.
 #[derive(Default)]
-pub(crate) struct Offers {
-    pub(crate) made: Mutex<HashMap<Key, Arc<Offer>>>,
+pub(crate) struct ToolSets {
+    pub(crate) made: Mutex<HashMap<Key, Arc<ToolSet>>>,
     pub(crate) births: Births,
     pub(crate) lines: Lines,
 }

@@ -20,14 +20,14 @@ use crate::calls::in_flight::Parsed;
 use crate::faults::Sight;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::Key;
-use crate::spawn::offer::{Classified, Finds, Meant, Offer, narrowed, spawning};
 use crate::spawn::profiles::{self, Caller};
+use crate::spawn::tool_set::{Classified, Finds, Meant, ToolSet, narrowed, spawning};
 use crate::spawn::tree_call;
 use crate::values::answering::{agent_of, pool_name};
 
 impl Agents {
     /// What `state`'s session is offered.
-    pub(crate) fn offer(&self, state: &State) -> Arc<Offer> {
+    pub(crate) fn offer(&self, state: &State) -> Arc<ToolSet> {
         let (agent, only) = (agent_of(state), self.listed(state));
         let attended = self.approvals.attended();
         let above = self.agents_above(state);
@@ -72,7 +72,7 @@ impl Agents {
         narrowed(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
     }
 
-    fn make_offer(&self, state: &State, key: &Key) -> Offer {
+    fn make_offer(&self, state: &State, key: &Key) -> ToolSet {
         let Key { agent, only, attended, above, dialects, nested, returns, in_full, source, plans, .. } = key;
         let manifest = self.catalog.get(agent);
         let above: Vec<Authority> = above.iter().map(|agent| self.present(agent)).collect();
@@ -132,7 +132,7 @@ impl Agents {
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
         let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
         let specs = specs.into();
-        Offer {
+        ToolSet {
             specs,
             agent,
             attended,
@@ -177,7 +177,7 @@ impl Agents {
 impl Agents {
     /// Settles what a call is, where a person allowed `always` for good. Deterministic in these: a later activation finds the
     /// same, whether anybody is there to be asked or not.
-    pub(crate) fn classify(&self, offer: &Offer, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
+    pub(crate) fn classify(&self, offer: &ToolSet, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
         use subtend_tools::registry::Classified as Found;
         if let Some(read) = self.read(offer, tool, args) {
             return match read {
@@ -231,14 +231,14 @@ impl Agents {
     }
 
     /// Reads a call that opens a run, or returns none where it is another one. With `classify`, the one place that parses calls.
-    pub(crate) fn read(&self, offer: &Offer, tool: &str, args: &str) -> Option<Result<Request, ToolError>> {
+    pub(crate) fn read(&self, offer: &ToolSet, tool: &str, args: &str) -> Option<Result<Request, ToolError>> {
         self.faults.see(Sight::Parsed(args));
         offer.opens.read(tool, args)
     }
 
     /// Returns the access of a parsed call that is recorded, and whether an approval is asked for it, where `always` holds what was
     /// approved for good: the classification of an answer does not know that.
-    pub(crate) fn asks(&self, offer: &Offer, always: &BTreeSet<Access>, parsed: &Parsed) -> (Option<Access>, bool) {
+    pub(crate) fn asks(&self, offer: &ToolSet, always: &BTreeSet<Access>, parsed: &Parsed) -> (Option<Access>, bool) {
         match parsed {
             Parsed::Tool(tool, args) => {
                 let granted = |access: &Access| always.contains(access);

@@ -14,7 +14,7 @@ use subtend_session::message::ToolSpec;
 use subtend_tools::dialect::{Offered, OfferedProfile, OfferedTemplate, discovery, minion};
 use subtend_tools::registry::Registry;
 
-use crate::spawn::offer::{narrowed, whitelist};
+use crate::spawn::tool_set::{narrowed, whitelist};
 
 /// The session that may name profiles.
 #[derive(Clone, Copy, Debug)]

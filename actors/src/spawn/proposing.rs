@@ -13,7 +13,7 @@ use subtend_tools::plan_exit;
 
 use crate::calls::in_flight::Parsed;
 use crate::spawn::agents::Agents;
-use crate::spawn::offer::Offer;
+use crate::spawn::tool_set::ToolSet;
 use crate::values::answering::agent_of;
 
 impl Agents {
@@ -69,7 +69,7 @@ impl Agents {
 }
 
 /// What a call of `plan_exit` is, in a session that may propose.
-pub(crate) fn proposal(offer: &Offer, args: &str) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
+pub(crate) fn proposal(offer: &ToolSet, args: &str) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
     let other = offer.proposes.as_ref()?;
     let read = plan_exit::parse(args).map_err(|error| error.message.into());
     Some(read.map(|plan| (CallKind::Propose(Arc::clone(other)), Some(Parsed::Plan(plan)))))

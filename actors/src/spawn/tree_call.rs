@@ -9,11 +9,11 @@ use subtend_tools::plan_exit;
 use uuid::Uuid;
 
 use crate::calls::in_flight::Parsed;
-use crate::spawn::offer::Offer;
 use crate::spawn::proposing::proposal;
+use crate::spawn::tool_set::ToolSet;
 
 /// Returns what a call about runs that were opened is, before the session says which of them are meant.
-pub(crate) fn read(offer: &Offer, tool: &str, args: &str) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
+pub(crate) fn read(offer: &ToolSet, tool: &str, args: &str) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
     let nobody = SessionId(Uuid::nil());
     let manages = offer.opens.has(Dialect::Task) || offer.opens.has(Dialect::SpawnTask);
     let kind = match tool {

@@ -25,7 +25,7 @@ pub struct Options {
     /// Whether in-process models and read-only tools wait for their intent record too, as drills want.
     pub durable_before_call: bool,
     /// What the start takes up of what an earlier process left.
-    pub takes_up: TakesUp,
+    pub recovery_scope: RecoveryScope,
     /// Whether sessions of MCP clients are offered tools that are internal only (K24).
     pub mcp_internal: bool,
     /// Whether a root session without a title is named by the agent `title` at the first message of a person: one more model call
@@ -43,7 +43,7 @@ pub struct Options {
 /// What is not taken up stays as it is until another host takes it up, or its run is addressed here: by an input, a cancel, an
 /// interrupt. What was in flight and does not go on ends as lost in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TakesUp {
+pub enum RecoveryScope {
     /// All of it: for a host that stays.
     #[default]
     All,
@@ -65,7 +65,7 @@ impl Default for Options {
             restarts: Intensity::default(),
             manage_tasks: true,
             durable_before_call: false,
-            takes_up: TakesUp::All,
+            recovery_scope: RecoveryScope::All,
             mcp_internal: false,
             // What costs money is asked for.
             titles: false,

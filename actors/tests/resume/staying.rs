@@ -17,7 +17,7 @@ async fn a_run_that_stays_is_woken_by_what_concerns_it_alone() {
 
     let journal = reopen(&memory);
     let before = records(&journal, id).await;
-    let options = Options { seed: Some(8), takes_up: TakesUp::Nothing, ..Options::default() };
+    let options = Options { seed: Some(8), recovery_scope: RecoveryScope::Nothing, ..Options::default() };
     let runtime = workers(&journal, OnRestart::Resume, 8).options(options.clone()).model(model(tree)).start().await;
     let runtime = runtime.expect("a runtime");
     assert_eq!(runtime.boot().staying, 1);
@@ -56,11 +56,11 @@ async fn inputs_behind_a_run_that_keeps_its_place_are_not_told_as_left_behind() 
     let memory = Memory::new();
     let journal = reopen(&memory);
     let limits = Limits { live_person_runs: 1, ..Limits::default() };
-    let start = |journal: &Journal, seed, takes_up| {
-        let options = Options { seed: Some(seed), takes_up, ..Options::default() };
+    let start = |journal: &Journal, seed, recovery_scope| {
+        let options = Options { seed: Some(seed), recovery_scope, ..Options::default() };
         workers(journal, OnRestart::Fail, seed).options(options).limits(limits.clone()).model(model(tree)).start()
     };
-    let runtime = start(&journal, 7, TakesUp::All).await.expect("a runtime");
+    let runtime = start(&journal, 7, RecoveryScope::All).await.expect("a runtime");
     let root = opened(&runtime, OnRestart::Fail, "alone").await;
     let root = runtime.session(root).expect("readable").expect("there");
     let one = root.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
@@ -71,7 +71,7 @@ async fn inputs_behind_a_run_that_keeps_its_place_are_not_told_as_left_behind() 
     drop((root, one, two, runtime, journal));
 
     let journal = reopen(&memory);
-    let runtime = start(&journal, 8, TakesUp::Nothing).await.expect("a runtime");
+    let runtime = start(&journal, 8, RecoveryScope::Nothing).await.expect("a runtime");
     let boot = runtime.boot();
     assert_eq!((boot.swept, boot.waiting, boot.inputs), (2, 1, 0));
     runtime.shutdown(Duration::from_secs(1)).await;

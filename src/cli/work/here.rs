@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use subtend_actors::TakesUp;
+use subtend_actors::RecoveryScope;
 use subtend_actors::boot::at_next_boot;
 use subtend_journal::Journal;
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
@@ -125,8 +125,8 @@ pub(super) fn last(journal: &Journal, session: SessionId) -> Result<Seq, Fail> {
 
 /// What the start takes up for `session`: what waits there. This process ends when the verb is done, and what it had taken up of
 /// others would be lost with it.
-pub(super) fn takes_up(session: Option<SessionId>) -> TakesUp {
-    session.map_or(TakesUp::Nothing, TakesUp::Session)
+pub(super) fn takes_up(session: Option<SessionId>) -> RecoveryScope {
+    session.map_or(RecoveryScope::Nothing, RecoveryScope::Session)
 }
 
 /// How a session was opened.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use subtend_actors::{Hooks, ModelChoice, Options, SessionHandle, TakesUp};
+use subtend_actors::{Hooks, ModelChoice, Options, RecoveryScope, SessionHandle};
 use subtend_agents::dialect::Dialects;
 use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::ids::Text;
@@ -92,7 +92,7 @@ impl ServeArgs {
             bounds: [RuleSet::only(Verdict::Allow), RuleSet::only(Verdict::Allow)],
             dialects: Dialects::default(),
             tool_options: ToolOptions::new(),
-            options: Options { takes_up: TakesUp::Nothing, ..options },
+            options: Options { recovery_scope: RecoveryScope::Nothing, ..options },
             hooks,
             quiet: false,
         };

@@ -116,11 +116,11 @@ impl Recovery {
                 self.cells.runs().slots.withdraw(key);
                 return Ok(false);
             };
-            self.directory.lane(session).hold_slot(slot);
+            self.directory.inbox(session).hold_slot(slot);
         }
         // One that waits does nothing that could: it may see any number of hosts.
         if row.starts >= STARTS && row.state == Phase::Working {
-            self.directory.lane(session).exhaust(None);
+            self.directory.inbox(session).exhaust(None);
         }
         self.cells.runs().tokens.open(key, run.opened.owner.run());
         self.cells.runs().restore_accounts(key)?;

@@ -18,10 +18,10 @@ pub struct BootReport {
     pub waiting: usize,
     /// Runs that were in flight and go on (`on_restart: resume`).
     pub resumed: usize,
-    /// Runs that were in flight, would go on, and are left as they are ([`crate::Options::takes_up`]).
+    /// Runs that were in flight, would go on, and are left as they are ([`crate::Options::recovery_scope`]).
     pub staying: usize,
     /// Inputs that wait behind runs that have ended, and stay in their queues until the next input of their session: whoever takes up
-    /// what waits there is another host ([`crate::Options::takes_up`]), or their whole tree was being cancelled.
+    /// what waits there is another host ([`crate::Options::recovery_scope`]), or their whole tree was being cancelled.
     pub inputs: usize,
     /// Notices, and other words of one session to another, that were owed and were delivered; those of what was swept too.
     pub notices: usize,

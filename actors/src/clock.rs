@@ -6,47 +6,58 @@ use subtend_session::ids::{InputId, SessionId};
 use tokio::time::Instant;
 use uuid::{Builder, Uuid};
 
-/// Mints ids and tells the wall clock.
+/// The wall clock of one runtime.
 ///
-/// The wall clock is read once at the start and advances with tokio's clock after that: a jump of the system clock moves no
-/// deadline, and virtual time works.
-pub(crate) struct Mint {
-    random: Mutex<fastrand::Rng>,
+/// It is read once at the start and advances with tokio's clock after that: a jump of the system clock moves no deadline, and
+/// virtual time works.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock {
     base_ms: i64,
     started: Instant,
 }
 
-impl Mint {
-    /// Starts now; with a seed, ids and clock are the same in every run.
-    pub(crate) fn new(seed: Option<u64>) -> Self {
-        let random = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let base_ms = if seed.is_some() { 1_700_000_000_000 } else { system_ms() };
-        Self { random: Mutex::new(random), base_ms, started: now() }
+impl Clock {
+    /// Starts now, or, where it is `fixed`, at the same time in every run.
+    pub(crate) fn new(fixed: bool) -> Self {
+        Self { base_ms: if fixed { 1_700_000_000_000 } else { system_ms() }, started: now() }
     }
 
-    /// Milliseconds since the epoch.
+    /// Returns milliseconds since the epoch.
     pub(crate) fn wall_ms(&self) -> i64 {
         let elapsed = i64::try_from(now().duration_since(self.started).as_millis()).unwrap_or(i64::MAX);
         self.base_ms.saturating_add(elapsed)
+    }
+}
+
+/// Makes ids and jitter; with a seed, the same in every run.
+pub(crate) struct IdGenerator {
+    random: Mutex<fastrand::Rng>,
+    clock: Clock,
+}
+
+impl IdGenerator {
+    pub(crate) fn new(seed: Option<u64>, clock: Clock) -> Self {
+        let random = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        Self { random: Mutex::new(random), clock }
     }
 
     fn uuid(&self) -> Uuid {
         let mut tail = [0; 10];
         self.random.lock().unwrap_or_else(PoisonError::into_inner).fill(&mut tail);
-        Builder::from_unix_timestamp_millis(self.wall_ms().unsigned_abs(), &tail).into_uuid()
+        Builder::from_unix_timestamp_millis(self.clock.wall_ms().unsigned_abs(), &tail).into_uuid()
     }
 
-    /// A new session id.
+    /// Returns a new session id.
     pub(crate) fn session(&self) -> SessionId {
         SessionId(self.uuid())
     }
 
-    /// A new input id.
+    /// Returns a new input id.
     pub(crate) fn input(&self) -> InputId {
         InputId(self.uuid())
     }
 
-    /// A number from 0 to 1, for jitter.
+    /// Returns a number from 0 to 1, for jitter.
     pub(crate) fn jitter(&self) -> f64 {
         self.random.lock().unwrap_or_else(PoisonError::into_inner).f64()
     }

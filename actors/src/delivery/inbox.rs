@@ -1,6 +1,6 @@
-//! A session's lanes: what waits to be decided, control before data, behind one coalesced wake.
+//! A session's inbox: what waits to be decided, control before data, behind one coalesced wake.
 //!
-//! ractor has one unbounded mailbox a lane cannot overtake in, so commands wait here and the actor's mailbox carries wakes
+//! ractor has one unbounded mailbox a inbox cannot overtake in, so commands wait here and the actor's mailbox carries wakes
 //! only: a cancel waits for one handler at most, however much data is queued (B-2).
 
 use std::collections::VecDeque;
@@ -30,12 +30,12 @@ pub(crate) type ReplyTo = oneshot::Sender<Answer>;
 /// What the actor's mailbox carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wake {
-    /// Something waits in the lanes.
+    /// Something waits in the inbox.
     Look,
 }
 
 /// One thing that waits.
-pub(crate) enum Item {
+pub(crate) enum InboxItem {
     /// A command, and who wants its answer.
     Command(Command, Option<ReplyTo>),
     /// An answer of the model with its calls, parsed.
@@ -54,7 +54,7 @@ pub(crate) enum Item {
     HasRead(Box<HasRead>),
 }
 
-impl Item {
+impl InboxItem {
     /// Returns whether it goes before data.
     fn is_control(&self) -> bool {
         if let Self::Command(command, _) = self { handling(command).is_control } else { false }
@@ -97,14 +97,14 @@ pub(crate) struct Probed {
 
 /// Where one session's items wait. It outlives activations: what was not taken by one is taken by the next.
 #[derive(Default)]
-pub(crate) struct Lane {
+pub(crate) struct Inbox {
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    control: VecDeque<Item>,
-    data: VecDeque<Item>,
+    control: VecDeque<InboxItem>,
+    data: VecDeque<InboxItem>,
     /// Inputs among `data`: the bounded inbox.
     inputs: usize,
     /// A wake is on its way, or the actor is looking: no other is needed.
@@ -131,14 +131,14 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct Full(pub(crate) usize);
 
-impl Lane {
+impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic while the lane was locked leaves whole items: queues are pushed and popped in one step.
+        // A panic while the inbox was locked leaves whole items: queues are pushed and popped in one step.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues `item` and wakes the actor if it sleeps.
-    pub(crate) fn push(&self, item: Item) {
+    pub(crate) fn push(&self, item: InboxItem) {
         let mut inner = self.lock();
         if item.is_control() {
             inner.control.push_back(item);
@@ -149,7 +149,7 @@ impl Lane {
     }
 
     /// Queues an input, unless the inbox is full. Returns how many it held before.
-    pub(crate) fn push_input(&self, item: Item, bound: usize) -> Result<usize, Full> {
+    pub(crate) fn push_input(&self, item: InboxItem, bound: usize) -> Result<usize, Full> {
         let mut inner = self.lock();
         if inner.inputs >= bound {
             return Err(Full(inner.inputs));
@@ -166,12 +166,12 @@ impl Lane {
             return;
         }
         if let Some(actor) = &inner.actor {
-            // A cast fails only to a dead actor, whose restart looks at the lanes first.
+            // A cast fails only to a dead actor, whose restart looks at the inbox first.
             inner.awake = actor.cast(Wake::Look).is_ok();
         }
     }
 
-    /// Binds the lane to an actor that is about to look.
+    /// Binds the inbox to an actor that is about to look.
     pub(crate) fn bind(&self, actor: ActorRef<Wake>, depth: u32) {
         let mut inner = self.lock();
         inner.depth = depth;
@@ -179,7 +179,7 @@ impl Lane {
         inner.awake = true;
     }
 
-    /// Unbinds the lane from a dead actor.
+    /// Unbinds the inbox from a dead actor.
     pub(crate) fn unbind(&self) {
         let mut inner = self.lock();
         inner.actor = None;
@@ -198,7 +198,7 @@ impl Lane {
     }
 
     /// Takes up to `most` items, control first. When there are none, the actor counts as asleep from here on.
-    pub(crate) fn drain(&self, most: usize, into: &mut VecDeque<Item>) {
+    pub(crate) fn drain(&self, most: usize, into: &mut VecDeque<InboxItem>) {
         let mut inner = self.lock();
         while into.len() < most {
             let Some(item) = inner.control.pop_front() else { break };
@@ -206,7 +206,7 @@ impl Lane {
         }
         while into.len() < most {
             let Some(item) = inner.data.pop_front() else { break };
-            if matches!(item, Item::Command(Command::Submit(_), _)) {
+            if matches!(item, InboxItem::Command(Command::Submit(_), _)) {
                 inner.inputs = inner.inputs.saturating_sub(1);
             }
             into.push_back(item);
@@ -218,7 +218,7 @@ impl Lane {
 
     /// Lets go whoever waits for what is before it to be decided.
     pub(crate) fn drop_probes(&self) {
-        self.lock().data.retain(|item| !matches!(item, Item::Probe(_)));
+        self.lock().data.retain(|item| !matches!(item, InboxItem::Probe(_)));
     }
 
     /// Whether nothing waits.
@@ -311,16 +311,16 @@ mod tests {
     use subtend_session::ids::InputId;
     use subtend_session::outcome::By;
     use subtend_session::place::Owner;
-    use subtend_session::record::{From, InputAccepted, Lane as InputLane};
+    use subtend_session::record::{From, InputAccepted, Lane};
 
-    use super::{Full, Item, Lane};
+    use super::{Full, Inbox, InboxItem};
 
-    fn input(n: u128) -> Item {
+    fn input(n: u128) -> InboxItem {
         let input = InputAccepted {
             id: InputId(uuid::Uuid::from_u128(n)),
             key: None,
             from: From::Person,
-            lane: InputLane::Send,
+            lane: Lane::Send,
             text: "hi".into(),
             agent_override: None,
             turns: None,
@@ -329,45 +329,45 @@ mod tests {
             tools: None,
             as_owner: Owner::Person,
         };
-        Item::Command(Command::Submit(Box::new(input)), None)
+        InboxItem::Command(Command::Submit(Box::new(input)), None)
     }
 
-    fn names(items: &VecDeque<Item>) -> Vec<&'static str> {
+    fn names(items: &VecDeque<InboxItem>) -> Vec<&'static str> {
         items
             .iter()
             .map(|item| match item {
-                Item::Command(command, _) => command.name(),
-                Item::Parsed(_)
-                | Item::Granted(..)
-                | Item::Idle
-                | Item::Probe(_)
-                | Item::Queue(_)
-                | Item::ClearQueue(..)
-                | Item::HasRead(_) => "other",
+                InboxItem::Command(command, _) => command.name(),
+                InboxItem::Parsed(_)
+                | InboxItem::Granted(..)
+                | InboxItem::Idle
+                | InboxItem::Probe(_)
+                | InboxItem::Queue(_)
+                | InboxItem::ClearQueue(..)
+                | InboxItem::HasRead(_) => "other",
             })
             .collect()
     }
 
     #[test]
     fn a_cancel_is_taken_first_however_full_the_data_lane_is() {
-        let lane = Lane::default();
+        let inbox = Inbox::default();
         for n in 0..1_000 {
-            lane.push(input(n));
+            inbox.push(input(n));
         }
-        lane.push(Item::Command(Command::Cancel { run: None, by: By::Person, queue_stands: false }, None));
+        inbox.push(InboxItem::Command(Command::Cancel { run: None, by: By::Person, queue_stands: false }, None));
         let mut taken = VecDeque::new();
-        lane.drain(2, &mut taken);
+        inbox.drain(2, &mut taken);
         assert_eq!(names(&taken), ["cancel", "submit"]);
     }
 
     #[test]
     fn the_inbox_is_bounded_and_frees_a_place_when_an_input_is_taken() {
-        let lane = Lane::default();
-        assert!(lane.push_input(input(1), 2).is_ok());
-        assert!(lane.push_input(input(2), 2).is_ok());
-        assert!(matches!(lane.push_input(input(3), 2), Err(Full(2))));
+        let inbox = Inbox::default();
+        assert!(inbox.push_input(input(1), 2).is_ok());
+        assert!(inbox.push_input(input(2), 2).is_ok());
+        assert!(matches!(inbox.push_input(input(3), 2), Err(Full(2))));
         let mut taken = VecDeque::new();
-        lane.drain(1, &mut taken);
-        assert!(lane.push_input(input(4), 2).is_ok());
+        inbox.drain(1, &mut taken);
+        assert!(inbox.push_input(input(4), 2).is_ok());
     }
 }

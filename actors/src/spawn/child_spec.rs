@@ -20,15 +20,15 @@ use subtend_tools::dialect::StartRequest;
 
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::Template;
-use crate::spawn::offer::{Offer, narrowed, whitelist};
 use crate::spawn::profiles::Caller;
+use crate::spawn::tool_set::{ToolSet, narrowed, whitelist};
 use crate::values::answering::{agent_of, model_of};
 
 /// Bytes of a name that is no tool's, as records keep it.
 const SHOWN: usize = 64;
 
 /// A child that is to be born.
-pub(crate) struct Born {
+pub(crate) struct ChildSpec {
     /// Its birth record, but for what `decide` settles.
     pub(crate) created: SessionCreated,
     /// Its first message.
@@ -39,7 +39,7 @@ pub(crate) struct Born {
     pub(crate) warnings: Vec<Text>,
 }
 
-impl Born {
+impl ChildSpec {
     /// One that is told `prompt` and nothing else.
     fn told(created: SessionCreated, prompt: &Text) -> Self {
         Self { created, first: Arc::clone(prompt), skipped: Vec::new(), warnings: Vec::new() }
@@ -150,14 +150,14 @@ impl Agents {
     }
 
     /// The birth of a child that a call asks for, with the files that `read` gives.
-    pub(crate) fn born(
+    pub(crate) fn child_spec(
         &self,
         state: &State,
-        offer: &Offer,
+        offer: &ToolSet,
         asked: &StartRequest,
         template: &Template,
         read: Reader<'_>,
-    ) -> Result<Born, Refusal> {
+    ) -> Result<ChildSpec, Refusal> {
         let mut created = template.created.clone();
         created.limits = state.created.limits.clone();
         created.limits.body = Some(Arc::clone(&state.limits));
@@ -178,14 +178,14 @@ impl Agents {
         created.tools = state.tools.clone();
         created.title = asked.title.clone();
         if asked.dialect == Dialect::Task {
-            return Ok(Born::told(created, &asked.prompt));
+            return Ok(ChildSpec::told(created, &asked.prompt));
         }
         // Its first message may begin with files.
         created.title = created.title.or_else(|| asked.label.clone());
         created.tools = whitelist(asked.tools.as_ref(), offer.only.as_ref());
         self.choose_model(state, asked, &mut created);
         let manifest = self.catalog.get(&asked.agent);
-        let Some(manifest) = manifest else { return Ok(Born::told(created, &asked.prompt)) };
+        let Some(manifest) = manifest else { return Ok(ChildSpec::told(created, &asked.prompt)) };
         let authority = offer.authority.meet(&template.manifest);
         let only = narrowed(created.tools.as_ref(), manifest.tools.as_ref());
         let (tools, skipped) = self.prefetched(asked, offer, only.as_deref(), &authority, &mut created);
@@ -203,7 +203,7 @@ impl Agents {
             message: format!("its prompt cannot be written down: {error}").into(),
         })?;
         let first = assembled.first.unwrap_or_else(|| Arc::clone(&asked.prompt));
-        Ok(Born { created, first, skipped, warnings })
+        Ok(ChildSpec { created, first, skipped, warnings })
     }
 
     fn parts(&self, state: &State, asked: &StartRequest, manifest: &Manifest, read: Reader<'_>) -> Parts {
@@ -236,7 +236,7 @@ impl Agents {
     fn prefetched(
         &self,
         asked: &StartRequest,
-        offer: &Offer,
+        offer: &ToolSet,
         only: Option<&[Text]>,
         authority: &Authority,
         created: &mut SessionCreated,

@@ -15,7 +15,7 @@ use subtend_tools::dialect::{Offered, discovery, is_locked};
 use crate::calls::in_flight::Parsed;
 
 /// What sessions of one agent under one ceiling are offered.
-pub(crate) struct Offer {
+pub(crate) struct ToolSet {
     /// Tools, as the model sees them.
     pub(crate) specs: Arc<[ToolSpec]>,
     /// The agent whose offer it is.
@@ -77,7 +77,7 @@ impl Classified {
     }
 }
 
-impl Offer {
+impl ToolSet {
     /// Returns `system` with what is offered today, whatever its session was born with.
     pub(crate) fn prompt(&self, system: &Text) -> Text {
         let mut last = self.last_prompt.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +112,7 @@ pub(crate) enum Meant {
 }
 
 impl Finds {
-    pub(crate) fn meant(&self, offer: &Offer, tool: &str, args: &str) -> Meant {
+    pub(crate) fn meant(&self, offer: &ToolSet, tool: &str, args: &str) -> Meant {
         match tool {
             discovery::GET => Meant::Other(match discovery::GetTools::asked(args, &self.all, &self.shown) {
                 Ok((tool, args)) => {
