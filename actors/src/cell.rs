@@ -19,3 +19,4 @@ pub(crate) mod slots;
 pub(crate) mod staying;
 pub(crate) mod turn;
 pub(crate) mod work;
+pub(crate) mod written;

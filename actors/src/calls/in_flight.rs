@@ -1,6 +1,6 @@
 //! Model calls and tool calls of one activation that are in flight.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use subtend_session::dialect::jobs::Jobs;
@@ -11,6 +11,8 @@ use subtend_tools::tool::{Tool, ToolError};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
+use crate::calls::files::Reading;
+use crate::calls::reservation::Due;
 use crate::calls::tool_call::Stop;
 
 /// A model stream in flight. Dropping it ends the stream.
@@ -77,3 +79,36 @@ pub(crate) enum Parsed {
 
 /// Parsed calls of the last answer. An activation parses those that another one classified, and keeps them.
 pub(crate) type Ready = HashMap<CallId, Parsed>;
+
+/// What an activation has running, and what it was parsed to. Dropping it ends all of it.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub(crate) turn: Option<TurnAtWork>,
+    /// What the attempt that was decided last is to reserve, in a tree with a budget.
+    pub(crate) reserved: Option<Due>,
+    /// In the order of the calls, in which they are stopped: the same in every run.
+    pub(crate) tools: BTreeMap<CallId, ToolAtWork>,
+    /// Calls of the last answer, as they were parsed; taken when they start.
+    pub(crate) ready: Ready,
+    /// The files that are read for calls before they are admitted: those behind them wait.
+    pub(crate) reading: Option<Reading>,
+}
+
+impl Work {
+    /// Asks all of it to stop.
+    pub(crate) fn cancel(&self) {
+        self.turn.iter().for_each(TurnAtWork::cancel);
+        self.tools.values().for_each(ToolAtWork::cancel);
+    }
+
+    /// Kills the tools: the grace is over.
+    pub(crate) fn kill_tools(&self) {
+        self.tools.values().for_each(ToolAtWork::kill);
+    }
+
+    /// Ends the stream of a run that has ended, and forgets its calls.
+    pub(crate) fn end_run(&mut self) {
+        self.turn = None;
+        self.ready.clear();
+    }
+}

@@ -84,9 +84,9 @@ impl Cells {
                     None => self.fold_birth(session, hot.lsn).await?,
                 };
                 let mut driver = Box::new(Driver::new(Arc::clone(self), state, inbox, Epoch(1)));
-                driver.opened_lsn = hot.lsn;
-                driver.last_lsn = hot.lsn;
-                driver.created_ms = hot.created_ms;
+                driver.written.opened_lsn = hot.lsn;
+                driver.written.last_lsn = hot.lsn;
+                driver.written.created_ms = hot.created_ms;
                 driver
             }
             None => Box::pin(self.load(session, inbox)).await?,
@@ -129,17 +129,17 @@ impl Cells {
         }
         let lost = inbox.lost();
         let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&inbox), activation.epoch));
-        driver.created_ms = activation.head.as_ref().map_or(driver.created_ms, |head| head.created_ms);
-        driver.last_lsn = self.log.journal.durable();
+        driver.written.created_ms = activation.head.as_ref().map_or(driver.written.created_ms, |head| head.created_ms);
+        driver.written.last_lsn = self.log.journal.durable();
         if let Some(row) = &activation.inflight {
-            driver.opened_lsn = row.opened_lsn;
+            driver.written.opened_lsn = row.opened_lsn;
             stays &= inbox.lost().is_none() && inbox.exhausted().is_none();
-            driver.starts = row.starts.saturating_add(u32::from(!stays));
+            driver.written.starts = row.starts.saturating_add(u32::from(!stays));
         }
         let command = match &driver.state.run {
             None => None,
             Some(run) => {
-                (driver.stays, driver.unmarked) = (stays, !stays);
+                (driver.stays, driver.written.unmarked) = (stays, !stays);
                 let key = RunKey { session, run: run.no };
                 if lost.is_none() && self.runs.tokens.token(&key).is_none() {
                     self.runs.tokens.open(key, run.opened.owner.run());
@@ -160,7 +160,7 @@ impl Cells {
             return Ok(driver);
         }
         self.host.faults.see(Sight::Activated(session));
-        driver.first = Some(First { lost: lost.is_some(), asked, command, owed: rows.owed });
+        driver.todo.first = Some(First { lost: lost.is_some(), asked, command, owed: rows.owed });
         Ok(driver)
     }
 

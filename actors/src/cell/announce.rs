@@ -26,9 +26,10 @@ impl Driver {
         self.cells.host.faults.see(Sight::Asked { session, call });
         if !self.cells.approvals.opened(session, call) {
             let (verdict, by) = (AskVerdict::Deny, AskBy::NoApprover);
-            return self.next.push_back(Command::AskAnswered { call, verdict, by });
+            return self.todo.next.push_back(Command::AskAnswered { call, verdict, by });
         }
-        let plan = if let Some(Parsed::Plan(plan)) = self.ready.get(&call) { Some(Arc::clone(plan)) } else { None };
+        let plan =
+            if let Some(Parsed::Plan(plan)) = self.work.ready.get(&call) { Some(Arc::clone(plan)) } else { None };
         let approval = Approval {
             root: self.root(),
             session,
@@ -41,7 +42,7 @@ impl Driver {
             plan,
         };
         let (log, approvals) = (Arc::clone(&self.cells.log), Arc::clone(&self.cells.approvals));
-        let lsn = self.last_lsn;
+        let lsn = self.written.last_lsn;
         tokio::spawn(async move {
             if log.journal.wait(lsn).await.is_err() {
                 return;
@@ -59,7 +60,7 @@ impl Driver {
         let (parent, session, root) = (*parent, self.session(), self.root());
         let owner = self.state.last.as_ref().filter(|last| last.run == run).map(|last| last.owner.clone());
         let agent = Arc::clone(agent_of(&self.state));
-        let (hooks, journal, lsn) = (Arc::clone(hooks), self.cells.log.journal.clone(), self.last_lsn);
+        let (hooks, journal, lsn) = (Arc::clone(hooks), self.cells.log.journal.clone(), self.written.last_lsn);
         tokio::spawn(async move {
             if journal.wait(lsn).await.is_err() {
                 return;

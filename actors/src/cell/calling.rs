@@ -42,14 +42,14 @@ impl Driver {
             return;
         }
         if self.is_cut_off() {
-            return self.next.push_back(turn::dropped(turn, attempt, false));
+            return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
         self.renew_offer();
         let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
         let (called, mut request) = self.request(&at);
         let claim = match self.claim(&called, (turn, attempt)) {
             Ok(claim) => claim,
-            Err(which) => return self.next.push_back(Command::BudgetRefused { turn, attempt, which }),
+            Err(which) => return self.todo.next.push_back(Command::BudgetRefused { turn, attempt, which }),
         };
         if let Some(claim) = &claim {
             // An answer may not be longer than what was set aside for it.
@@ -74,8 +74,8 @@ impl Driver {
                 drop(calling);
                 self.cells.calls.price(&called, &mut came);
                 let (command, ready) = self.cells.answered(&self.offer, at, came, &called);
-                self.ready = ready;
-                self.next.push_back(command);
+                self.work.ready = ready;
+                self.todo.next.push_back(command);
             }
             Poll::Pending => self.spawn_turn(Call::Now(calling), called, at, pulse),
         }
@@ -177,7 +177,7 @@ impl Driver {
             };
             cells.deliver(at.session, item);
         });
-        self.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
+        self.work.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
     }
 }
 
@@ -187,7 +187,7 @@ impl Driver {
     /// # Errors
     /// When money is limited and nothing is known of what the model costs: what cannot be bounded is not called.
     pub(crate) fn claim(&self, called: &Called, at: (TurnNo, AttemptNo)) -> Result<Option<Claim>, Budget> {
-        let Some(due) = self.reserved.filter(|due| (due.turn, due.attempt) == at) else { return Ok(None) };
+        let Some(due) = self.work.reserved.filter(|due| (due.turn, due.attempt) == at) else { return Ok(None) };
         let limit = limit_of(&self.state.limits);
         let Some(key) = self.run_key().filter(|_| !limit.is_none()) else { return Ok(None) };
         let cost_micro = match limit.cost_micro {

@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use subtend_journal::{AppendError, Batch, Frame};
 use subtend_session::effect::Birth;
 use subtend_session::ids::{Lsn, Seq};
-use subtend_session::index::{Before, Stamp};
+use subtend_session::index::Before;
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
@@ -23,7 +23,7 @@ impl Driver {
     pub(crate) async fn flush(&mut self) -> Result<(), Halted> {
         let mut pending = std::mem::take(&mut self.pending);
         let records = std::mem::take(&mut pending.records);
-        if !records.is_empty() || self.unmarked {
+        if !records.is_empty() || self.written.unmarked {
             if self.cells.log.journal.pressure() {
                 // The disk is behind: waiting here keeps the writer's queue bounded (B-1).
                 Box::pin(self.cells.log.journal.room()).await;
@@ -44,16 +44,7 @@ impl Driver {
         let now_ms = self.cells.host.clock.wall_ms();
         let first = Seq(self.state.next_seq.0.saturating_sub(records.len() as u64));
         let opens = records.iter().any(|record| matches!(record, Record::RunOpened(_)));
-        if !records.is_empty() {
-            self.starts = 0;
-        }
-        let stamp = Stamp {
-            epoch: self.epoch,
-            starts: self.starts,
-            opened_lsn: if opens { Lsn(0) } else { self.opened_lsn },
-            created_ms: self.created_ms,
-            updated_ms: now_ms,
-        };
+        let stamp = self.written.stamp(!records.is_empty(), opens, now_ms);
         let before = self.before.take().unwrap_or_default();
         let changes = self.cells.host.faults.changes(&before, &self.state, &records, stamp);
         let ends = Ends::of(&records);
@@ -68,7 +59,7 @@ impl Driver {
         frames.push(Frame {
             session: self.state.id,
             first_seq: first,
-            epoch: self.epoch,
+            epoch: self.written.epoch,
             at_ms: now_ms,
             records,
             changes,
@@ -91,15 +82,9 @@ impl Driver {
         for hot in &mut hot {
             hot.lsn = Lsn(appended.first.0.saturating_add(hot.lsn.0));
         }
-        if self.unmarked {
-            self.unmarked = false;
-            // The first frame of the activation holds what became of the run.
+        if self.written.append(&appended, opens) {
             self.inbox.settle();
         }
-        if opens {
-            self.opened_lsn = appended.first;
-        }
-        self.last_lsn = appended.last;
         let (root, session) = (self.root(), self.state.id);
         self.cells.log.events.appended(publisher::Batch { root, session, at: appended, ends, born, shown });
         self.cells.services.hear(session, heard);
@@ -109,13 +94,13 @@ impl Driver {
     /// The host ends in order while the run is at work, and nothing of it became durable since its start: the start is taken
     /// back. It did not end its host, and three hosts that end in order in the middle of a long call must not give it up (V-3).
     pub(crate) fn undo_start_count(&mut self) {
-        let blamed = self.starts > 0 && !self.unmarked && !self.stays && !self.left;
+        let blamed = self.written.starts > 0 && !self.written.unmarked && !self.stays && !self.left;
         // A runtime that is dropped, by a panic perhaps, stops its actors too: that host died.
         if !blamed || self.state.run.is_none() || !self.cells.life.stops_in_order() {
             return;
         }
-        let starts = self.starts.saturating_sub(1);
-        let mark = std::mem::replace(&mut self.starts, starts);
+        let starts = self.written.starts.saturating_sub(1);
+        let mark = std::mem::replace(&mut self.written.starts, starts);
         self.before = Some(Before::of(&self.state));
         // What the journal no longer takes stays as it was: one start too many is held against the run.
         if let Err(halted) = self.commit(Vec::new(), Vec::new()) {
@@ -143,18 +128,18 @@ impl Driver {
     /// Sends the answers of this batch when it is durable: an acknowledgement never goes before its record (J-5).
     fn release(&self, pending: &mut Pending) {
         for (tell, mut probed) in pending.probes.drain(..) {
-            probed.lsn = self.last_lsn;
+            probed.lsn = self.written.last_lsn;
             // One who gave up waiting needs no answer.
             drop(tell.send(probed));
         }
         for (tell, entries) in pending.queues.drain(..) {
-            drop(tell.send(Listed { lsn: self.last_lsn, entries }));
+            drop(tell.send(Listed { lsn: self.written.last_lsn, entries }));
         }
         if pending.replies.is_empty() {
             return;
         }
         let replies = std::mem::take(&mut pending.replies);
-        let (journal, lsn) = (self.cells.log.journal.clone(), self.last_lsn);
+        let (journal, lsn) = (self.cells.log.journal.clone(), self.written.last_lsn);
         if journal.is_durable(lsn) {
             for (reply, answer) in replies {
                 drop(reply.send(answer));

@@ -2,13 +2,13 @@
 //!
 //! It knows nothing of ractor: `session_actor` is the shell around it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use subtend_session::command::{Command, Deadline};
 use subtend_session::decide::wake;
 use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
-use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId, TurnNo};
+use subtend_session::ids::{Epoch, RunKey, SessionId, TurnNo};
 use subtend_session::index::Before;
 use subtend_session::outcome::By;
 use subtend_session::place::Owner;
@@ -17,11 +17,11 @@ use subtend_session::state::{Phase, State};
 use subtend_supervision::Slot;
 use tokio::sync::oneshot;
 
-use crate::calls::files::Reading;
-use crate::calls::in_flight::{Ready, ToolAtWork, TurnAtWork};
+use crate::calls::in_flight::{Ready, Work};
 use crate::calls::reservation::Due;
 use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
+use crate::cell::written::Written;
 use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::Hot;
 use crate::delivery::inbox::{Answer, Inbox, InboxItem, Listed, Probed, ReplyTo};
@@ -58,6 +58,17 @@ pub(crate) enum Halted {
     Over,
     /// The journal refused this batch and takes others: the session is folded anew, within its restart budget.
     Refused(String),
+}
+
+/// What an activation has taken and not decided yet.
+#[derive(Default)]
+pub(crate) struct Todo {
+    pub(crate) first: Option<First>,
+    pub(crate) items: VecDeque<InboxItem>,
+    /// Results of effects that were ready at once.
+    pub(crate) next: VecDeque<Command>,
+    /// Child calls that wait for admission.
+    pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
 }
 
 /// What was decided and is not committed yet.
@@ -97,32 +108,15 @@ pub(crate) struct Driver {
     pub(crate) cells: Arc<Cells>,
     pub(crate) state: Box<State>,
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) epoch: Epoch,
-    pub(crate) created_ms: i64,
-    pub(crate) opened_lsn: Lsn,
-    pub(crate) starts: u32,
+    pub(crate) written: Written,
     /// The run in flight stays as it was left until something concerns it.
     pub(crate) stays: bool,
-    /// The rows must carry this activation's epoch before its first effect (J-6).
-    pub(crate) unmarked: bool,
-    pub(crate) last_lsn: Lsn,
     pub(crate) clock: RunClock,
     pub(crate) offer: Arc<ToolSet>,
     pub(crate) pending: Pending,
     pub(crate) before: Option<Before>,
-    pub(crate) first: Option<First>,
-    pub(crate) items: VecDeque<InboxItem>,
-    pub(crate) next: VecDeque<Command>,
-    pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
-    /// The files that are read for calls before they are admitted: those behind them wait.
-    pub(crate) reading: Option<Reading>,
-    pub(crate) turn: Option<TurnAtWork>,
-    /// What the attempt that was decided last is to reserve, in a tree with a budget.
-    pub(crate) reserved: Option<Due>,
-    /// In the order of the calls, in which they are stopped: the same in every run.
-    pub(crate) tools: BTreeMap<CallId, ToolAtWork>,
-    /// Calls of the last answer, as they were parsed; taken when they start.
-    pub(crate) ready: Ready,
+    pub(crate) todo: Todo,
+    pub(crate) work: Work,
     pub(crate) armed: Vec<Deadline>,
     /// The session was idle: it leaves memory if nothing else came with that word.
     pub(crate) leave: bool,
@@ -143,26 +137,14 @@ impl Driver {
             cells,
             state,
             inbox,
-            epoch,
-            created_ms,
-            opened_lsn: Lsn(0),
-            starts: 0,
+            written: Written::new(epoch, created_ms),
             stays: false,
-            unmarked: false,
-            last_lsn: Lsn(0),
             clock,
             offer,
             pending: Pending::default(),
             before: None,
-            first: None,
-            items: VecDeque::new(),
-            next: VecDeque::new(),
-            admit: VecDeque::new(),
-            reading: None,
-            turn: None,
-            reserved: None,
-            tools: BTreeMap::new(),
-            ready: Ready::new(),
+            todo: Todo::default(),
+            work: Work::default(),
             armed,
             leave: false,
             left: false,
@@ -194,7 +176,7 @@ impl Driver {
 
     /// Decides and does what waits, until nothing does or others must have their turn.
     pub(crate) async fn step(&mut self) -> Step {
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.todo.first.take() {
             self.cells.host.faults.see(Sight::Round(self.session()));
             self.decide_first(first);
             if let Err(halted) = self.flush().await {
@@ -203,8 +185,8 @@ impl Driver {
             self.inbox.settle();
         }
         for _ in 0..ROUNDS {
-            self.inbox.drain(BATCH, &mut self.items);
-            if self.items.is_empty() && self.next.is_empty() && !self.may_admit() {
+            self.inbox.drain(BATCH, &mut self.todo.items);
+            if self.todo.items.is_empty() && self.todo.next.is_empty() && !self.may_admit() {
                 self.inbox.put_down();
                 return self.rest();
             }
@@ -223,7 +205,7 @@ impl Driver {
     fn rest(&mut self) -> Step {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
         // Asked again: an input that was drained with the timer's word has a stream by now, which must not be dropped.
-        let at_rest = self.state.can_unload() && self.tools.is_empty();
+        let at_rest = self.state.can_unload() && self.work.tools.is_empty();
         let leave = std::mem::take(&mut self.leave) && at_rest && !self.inbox.holds_slot();
         if (quiet_child || leave) && self.unload() {
             return Step::Stop;
@@ -255,7 +237,7 @@ impl Driver {
             return false;
         }
         self.disarm_idle();
-        self.cells.log.journal.deactivate(session, self.epoch);
+        self.cells.log.journal.deactivate(session, self.written.epoch);
         true
     }
 
@@ -301,7 +283,7 @@ impl Driver {
 
     fn decide_items(&mut self) {
         let mut ends = Vec::new();
-        while let Some(item) = self.items.pop_front() {
+        while let Some(item) = self.todo.items.pop_front() {
             self.wake_for(&item);
             match item {
                 InboxItem::Command(Command::OwnedEnded(notices), None) => ends.extend(notices),
@@ -327,14 +309,14 @@ impl Driver {
         if let Command::ModelAnswered(answer) = &command
             && now == Some((answer.turn, answer.attempt))
         {
-            self.ready = ready;
+            self.work.ready = ready;
         }
         self.decide(command, None);
     }
 
     fn decide_ready(&mut self) {
         for _ in 0..INLINE {
-            let Some(command) = self.next.pop_front() else { break };
+            let Some(command) = self.todo.next.pop_front() else { break };
             self.decide(command, None);
         }
     }
@@ -368,9 +350,10 @@ impl Driver {
     }
 
     fn idle(&mut self) {
-        let waits = !self.inbox.is_empty() || !self.next.is_empty() || !self.admit.is_empty() || self.is_reading();
+        let waits =
+            !self.inbox.is_empty() || !self.todo.next.is_empty() || !self.todo.admit.is_empty() || self.is_reading();
         let busy = waits || self.inbox.holds_slot();
-        if busy || !self.tools.is_empty() || !self.state.can_unload() {
+        if busy || !self.work.tools.is_empty() || !self.state.can_unload() {
             return;
         }
         self.leave = true;
@@ -384,7 +367,7 @@ impl Driver {
 
     fn probe(&mut self, tell: oneshot::Sender<Probed>) {
         let in_flight = self.state.run.as_ref().map(|run| run.no);
-        let probed = Probed { lsn: self.last_lsn, in_flight, last: self.ended() };
+        let probed = Probed { lsn: self.written.last_lsn, in_flight, last: self.ended() };
         self.pending.probes.push((tell, probed));
     }
 
@@ -438,7 +421,7 @@ impl Driver {
             } else if let Record::RunEnded(_) = record {
                 self.state.recalled.clear();
             } else if let Record::TurnStarted { turn, attempt, reserved: Some(reserved), .. } = record {
-                self.reserved = Some(Due { turn: *turn, attempt: *attempt, reserved: **reserved });
+                self.work.reserved = Some(Due { turn: *turn, attempt: *attempt, reserved: **reserved });
             } else if let Record::RunOpened(opened) = record {
                 // Before any effect of the run: what it will own hangs on its token.
                 let key = RunKey { session: self.session(), run: opened.run };

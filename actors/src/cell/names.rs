@@ -72,7 +72,7 @@ impl Driver {
     pub(crate) fn settle(&self, answer: &mut Answered) {
         let turn = answer.turn;
         for (call, ix) in answer.calls.iter_mut().zip(0_u32..) {
-            let Some(parsed) = self.ready.get(&CallId { turn, ix }) else { continue };
+            let Some(parsed) = self.work.ready.get(&CallId { turn, ix }) else { continue };
             self.settle_name(parsed, &mut call.kind, &mut call.note);
             if let CallKind::Continue(_) = call.kind {
                 call.access = self.asks_to_continue(parsed);
@@ -163,7 +163,7 @@ impl Driver {
 
     /// Returns a call as it was parsed. One that another activation classified, or by another offer, is parsed here once.
     pub(crate) fn parsed_call(&mut self, call: CallId) -> Option<&Parsed> {
-        match self.ready.entry(call) {
+        match self.work.ready.entry(call) {
             Entry::Occupied(parsed) => Some(parsed.into_mut()),
             Entry::Vacant(place) => {
                 let at = self.state.call(call)?;

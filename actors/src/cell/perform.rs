@@ -25,7 +25,7 @@ impl Driver {
     /// Does what was decided.
     pub(crate) async fn perform(&mut self, pending: Pending) {
         let mut hot = pending.hot;
-        self.items.extend(pending.granted.into_iter().map(|(ticket, slot)| InboxItem::Granted(ticket, slot)));
+        self.todo.items.extend(pending.granted.into_iter().map(|(ticket, slot)| InboxItem::Granted(ticket, slot)));
         // A deadline that is armed and disarmed by the same batch never reaches the wheel.
         let mut timers: Vec<(Deadline, Option<u64>)> = Vec::new();
         for effect in pending.effects {
@@ -33,21 +33,21 @@ impl Driver {
                 Effect::RequestSlot { run, again } => self.request_slot(run, again),
                 Effect::ReleaseSlot { run } => self.release_slot(run),
                 Effect::CallModel { turn, attempt, after_ms } => {
-                    let intent = self.model_waits().then_some(self.last_lsn);
+                    let intent = self.model_waits().then_some(self.written.last_lsn);
                     self.call_model(turn, attempt, after_ms, intent);
                 }
                 Effect::RunTool { call } => {
-                    let intent = self.tool_waits(call).then_some(self.last_lsn);
+                    let intent = self.tool_waits(call).then_some(self.written.last_lsn);
                     self.run_tool(call, intent);
                 }
                 Effect::StopTool { call } => self.stop_tool(call),
                 // Kept back by `take_effect`: it is part of deciding.
-                Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
+                Effect::Admit { turn, calls } => self.todo.admit.push_back((turn, calls)),
                 Effect::StartChild { child } => Box::pin(self.start_child(child, &mut hot)).await,
                 Effect::DeliverCompletion { to, notice } => {
                     self.cells.tell_after_sweep(to, Command::OwnedEnded(vec![*notice]))
                 }
-                Effect::CancelLocal => self.cancel_local(),
+                Effect::CancelLocal => self.work.cancel(),
                 Effect::CancelOwned { run, outcome, queue_stands } => self.cancel_owned(run, outcome, queue_stands),
                 Effect::CancelChild { run: _, child, key, by } => self.cancel_child(child, key, by),
                 Effect::AskToContinue { child, ask } => self.cells.tell(child, Command::Continue(ask)),
@@ -80,13 +80,13 @@ impl Driver {
         }
         let ticket = RunKey { session: self.session(), run };
         // It came already, in the batch that asks for it.
-        if self.items.iter().any(|item| matches!(item, InboxItem::Granted(granted, _) if *granted == ticket)) {
+        if self.todo.items.iter().any(|item| matches!(item, InboxItem::Granted(granted, _) if *granted == ticket)) {
             return;
         }
         let class = if again { Class::Resume } else { Class::Start };
         let (whose, bound) = pool(&self.state);
         if let Some(slot) = self.cells.runs.slots.of(whose).request(self.root(), ticket, class, bound) {
-            self.items.push_back(InboxItem::Granted(ticket, slot));
+            self.todo.items.push_back(InboxItem::Granted(ticket, slot));
         }
     }
 
@@ -125,15 +125,6 @@ impl Driver {
                 let timer = Timer::Deadline(child, Deadline::Queue(RunNo(1)));
                 self.cells.runs.timers.arm(timer, Duration::from_millis(queue_ms));
             }
-        }
-    }
-
-    fn cancel_local(&mut self) {
-        if let Some(turn) = &self.turn {
-            turn.cancel();
-        }
-        for tool in self.tools.values() {
-            tool.cancel();
         }
     }
 
@@ -213,8 +204,7 @@ impl Driver {
     fn run_ended(&mut self, run: RunNo) {
         let key = RunKey { session: self.session(), run };
         self.inbox.release_slot();
-        self.turn = None;
-        self.ready.clear();
+        self.work.end_run();
         self.cells.runs.run_over(key);
         if self.state.last.as_ref().is_some_and(|last| last.turns == 0 || last.run != run) {
             // It may never have started: its place in the queue, and the deadline that was armed at its birth, go with it.
@@ -233,7 +223,7 @@ impl Driver {
             return;
         }
         let last = self.ended().filter(|ended| ended.run == run);
-        let (cells, lsn, session) = (Arc::clone(&self.cells), self.last_lsn, self.session());
+        let (cells, lsn, session) = (Arc::clone(&self.cells), self.written.last_lsn, self.session());
         tokio::spawn(async move {
             if cells.log.journal.wait(lsn).await.is_err() {
                 return;
@@ -253,7 +243,7 @@ impl Driver {
                 self.call_model(turn, attempt, 0, None);
             }
             Effect::RunTool { call } if !self.pending.stops && !self.tool_waits(call) => self.run_tool(call, None),
-            Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
+            Effect::Admit { turn, calls } => self.todo.admit.push_back((turn, calls)),
             Effect::CallModel { .. }
             | Effect::RunTool { .. }
             | Effect::RequestSlot { .. }
@@ -283,14 +273,14 @@ impl Driver {
         if !self.may_admit() {
             return;
         }
-        let Some((turn, mut calls)) = self.admit.pop_front() else { return };
+        let Some((turn, mut calls)) = self.todo.admit.pop_front() else { return };
         if self.is_cut_off() {
             // Nothing is born any more below a close: not even what would not end by it.
             return;
         }
         let rest = calls.split_off(calls.len().min(CHUNK));
         if !rest.is_empty() {
-            self.admit.push_front((turn, rest));
+            self.todo.admit.push_front((turn, rest));
         }
         if let Some(calls) = self.read_first(turn, calls) {
             self.admit_now(turn, &calls, &Read::new());
@@ -300,7 +290,7 @@ impl Driver {
     /// Asks for child calls whose files, where they begin with some, were read.
     pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &Read) {
         let (cells, offer) = (Arc::clone(&self.cells), Arc::clone(&self.offer));
-        let (command, grants) = cells.admit(&self.state, &offer, (turn, calls), (&mut self.ready, read));
+        let (command, grants) = cells.admit(&self.state, &offer, (turn, calls), (&mut self.work.ready, read));
         let before = self.pending.records.len();
         self.decide(command, None);
         let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));

@@ -27,12 +27,12 @@ const AT_ONCE: usize = 16;
 impl Driver {
     /// Whether calls wait for admission, and not for their files.
     pub(crate) fn may_admit(&self) -> bool {
-        self.admit.front().is_some_and(|(turn, _)| self.reading.is_none_or(|reading| reading.turn != *turn))
+        self.todo.admit.front().is_some_and(|(turn, _)| self.work.reading.is_none_or(|reading| reading.turn != *turn))
     }
 
     /// Whether files are read for the turn at hand.
     pub(crate) fn is_reading(&self) -> bool {
-        self.reading.is_some_and(|reading| self.state.turn().is_some_and(|turn| turn.no == reading.turn))
+        self.work.reading.is_some_and(|reading| self.state.turn().is_some_and(|turn| turn.no == reading.turn))
     }
 
     /// Has the files read that `calls` begin with, if there are any. Those that are to wait for the next reading are left in
@@ -41,13 +41,13 @@ impl Driver {
     /// Gives `calls` back where nothing is to be read for them.
     pub(crate) fn read_first(&mut self, turn: TurnNo, mut calls: Vec<u32>) -> Option<Vec<u32>> {
         self.parse_openings(turn, &calls);
-        let wishes = self.cells.wishes(&self.state, &self.offer, (turn, &calls), &self.ready);
+        let wishes = self.cells.wishes(&self.state, &self.offer, (turn, &calls), &self.work.ready);
         if wishes.is_empty() {
             return Some(calls);
         }
         let rest = calls.split_off(calls.len().min(AT_ONCE));
         if !rest.is_empty() {
-            self.admit.push_front((turn, rest));
+            self.todo.admit.push_front((turn, rest));
         }
         let last = calls.last().copied();
         let wishes: Vec<Wish> = wishes.into_iter().filter(|wish| Some(wish.ix) <= last).collect();
@@ -55,7 +55,7 @@ impl Driver {
             return Some(calls);
         }
         let reading = Reading { turn, no: self.cells.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
-        self.reading = Some(reading);
+        self.work.reading = Some(reading);
         let (cells, session, halt) = (Arc::clone(&self.cells), self.session(), self.cells.life.halt.clone());
         self.cells.life.tasks.spawn(async move {
             let reader = Arc::clone(&cells.host);
@@ -81,7 +81,7 @@ impl Driver {
     /// Parses those of `calls` that another activation classified, or by another offer.
     fn parse_openings(&mut self, turn: TurnNo, calls: &[u32]) {
         for call in calls.iter().map(|ix| CallId { turn, ix: *ix }) {
-            let Entry::Vacant(place) = self.ready.entry(call) else { continue };
+            let Entry::Vacant(place) = self.work.ready.entry(call) else { continue };
             let Some(at) = self.state.call(call) else { continue };
             match self.cells.agents.read(&self.offer, &at.tool, &at.args) {
                 Some(Ok(request)) => _ = place.insert(Parsed::Opens(request)),
@@ -93,10 +93,10 @@ impl Driver {
 
     /// The files were read: the calls are admitted. Of a turn that is over, or an activation that died, they are none any more.
     pub(crate) fn has_read(&mut self, came: HasRead) {
-        if self.reading != Some(came.reading) {
+        if self.work.reading != Some(came.reading) {
             return;
         }
-        self.reading = None;
+        self.work.reading = None;
         if !self.is_cut_off() {
             self.admit_now(came.reading.turn, &came.calls, &came.read);
         }

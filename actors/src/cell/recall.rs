@@ -55,7 +55,7 @@ impl Driver {
     fn wants(&self, kind: &CallKind, call: CallId, wanted: &mut Vec<SessionId>) {
         if let CallKind::Check { run, .. } = kind {
             wanted.push(run.session);
-        } else if let (CallKind::Await { .. }, Some(Parsed::Await(jobs))) = (kind, self.ready.get(&call)) {
+        } else if let (CallKind::Await { .. }, Some(Parsed::Await(jobs))) = (kind, self.work.ready.get(&call)) {
             wanted.extend(jobs.meant(&self.state));
         }
     }

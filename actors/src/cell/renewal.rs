@@ -12,7 +12,7 @@ impl Driver {
         if !same || self.offer.attended != self.cells.approvals.attended() {
             self.offer = self.cells.agents.offer(&self.state);
             // What these calls were parsed to may not be offered any more.
-            self.ready.clear();
+            self.work.ready.clear();
         }
     }
 }

@@ -31,8 +31,8 @@ impl Driver {
         asked.extend(self.cells.runs.words_from_above(&self.state));
         let command =
             Command::Reactivated { calls: self.unstarted(), owner_over: self.cells.runs.owner_over(&self.state) };
-        self.starts = self.starts.saturating_add(1);
-        self.unmarked = true;
+        self.written.starts = self.written.starts.saturating_add(1);
+        self.written.unmarked = true;
         self.decide_first(First { lost: false, asked, command: Some(command), owed });
     }
 }

@@ -43,7 +43,7 @@ impl Driver {
         let Some(owner) = self.owner_run() else { return false };
         let Some(key) = self.run_key().filter(|key| self.cells.runs.tokens.fired(key)) else { return false };
         let word = self.cells.runs.word_from_above(owner, key);
-        self.next.push_back(word);
+        self.todo.next.push_back(word);
         true
     }
 
@@ -54,10 +54,10 @@ impl Driver {
             return;
         }
         if self.is_cut_off() {
-            return self.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
+            return self.todo.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
         }
         let Some(at) = self.state.call(call) else { return };
-        let (note, parsed) = match self.ready.remove(&call) {
+        let (note, parsed) = match self.work.ready.remove(&call) {
             Some(parsed) => (None, Some(parsed)),
             // By another offer. Tool and arguments give the same kind again.
             None => {
@@ -68,7 +68,7 @@ impl Driver {
         let Some(Parsed::Tool(tool, args)) = parsed else {
             let content = note.unwrap_or_else(|| "the tool is not offered any more".into());
             let result = Box::new(CallResult::error(ToolErrorKind::UnknownTool, content));
-            self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
+            self.todo.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
             return;
         };
         let word = self.word(call, &*tool, &args);
@@ -79,7 +79,7 @@ impl Driver {
                 CallEnd::ToolError { kind: denied.kind, retryable: denied.retryable }
             };
             let result = Box::new(CallResult { end, content: denied.message.into(), truncated_from: None });
-            self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
+            self.todo.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
             return;
         }
         self.start_tool(run, call, Local { tool, args, word }, intent);
@@ -129,13 +129,13 @@ impl Driver {
         } else if intent.is_none() {
             // The owner may have closed since this call was decided: what has not begun does not begin (T-4).
             if owned.is_cancelled() {
-                self.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
+                self.todo.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
                 return;
             }
             let mut running = tool_call::run(&tool, tool_call);
             match running.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
                 Poll::Ready(came) => {
-                    self.next.push_back(tool_call::finished(call, Ok(came), 0));
+                    self.todo.next.push_back(tool_call::finished(call, Ok(came), 0));
                     return;
                 }
                 Poll::Pending => Start::Now(running),
@@ -175,7 +175,7 @@ impl Driver {
             let worked_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
             cells.tell(session, tool_call::finished(call, came, worked_ms));
         });
-        self.tools.insert(call, ToolAtWork { stop, task });
+        self.work.tools.insert(call, ToolAtWork { stop, task });
     }
 
     fn progress(&self, call: CallId) -> Progress {
@@ -193,7 +193,7 @@ impl Driver {
     /// Forgets a call that has its result. A tool that still runs then (its time is up) is asked to stop, and killed after
     /// the grace: it must not outlive its run (E-5).
     pub(crate) fn stop_tool(&mut self, call: CallId) {
-        let Some(mut tool) = self.tools.remove(&call) else { return };
+        let Some(mut tool) = self.work.tools.remove(&call) else { return };
         if tool.task.is_finished() {
             return;
         }
@@ -216,9 +216,7 @@ impl Driver {
         // One that comes late must not touch what the run that was resumed meanwhile has at work.
         let stops = matches!(self.state.phase(), Phase::HeldInterrupted | Phase::Closing);
         if matches!(deadline, Deadline::Grace(_)) && stops {
-            for tool in self.tools.values() {
-                tool.kill();
-            }
+            self.work.kill_tools();
         }
     }
 
@@ -243,7 +241,7 @@ impl Driver {
             unstarted.push((FoundCall { call, kind: found.kind, access: found.access, ask: found.ask }, found.ready));
         }
         let kept = unstarted.into_iter().map(|(found, parsed)| {
-            self.ready.extend(parsed.map(|parsed| (found.call, parsed)));
+            self.work.ready.extend(parsed.map(|parsed| (found.call, parsed)));
             found
         });
         kept.collect()

@@ -1,0 +1,46 @@
+//! Where an activation stands in the journal: what its frames carry, and what its last one was.
+
+use subtend_journal::Appended;
+use subtend_session::ids::{Epoch, Lsn};
+use subtend_session::index::Stamp;
+
+/// Where an activation stands in the journal.
+pub(crate) struct Written {
+    pub(crate) epoch: Epoch,
+    pub(crate) created_ms: i64,
+    pub(crate) opened_lsn: Lsn,
+    /// Starts of the run in flight without a record in between.
+    pub(crate) starts: u32,
+    /// The rows must carry this activation's epoch before its first effect (J-6).
+    pub(crate) unmarked: bool,
+    pub(crate) last_lsn: Lsn,
+}
+
+impl Written {
+    pub(crate) fn new(epoch: Epoch, created_ms: i64) -> Self {
+        Self { epoch, created_ms, opened_lsn: Lsn(0), starts: 0, unmarked: false, last_lsn: Lsn(0) }
+    }
+
+    /// Returns the stamp of the next frame; one with records shows that the run did not end its host.
+    pub(crate) fn stamp(&mut self, has_records: bool, opens: bool, now_ms: i64) -> Stamp {
+        if has_records {
+            self.starts = 0;
+        }
+        Stamp {
+            epoch: self.epoch,
+            starts: self.starts,
+            opened_lsn: if opens { Lsn(0) } else { self.opened_lsn },
+            created_ms: self.created_ms,
+            updated_ms: now_ms,
+        }
+    }
+
+    /// Notes the frame; returns whether it is the first of the activation, which holds what became of the run.
+    pub(crate) fn append(&mut self, at: &Appended, opens: bool) -> bool {
+        if opens {
+            self.opened_lsn = at.first;
+        }
+        self.last_lsn = at.last;
+        std::mem::take(&mut self.unmarked)
+    }
+}
