@@ -154,9 +154,7 @@ fn failed(journal: &Journal, error: StartError) -> Fail {
         | StartError::NoPrice(_)
         | StartError::NoSuchDefault(_)
         | StartError::ToolOptions(_) => Fail::Usage(error.to_string()),
-        StartError::NoModel | StartError::Workspace(_) | StartError::Unrecordable(_) => {
-            Fail::Other(error.to_string())
-        }
+        StartError::NoModel | StartError::Workspace(_) | StartError::Unrecordable(_) => Fail::Other(error.to_string()),
     }
 }
 
