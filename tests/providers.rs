@@ -1,7 +1,7 @@
 //! The command against servers that nobody here wrote: llama.cpp's own with a small real model, and a mock of the providers'
 //! protocols that injects faults.
 //!
-//! Built with the feature `provider-tests` alone; then the servers must be there, and `.ci/servers` installs them. The tests
+//! Built with the feature `provider-tests` alone; then the servers must be there, and `.ci/tools servers` installs them. The tests
 //! start them on free ports of the loopback and end them.
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ const START: Duration = Duration::from_secs(60);
 pub(crate) fn installed(path: &str) -> PathBuf {
     let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/provider-servers");
     let place = std::env::var_os("SUBTEND_PROVIDER_SERVERS").map_or_else(default, PathBuf::from).join(path);
-    assert!(place.exists(), "{} is missing: run `.ci/servers`, which installs the servers", place.display());
+    assert!(place.exists(), "{} is missing: run `.ci/tools servers`", place.display());
     place
 }
 
