@@ -1,13 +1,11 @@
 //! The documents that claim something of the code, against the code.
 #![cfg(test)]
 
-mod verification {
-    pub(crate) mod source;
+pub(crate) mod source;
 
-    mod circles;
-    mod documents;
-    mod features;
-    mod invariants;
-    mod surface;
-    mod threats;
-}
+mod circles;
+mod documents;
+mod features;
+mod invariants;
+mod surface;
+mod threats;

@@ -381,7 +381,7 @@ fn text(tokens: &impl ToTokens) -> String {
 fn listed() -> String {
     let mut lines = vec![
         "What `use subtend::…` gives: names, kinds, fields, signatures and traits, without those of tests.".to_owned(),
-        "After a change: SUBTEND_WRITE=1 cargo test -p subtend-sim --test verification surface".to_owned(),
+        "After a change: SUBTEND_WRITE=1 cargo test -p subtend-sim --test sim verification::surface".to_owned(),
         "\nmod subtend".to_owned(),
     ];
     Surface::of(source::files().into_iter()).list("subtend", &(String::new(), Vec::new()), &mut lines);
