@@ -32,10 +32,8 @@ pub enum Kind {
     Broken,
 }
 
-/// One violation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// Its kind.
     pub kind: Kind,
     /// What is wrong, and where.
     pub what: String,

@@ -1,6 +1,9 @@
-//! The kill drill of `subtend drill`: starts real processes on real stores, kills them with SIGKILL, and judges what they left.
+//! The kill drill of `subtend drill`: starts real processes on real stores, kills them with SIGKILL, and judges what
+//! they left.
 //!
 //! It judges by what is on the disk and by what callers were told, never by the process that it killed.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
 use std::sync::atomic::AtomicBool;
 
@@ -47,7 +50,8 @@ pub struct Options {
     pub sabotage: Option<Sabotage>,
 }
 
-/// Drills, to the end or until `stop` is set: then the kill at hand is the last. Tells after each kill and recovery how far it is.
+/// Drills, to the end or until `stop` is set: then the kill at hand is the last. Tells after each kill and recovery how
+/// far it is.
 ///
 /// # Errors
 /// When the store cannot be drilled, or the system refuses a directory or a process.

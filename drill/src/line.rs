@@ -16,11 +16,8 @@ pub(crate) enum Line {
     Strike,
     /// An input was accepted.
     Input(SessionId, InputId),
-    /// A run ended.
     Ended(SessionId, RunNo),
-    /// A run was cancelled.
     Cancelled(SessionId, RunNo),
-    /// A run was interrupted.
     Interrupted(SessionId, RunNo),
     /// A branch was made.
     Branched(SessionId),

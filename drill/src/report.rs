@@ -25,7 +25,8 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// What is hit, how often it was, and what part of all kills must hit it, in percent: a drill that hits less shows nothing.
+    /// What is hit, how often it was, and what part of all kills must hit it, in percent: a drill that hits less shows
+    /// nothing.
     fn wanted(self) -> [(&'static str, u64, u64); 3] {
         [
             ("an open call", self.open_call, 30),
@@ -38,22 +39,16 @@ impl Hits {
 /// A violation, where and after how many kills it was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Told {
-    /// The kill.
     pub kill: u64,
-    /// The store.
     pub store: String,
-    /// Its kind.
     pub kind: Kind,
-    /// What is wrong.
     pub what: String,
 }
 
 /// What a drill did and found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The engine.
     pub engine: String,
-    /// The seed.
     pub seed: u64,
     /// The bug that was put in.
     pub sabotage: Option<Sabotage>,
@@ -65,7 +60,6 @@ pub struct Report {
     pub sessions: u64,
     /// Processes of tools.
     pub processes: u64,
-    /// Acknowledgements.
     pub acknowledged: u64,
     /// Trees whose deletion was acknowledged.
     pub deleted: u64,
@@ -108,13 +102,10 @@ pub enum Verdict {
 /// How long recoveries took, in milliseconds.
 #[derive(Serialize)]
 pub struct Recovery {
-    /// How many there were.
     pub count: u64,
-    /// The median.
     pub p50: f64,
     /// Of a hundred, the slowest but one.
     pub p99: f64,
-    /// The slowest.
     pub max: f64,
 }
 

@@ -10,13 +10,10 @@ use subtend_session::record::{Hold, Record};
 pub struct Acknowledged {
     /// Accepted inputs.
     pub inputs: BTreeSet<(SessionId, InputId)>,
-    /// Ended runs.
     pub ends: BTreeSet<(SessionId, RunNo)>,
     /// Cancelled runs.
     pub cancels: BTreeSet<(SessionId, RunNo)>,
-    /// Interrupted runs.
     pub interrupts: BTreeSet<(SessionId, RunNo)>,
-    /// Branches.
     pub branches: BTreeSet<SessionId>,
     /// Approvals that were given or refused.
     pub words: BTreeSet<(SessionId, CallId)>,

@@ -1,7 +1,7 @@
 //! Seeded bugs: single rules of sessions broken from outside, so that the checks can show that they notice.
 //!
-//! Sessions decide as always. A broken rule changes the command, the state that it is decided on, or the records and effects
-//! that were decided. A record that does not fit is counted and changes nothing else.
+//! Sessions decide as always. A broken rule changes the command, the state that it is decided on, or the records and
+//! effects that were decided. A record that does not fit is counted and changes nothing else.
 
 use subtend_session::command::{Clock, Command};
 use subtend_session::decide;
@@ -71,7 +71,8 @@ pub enum Bug {
     RolledBackSeen,
     /// The end of a run that a person opened is given to the model of its session's parent (K26).
     PersonsRunShown,
-    /// The end of a run that a person opened is stored with its text, which no deletion of the run's session reaches (J-10).
+    /// The end of a run that a person opened is stored with its text, which no deletion of the run's session reaches
+    /// (J-10).
     UnreadTextKept,
     /// A run that ends with its owner says that a person cancelled it (T-5, S-8).
     OwnersEndNamesPerson,
@@ -84,7 +85,6 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// All of them.
     pub const ALL: [Self; 31] = [
         Self::RowsLeftPending,
         Self::NoCheckAfterLast,

@@ -18,7 +18,6 @@ pub(super) fn examine() {
 /// Worlds that one predicate judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// All of them.
     pub judged: u64,
     /// Those in which it examined at least one claim: in the others it could not have been false.
     pub telling: u64,
@@ -39,7 +38,8 @@ fn each_predicate() -> impl Iterator<Item = &'static Predicate> {
 }
 
 impl Coverage {
-    /// Judges what must hold in every state and, at rest, what must hold there, and counts what each predicate examined.
+    /// Judges what must hold in every state and, at rest, what must hold there, and counts what each predicate
+    /// examined.
     ///
     /// # Errors
     /// The first violation.

@@ -1,8 +1,10 @@
 //! Invariants: what must hold in every interleaving, as predicates over plain data.
 //!
-//! The model checker, the simulator, the audit of a store and the tests that use it fill a [`World`] and ask the same predicates
-//! of it. A predicate says nothing of what its world does not show: an absent state, frame list, ledger or observation
-//! ([`Observed`]: what no journal holds) is not judged.
+//! The model checker, the simulator, the audit of a store and the tests that use it fill a [`World`] and ask the same
+//! predicates of it. A predicate says nothing of what its world does not show: an absent state, frame list, ledger or
+//! observation ([`Observed`]: what no journal holds) is not judged.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
 mod acknowledged;
 mod actors;
@@ -46,11 +48,8 @@ use subtend_session::ids::SessionId;
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
     pub id: InvariantId,
-    /// Where.
     pub session: SessionId,
-    /// What is wrong.
     pub what: String,
 }
 
@@ -72,7 +71,6 @@ pub struct Predicate {
     pub id: InvariantId,
     /// Its module and function, as VERIFICATION.md names it.
     pub name: &'static str,
-    /// The judgement.
     pub check: fn(&World<'_>) -> Verdict,
 }
 

@@ -1,7 +1,8 @@
 //! What no journal holds: what a simulator, a test of the hub or a drill sees of a world from outside.
 //!
-//! Everything is optional. A predicate says nothing of what was not observed: an empty list, an absent value. Whoever fills a
-//! list fills it whole for the sessions that it has entries of: what is missing in it counts as not having happened.
+//! Everything is optional. A predicate says nothing of what was not observed: an empty list, an absent value. Whoever
+//! fills a list fills it whole for the sessions that it has entries of: what is missing in it counts as not having
+//! happened.
 
 mod actor;
 mod authority;
@@ -38,7 +39,6 @@ pub struct When {
 /// Lists are in the order of what they tell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// The instant.
     pub now: When,
     /// Grace of a closing run, milliseconds (S-5, T-5).
     pub grace_ms: Option<u64>,

@@ -58,7 +58,6 @@ pub struct Frame {
 /// What an activation has asked for and not got yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activation {
-    /// Its number.
     pub epoch: Epoch,
     /// Model calls in flight or due.
     pub models: Vec<(TurnNo, AttemptNo)>,
@@ -342,8 +341,8 @@ impl<'a> Seen<'a> {
 impl<'a> World<'a> {
     /// Reads the records of `sessions`.
     ///
-    /// `complete` says that every session of their trees is among them; without it, what would have to be asked of an absent
-    /// session is not judged.
+    /// `complete` says that every session of their trees is among them; without it, what would have to be asked of an
+    /// absent session is not judged.
     pub fn new(
         sessions: impl IntoIterator<Item = (SessionId, View<'a>)>,
         rows: &'a BTreeSet<Row>,
@@ -354,7 +353,8 @@ impl<'a> World<'a> {
         Self { sessions, rows, ledger, observed: None, complete, erased: BTreeSet::new() }
     }
 
-    /// Returns the same world without these sessions, which were erased: what would have to be asked of them is not judged.
+    /// Returns the same world without these sessions, which were erased: what would have to be asked of them is not
+    /// judged.
     #[must_use]
     pub fn without(mut self, erased: impl IntoIterator<Item = SessionId>) -> Self {
         self.erased = erased.into_iter().collect();

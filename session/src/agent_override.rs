@@ -1,20 +1,18 @@
-//! An agent that answers in a session in place of the session's own (G12).
+//! Per-message agent overrides.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Hash, Text};
 
-/// Another agent that answers in a session, resolved when the input that names it was accepted.
+/// The agent that an input selects, resolved when the input is accepted.
 ///
-/// The session's ceiling stays: what the agent may do is the meet of both (P-4).
+/// The session's ceiling still applies: the authority is the meet of both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentOverride {
-    /// The agent's name.
     pub agent: Text,
-    /// Hash of its manifest.
     pub agent_hash: Hash,
-    /// The model that it names, or the session's.
+    /// The manifest's model; the session's if the manifest names none.
     pub model: Text,
-    /// Its resolved system prompt (B17).
+    /// The resolved system prompt.
     pub system: Text,
 }

@@ -2,29 +2,30 @@
 //!
 //! # How a rule set is read
 //!
-//! A rule *matches* an access when both its patterns do. Rule A *beats* rule B when A is at least as specific as B in its
-//! action **and** in its resource, and more specific in one of them. The verdict of a set is the lowest verdict among the
-//! matching rules that no other matching rule beats, and the set's default where no rule matches. So the order of rules means
-//! nothing, equally specific rules take the lower verdict, and so do rules of which neither is more specific than the other
-//! (one names the file, one the action). A deny that is added to a set can only lower verdicts.
+//! A rule *matches* an access when both its patterns do. Rule A *beats* rule B when A is at least as specific as B in
+//! its action **and** in its resource, and more specific in one of them. The verdict of a set is the lowest verdict
+//! among the matching rules that no other matching rule beats, and the set's default where no rule matches. So the
+//! order of rules means nothing, equally specific rules take the lower verdict, and so do rules of which neither is
+//! more specific than the other (one names the file, one the action). A deny that is added to a set can only lower
+//! verdicts.
 //!
-//! Of two patterns the one with more characters other than `*` is more specific; of equals the one with more path parts, then
-//! the one with fewer `**`, then the one with fewer `*`. A pattern that matches only part of what another one matches is
-//! never less specific than it.
+//! Of two patterns the one with more characters other than `*` is more specific; of equals the one with more path
+//! parts, then the one with fewer `**`, then the one with fewer `*`. A pattern that matches only part of what another
+//! one matches is never less specific than it.
 //!
 //! # Patterns
 //!
-//! Actions, and resources of all actions but `fs.*`: `*` stands for any run of characters, `/` included, the empty run too.
-//! Resources of `fs.*` are paths in the workspace: `*` stands for any run of characters within one part, a part `**` for any
-//! number of parts, none included, so that `src/**` is `src` and all that is in it. A pattern may start with `/` or `./` and
-//! end with `/`: `src/` is `src/**`. The whole pattern `*` stands for every resource. Nothing else is special: `?`, `[`, `{` and
-//! `!` stand for themselves.
+//! Actions, and resources of all actions but `fs.*`: `*` stands for any run of characters, `/` included, the empty run
+//! too. Resources of `fs.*` are paths in the workspace: `*` stands for any run of characters within one part, a part
+//! `**` for any number of parts, none included, so that `src/**` is `src` and all that is in it. A pattern may start
+//! with `/` or `./` and end with `/`: `src/` is `src/**`. The whole pattern `*` stands for every resource. Nothing else
+//! is special: `?`, `[`, `{` and `!` stand for themselves.
 //!
-//! A deny or an ask of a path covers everything below it: `src` reads as the two rules `src` and `src/**`. An allow covers the
-//! path alone, so that a rule never allows more than it spells out.
+//! A deny or an ask of a path covers everything below it: `src` reads as the two rules `src` and `src/**`. An allow
+//! covers the path alone, so that a rule never allows more than it spells out.
 //!
-//! A resource of `fs.*` that is not a normal relative path (empty, absolute, with an empty, `.` or `..` part, with NUL or `\\`)
-//! is denied, whatever the rules say.
+//! A resource of `fs.*` that is not a normal relative path (empty, absolute, with an empty, `.` or `..` part, with NUL
+//! or `\\`) is denied, whatever the rules say.
 
 mod below;
 mod pattern;
@@ -43,30 +44,28 @@ use crate::ids::Text;
 
 pub use words::{ACTIONS, BadRule};
 
-/// What may be done with one resource; the order is the lattice: `Deny < Ask < Allow`.
+/// What may be done with one resource. The order is the lattice: `Deny < Ask < Allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Never.
+    /// Never allowed.
     Deny,
-    /// With a person's word.
+    /// Requires approval.
     Ask,
-    /// Yes.
+    /// Always allowed.
     Allow,
 }
 
 /// One rule: an action pattern, a resource pattern, a verdict.
 ///
-/// Actions are words such as `fs.read`, `shell.run`, `task:explore`, `mcp:server:tool`; `*` stands for any run of characters.
-/// Resources of `fs.*` are paths relative to the workspace, with `/` between parts and no leading `/`; the workspace itself is `.`.
+/// Actions are words such as `fs.read`, `shell.run`, `task:explore`, `mcp:server:tool`; `*` stands for any run of
+/// characters. Resources of `fs.*` are paths relative to the workspace, with `/` between parts and no leading `/`; the
+/// workspace itself is `.`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rule {
-    /// Pattern of actions.
     pub action: Text,
-    /// Pattern of resources.
     #[serde(default = "any", skip_serializing_if = "is_any")]
     pub resource: Text,
-    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -81,9 +80,9 @@ fn is_any(pattern: &Text) -> bool {
 /// Rules of one source (host, manifest, request): the most specific rule wins, ties take the lower verdict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RuleSet {
-    /// What holds where no rule matches.
+    /// The verdict where no rule matches.
     pub default: Verdict,
-    /// The rules; their order means nothing (P-3).
+    /// The rules; their order has no effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
@@ -94,21 +93,19 @@ pub struct RuleSet {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Authority {
-    /// Sorted and without repeats, each with sorted rules, so that the same sets make equal values.
+    /// Sorted and deduplicated, each with sorted rules, so that equal sets compare equal.
     sets: Vec<Arc<RuleSet>>,
 }
 
-/// What a call is about to do, put to an authority.
+/// What a call is about to do, checked against an authority.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Access {
-    /// The action.
     pub action: Text,
-    /// The resource.
     pub resource: Text,
 }
 
 impl RuleSet {
-    /// A set without rules.
+    /// Returns a set without rules.
     pub fn only(default: Verdict) -> Self {
         Self { default, rules: Vec::new() }
     }
@@ -129,7 +126,7 @@ impl RuleSet {
         unbeaten.map(|rule| rule.verdict).min().unwrap_or(self.default)
     }
 
-    /// The rules that can decide for an action of `asked`: none that another rule beats wherever it matches.
+    /// Returns the rules that can decide for an action of `asked`: those that no other rule beats wherever it matches.
     fn deciding<'a>(&'a self, asked: Asked<'a>) -> impl Iterator<Item = &'a Rule> {
         let syntax = asked.syntax();
         let shadowed = move |rule: &Rule| {
@@ -137,7 +134,7 @@ impl RuleSet {
             self.rules.iter().any(|other| {
                 asked.all_match(&other.action)
                     && pattern::same(&other.resource, &rule.resource, syntax)
-                    // An allow of a path lifts no deny of what is below it.
+                    // An allow of a path does not lift a deny of what is below it.
                     && (other.covers(syntax) || !rule.covers(syntax))
                     && match Weight::of(&other.action, Syntax::Plain).cmp(&weight) {
                         Ordering::Greater => true,
@@ -149,7 +146,7 @@ impl RuleSet {
         self.rules.iter().filter(move |rule| asked.some_match(&rule.action) && !shadowed(rule))
     }
 
-    /// Whether some resource of an action of `asked` may be matched by no rule.
+    /// Returns whether some resource of an action of `asked` may be matched by no rule.
     fn default_decides(&self, asked: Asked<'_>) -> bool {
         let syntax = asked.syntax();
         !self.rules.iter().any(|rule| asked.all_match(&rule.action) && rule.is_everywhere(syntax))
@@ -159,7 +156,7 @@ impl RuleSet {
         let syntax = asked.syntax();
         let deciding: Vec<(&Rule, Ranked)> =
             self.deciding(asked).map(|rule| (rule, Ranked::new(rule, syntax, Match::Itself))).collect();
-        // A rule for every resource that this one does not beat has its say wherever this one has.
+        // A rule for every resource that this one does not beat counts wherever this one does.
         let bound = |ranked: &Ranked| {
             let everywhere = deciding.iter().filter(|(rule, _)| rule.is_everywhere(syntax));
             everywhere
@@ -202,9 +199,7 @@ impl Rule {
 /// How a rule matches a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
-    /// By its pattern.
     Itself,
-    /// By a directory above it.
     Below,
 }
 
@@ -227,7 +222,6 @@ impl Ranked {
         }
     }
 
-    /// The rank of a rule where it is least specific.
     fn lowest(rule: &Rule, syntax: Syntax) -> Self {
         Self::new(rule, syntax, if rule.covers(syntax) { Match::Below } else { Match::Itself })
     }
@@ -242,9 +236,7 @@ impl Ranked {
 /// Actions that a question is about.
 #[derive(Clone, Copy)]
 enum Asked<'a> {
-    /// One action.
     One(&'a str),
-    /// Every action that starts so.
     Prefix(&'a str),
 }
 
@@ -259,7 +251,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether `pattern` matches every one of the actions; `false` where that is not plain to see.
+    /// Returns whether `pattern` surely matches every one of the actions.
     fn all_match(self, pattern: &str) -> bool {
         match self {
             Self::One(action) => pattern::matches(pattern, action, Syntax::Plain),
@@ -267,7 +259,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether `pattern` matches one of the actions; `true` where that is not plain to see.
+    /// Returns whether `pattern` may match one of the actions.
     fn some_match(self, pattern: &str) -> bool {
         match self {
             Self::One(action) => pattern::matches(pattern, action, Syntax::Plain),
@@ -286,19 +278,19 @@ impl Authority {
         Self::collect([Arc::new(rules)])
     }
 
-    /// Nothing.
+    /// Returns an authority that denies everything.
     pub fn deny_all() -> Self {
         Self::of(RuleSet::only(Verdict::Deny))
     }
 
-    /// Everything: meeting with it changes nothing.
+    /// Returns an authority that allows everything: the meet with it changes nothing.
     pub fn allow_all() -> Self {
         Self { sets: Vec::new() }
     }
 
-    /// What both allow: at each point the lower of the two verdicts.
+    /// Returns what both allow: at each point the lower of the two verdicts.
     ///
-    /// Costs no more than a merge of two short sorted lists: rule sets are shared, not copied.
+    /// The cost is a merge of two short sorted lists: rule sets are shared, not copied.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         let mut sets = Vec::with_capacity(self.sets.len().saturating_add(other.sets.len()));
@@ -323,9 +315,9 @@ impl Authority {
         }
     }
 
-    /// Returns the same without the rules for which `keep` is false, each shown with its set.
+    /// Returns the same authority without the rules for which `keep` is false.
     ///
-    /// Only for what holds those rules in another way: the result may allow more.
+    /// Use it only where something else enforces those rules: the result may allow more.
     #[must_use]
     pub fn retaining(&self, keep: impl Fn(&RuleSet, &Rule) -> bool) -> Self {
         let rest = |set: &Arc<RuleSet>| {
@@ -335,7 +327,6 @@ impl Authority {
         Self::collect(self.sets.iter().map(rest))
     }
 
-    /// The verdict on one access.
     pub fn verdict(&self, access: &Access) -> Verdict {
         let syntax = Syntax::of(&access.action);
         if syntax == Syntax::Path && !pattern::is_normal(&access.resource) {
@@ -344,17 +335,17 @@ impl Authority {
         self.least(|set| set.verdict(access, syntax))
     }
 
-    /// The most that any resource of `action` may get: never less than what [`Authority::verdict`] says of one.
+    /// Returns the most that any resource of `action` may get: never less than [`Authority::verdict`] of one.
     ///
-    /// Whether a tool is offered at all (P-7). Exact for one rule set but for patterns that only together cover everything;
-    /// rule sets that allow different resources each are not told from sets that allow the same ones.
+    /// It decides whether a tool is offered at all. Exact for one rule set, except for patterns that cover everything
+    /// only together.
     pub fn best(&self, action: &str) -> Verdict {
         self.least(|set| set.best(Asked::One(action)))
     }
 
-    /// Whether every resource of each of these actions is allowed; an action that ends with `*` means all that start so.
+    /// Returns whether every resource of these actions is allowed; `fs.*` means all actions that start with `fs.`.
     ///
-    /// What a shell needs of `["fs.*", "net.*"]`. `true` is certain; `false` may be said of rules whose bounds other rules lift.
+    /// A shell needs `["fs.*", "net.*"]`. `true` is certain; `false` may be wrong where rules lift each other's bounds.
     pub fn unrestricted(&self, actions: &[&str]) -> bool {
         actions.iter().all(|action| {
             let asked = Asked::parse(action);
@@ -362,9 +353,7 @@ impl Authority {
         })
     }
 
-    /// Whether this is the meet of `above` with something, seen from its rule sets: then it nowhere exceeds `above` (P-1).
-    ///
-    /// Where it holds, meeting this with `above` changes nothing.
+    /// Returns whether this is the meet of `above` with something, judged by the rule sets: it never exceeds `above`.
     pub fn within(&self, above: &Self) -> bool {
         let mut mine = self.sets.iter();
         above.sets.iter().all(|set| mine.any(|own| own == set))

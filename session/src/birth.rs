@@ -10,13 +10,13 @@ use crate::place::{BranchKind, Mode, Owner, Place};
 use crate::record::{From, InputAccepted, Lane, Record, RunOpened, SessionCreated};
 use crate::state::State;
 
-/// The birth of a root: no run is in flight before its first input opens run 1.
+/// Returns the birth of a root. It has no run until its first input opens run 1.
 pub fn root(session: SessionId, created: SessionCreated) -> Birth {
     Birth { session, records: vec![Record::SessionCreated(Box::new(created))] }
 }
 
-/// The birth of a child, owned by the run in flight of `parent` through `call`, or detached from it at `wall_ms` on the wall
-/// clock: its run is queued until it has a slot.
+/// Returns the birth of a child, owned by the run in flight of `parent` through `call`, or detached at wall-clock time
+/// `wall_ms`. Its run is queued until it gets a slot.
 pub(crate) fn child(
     parent: &State,
     call: CallId,
@@ -27,9 +27,9 @@ pub(crate) fn child(
 ) -> Birth {
     let (run, above) = parent.run.as_ref().map_or((parent.last_run, None), |run| (run.no, run.opened.wall_cap_at));
     let (owner, wall_cap_at) = match plan.detached_ms {
-        // A wall-clock cap binds all that the run owns (E-4).
+        // A wall-clock cap applies to all owned runs too (E-4).
         None => (Owner::Run { session: parent.id, run, call }, above),
-        // Nobody owns it, so that it needs an end of its own.
+        // A detached run has no owner that could end it, so it gets a cap of its own.
         Some(ms) => (Owner::Detached { by_host: false }, Some(wall_ms.saturating_add_unsigned(ms))),
     };
     let answer = parent.turn().and_then(|turn| turn.answered);
@@ -80,7 +80,7 @@ pub(crate) fn child(
     }
 }
 
-/// A short name that no sibling has: six characters, or as many more of the id as it takes.
+/// Returns a short name unique among siblings: six characters of the id, or more if needed.
 pub(crate) fn short(taken: &BTreeSet<Short>, id: SessionId) -> Short {
     let six = id.short();
     if !taken.contains(&six) {

@@ -1,4 +1,4 @@
-//! Tool calls: what kind they are and how they end.
+//! Tool calls: their kinds and how they end.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::agent_override::AgentOverride;
 use crate::ids::{RunKey, SessionId, Text};
 use crate::place::Mode;
 
-/// What a call is, settled before it starts.
+/// The kind of a call, decided before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallKind {
-    /// A tool that runs here.
+    /// A tool that runs in this process.
     Local(ToolEffect),
     /// Opens an owned run of a new child.
     Child(Mode),
@@ -20,38 +20,29 @@ pub enum CallKind {
     Continue(Mode),
     /// Waits for owned runs.
     Await {
-        /// Whether it waits for all rather than for the named ones.
+        /// Whether it waits for all runs rather than the named ones.
         all: bool,
-        /// The runs.
         runs: Vec<RunKey>,
     },
-    /// Reads one owned run, and may wait for it.
-    Check {
-        /// The run.
-        run: RunKey,
-        /// Whether it waits.
-        wait: bool,
-    },
+    /// Reads one owned run, optionally waiting for it.
+    Check { run: RunKey, wait: bool },
     /// Cancels one owned run.
-    Cancel {
-        /// The session.
-        child: SessionId,
-    },
+    Cancel { child: SessionId },
     /// Ends the run with an explicit result.
     Return,
-    /// Proposes that this agent goes on with the session from here: a person decides, always (G12).
+    /// Proposes that this agent continues the session: approval is always required.
     Propose(Arc<AgentOverride>),
-    /// Never starts: answered with a tool error that the model can correct.
+    /// Cannot start: answered with a tool error that the model can correct.
     Invalid(Invalid),
 }
 
 impl CallKind {
-    /// Whether the tool runs in this process as local work.
+    /// Returns whether the tool runs in this process as local work.
     pub fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
     }
 
-    /// Whether the call opens an owned run.
+    /// Returns whether the call opens an owned run.
     pub fn is_child(&self) -> bool {
         matches!(self, Self::Child(_) | Self::Continue(_))
     }
@@ -61,11 +52,11 @@ impl CallKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolEffect {
-    /// Reads only: runs beside others and may be run again.
+    /// Reads only: runs concurrently with other reads and may be repeated.
     ReadOnly,
-    /// Has side effects, and may be repeated under the same key.
+    /// Has side effects; may be repeated under the same key.
     Idempotent,
-    /// Has side effects: never repeated silently.
+    /// Has side effects; never repeated silently.
     SideEffect,
 }
 
@@ -73,80 +64,73 @@ pub enum ToolEffect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Invalid {
-    /// No such tool is offered.
+    /// No tool of that name is offered.
     UnknownTool,
-    /// The arguments are not JSON, or do not fit the tool's schema.
+    /// The arguments are not JSON or do not match the tool's schema.
     BadArgs,
-    /// More calls in one answer than are allowed.
+    /// The answer contains more calls than allowed.
     OverLimit,
 }
 
-/// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallEnd {
-    /// It worked.
+    /// The call succeeded.
     Ok,
-    /// It failed in a way that the model is told.
+    /// The call failed; the model receives the error.
     ToolError {
-        /// What kind of error.
         kind: ToolErrorKind,
-        /// Whether the same call may work later.
+        /// Whether a retry of the same call may succeed.
         retryable: bool,
     },
-    /// The authority does not allow it.
+    /// The authority denies the call.
     Denied,
-    /// Its time limit passed.
+    /// The call's time limit passed.
     TimedOut,
-    /// Its run was interrupted, or the host restarted, while it was at work. One that may have left effects half done has
-    /// [`CallEnd::UnknownEffects`]; one that finished all the same says so in its text.
+    /// The run was interrupted, or the host restarted, during the call. With possible half-done effects it is
+    /// [`CallEnd::UnknownEffects`].
     Interrupted,
     /// Stopped because its run ends.
     Cancelled,
-    /// Stopped in a state that nobody knows: side effects may have happened.
+    /// Stopped at an unknown point: side effects may have happened.
     UnknownEffects,
-    /// A blocking child call that was moved to the background.
+    /// A blocking child call moved to the background.
     Backgrounded,
 }
 
-/// Kinds of tool error, by what the model can do about them.
+/// Kinds of tool errors, by what the model can do about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolErrorKind {
-    /// No such tool.
     UnknownTool,
     /// The arguments are wrong: correct them and call again.
     BadArgs,
-    /// What was asked for is not there.
+    /// The requested object does not exist.
     NotFound,
     /// A limit was reached; the text says which and what remains.
     Limit,
-    /// The call cannot be done in the present state; the text says what to do first.
+    /// The call is impossible in the present state; the text says what to do first.
     Refused,
-    /// The tool failed.
     Failed,
-    /// The tool panicked.
     Panicked,
 }
 
-/// What a finished call leaves for the transcript: how it ended, and the text that the model sees.
+/// The outcome of a finished call and the text that the model receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallResult {
-    /// How it ended.
     pub end: CallEnd,
-    /// What the model sees.
     pub content: Text,
-    /// Bytes before the result was cut to its bound.
+    /// Bytes before the result was truncated.
     pub truncated_from: Option<u64>,
 }
 
 impl CallResult {
-    /// A success.
+    /// Returns a success.
     pub fn ok(content: impl Into<Text>) -> Self {
         Self { end: CallEnd::Ok, content: content.into(), truncated_from: None }
     }
 
-    /// An error that the model can correct.
+    /// Returns an error that the model can correct.
     pub fn error(kind: ToolErrorKind, content: impl Into<Text>) -> Self {
         Self { end: CallEnd::ToolError { kind, retryable: false }, content: content.into(), truncated_from: None }
     }

@@ -1,4 +1,4 @@
-//! What a model call is given, and what a branch inherits of it.
+//! The input of a model call, and what a branch inherits of it.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use crate::message::{Message, Transcript};
 use crate::record::{Prompt, Reserved};
 use crate::state::{CallPhase, State};
 
-/// Bytes of a token, by estimate. English and code have about four.
+/// Estimated bytes of a token: English and code average about four.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Output tokens that are reserved for a call whose answer has no cap.
+/// Output tokens reserved for a call without a cap.
 const USUAL_CAP: u64 = 4_096;
 
-/// What a model call is given, besides its tools.
+/// The input of a model call, without its tools.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {
-    /// The resolved system prompt: of the agent in force (G12).
+    /// The resolved system prompt of the active agent.
     pub system: Text,
-    /// The transcript, shared where no alternative is seen: it ends with the text of the prompt, if there is one.
+    /// The transcript, shared unless an alternative is selected. It ends with the prompt text, if any.
     pub messages: Transcript,
-    /// Which word of ours the transcript ends with; for models that act on it.
+    /// The prompt that the transcript ends with, for models that act on it.
     pub prompt: Prompt,
-    /// The model to call, by the session's name for it or by a fallback's own.
+    /// The model's name in the session, or a fallback's own name.
     pub model: Text,
-    /// JSON schema that the answer is asked to keep, as JSON text.
+    /// JSON schema requested for the answer, as JSON text.
     pub format: Option<Text>,
 }
 
-/// The context of the turn at hand.
+/// Returns the context of the current turn.
 ///
 /// The caller drops it before the answer is decided, so that the next message is pushed in place.
 pub fn context(state: &State) -> Context {
@@ -41,7 +41,7 @@ pub fn context(state: &State) -> Context {
     Context { system: system(state), messages: visible(state), prompt, model, format }
 }
 
-/// The model of new turns: of the agent in force.
+/// Returns the active agent's model.
 pub(crate) fn model(state: &State) -> Text {
     state.agent.as_ref().map_or_else(|| state.created.model.clone(), |agent| agent.model.clone())
 }
@@ -53,10 +53,10 @@ fn system(state: &State) -> Text {
     state.created.system.body.clone().unwrap_or_else(|| "".into())
 }
 
-/// The transcript as models and people see it: where an alternative of an answer is seen, its text stands in place of all that
-/// followed the user message up to the answer; what was rolled back is not there.
+/// Returns the transcript as models and people see it: a selected alternative replaces the original answer and what led
+/// to it; rolled-back messages are hidden.
 ///
-/// Shared and without cost where every original is seen and nothing is hidden.
+/// Shared at no cost if no alternative is selected and nothing is hidden.
 pub fn visible(state: &State) -> Transcript {
     let originals = state.alternatives.values().all(|alternatives| alternatives.seen().is_none());
     if originals && state.hidden().next().is_none() {
@@ -65,7 +65,7 @@ pub fn visible(state: &State) -> Transcript {
     let mut out = Vec::with_capacity(state.transcript.len());
     let mut at = 0;
     for (from, to, instead) in cuts(state) {
-        // A journal that is not ours may have an exchange around what is hidden.
+        // A foreign journal may have an exchange around what is hidden.
         if from < at {
             at = at.max(to);
             continue;
@@ -78,9 +78,8 @@ pub fn visible(state: &State) -> Transcript {
     Arc::new(out)
 }
 
-/// The stretches of the transcript that are not seen, in its order, each with what is seen in its place.
-///
-/// They do not overlap: an exchange lies within one run, and one that is hidden is none.
+/// Returns the hidden ranges of the transcript in order, each with its replacement. They do not overlap: an exchange
+/// lies within one run.
 fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
     let hidden = state.hidden().map(|(_, stretch)| (stretch.from, stretch.to, None));
     let replaced = state.alternatives.iter().filter_map(|(of, alternatives)| {
@@ -98,19 +97,17 @@ fn between(transcript: &Transcript, from: usize, to: usize) -> impl Iterator<Ite
     transcript.get(from..to).unwrap_or_default().iter().cloned()
 }
 
-/// An answer and what it answers, by their places in the transcript.
+/// An answer and its user message, by their positions in the transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// The user message.
     pub(crate) asked: usize,
-    /// The record of the user message.
     pub(crate) user: Seq,
-    /// The message behind the answer and the results of its calls.
+    /// The position after the answer and its tool results.
     pub(crate) end: usize,
 }
 
-/// The exchange that answer `of` ends; `None` where `of` is none that ends one: no answer of this session, one that the
-/// session went on after without another user message, or one that was rolled back.
+/// Returns the exchange that answer `of` ends; `None` if it ends none, was continued without a user message, or was
+/// rolled back.
 pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     let mut asked = None;
     let mut found: Option<Exchange> = None;
@@ -138,22 +135,23 @@ pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     found
 }
 
-/// Messages of this session itself that were not rolled back, with their places: inherited ones name records of another journal.
+/// Returns this session's own messages that were not rolled back, with their positions. Inherited ones name another
+/// journal.
 pub(crate) fn own(state: &State) -> impl DoubleEndedIterator<Item = (usize, &Message)> {
     let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
     own.filter(|(at, _)| state.hidden_at(*at).is_none())
 }
 
-/// The run that was rolled back and with it the user message or answer `seq` of this session, if it was.
+/// Returns the run whose rollback hid message `seq` of this session, if any.
 pub(crate) fn rolled_back(state: &State, seq: Seq) -> Option<RunNo> {
     let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
     own.filter(|(_, message)| point(message) == Some(seq)).find_map(|(at, _)| state.hidden_at(at))
 }
 
-/// The user messages and answers of this session that are seen, by their records, in order.
+/// Returns the visible user messages and answers of this session, by their records, in order.
 pub(crate) fn points(state: &State, seen: &[Message]) -> Vec<Seq> {
     let mut points: Vec<Seq> = seen.iter().skip(state.created.inherited.len()).filter_map(point).collect();
-    // Inputs that were taken together are one record.
+    // Inputs that were taken together share one record.
     points.dedup();
     points
 }
@@ -165,9 +163,9 @@ fn point(message: &Message) -> Option<Seq> {
     }
 }
 
-/// What a branch that hangs on message `at` inherits: all that is seen up to it, with results for the calls that it asks for.
+/// Returns what a branch at message `at` inherits: all visible messages up to it, with a result for each call.
 ///
-/// Those that are open get a result that says so: theirs come in the session that asked for them.
+/// Open calls get a placeholder: their results belong to the session that made the calls.
 pub(crate) fn inherited(state: &State, seen: &Transcript, at: Seq) -> Transcript {
     let own = state.created.inherited.len();
     let last = seen.iter().enumerate().skip(own).rfind(|(_, message)| point(message) == Some(at));
@@ -185,7 +183,7 @@ pub(crate) fn inherited(state: &State, seen: &Transcript, at: Seq) -> Transcript
     Arc::new(out)
 }
 
-/// Results of the answer whose calls are not all closed yet.
+/// Returns placeholder results for an answer whose calls are still open.
 fn pending(state: &State, at: Seq) -> Vec<Message> {
     let Some(turn) = state.turn().filter(|turn| turn.answered == Some(at)) else { return Vec::new() };
     let result = |(call, ix): (&crate::state::Call, u32)| {
@@ -206,7 +204,7 @@ fn pending(state: &State, at: Seq) -> Vec<Message> {
 const PENDING: &str = "Pending elsewhere: this call was open when this conversation branched off. Its result comes in the \
                        conversation that it branched off from, not here.";
 
-/// What the next model call may take, by estimate: its request, and its answer up to the cap.
+/// Returns the estimated tokens of the next model call: the request, and the answer up to the cap.
 pub(crate) fn estimate(state: &State) -> Reserved {
     let bytes = visible(state).iter().map(Message::bytes).fold(system(state).len() as u64, u64::saturating_add);
     Reserved { input: bytes.div_ceil(BYTES_PER_TOKEN), output: state.limits.output_tokens.unwrap_or(USUAL_CAP) }

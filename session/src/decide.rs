@@ -1,7 +1,8 @@
 //! What a session does next: the table *state × command → records*.
 //!
-//! Columns: **Q** queued · **W** working · **Wm** waiting mid-turn · **Wr** waiting at rest · **Hi** held interrupted · **Ho** held
-//! out of turns · **Hc** closing · **E** no run in flight. `S` stale · `AE` already ended · `NF` not found · `=` no record.
+//! Columns: **Q** queued · **W** working · **Wm** waiting mid-turn · **Wr** waiting at rest · **Hi** held interrupted ·
+//! **Ho** held out of turns · **Hc** closing · **E** no run in flight. `S` stale · `AE` already ended · `NF` not found
+//! · `=` no record.
 //!
 //! | command | Q | W | Wm | Wr | Hi, Ho | Hc | E |
 //! |---|---|---|---|---|---|---|---|
@@ -43,18 +44,20 @@
 //! | regenerate, switch | working | working | working | working | working | working | branch created, birth; switched |
 //! | roll back | working | working | working | working | working | working | rolled back; done before: nothing |
 //!
-//! Of a cancel of the whole tree the hold, and the end behind it, say that the queue stands; a closing run is held anew for that. So
-//! do those of all that the cancelled runs own: the end of an owner says whether it is of such a cancel. An input that comes later lifts it. A deleted session takes only rows that it is owed: inputs, branches and changes are refused,
-//! and so are `continue` rows, by a record.
+//! A cancel of the whole tree records that the queue stays as it is (`queue_stands`), in the hold and in the end, also
+//! for owned runs. A later input lifts it. A deleted session takes only rows that it is owed: it refuses inputs,
+//! branches and changes, and records a refusal of `continue` rows.
 //!
-//! A *run of a model* was opened by a model's call. A message never extends it: the run ends with its answer, and the message opens
-//! the next one (K26); only what steers enters it. In any other run a rest point takes one person's message alone; with none queued
-//! it takes all system entries and completions together (B11). While a message is queued, or is the newest thing, completions wait.
-//! *Stored*: the record is a message of the transcript, but for the end of a run that a person opened, which only views show (K26).
+//! A *run of a model* was opened by a model's call. A message never extends it: the run ends with its answer, and the
+//! message opens the next one; only a steering input enters it. In any other run a rest point takes one person's
+//! message alone; if none is queued, it takes all system entries and completions together. Completions wait while a
+//! message is queued or is the newest message. *Stored*: the record is a message of the transcript, except the end of a
+//! run that a person opened, which only views show.
 //!
-//! `END(o)`: calls answered, rows taken, then ended, or held closing until local work and owned runs are over. `QUIET`: the check of a
-//! held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), run by whatever removes local work, a call or an owned run.
-//! After an end, a queue that is not empty opens the next run in the same decision, unless it is to stand.
+//! `END(o)`: calls answered, rows taken, then ended, or held closing until local work and owned runs are over. `QUIET`:
+//! the check of a held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), run by whatever removes
+//! local work, a call or an owned run. After an end, a non-empty queue opens the next run in the same decision, unless
+//! `queue_stands` is set.
 
 use crate::command::{Clock, Command};
 use crate::effect::{Decision, Effect, Rejection};
@@ -96,20 +99,18 @@ mod spawn;
 mod submit;
 mod tool;
 
-/// Takes rows of the outbox without the check that follows an end: for an activation that decides `Lost` right after, which
-/// would drop the turn that such a check starts.
+/// Takes outbox rows without the check that follows an end: an activation that decides `Lost` next would drop the turn
+/// that the check starts.
 pub fn arrive(state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision {
     let mut draft = Draft::new(state, clock);
     owned_ended::arrive(&mut draft, notices);
     draft.finish()
 }
 
-/// Decides one command.
-///
-/// Changes `state` by the records of the decision, and by what is volatile in it; nothing else.
+/// Decides one command. Changes only `state`, by the decision's records and its volatile fields.
 ///
 /// # Errors
-/// When nothing is decided: the state is equal to before.
+/// [`Rejection`] if nothing is decided; the state is unchanged.
 pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {
     let mut draft = Draft::new(state, clock);
     match command {
@@ -150,9 +151,9 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
     Ok(draft.finish())
 }
 
-/// What a fresh activation of `state` needs that no record says: the slot that its run waits for, and its deadlines.
+/// Returns the effects that a fresh activation needs and no record names: the awaited slot, and deadlines.
 ///
-/// For a run that kept its place in the queue over a restart of the host. One that was folded anew in the same process is told `Reactivated`, whose decision has these effects in it.
+/// Used for a run that stayed queued over a restart of the host. In the same process, `Reactivated` returns them.
 pub fn wake(state: &State, clock: Clock) -> Vec<Effect> {
     reactivated::wake(state, clock)
 }

@@ -1,5 +1,4 @@
-//! Dialects: families of tools that a model sees over the same few commands, and their words for how a run ended: one table of
-//! words for the one taxonomy of outcomes, and the way back from a word (K6).
+//! Dialects: families of child tools over the same commands, with one table from outcomes to their words and back.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -11,28 +10,22 @@ use crate::phase::Phase;
 pub mod discovery;
 pub mod jobs;
 
-/// A family of tools for children, with words of its own for how a run ended.
+/// A family of tools for children, with its own words for outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
-    /// `subagent`: states of a branch.
     Subagent,
-    /// `task`: an output, or a tool error.
     #[default]
     Task,
-    /// `spawn` and `spawn_await`: one marked block for each job.
     Spawn,
-    /// `spawn_task`, `check_task` and `cancel_task`: the status of a task.
     SpawnTask,
-    /// `minion` and `return`: a result, or an error.
     Minion,
 }
 
 impl Dialect {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::Subagent, Self::Task, Self::Spawn, Self::SpawnTask, Self::Minion];
 
-    /// The dialect's name, as settings and records spell it.
+    /// Returns the dialect's name in settings and records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Subagent => "subagent",
@@ -43,17 +36,16 @@ impl Dialect {
         }
     }
 
-    /// The dialect of that name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// Whether its ends are fetched, and may be read again: then they are kept, and pushed only to an idle model (K2).
+    /// Returns whether its ends are pulled: kept for repeated reads, and pushed only to an idle model.
     pub const fn is_pulled(self) -> bool {
         self.fetched_by().is_some()
     }
 
-    /// The tool that fetches its ends, if there is one.
+    /// Returns the tool that pulls its ends, if any.
     pub const fn fetched_by(self) -> Option<&'static str> {
         match self {
             Self::Spawn => Some(jobs::AWAIT),
@@ -62,7 +54,7 @@ impl Dialect {
         }
     }
 
-    /// Whether those that it starts may start others themselves (K18).
+    /// Returns whether its children may start children.
     pub const fn nests(self) -> bool {
         match self {
             Self::Task | Self::SpawnTask => true,
@@ -70,7 +62,7 @@ impl Dialect {
         }
     }
 
-    /// Whether its tools are internal only: hidden from MCP clients, and refused to them (B10).
+    /// Returns whether its tools are hidden from MCP clients and refused to them.
     pub const fn is_internal_only(self) -> bool {
         match self {
             Self::Subagent => true,
@@ -78,7 +70,7 @@ impl Dialect {
         }
     }
 
-    /// What a model is told whose call opens nothing: `subagent` answers with an object also then (B10).
+    /// Returns the result of a call that opens nothing: `subagent` returns an object even then.
     pub fn refused(self, code: &str, message: &str) -> Text {
         match self {
             Self::Subagent => {
@@ -92,15 +84,15 @@ impl Dialect {
         }
     }
 
-    /// Whether it is the one that records leave out.
+    /// Returns whether this is the default, which records omit.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
     pub(crate) fn is_task(&self) -> bool {
         *self == Self::Task
     }
 
-    /// The dialect's word for a run that ended so.
+    /// Returns the dialect's word for an outcome.
     ///
-    /// What a run found before it ended otherwise than well is told beside the word: no dialect has one for it.
+    /// Partial output of a run that did not end well is given alongside the word: no dialect has a word for it.
     pub const fn word(self, kind: OutcomeKind) -> &'static str {
         match self {
             Self::Subagent => subagent(kind),
@@ -111,8 +103,7 @@ impl Dialect {
         }
     }
 
-    /// The outcome that a word of the dialect stands for; `None` where it stands for several, or is no word of the dialect for
-    /// an end.
+    /// Returns the outcome of a word; `None` for an ambiguous or unknown word.
     pub fn kind(self, word: &str) -> Option<OutcomeKind> {
         let mut meant = OutcomeKind::ALL.into_iter().filter(|kind| self.word(*kind) == word);
         match (meant.next(), meant.next()) {
@@ -122,7 +113,7 @@ impl Dialect {
     }
 }
 
-/// The state of a branch in the words of `subagent` (B1); `None` before its first run.
+/// Returns the state of a branch in the words of `subagent`; `None` before its first run.
 pub fn branch_state(phase: Phase, last: Option<OutcomeKind>) -> Option<&'static str> {
     match phase {
         Phase::Quiet => last.map(|kind| Dialect::Subagent.word(kind)),
@@ -136,12 +127,12 @@ pub fn branch_state(phase: Phase, last: Option<OutcomeKind>) -> Option<&'static 
     }
 }
 
-/// The id of a task in the words of `spawn_task`: sortable by its birth.
+/// Returns the task id of `spawn_task`: sortable by birth.
 pub fn task_id(child: SessionId) -> String {
     format!("task_{}", child.0.simple())
 }
 
-/// The id by which the model of an owner knows a child that it started by `dialect`.
+/// Returns the id by which an owner's model knows a child of `dialect`.
 pub fn known_as(dialect: Dialect, child: SessionId, short: &Short) -> String {
     match dialect {
         Dialect::SpawnTask => task_id(child),
@@ -154,7 +145,7 @@ const fn subagent(kind: OutcomeKind) -> &'static str {
         OutcomeKind::Completed => "complete",
         OutcomeKind::Cancelled => "cancelled",
         OutcomeKind::OutOfTurns => "max_iterations",
-        // A branch whose run a restart of the host ended: nobody works on it any more, and nobody stopped it.
+        // A run that a restart ended: it is no longer active, and nobody stopped it.
         OutcomeKind::Lost => "abandoned",
         OutcomeKind::Failed
         | OutcomeKind::Interrupted
@@ -166,7 +157,7 @@ const fn subagent(kind: OutcomeKind) -> &'static str {
 
 const fn task(kind: OutcomeKind) -> &'static str {
     match kind {
-        // An answer that was cut short by the allowance is an answer still, and says in its text what it is.
+        // A final text at the turn limit is still an answer, and its text says so.
         OutcomeKind::Completed | OutcomeKind::OutOfTurns => "output",
         OutcomeKind::Failed
         | OutcomeKind::Cancelled

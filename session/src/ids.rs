@@ -1,4 +1,4 @@
-//! Identities: newtypes for everything that is named, counted or addressed.
+//! Ids, numbers and hashes as newtypes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Text that records, messages and results share without copying.
+/// Text shared by records, messages and results without copying.
 pub type Text = Arc<str>;
 
-/// Names one session for ever.
-///
-/// A UUID of version 7: sessions sort by the time of their birth. Ids are minted by the hub and enter here as values.
+/// The id of a session: a UUID of version 7, so that sessions sort by birth. The hub generates ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub Uuid);
 
-/// Names one accepted input; the receipt that a sender holds.
+/// The id of an accepted input: the sender's receipt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InputId(pub Uuid);
@@ -46,7 +44,7 @@ uuid_newtype!(SessionId);
 uuid_newtype!(InputId);
 
 impl SessionId {
-    /// Six characters of the id's random tail, in lower-case hexadecimal; made unique among siblings by the caller.
+    /// Returns six hexadecimal characters of the id's random tail; the caller makes it unique among siblings.
     pub fn short(self) -> Short {
         let mut buffer = Uuid::encode_buffer();
         let whole: &str = self.0.simple().encode_lower(&mut buffer);
@@ -54,7 +52,7 @@ impl SessionId {
     }
 }
 
-/// The short name of a session, unique among its siblings and recorded at its birth.
+/// The short name of a session, unique among its siblings.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Short(pub Text);
@@ -73,7 +71,6 @@ macro_rules! counter {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The next one.
             #[must_use]
             pub fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
@@ -89,38 +86,37 @@ macro_rules! counter {
 }
 
 counter!(
-    /// Number of a run within its session, from 1.
+    /// The number of a run within its session, from 1.
     RunNo(u32)
 );
 counter!(
-    /// Number of a turn within its session, from 1; not reset by a new run.
+    /// The number of a turn within its session, from 1; not reset by a new run.
     TurnNo(u32)
 );
 counter!(
-    /// Number of a model attempt within its turn, from 1.
+    /// The number of a model attempt within its turn, from 1.
     AttemptNo(u32)
 );
 counter!(
-    /// Place of a record in its session's journal, from 1.
+    /// The position of a record in its session's journal, from 1.
     Seq(u64)
 );
 counter!(
-    /// Number of an activation of a session, from 1; a later one fences all earlier ones (J-6).
+    /// The number of a session's activation, from 1; a later one fences all earlier ones.
     Epoch(u32)
 );
 counter!(
-    /// Place of a frame in the store's one total order, from 1; given by the journal.
+    /// The position of a frame in the store's total order, from 1; assigned by the journal.
     Lsn(u64)
 );
 
-/// Names one tool call of a session: the turn whose answer asked for it, and its place in that answer.
+/// The id of a tool call: its turn and its position in the answer.
 ///
-/// It also is the key of what the call obliges (the notice of an owned run, the idempotency key of a tool).
+/// It is also the key of the owned run's notice and the idempotency key of a tool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CallId {
-    /// The turn whose answer asked for the call.
     pub turn: TurnNo,
-    /// Place in that answer, from 0.
+    /// The position in the answer, from 0.
     pub ix: u32,
 }
 
@@ -136,30 +132,26 @@ impl fmt::Debug for CallId {
     }
 }
 
-/// Names one run of one session.
+/// The id of one run of one session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RunKey {
-    /// The session.
     pub session: SessionId,
-    /// The run of that session.
     pub run: RunNo,
 }
 
-/// Names one message: a message is its record.
+/// The id of a message: the record that holds it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct MsgRef {
     /// The session whose journal holds the record.
     pub session: SessionId,
-    /// The record.
     pub seq: Seq,
 }
 
-/// 128 bits of BLAKE3: names a value by its content.
+/// 128 bits of BLAKE3 over a value's content.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash(pub [u8; 16]);
 
 impl Hash {
-    /// Hashes `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         let mut out = [0; 16];
         blake3::Hasher::new().update(bytes).finalize_xof().fill(&mut out);
@@ -191,7 +183,7 @@ impl FromStr for Hash {
     }
 }
 
-/// A hash is 32 hexadecimal digits, and this was not.
+/// A text that is not 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a hash is 32 hexadecimal digits")]
 pub struct BadHash;
@@ -209,16 +201,15 @@ impl<'de> Deserialize<'de> for Hash {
     }
 }
 
-/// A value named by its hash, whose body travels once per distinct value.
+/// A value named by its hash, whose body is stored once per distinct value.
 ///
-/// In memory the body is there; in the journal only the first record that names the value carries it, and the journal's
-/// `def` table gives it back (see `journal`).
+/// In memory the body is present. In the journal only the first record that names it carries it; the `def` table
+/// restores it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize", deserialize = "Box<T>: Deserialize<'de>"))]
 pub struct Interned<T: ?Sized> {
-    /// Hash of the body's JSON.
     pub hash: Hash,
-    /// The body; absent in all but the first record of a journal that names it.
+    /// Absent in all but the first record of a journal that names it.
     #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
     pub body: Option<Arc<T>>,
 }
@@ -238,10 +229,10 @@ impl<T: ?Sized> PartialEq for Interned<T> {
 impl<T: ?Sized> Eq for Interned<T> {}
 
 impl<T: Serialize + ?Sized> Interned<T> {
-    /// Names `body` by its hash.
+    /// Hashes `body`.
     ///
     /// # Errors
-    /// When the body cannot be written as JSON.
+    /// If the body cannot be written as JSON.
     pub fn new(body: Arc<T>) -> Result<Self, serde_json::Error> {
         let hash = Hash::of(&serde_json::to_vec(&*body)?);
         Ok(Self { hash, body: Some(body) })
@@ -249,7 +240,7 @@ impl<T: Serialize + ?Sized> Interned<T> {
 }
 
 impl<T: ?Sized> Interned<T> {
-    /// The same name without its body, as later records carry it.
+    /// Returns the same name without its body, as later records carry it.
     #[must_use]
     pub fn stripped(&self) -> Self {
         Self { hash: self.hash, body: None }

@@ -1,4 +1,4 @@
-//! Index rows: a pure function of the records, kept by the journal beside them so that listing, boot and delivery need no fold.
+//! Index rows: a pure function of the records, so that listing, boot and delivery need no fold.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,34 +13,27 @@ pub use obliged::{cancel_by, continue_from, continue_input, notice_from, refusal
 mod changes;
 mod obliged;
 
-/// One row per session: what listings show.
+/// One row per session, for listings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// Its parent.
     pub parent: Option<SessionId>,
-    /// The root of its tree.
     pub root: SessionId,
-    /// Its short name.
     pub short: Short,
-    /// Its agent.
     pub agent: Text,
     /// Subagent edges from the root.
     pub depth: u32,
-    /// Whether listings show it as a row of its own.
+    /// Whether listings show it as its own row.
     pub inspectable: bool,
-    /// The last record.
     pub last_seq: Seq,
     /// The activation that wrote it.
     pub epoch: Epoch,
-    /// Where its run stands.
+    /// The phase of its run.
     pub state: Phase,
-    /// What kind of branch it is; of a root only where it is a task of the host.
+    /// The kind of branch; for a root only if it is a task of the host.
     #[serde(default)]
     pub kind: Option<BranchKind>,
-    /// Whether it is closed.
     #[serde(default)]
     pub closed: bool,
-    /// Whether it is deleted: in no listing.
     #[serde(default)]
     pub deleted: bool,
     /// How its last run ended.
@@ -48,22 +41,22 @@ pub struct Head {
     /// The title, or the start of the first input; one line.
     #[serde(deserialize_with = "crate::title::read")]
     pub title: Text,
-    /// Wall clock of the birth, milliseconds since the epoch; informative.
+    /// Wall clock of the birth in milliseconds since the epoch; informative.
     pub created_ms: i64,
     /// Wall clock of the last change; informative.
     pub updated_ms: i64,
 }
 
 impl Head {
-    /// Whether the session is erased: its records are gone from the store, and this row is all that remains of it.
+    /// Returns whether the session is erased: only this row remains of it.
     pub fn is_erased(&self) -> bool {
         self.deleted && self.last_seq == Seq(0)
     }
 
-    /// Returns the row that remains of a session when it is erased: its place, and no text.
+    /// Returns the row that remains after erasure: the position in the tree, and no text.
     #[must_use]
     pub fn erased(&self) -> Self {
-        // Each field by its name: whoever adds one decides whether it is text.
+        // Each field by name, so that a new field forces the decision whether it is text.
         Self {
             parent: self.parent,
             root: self.root,
@@ -88,94 +81,79 @@ impl Head {
 /// One row per session with a run in flight: the boot scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inflight {
-    /// The run.
     pub run: RunNo,
-    /// Where it stands.
     pub state: Phase,
-    /// Its owner.
     pub owner: Owner,
-    /// The root of its tree.
     pub root: SessionId,
-    /// Subagent edges from the root: the sweep goes deepest first.
+    /// Subagent edges from the root: the sweep starts with the deepest.
     pub depth: u32,
-    /// The LSN of its `RunOpened`; its place in the queue. 0 until the journal has given it.
+    /// The LSN of `RunOpened`: the position in the queue. 0 until the journal assigns it.
     pub opened_lsn: Lsn,
-    /// What is left of its working time.
+    /// Remaining working time.
     pub deadline_left_ms: Option<u64>,
-    /// Its wall-clock cap.
     pub wall_cap_at: Option<i64>,
-    /// What a restart of the host does with it.
     pub on_restart: OnRestart,
-    /// The activation that wrote the row.
     pub epoch: Epoch,
-    /// Starts of an activation since the last durable record (V-3).
+    /// Starts of an activation since the last durable record.
     pub starts: u32,
 }
 
-/// What an outbox row obliges to.
+/// The obligation of an outbox row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
-    /// Tell an owner (or parent) of an end.
+    /// Notify an owner or parent of an end.
     Notice,
-    /// Go on with a new run.
+    /// Continue with a new run.
     Continue,
     /// Cancel an owned run.
     Cancel,
-    /// Ask for a person's word.
+    /// Request an approval.
     Ask,
-    /// Give a person's word.
+    /// Deliver an approval.
     Answer,
 }
 
-/// What tells rows of one (to, from, kind) apart.
+/// The key that distinguishes rows of one (to, from, kind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKey {
-    /// The owner's call that opened the run.
     Call(CallId),
-    /// The run, where the receiver does not own it.
     Run(RunNo),
 }
 
-/// An obligation of one session to another: inserted by the sender's batch, deleted by the receiver's.
+/// An obligation between sessions: inserted by the sender's batch, deleted by the receiver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Row {
-    /// Who is obliged to take it.
+    /// The session that must take it.
     pub to: SessionId,
-    /// Who sent it.
     pub from: SessionId,
-    /// What it obliges to.
     pub kind: RowKind,
-    /// What tells it apart.
     pub key: RowKey,
 }
 
 /// What a frame of one session changes in the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// The session's head after the frame; `None` leaves it as it is.
+    /// The head after the frame; `None` leaves it unchanged.
     pub head: Option<Box<Head>>,
-    /// The session's row of the boot scan after the frame.
     pub inflight: InflightChange,
-    /// Whether the frame is the session's birth below this parent: a `kid` row.
+    /// The parent, if the frame is a birth: a `kid` row.
     pub kid_of: Option<SessionId>,
-    /// Obligations that the frame's records make; their LSN is that of the frame.
+    /// Obligations that the frame adds, at the frame's LSN.
     pub put: Vec<Row>,
-    /// Obligations that the frame's records take. A row that is not there was taken before.
+    /// Obligations that the frame takes. A missing row was taken before.
     pub take: Vec<Row>,
-    /// Bodies that the frame's records carry for the first time: `def` rows. Body is JSON.
+    /// Bodies that the frame's records carry for the first time, as JSON: `def` rows.
     pub defs: Vec<(Hash, Text)>,
 }
 
-/// What happens to the session's row of the boot scan.
+/// The change of the boot-scan row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum InflightChange {
-    /// It stays as it is.
     #[default]
     Keep,
-    /// It is written.
     Put(Box<Inflight>),
-    /// It is deleted: no run is in flight.
+    /// No run is in flight.
     Delete,
 }

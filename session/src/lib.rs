@@ -1,7 +1,9 @@
-//! The pure heart of subtend: what a session is, and what it does next.
+//! The decision core of subtend: what a session is, and what it does next.
 //!
-//! `decide` maps a state and a command to records and effects; `apply` folds records into state. No clock, no randomness, no
-//! input or output: time, ids and grants enter as values in the command.
+//! `decide` maps a state and a command to records and effects; `apply` folds records into state. Clock readings, ids
+//! and grants enter as values of the command: this crate has no I/O, clock or randomness.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
 mod agent_override;
 pub mod authority;

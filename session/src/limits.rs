@@ -1,4 +1,4 @@
-//! Limits: one struct, plain integers, everything bounded.
+//! Limits of a session and its tree.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 pub struct Limits {
     /// Subagent edges from the root; a child at this depth is the last.
     pub max_depth: u32,
-    /// Live owned runs per root; more queue.
+    /// Live owned runs per root; further ones are queued.
     pub live_runs: u32,
-    /// Live runs that persons opened in branches, per root; never behind owned ones.
+    /// Live runs that persons opened in branches, per root; never queued behind owned ones.
     pub live_person_runs: u32,
-    /// Spawns per root run, in all.
+    /// Spawns per root run in total.
     pub spawns: u32,
     /// Answered turns per run.
     pub turns: u32,
     /// Working time of an owned run.
     pub run_ms: Option<u64>,
-    /// Time in the queue in which no slot of its root was granted.
+    /// Time in the queue without a grant to its root.
     pub queue_ms: u64,
     /// One turn with all its attempts.
     pub turn_ms: u64,
-    /// Silence of a model before its first sign of life.
+    /// Silence of a model before its first event.
     pub first_byte_ms: u64,
-    /// Silence of a model between two signs of life.
+    /// Silence of a model between two events.
     pub stall_ms: u64,
     /// One tool call.
     pub tool_ms: u64,
@@ -34,19 +34,18 @@ pub struct Limits {
     pub grace_ms: u64,
     /// Attempts of one turn.
     pub attempts: u32,
-    /// First wait before another attempt; doubled each time.
+    /// First delay before a retry; doubled each time.
     pub backoff_ms: u64,
-    /// Calls in one answer that are made; each above it fails by itself. See [`MAX_CALLS_PER_ANSWER`].
+    /// Calls in one answer that are made; each one above fails by itself. See [`MAX_CALLS_PER_ANSWER`].
     pub calls_per_answer: u32,
-    /// Arguments of all calls of one answer together. A call that does not fit is refused, and its arguments are not recorded.
+    /// Argument bytes of all calls of one answer. A call that exceeds it is refused, and its arguments are not
+    /// recorded.
     pub argument_bytes: u64,
-    /// Read-only calls of one turn that run at the same time.
+    /// Read-only calls of one turn that run concurrently.
     pub local_calls: u32,
-    /// Accepted inputs that wait.
+    /// Queued inputs.
     pub queue: u32,
-    /// Bytes of one input.
     pub input_bytes: u64,
-    /// Bytes of one tool result.
     pub tool_result_bytes: u64,
     /// Bytes of one child's text in its owner's context.
     pub result_bytes: u64,
@@ -54,23 +53,19 @@ pub struct Limits {
     pub notices_bytes: u64,
     /// Text of answers, results and notices that one run records. A run above it ends before its next model call.
     pub recorded_bytes: Option<u64>,
-    /// Output tokens of one model call (B18).
     pub output_tokens: Option<u64>,
-    /// Tokens of a root run and of all that it owns, input and output together: reserved by estimate before each model call,
-    /// settled by what the provider reports, and by the reservation where it reports nothing. The run whose call does not fit
-    /// any more ends out of budget.
+    /// Tokens of a root run and its owned runs, input and output: reserved by estimate before each model call, settled
+    /// by what the provider reports, else by the reservation. A run whose call does not fit ends out of budget.
     pub tokens: Option<u64>,
-    /// Millionths of a US dollar of a root run and of all that it owns, likewise: of models whose price is known.
+    /// Millionths of a US dollar, likewise, for models with a known price.
     pub cost_micro: Option<u64>,
-    /// Wall-clock time of a root run.
     pub wall_ms: Option<u64>,
-    /// A person's word for one call; then it is denied.
+    /// Time for an approval; then the call is denied.
     pub ask_ms: u64,
-    /// How long a check waits for its run; the end of the wait ends the wait only.
+    /// How long a check waits for its run; the timeout ends only the wait.
     pub check_ms: u64,
-    /// Wall-clock time of a run that nobody owns.
+    /// Wall-clock time of a detached run.
     pub detached_ms: u64,
-    /// Bytes that a branch may inherit.
     pub inherited_bytes: u64,
 }
 
@@ -112,23 +107,22 @@ impl Default for Limits {
     }
 }
 
-/// Calls above which an answer counts as none, where `calls_per_answer` is not higher. An answer of a provider's model never has
-/// more: it is refused while it streams.
+/// Calls above which an answer is rejected, unless `calls_per_answer` is higher. A provider's answer with more is
+/// refused while it streams.
 pub const MAX_CALLS_PER_ANSWER: u32 = 1_024;
 
-/// A limit of nothing, under which no run could begin or end well.
+/// A limit of zero, under which no run could start or end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("with the limit `{name}` of 0 nothing could be done: give 1 or more")]
 pub struct BadLimit {
-    /// Which.
     pub name: &'static str,
 }
 
 impl Limits {
-    /// Whether anything can be done under these limits.
+    /// Checks that work is possible under these limits.
     ///
     /// # Errors
-    /// [`BadLimit`], for the first that is 0 and may not be.
+    /// [`BadLimit`] for the first zero that is not allowed.
     pub fn check(&self) -> Result<(), BadLimit> {
         let wide = |limit: Option<u64>| limit != Some(0);
         let checked = [
@@ -171,7 +165,7 @@ mod tests {
             Limits { run_ms: None, max_depth: 0, spawns: 0, inherited_bytes: 0, ..Limits::default() }.check(),
             Ok(())
         );
-        // Those of which 0 means something: none.
+        // Limits for which 0 means none.
         const ZERO: [&str; 3] = ["max_depth", "spawns", "inherited_bytes"];
         let limits = serde_json::to_value(Limits::default()).unwrap();
         let given = |name: &str, value: u64| {

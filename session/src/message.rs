@@ -1,4 +1,4 @@
-//! Messages: the transcript as the model sees it. A message is its record.
+//! Messages of the transcript. A message is its record.
 
 use std::sync::Arc;
 
@@ -7,53 +7,33 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{CallId, Seq, Text};
 use crate::record::ToolCall;
 
-/// One message of a transcript, made by the fold.
+/// One message of a transcript, created by the fold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// An input.
     User {
         /// The record that took it.
         seq: Seq,
-        /// The text.
         text: Text,
     },
-    /// An answer.
     Assistant {
-        /// The record.
         seq: Seq,
-        /// The text, if there is any.
         text: Option<Text>,
-        /// Reasoning that the provider wants back.
+        /// Reasoning that the provider requires back.
         reasoning: Option<Text>,
-        /// The calls that it asks for: `ix` is the place in this list.
+        /// The requested calls: `ix` is the position in this list.
         calls: Arc<[ToolCall]>,
     },
     /// The result of one call, in call order, after all calls of the answer are closed.
-    Result {
-        /// The call.
-        call: CallId,
-        /// Whether the call failed.
-        error: bool,
-        /// The text.
-        content: Text,
-    },
-    /// A synthetic completion: ends of owned runs, rendered. Sent to a provider in the form that it accepts (K7).
-    Notice {
-        /// The record.
-        seq: Seq,
-        /// The rendered text.
-        text: Text,
-    },
-    /// A word of ours to the model: continuation or nudge.
-    Prompt {
-        /// The text.
-        text: Text,
-    },
+    Result { call: CallId, error: bool, content: Text },
+    /// A synthetic completion: rendered ends of owned runs, in the form that the provider accepts.
+    Notice { seq: Seq, text: Text },
+    /// A continuation or nudge for the model.
+    Prompt { text: Text },
 }
 
 impl Message {
-    /// Bytes of its texts, and of the calls that it asks for.
+    /// Returns the bytes of its texts and calls.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::User { text, .. } | Self::Notice { text, .. } | Self::Prompt { text } => text.len() as u64,
@@ -67,14 +47,13 @@ impl Message {
     }
 }
 
-/// The messages of a session, shared with the turn task without copying: it drops its clone before it reports, so that
-/// the next message is pushed in place.
+/// The messages of a session, shared with the turn task: it drops its clone before it reports, so that the next message
+/// is pushed in place.
 pub type Transcript = Arc<Vec<Message>>;
 
-/// A tool as it is offered to a model.
+/// A tool as offered to a model. Its name matches `[a-zA-Z0-9_-]{1,64}`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
-    /// Its name: `[a-zA-Z0-9_-]{1,64}`.
     pub name: Text,
     /// What it does, when to use it and when not.
     pub description: Text,

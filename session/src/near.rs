@@ -1,6 +1,6 @@
-//! Near names: what was probably meant.
+//! Suggestions for misspelled names.
 
-/// Returns the name that is nearest to `asked`, if any is near enough to be a slip.
+/// Returns the known name nearest to `asked`, if it is near enough to be a typo.
 ///
 /// ```
 /// use subtend_session::near::near;
@@ -16,7 +16,7 @@ pub fn near<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> Option
     ranked.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
 }
 
-/// Returns what an error about an unknown agent says: the name, and the one that was probably meant or all.
+/// Returns the error text for an unknown agent: the name, and a suggestion or all known names.
 pub fn unknown_agent<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     match near(name, known.iter().copied()) {

@@ -1,95 +1,75 @@
-//! How runs end, and on whose word: the one taxonomy that every dialect's words are mapped from.
+//! How runs end and by whom: the taxonomy behind every dialect's words.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, Text};
 
-/// On whose word something was done.
+/// Who caused something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// A person, through the API or the command line.
     Person,
-    /// The embedding host.
     Host,
     /// The owner's model, by one of its calls.
     Model {
-        /// The call, in the owner's session.
         call: CallId,
     },
-    /// The run that owns this one is closing or has ended so.
+    /// The owner, which is closing or has ended.
     Owner {
         /// The owner's outcome, without its nested cause.
         outcome: OutcomeKind,
     },
-    /// The boot sweep, for a run whose owner did not survive.
     Sweep,
 }
 
-/// Why a run ended: written once per run and never changed (S-1, S-2).
+/// Why a run ended: written once per run and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// A normal stop with text, or an explicit `return`.
     Completed,
-    /// The run could not be finished.
+    /// The run could not finish.
     Failed {
-        /// What failed.
         kind: FailKind,
     },
-    /// Ended by a cancel.
     Cancelled {
-        /// On whose word.
         by: By,
     },
-    /// Interrupted, and nothing came to resume it.
+    /// Interrupted and never resumed.
     Interrupted {
-        /// On whose word.
         by: By,
     },
-    /// A deadline passed.
     TimedOut {
-        /// Which one.
         what: TimeLimit,
     },
     /// The turn allowance was spent before a final answer.
     OutOfTurns,
     /// A budget of its tree was spent.
     OutOfBudget {
-        /// Which one.
         which: Budget,
     },
     /// The host restarted while the run was in flight.
     Lost,
     /// The session's actor failed more often than its restart budget allows.
     RestartsExhausted {
-        /// The command that was in hand, by name, when it was set aside (V-3).
+        /// The command being handled, by name, when it was set aside.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         command: Option<Text>,
     },
 }
 
-/// An outcome without its cause: one word for tables, listings and wire vocabularies.
+/// An outcome without its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeKind {
-    /// See [`Outcome::Completed`].
     Completed,
-    /// See [`Outcome::Failed`].
     Failed,
-    /// See [`Outcome::Cancelled`].
     Cancelled,
-    /// See [`Outcome::Interrupted`].
     Interrupted,
-    /// See [`Outcome::TimedOut`].
     TimedOut,
-    /// See [`Outcome::OutOfTurns`].
     OutOfTurns,
-    /// See [`Outcome::OutOfBudget`].
     OutOfBudget,
-    /// See [`Outcome::Lost`].
     Lost,
-    /// See [`Outcome::RestartsExhausted`].
     RestartsExhausted,
 }
 
@@ -107,7 +87,6 @@ impl OutcomeKind {
         Self::RestartsExhausted,
     ];
 
-    /// The word for listings.
     pub fn word(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -124,7 +103,6 @@ impl OutcomeKind {
 }
 
 impl Outcome {
-    /// The outcome without its cause.
     pub fn kind(&self) -> OutcomeKind {
         match self {
             Self::Completed => OutcomeKind::Completed,
@@ -139,7 +117,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the outcome without free text: a provider's words may repeat what it was asked.
+    /// Returns the outcome without free text: a provider's message may repeat the request.
     #[must_use]
     pub(crate) fn without_text(self) -> Self {
         let message = Text::default();
@@ -161,55 +139,48 @@ impl Outcome {
         Self::Failed { kind }
     }
 
-    /// Whether the end of an owned run with this outcome wakes an owner at rest (rule K17: not when a person cancelled it).
+    /// Returns whether this end wakes an owner at rest: not if a person cancelled the run.
     pub fn wakes(&self) -> bool {
         !matches!(self, Self::Cancelled { by: By::Person } | Self::Interrupted { by: By::Person })
     }
 }
 
-/// What made a run fail.
+/// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailKind {
-    /// The answer was cut off by length, also after one continuation.
+    /// The answer was truncated, also after one continuation.
     Truncated,
     /// The answer was empty, also after one nudge.
     Empty,
-    /// The model refused.
     Refused,
-    /// The model could not be called, or answered with an error.
+    /// The model call failed.
     Model {
-        /// Which error.
         error: ModelFail,
-        /// The provider's own words, bounded and free of secrets.
+        /// The provider's message, bounded and free of secrets.
         #[serde(default)]
         message: Text,
     },
-    /// Code of ours or of an embedder panicked.
+    /// A panic in subtend or in the embedder's code.
     Panic {
-        /// Where.
         part: Part,
-        /// What the panic said, bounded.
         #[serde(default)]
         message: Text,
     },
-    /// The session's agent is not known to this host.
+    /// The host does not know the session's agent.
     AgentMissing,
-    /// An ended session was asked to go on and refused: no run was opened. In notices only.
+    /// An ended session refused to continue: no run was opened. In notices only.
     NotContinued {
-        /// Why.
         why: ContinueRefusal,
     },
-    /// The session cannot be read any more: nobody knows how it ended. In notices only.
+    /// The session is unreadable: its end is unknown. In notices only.
     Unreadable {
-        /// What is wrong with it.
         message: Text,
     },
-    /// The authority needed for the run is not there.
+    /// The authority needed for the run is missing.
     Authority,
-    /// A fault of ours; the message is for a bug report.
+    /// An internal error; the message is for a bug report.
     Internal {
-        /// What happened.
         message: Text,
     },
 }
@@ -218,28 +189,26 @@ pub enum FailKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelFail {
-    /// The key is missing or refused.
     Auth,
     /// The account is out of credit, or its spending limit is reached.
     Credit,
-    /// The key is good, but may not use this model, or not from this region.
+    /// The key is valid, but not for this model or region.
     Access,
-    /// A rate limit; retry later.
     Rate,
-    /// The provider could not be reached, answered with a server error or was silent for too long; retry later.
+    /// The provider was unreachable, silent for too long, or returned a server error; retry later.
     Unavailable,
-    /// What came back is no answer.
+    /// The response is not a valid answer.
     BadAnswer,
-    /// The request is larger than the model's context.
+    /// The request exceeds the model's context.
     ContextOverflow,
-    /// The provider refused the request as such.
+    /// The provider rejected the request.
     InvalidRequest,
-    /// The call was dropped on this side: its run was stopped, or its session had to begin anew.
+    /// The call was dropped locally: its run stopped, or its session restarted.
     Dropped,
 }
 
 impl ModelFail {
-    /// Whether the same request may succeed when it is sent again.
+    /// Returns whether a retry of the same request may succeed.
     pub fn retryable(self) -> bool {
         match self {
             Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
@@ -248,51 +217,43 @@ impl ModelFail {
     }
 }
 
-/// A part whose panic is caught and recorded.
+/// A component whose panic is caught and recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// The model.
     Model,
-    /// The turn task around it.
     TurnTask,
 }
 
-/// Which time limit passed.
+/// The time limit that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeLimit {
-    /// The run's working time.
     Run,
-    /// Time in the queue in which no slot of its root was granted.
+    /// Time in the queue without a grant to its root.
     Queue,
     /// One turn with all its attempts.
     Turn,
-    /// The wall-clock cap of the run or of an owner above it.
+    /// The wall-clock cap of the run or of an ancestor.
     WallCap,
 }
 
-/// Which budget of a tree was spent.
+/// The spent budget of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Budget {
-    /// Tokens.
     Tokens,
-    /// Money.
     Money,
-    /// Bytes that one run records: its own limit, not one of the tree.
+    /// Bytes that one run records: its own limit, not the tree's.
     Recorded,
 }
 
-/// Why a child refuses to go on.
+/// Why a child refuses to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContinueRefusal {
-    /// A run is in flight.
     InFlight,
-    /// The session is closed.
     Closed,
-    /// The session is deleted.
     Deleted,
 }
 
@@ -300,7 +261,7 @@ pub enum ContinueRefusal {
 mod tests {
     use super::OutcomeKind;
 
-    /// The place of each in [`OutcomeKind::ALL`]: a new one does not compile until it has one.
+    /// Exhaustive, so that a new outcome must be added to [`OutcomeKind::ALL`].
     fn place(kind: OutcomeKind) -> usize {
         match kind {
             OutcomeKind::Completed => 0,

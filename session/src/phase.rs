@@ -2,24 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where the run in flight stands: the columns of the table in `decide`.
+/// The phase of the run in flight: the columns of the table in `decide`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Opened, not claimed.
     Queued,
-    /// A model stream or local call is in flight or due.
+    /// A model stream or local call is active or due.
     Working,
-    /// Mid-turn: only child, await or ask calls are open; or a slot is awaited after that.
+    /// Mid-turn: only child, await or approval calls are open; or the run then awaits a slot.
     WaitingMidTurn,
-    /// At rest: no call open, owned runs in flight; or a slot is awaited after that.
+    /// At rest: no call is open, owned runs are in flight; or the run then awaits a slot.
     WaitingAtRest,
-    /// Held: interrupted.
     HeldInterrupted,
-    /// Held: out of turns.
     HeldOutOfTurns,
-    /// Held: the outcome is fixed.
+    /// Held with a fixed outcome.
     Closing,
-    /// No run in flight.
+    /// No run is in flight.
     Quiet,
 }

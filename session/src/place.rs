@@ -1,29 +1,24 @@
-//! Where a session stands in its tree, and who owns a run.
+//! The position of a session in its tree, and the owner of a run.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, MsgRef, RunKey, RunNo, SessionId, Text};
 
-/// Where a session stands: parentage gives place, depth, authority and listing, for life (T-2).
+/// The position of a session: it fixes depth, authority and listing for life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// A person's or host's own session.
     Root,
-    /// A branch of another session.
     Child {
-        /// The parent session.
         parent: SessionId,
-        /// The root of the tree.
         root: SessionId,
-        /// What kind of branch.
         kind: BranchKind,
-        /// The user message that the parent was working on.
+        /// The user message that the parent was processing.
         user_msg: MsgRef,
-        /// The assistant message that the branch hangs on.
+        /// The assistant message at the branch point.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         assistant_msg: Option<MsgRef>,
-        /// The parent's call that made it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
         /// Subagent edges from the root.
@@ -32,7 +27,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Subagent edges from the root; 0 for a root.
+    /// Returns the subagent edges from the root; 0 for a root.
     pub fn depth(&self) -> u32 {
         match self {
             Self::Root => 0,
@@ -40,7 +35,6 @@ impl Place {
         }
     }
 
-    /// The parent session, if there is one.
     pub fn parent(&self) -> Option<SessionId> {
         match self {
             Self::Root => None,
@@ -48,7 +42,6 @@ impl Place {
         }
     }
 
-    /// The root of the tree that `me` stands in.
     pub fn root(&self, me: SessionId) -> SessionId {
         match self {
             Self::Root => me,
@@ -57,65 +50,60 @@ impl Place {
     }
 }
 
-/// Where a session's calls come from.
+/// The origin of a session's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// A model of this runtime.
     #[default]
     Internal,
-    /// A client of an MCP server: tools that are internal only are hidden from it, and refused to it.
+    /// A client of an MCP server: internal-only tools are hidden from it and refused to it.
     Mcp,
 }
 
 impl Source {
-    /// Whether it is the one that records leave out.
+    /// Returns whether this is the default, which records omit.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
     pub(crate) fn is_internal(&self) -> bool {
         *self == Self::Internal
     }
 }
 
-/// Kinds of branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BranchKind {
     /// A person's branch: inherits context.
     Human,
-    /// An agent's child: fresh context, one level deeper.
+    /// An agent's child: empty context, one level deeper.
     Subagent,
     /// A regenerated answer.
     Alternative,
-    /// A host's helper (title, summary, compaction).
+    /// A helper of the host (title, summary, compaction).
     Service,
 }
 
-/// Who owns a run: cancelling, holding a run open, slots and notices follow ownership, not parentage.
+/// The owner of a run. Cancelling, closing, slots and notices follow ownership, not parentage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
     /// A run of another session, by one of its calls.
     Run {
-        /// The owning session.
         session: SessionId,
-        /// Its run.
         run: RunNo,
         /// The call that opened the owned run: the key of its notice.
         call: CallId,
     },
-    /// A person.
     Person,
-    /// A service of the host.
     Host(Service),
-    /// Nobody: listed at the root, ended by its own cap or by `cancel_tree`.
+    /// No owner: listed at the root, ended by its own cap or by `cancel_tree`.
     Detached {
-        /// Whether the host (rather than a manifest) asked for it.
+        /// Whether the host asked for it, rather than a manifest.
         by_host: bool,
     },
 }
 
 impl Owner {
-    /// The run that owns, if one does.
+    /// Returns the owning run, if any.
     pub fn run(&self) -> Option<RunKey> {
         match self {
             Self::Run { session, run, .. } => Some(RunKey { session: *session, run: *run }),
@@ -123,7 +111,7 @@ impl Owner {
         }
     }
 
-    /// Whether a model's call opened the run: then its answer goes to that model, and no queued message extends it (K26).
+    /// Returns whether a model's call opened the run: its answer goes to that model, and no queued message extends it.
     pub fn answers_a_model(&self) -> bool {
         match self {
             Self::Run { .. } | Self::Detached { .. } => true,
@@ -132,17 +120,12 @@ impl Owner {
     }
 }
 
-/// A host's service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Service {
-    /// Titles.
     Title,
-    /// Summaries.
     Summary,
-    /// Compaction.
     Compaction,
-    /// An embedder's own.
     Custom(Text),
 }
 
@@ -156,13 +139,13 @@ pub enum Mode {
     Background,
 }
 
-/// What a restart of the host does with a run in flight.
+/// The effect of a host restart on a run in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRestart {
     /// The run ends `Lost`.
     #[default]
     Fail,
-    /// The run goes on, if all its owners say so too.
+    /// The run continues, if all its owners allow it too.
     Resume,
 }

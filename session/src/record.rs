@@ -1,6 +1,7 @@
 //! Records: what a session's journal holds. State is a fold over them (`state`).
 //!
-//! JSON, externally tagged, snake_case. New *fields* get a default; a record *kind* that is not known means a newer format.
+//! JSON, externally tagged, snake_case. New *fields* get a default; a record *kind* that is not known means a newer
+//! format.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,192 +26,150 @@ mod run;
 mod tree;
 mod turn;
 
-/// One fact of one session, in the order in which it was decided.
+/// One fact of one session, in the order of decisions.
 ///
-/// At most 80 bytes, so that a decision of many records stays cheap to move; large ones are boxed.
+/// At most 80 bytes, so that a decision of many records stays cheap to move; large records are boxed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
-    /// The session exists. First record of every session, in its birth batch.
+    /// The first record of every session, in its birth batch.
     SessionCreated(Box<SessionCreated>),
-    /// A run exists; its place in the queue is the LSN of this record.
+    /// A run exists; the LSN of this record is its position in the queue.
     RunOpened(Box<RunOpened>),
-    /// The run was claimed: its working time counts from here.
+    /// The run was claimed: its working time starts here.
     RunStarted {
-        /// The run.
         run: RunNo,
-        /// Whether it holds a slot.
         slot: bool,
     },
     /// An input is accepted: the receipt is durable with this record.
     InputAccepted(Box<InputAccepted>),
     /// Queued inputs became user messages of the transcript; restarts the turn allowance.
     InputsTaken {
-        /// The inputs, in order.
         ids: Vec<InputId>,
-        /// The run that took them.
         run: RunNo,
-        /// The turn that sees them first.
         turn: TurnNo,
     },
-    /// The queue was changed by a person or the host.
+    /// A person or the host changed the queue.
     QueueChanged {
-        /// What was done.
         change: QueueChange,
-        /// On whose word.
         by: By,
     },
-    /// A model call is about to be made: the intent (J-5).
+    /// The intent of a model call.
     TurnStarted {
-        /// The run.
         run: RunNo,
-        /// The turn.
         turn: TurnNo,
-        /// The attempt within the turn.
         attempt: AttemptNo,
-        /// What is put to the model besides the transcript.
         prompt: Prompt,
-        /// What was reserved for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reserved: Option<Box<Reserved>>,
-        /// The model.
         model: Text,
     },
-    /// An attempt came to nothing and leaves no trace in the transcript (E-2).
+    /// A failed attempt, which leaves no trace in the transcript.
     AttemptDiscarded(Box<AttemptDiscarded>),
-    /// The model answered. Open calls are counted from here, never from the set of live children (S-11).
+    /// The model answered. Open calls are counted from here, never from the set of live children.
     TurnAnswered(Box<TurnAnswered>),
     /// A call started. Only calls with side effects wait for this record to be durable.
     CallStarted {
-        /// The call.
         call: CallId,
-        /// What it is.
         kind: Box<CallKind>,
-        /// Its time limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
-        /// What it was allowed to do, where the authority was asked: the audit of the decision.
+        /// The access that was allowed, if the authority was checked: for the audit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         access: Option<Box<Access>>,
     },
-    /// A call ended. Not for a blocking child call, whose notice is its result, except when it was moved to the background.
+    /// A call ended. A blocking child call has its notice instead, unless it was moved to the background.
     CallFinished(Box<CallFinished>),
-    /// A child exists, with its first run owned by this session's run (T-1). Same batch as its birth.
+    /// A child exists, with its first run owned by this session's run. In the same batch as its birth.
     ChildSpawned(Box<ChildSpawned>),
-    /// This session asks an ended child to go on; obliges a `continue` row.
+    /// This session continues an ended child; obliges a `continue` row.
     ContinueAsked(Box<ContinueAsked>),
-    /// This session, the child, refuses to go on; obliges a `notice` row.
+    /// This session, the child, refuses to continue; obliges a `notice` row.
     ContinueRefused {
         /// The owner that asked.
         owner: SessionId,
-        /// Its call.
         key: CallId,
-        /// Why.
         why: ContinueRefusal,
     },
-    /// This session asks a child to cancel the run that `key` opened; obliges a `cancel` row.
+    /// This session cancels the run that `key` opened; obliges a `cancel` row.
     CancelAsked {
-        /// The call that asks, if a model asked.
         call: Option<CallId>,
-        /// The child.
         child: SessionId,
-        /// The key of the owned run.
         key: CallId,
     },
-    /// The run waits: it gave its slot back, or its clock stands.
+    /// The run waits: it released its slot, or its clock stopped.
     RunParked {
-        /// The run.
         run: RunNo,
-        /// What it waits for.
         why: Park,
-        /// Working time so far.
         worked_ms: u64,
     },
-    /// The run goes on.
     RunResumed {
-        /// The run.
         run: RunNo,
-        /// What it waited for.
         why: Park,
         /// Whether it holds a slot again.
         slot: bool,
     },
-    /// The run is held: no model call until an input, or none any more.
+    /// The run is held: no model call until an input, or never again.
     RunHeld {
-        /// The run.
         run: RunNo,
-        /// Why.
         why: Box<Hold>,
     },
-    /// The run ended: its one terminal record (S-1, S-2). Obliges a `notice` row where its owner is to hear of it.
+    /// The run's one terminal record. Obliges a `notice` row if a session receives its end.
     RunEnded(Box<RunEnded>),
-    /// Ends of owned runs were taken: this record *is* the tool result or the synthetic completion.
+    /// Ends of owned runs were taken: this record is the tool result or the synthetic completion.
     NoticeTaken(Box<NoticeTaken>),
-    /// A call waits for a person's word.
+    /// A call awaits approval.
     AskOpened {
-        /// The call.
         call: CallId,
-        /// The action.
         action: Text,
-        /// The resource.
         resource: Text,
-        /// The root at which it is asked.
+        /// The root that receives the ask.
         root: SessionId,
     },
-    /// The word was given.
+    /// An approver answered, or the ask was closed.
     AskAnswered {
-        /// The call.
         call: CallId,
-        /// The word.
         verdict: AskVerdict,
-        /// Who gave it.
         by: AskBy,
     },
-    /// A branch of this session exists. Same batch as its birth.
+    /// A branch exists. In the same batch as its birth.
     BranchCreated(Box<BranchCreated>),
-    /// Another alternative of an answer is the one that the model and people see (B13).
+    /// Another alternative of an answer was selected.
     AlternativeSwitched {
         /// The answer: a record of this session.
         of: Seq,
-        /// Which: 0 is the original, then the branches in the order of their births.
+        /// The index: 0 is the original, then the branches in the order of their births.
         to: u32,
-        /// On whose word.
         by: By,
     },
-    /// The session has a title of its own: a person's word, or a service's answer.
+    /// A title set by a person or by a service.
     TitleSet(Box<TitleSet>),
-    /// What was done in the session, summed up by a service.
+    /// A service's summary of the session.
     SummarySet(Box<SummarySet>),
-    /// The session's metadata changed (B3).
+    /// The session's metadata changed.
     MetadataSet(Box<MetadataSet>),
-    /// What an ended run that did not complete said is given to no model any more, and to no later branch (M10). Nothing is deleted,
-    /// and what was done to files stays done.
+    /// The messages of an ended run that did not complete are hidden from models and later branches. Nothing is
+    /// deleted, and changes to files remain.
     RolledBack {
-        /// The run.
         run: RunNo,
-        /// On whose word.
         by: By,
     },
-    /// The session is deleted: it takes nothing any more and is in no listing. Its journal stays readable.
+    /// The session is deleted: it takes nothing and is in no listing. Its journal stays readable.
     SessionDeleted {
-        /// On whose word.
         by: By,
     },
     /// The session is closed; an input reopens it.
     SessionClosed {
-        /// On whose word.
         by: By,
     },
-    /// The session is open again.
     SessionReopened {
-        /// On whose word.
         by: By,
     },
 }
 
 impl Record {
-    /// Returns the bytes of text that a model, a tool or an owned run put into the record: what a run's `recorded_bytes` counts.
-    /// Inputs of people have limits of their own.
+    /// Returns the bytes of text that a model, a tool or an owned run put into the record: counted by `recorded_bytes`.
+    /// Inputs of people have their own limits.
     pub fn text_bytes(&self) -> u64 {
         let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
         let bytes = if let Self::TurnAnswered(answer) = self {
@@ -232,10 +191,9 @@ impl Record {
 macro_rules! kinds {
     ($($record:pat => $kind:literal,)*) => {
         impl Record {
-            /// Every kind, as the journal spells them.
             pub const KINDS: &'static [&'static str] = &[$($kind),*];
 
-            /// The record's kind, as the journal spells it.
+            /// Returns the record's kind in the journal.
             pub fn kind(&self) -> &'static str {
                 match self {
                     $($record => $kind,)*

@@ -2,40 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a model is to answer; what is not set is the provider's own default.
+/// How a model should answer; the provider's default where unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Output tokens of one call at most (B18).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
-    /// Sampling temperature, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Nucleus sampling: the probability mass that is sampled from, up to 1.
+    /// Nucleus sampling: the probability mass to sample from, up to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
-    /// How much a reasoning model is to think.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
 }
 
-/// How much a reasoning model is to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// Not at all, where the model can be told so.
+    /// No reasoning, where the model allows that.
     None,
-    /// A little.
     Low,
-    /// Some.
     Medium,
-    /// Much.
     High,
 }
 
 impl Settings {
-    /// These settings, under `above`: what is set here counts, but a cap never rises above the one above (B18).
+    /// Returns these settings over `above`: set values win, but a cap never exceeds the one above.
     #[must_use]
     pub fn under(&self, above: &Settings) -> Settings {
         let cap = match (self.output_tokens, above.output_tokens) {

@@ -1,4 +1,4 @@
-//! State: what a session is, as a fold over its records.
+//! The state of a session: a fold over its records.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,139 +30,115 @@ mod kept;
 mod legal;
 mod view;
 
-/// A session, folded.
+/// A folded session.
 ///
-/// Everything but [`State::arrived`] and [`State::due`] is durable: equal to the fold of the session's records (J-4).
+/// Everything except the fields marked volatile is durable: equal to the fold of the session's records.
 /// [`State::forget_volatile`] leaves the durable part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    /// The session.
     pub id: SessionId,
-    /// Its birth.
     pub created: Arc<SessionCreated>,
-    /// The body of its ceiling.
     pub ceiling: Arc<Authority>,
-    /// The body of its limits.
     pub limits: Arc<Limits>,
-    /// The record that comes next.
+    /// The number of the next record.
     pub next_seq: Seq,
-    /// The run in flight, if there is one (S-10).
     pub run: Option<Box<Run>>,
-    /// How the last ended run ended.
     pub last: Option<Box<Ended>>,
-    /// Outcomes of all ended runs, from run 1: what a control that comes late is answered.
+    /// Outcomes of all ended runs, from run 1: the reply to a late control.
     pub outcomes: Vec<Outcome>,
-    /// The last run's number; 0 before the first.
     pub last_run: RunNo,
-    /// The last turn's number; 0 before the first.
     pub last_turn: TurnNo,
     /// Accepted inputs that no run took yet, in order.
     pub queue: VecDeque<Queued>,
-    /// Senders' keys of all accepted inputs, so that an input sent again is not accepted twice.
+    /// Idempotency keys of all accepted inputs.
     pub seen: BTreeMap<Text, InputId>,
-    /// Ids of all accepted inputs, and of those with which this session refused to go on, sorted: a command or row that comes
-    /// again after a restart finds its own here.
+    /// Ids of all accepted inputs and of refused continuations, sorted: a command or row that is repeated after a
+    /// restart is found here.
     pub accepted: Vec<InputId>,
-    /// The transcript.
     pub transcript: Transcript,
-    /// Inputs that were taken and ask for more than their text, by the record that took them: an answer that is given anew is
-    /// asked for as it was the first time. Like the transcript, it holds all of the session.
+    /// Taken inputs that have more than text, by the record that took them: a regenerated answer needs them again.
     pub asked: BTreeMap<Seq, Arc<InputAccepted>>,
-    /// The last user message: what a child's birth names as `user_msg`.
+    /// The last user message: a child's birth names it as `user_msg`.
     pub about: Option<MsgRef>,
-    /// Children by id.
     pub children: BTreeMap<SessionId, Child>,
-    /// Children whose texts are kept to be read again. Others are read from their own journals when they are asked for.
+    /// Children whose texts are cached. Others are read from their own journals on demand.
     pub kept: Kept,
-    /// Short names of the children.
     pub shorts: BTreeSet<Short>,
     /// Keys of ended runs whose owned runs sent no notice yet, with the child (after a boot only).
     pub owed: BTreeMap<CallId, SessionId>,
     /// Runs of children, not owned by this session, whose notice was taken.
     pub noticed: BTreeSet<(SessionId, RunNo)>,
-    /// The agent that answers, where an input named another than the session's own (G12).
+    /// The agent that answers, if an input selected another than the session's own.
     pub agent: Option<Arc<AgentOverride>>,
-    /// The tools that it is offered, if fewer than the host has: those of its birth, until a call that lets it go on says others.
+    /// The offered tools, if fewer than the host has: from the birth, or changed by a continuing call.
     pub tools: Option<Vec<Text>>,
-    /// What a person allowed for good, in this session only (P-5).
+    /// Accesses that were allowed permanently, in this session only.
     pub always: BTreeSet<Access>,
-    /// Answers that have alternatives.
     pub alternatives: BTreeMap<Seq, Alternatives>,
-    /// What runs that ended otherwise than completed left in the transcript: what a rollback hides.
+    /// The messages of runs that did not complete: a rollback hides them.
     pub stretches: BTreeMap<RunNo, Stretch>,
-    /// The title that it was given after its birth, by a person or a service of the host.
+    /// The title set after the birth, by a person or a service of the host.
     pub title: Option<Text>,
-    /// What was done in it, as a service of the host summed it up last.
+    /// The latest summary by a service of the host.
     pub summary: Option<Arc<SummarySet>>,
-    /// Metadata after the last merge; absent before the first, when that of the birth applies.
+    /// Metadata after the last merge; if absent, that of the birth applies.
     pub metadata: Option<Text>,
-    /// Turns that all ended runs answered.
     pub turns: u32,
-    /// Turn allowance of a run whose input names none: that of its birth, else that of its limits.
+    /// Turn allowance of a run whose input names none.
     pub own_turns: u32,
-    /// Whether the session is deleted.
     pub deleted: bool,
-    /// Whether the session is closed.
     pub closed: bool,
-    /// What all runs of this session cost themselves.
     pub usage: Usage,
-    /// Volatile: rows of the outbox that have arrived and are not taken, in LSN order. Durable in the outbox, not here.
+    /// Volatile: arrived outbox rows that are not taken, in LSN order.
     pub arrived: Arrived,
-    /// Volatile: calls of the turn at hand that did not start yet, by what they wait for.
+    /// Volatile: unstarted calls of the current turn, by what they wait for.
     pub due: Due,
-    /// Volatile: texts that are not kept and that calls of the turn at hand want to read again, as their journals have them.
+    /// Volatile: dropped texts that calls of the current turn read again, from their journals.
     pub recalled: BTreeMap<SessionId, Text>,
-    /// Volatile: children whose run waits for its first slot, of those that a check asks about; as the hub found it last.
+    /// Volatile: children whose run is queued for its first slot, of those that a check names, as the hub found it
+    /// last.
     pub queued_children: BTreeSet<SessionId>,
 }
 
-/// Alternatives of one answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alternatives {
     /// Branches in the order of their births; index 1 is the first.
     pub branches: Vec<Alternative>,
-    /// Which is seen: 0 is the original.
     pub active: u32,
 }
 
-/// One alternative of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
-    /// The branch that gives it.
     pub child: SessionId,
-    /// Its text, once its first run completed.
+    /// Set when its first run completes.
     pub text: Option<Text>,
-    /// On whose word it was made.
     pub by: By,
 }
 
-/// A stretch of the transcript: the messages from where a run was claimed to where it ended.
+/// A range of the transcript: the messages from a run's claim to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// The place of the first.
+    /// The position of the first message.
     pub from: usize,
-    /// The place behind the last.
+    /// The position after the last.
     pub to: usize,
-    /// Whether it is rolled back.
     pub hidden: bool,
 }
 
-/// An accepted input that waits.
+/// A queued input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
-    /// The input.
     pub input: Arc<InputAccepted>,
-    /// Its record.
     pub seq: Seq,
 }
 
 impl Queued {
-    /// When it may be taken.
+    /// Returns when it may be taken.
     pub fn lane(&self) -> Lane {
         self.input.lane
     }
 
-    /// Whether a person sent it.
+    /// Returns whether a person sent it.
     pub fn is_message(&self) -> bool {
         self.input.from == From::Person
     }
@@ -171,188 +147,157 @@ impl Queued {
 /// A child, as its parent knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// Its short name.
     pub short: Short,
-    /// Its agent.
     pub agent: Text,
-    /// Its kind.
     pub kind: BranchKind,
-    /// The call that made it; none for a branch that a person or the host made.
+    /// The call that created it; none for a branch that a person or the host created.
     pub call: Option<CallId>,
     /// Whether its first run is detached.
     pub detached: bool,
-    /// The key of its run that the run in flight owns, while that has no notice.
+    /// The key of its owned run in flight, until its notice is taken.
     pub key: Option<CallId>,
-    /// The last of its runs that this session owned and heard of; 0 before. One that is owned and in flight is a later one.
+    /// The last of its owned runs whose end was taken; 0 before. One in flight is later.
     pub heard: RunNo,
-    /// The dialect whose call made it.
+    /// The dialect whose call created it.
     pub dialect: Dialect,
-    /// What it is called in the words of that call.
     pub label: Option<Text>,
-    /// Whether people are shown its session as one of its own.
+    /// Whether people see its session as their own.
     pub inspectable: bool,
-    /// Whether its answer was taken, as the session's title or summary.
+    /// Whether its answer was taken as the session's title or summary.
     pub described: bool,
-    /// The answer whose call made it.
+    /// The answer whose call created it.
     pub at: Option<Seq>,
-    /// The end that was heard of last, in a dialect in which it may be read again: without its text, where that is not kept any
-    /// more (see [`State::kept`]).
+    /// The last end, in a dialect that may read it again; without its text if that was dropped (see [`State::kept`]).
     pub given: Option<Arc<Notice>>,
 }
 
-/// The run in flight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Its number.
     pub no: RunNo,
-    /// Its birth.
     pub opened: Arc<RunOpened>,
-    /// The inputs that it was opened with, until they are taken.
+    /// The inputs that opened it, until they are taken.
     pub waiting: Vec<Queued>,
-    /// Whether it was claimed.
     pub started: bool,
-    /// Whether it holds a slot.
     pub slot: bool,
-    /// What it waits for, if that changed hands.
+    /// What it waits for, if it released its slot or clock.
     pub parked: Option<Park>,
-    /// Why it is held, if it is.
     pub hold: Option<Hold>,
-    /// Turns answered, in this run.
     pub turns: u32,
     /// Turns answered since the allowance was last restarted.
     pub spent: u32,
-    /// Turn allowance: that of its birth, until an input that it takes brings another.
+    /// Turn allowance: that of its birth, until an input brings another.
     pub allowance: u32,
     /// Working time at the last record that carries it.
     pub worked_ms: u64,
-    /// The turn at hand: started, perhaps answered; absent before the first.
+    /// The current turn: started, possibly answered; absent before the first.
     pub turn: Option<Box<Turn>>,
-    /// Owned runs without a notice, by key (rule 1: *owned in flight*).
+    /// Owned runs without a notice, by key.
     pub owned: BTreeMap<CallId, Owned>,
-    /// Cancels of owned runs that were asked for by record.
+    /// Recorded cancels of owned runs.
     pub cancels: u32,
     /// Inputs taken since the last final answer.
     pub unanswered: Vec<InputId>,
-    /// JSON schema that the next final answer is asked to keep: of the last input among them that has one.
+    /// JSON schema for the next final answer, from the last of these inputs that has one.
     pub format: Option<Text>,
     /// The last answer without calls that has text: the result so far.
     pub answer: Option<Answer>,
-    /// All text that the run gave so far, joined: partial output.
+    /// All text of the run so far, joined: the partial output.
     pub partial: Text,
-    /// Bytes of text that its records hold, as [`Record::text_bytes`](crate::record::Record::text_bytes) counts them.
     pub recorded: u64,
-    /// What the run itself cost.
     pub usage_self: Usage,
-    /// What owned runs cost that were noticed.
+    /// What noticed owned runs cost.
     pub usage_owned: Usage,
-    /// Whether the turn at hand was opened by notices only.
+    /// Whether the current turn was opened by notices only.
     pub by_notices: bool,
-    /// Messages of the transcript when it was claimed; nothing is said for it before.
+    /// The length of the transcript when the run was claimed.
     pub from: usize,
     /// Messages that were taken while calls were open: they follow the results.
     pub deferred: Vec<Message>,
 }
 
-/// An answer that stands as a result.
+/// An answer that counts as the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its record.
     pub seq: Seq,
-    /// Its text.
     pub text: Text,
 }
 
 /// An owned run in flight, in its owner's journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// The session.
     pub child: SessionId,
-    /// Whether the call waits.
     pub mode: Mode,
-    /// Whether a cancel was asked for.
     pub cancel_asked: bool,
 }
 
-/// A turn: one model call and the tool calls that it asked for.
+/// One model call and the tool calls that it requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
-    /// Its number.
     pub no: TurnNo,
-    /// The attempt at hand.
     pub attempt: AttemptNo,
-    /// The model that the attempt is made with.
     pub model: Text,
     /// Attempts with that model in a row, this one included.
     pub tries: u32,
-    /// What was put to the model besides the transcript.
+    /// The prompt besides the transcript.
     pub prompt: Prompt,
-    /// Whether a model stream is in flight or due (S-7): started, neither answered nor discarded.
+    /// Whether a model stream is active or due: started, neither answered nor discarded.
     pub streaming: bool,
-    /// The record of the answer, once there is one.
+    /// The record of the answer, if it arrived.
     pub answered: Option<Seq>,
-    /// The calls of the answer, by place.
+    /// The calls of the answer, by position.
     pub calls: Vec<Call>,
-    /// Calls without a result: counted from the answer (S-11).
+    /// Calls without a result, counted from the answer.
     pub open: u32,
     /// Local calls that started and are not finished.
     pub local: u32,
     /// Those of them that are not read-only.
     pub writing: u32,
-    /// Open await and check calls, by place.
+    /// Open await and check calls, by position.
     pub waits: Vec<u32>,
     /// A `return` call that waits for the other calls of its answer.
     pub returning: Option<u32>,
-    /// Calls that did not start yet, and that no person is asked for.
+    /// Unstarted calls that await no approval.
     pub unstarted: u32,
-    /// Calls that a person is asked for.
+    /// Calls that await approval.
     pub asked: u32,
 }
 
 /// One call of a turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// The tool.
     pub tool: Text,
     /// The arguments, as the model wrote them.
     pub args: Text,
-    /// What it is, from when it starts.
+    /// Set when it starts.
     pub kind: Option<CallKind>,
-    /// Whether a person allowed it: then nobody is asked again.
+    /// Whether it was approved: no further approval is needed.
     pub allowed: bool,
-    /// How far it is.
     pub phase: CallPhase,
 }
 
-/// How far a call is.
+/// The progress of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPhase {
-    /// Asked for, not started.
+    /// Requested, not started.
     Unstarted,
-    /// A person is asked for this.
+    /// Awaiting approval.
     Asked(Box<Access>),
     /// Started, no result yet.
     Started,
-    /// It has its one result (N-4).
     Closed(Arc<CallResult>),
 }
 
 /// An ended run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
-    /// Its number.
     pub run: RunNo,
-    /// Its owner.
     pub owner: Owner,
-    /// Its outcome.
     pub outcome: Outcome,
-    /// The text that its owner gets: the whole text, where it is known; its bounded prefix after a fold.
+    /// The text for its owner: the whole text if known; its bounded prefix after a fold.
     pub text: Option<Text>,
-    /// Answered turns.
     pub turns: u32,
-    /// What it cost.
     pub usage_self: Usage,
-    /// What it owned cost.
     pub usage_owned: Usage,
-    /// Turn allowance it had: `continue` adds to it (B6).
+    /// Its turn allowance: `continue` adds to it.
     pub max_turns: u32,
 }

@@ -1,4 +1,4 @@
-//! What may be a title of a session.
+//! Rules for titles of sessions.
 
 use std::sync::Arc;
 
@@ -7,27 +7,21 @@ use serde::{Deserialize as _, Deserializer};
 use crate::ids::Text;
 use crate::unseen::turns;
 
-/// Characters of a title at most.
 pub const MAX_CHARS: usize = 200;
 
-/// Why a text is no title.
+/// Why a text is not a valid title.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTitle {
-    /// It says nothing.
     #[error("the title is empty: say what the session is about")]
     Empty,
-    /// It is too long.
     #[error("the title has {chars} characters, the limit is {MAX_CHARS}")]
-    Long {
-        /// Its characters.
-        chars: usize,
-    },
+    Long { chars: usize },
     /// A listing could not show it on its line.
     #[error("the title is more than one line, or has control characters")]
     NotOneLine,
 }
 
-/// Returns `text` on one line, with single spaces; the text itself where nothing changes.
+/// Returns `text` on one line with single spaces; shared if unchanged.
 pub fn one_line(text: &Text) -> Text {
     let spaced = |c: char| c.is_whitespace() && c != ' ';
     if !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  ") && !text.contains(spaced) {
@@ -37,12 +31,12 @@ pub fn one_line(text: &Text) -> Text {
     if *line == **text { Arc::clone(text) } else { line.into() }
 }
 
-/// Reads a title of an index row: earlier versions kept line breaks in it.
+/// Reads the title of an index row: earlier versions kept line breaks in it.
 pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Text, D::Error> {
     Text::deserialize(from).map(|title| one_line(&title))
 }
 
-/// Whether somebody may give a session this title.
+/// Checks that a session may have this title.
 ///
 /// # Errors
 /// [`BadTitle`].

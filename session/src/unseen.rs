@@ -1,6 +1,6 @@
-//! Characters by which a text can look like another one: one list for records, approvals and screens.
+//! Characters by which one text can imitate another, for records, approvals and screens.
 
-/// Whether a character is not seen: control characters, those that turn the direction of writing, and those without a width.
+/// Returns whether a character is invisible: control characters, direction marks, and those without width.
 ///
 /// ```
 /// use subtend_session::unseen::is_unseen;
@@ -18,7 +18,7 @@ pub fn is_unseen(c: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether a character looks like a space and is another one: a shell takes it for a part of a word.
+/// Returns whether a character looks like a space but is not one: a shell takes it as part of a word.
 ///
 /// ```
 /// use subtend_session::unseen::is_blank;
@@ -30,7 +30,7 @@ pub fn is_blank(c: char) -> bool {
     c == '\u{2800}' || (c.is_whitespace() && !c.is_ascii() && !is_unseen(c))
 }
 
-/// Whether a character turns the direction of writing.
+/// Returns whether a character changes the direction of writing.
 pub fn turns(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,4 +1,4 @@
-//! What model calls cost.
+//! Tokens and cost of model calls.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,10 +9,9 @@ pub struct Usage {
     /// Input tokens, cached ones included.
     #[serde(rename = "in")]
     pub input: u64,
-    /// Output tokens, reasoning included.
     #[serde(rename = "out")]
     pub output: u64,
-    /// Reasoning tokens among the output.
+    /// Reasoning tokens, included in the output.
     #[serde(skip_serializing_if = "is_zero")]
     pub reasoning: u64,
     /// Input tokens written to a cache.
@@ -21,10 +20,10 @@ pub struct Usage {
     /// Input tokens read from a cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_read: u64,
-    /// Millionths of a US dollar, where a price is known.
+    /// Millionths of a US dollar, if a price is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_micro: Option<u64>,
-    /// Whether a part of it is unknown: unknown is not zero.
+    /// Whether a part is unknown: unknown is not zero.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unreliable: bool,
 }
@@ -35,7 +34,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl Usage {
-    /// Of a call that was dropped before it told what it cost: unknown is not zero.
+    /// The usage of a call that was dropped before it reported any: unknown, not zero.
     pub const UNKNOWN: Self =
         Self { input: 0, output: 0, reasoning: 0, cache_new: 0, cache_read: 0, cost_micro: None, unreliable: true };
 
@@ -53,7 +52,7 @@ impl Usage {
         self.unreliable |= other.unreliable;
     }
 
-    /// Input and output tokens together.
+    /// Returns input plus output tokens.
     pub fn tokens(&self) -> u64 {
         self.input.saturating_add(self.output)
     }

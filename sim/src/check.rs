@@ -12,7 +12,6 @@ use crate::size::Size;
 /// How far a check goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Threads.
     pub threads: usize,
     /// States after which it stops; none for all of them.
     pub states: Option<usize>,

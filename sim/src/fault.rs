@@ -34,7 +34,6 @@ pub enum Around {
 }
 
 impl Around {
-    /// All of them.
     pub const ALL: [Self; 11] = [
         Self::RowsLost,
         Self::SlotFreedTwice,

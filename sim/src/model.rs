@@ -1,8 +1,9 @@
 //! The model: sessions that decide for real, in a world whose every interleaving is tried.
 //!
 //! What happens in the process as one step is one step here: a command is decided, its batch is appended whole, and its
-//! effects are asked for. What takes time is a message in flight, delivered whenever: grants, ends of owned runs, words and rows
-//! of owners, answers of models, tools and persons. A crash leaves the journals and the rows of the outbox and takes everything else.
+//! effects are asked for. What takes time is a message in flight, delivered whenever: grants, ends of owned runs, words
+//! and rows of owners, answers of models, tools and persons. A crash leaves the journals and the rows of the outbox and
+//! takes everything else.
 
 mod action;
 mod boot;
@@ -32,7 +33,6 @@ use crate::size::Size;
 /// The whole: how large it is, and what is wrong with it.
 #[derive(Clone, Debug)]
 pub struct Whole {
-    /// Bounds.
     pub size: Size,
     /// The seeded bug.
     pub fault: Fault,

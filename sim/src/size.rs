@@ -3,7 +3,6 @@
 /// Bounds of a model. All that is bounded is counted down in its states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size {
-    /// Children, in all.
     pub children: u8,
     /// Subagent edges from the root.
     pub depth: u8,

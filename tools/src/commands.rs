@@ -6,14 +6,15 @@ use subtend_session::ids::Text;
 /// What commands of the tool `shell` get of this process and of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commands {
-    /// Variables of the environment that commands get besides the usual ones (`PATH`, `HOME`, `LANG`, toolchains): a name, or
-    /// the start of names with `*` at its end.
+    /// Variables of the environment that commands get besides the usual ones (`PATH`, `HOME`, `LANG`, toolchains): a
+    /// name, or the start of names with `*` at its end.
     pub environment: Vec<Text>,
     /// Limits of a command under a guard.
     pub limits: CommandLimits,
 }
 
-/// Limits of one command and of what it starts. A limit of the system that is lower applies; without a guard none of these does.
+/// Limits of one command and of what it starts. A limit of the system that is lower applies; without a guard none of
+/// these does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandLimits {
     /// Processes and threads at the same time. The superuser's are limited where the guard can make a control group.
@@ -40,7 +41,6 @@ impl Default for CommandLimits {
     "`{name}` is not the name of a variable: give a name such as `HTTPS_PROXY`, or the start of names such as `AWS_*`"
 )]
 pub struct BadVariable {
-    /// What was given.
     pub name: Text,
 }
 
@@ -61,8 +61,8 @@ impl Commands {
     }
 }
 
-/// Keeps the environment and the memory of this process from other processes of its user, commands of sessions among them. The
-/// superuser can still read them. There are no core dumps of it from then on.
+/// Keeps the environment and the memory of this process from other processes of its user, commands of sessions among
+/// them. The superuser can still read them. There are no core dumps of it from then on.
 ///
 /// # Errors
 /// When the system refuses.

@@ -78,9 +78,7 @@ impl Request {
 pub struct StartRequest {
     /// The dialect of the call.
     pub dialect: Dialect,
-    /// The agent.
     pub agent: Text,
-    /// All that it is told.
     pub prompt: Text,
     /// Whether the call waits.
     pub mode: Mode,
@@ -146,7 +144,6 @@ pub struct ContinueRequest {
     pub task: Text,
     /// The agent that the model takes it to be, if it said so: it must be that one.
     pub agent: Option<Text>,
-    /// What it is told.
     pub prompt: Text,
     /// Whether the call waits.
     pub mode: Mode,
@@ -159,9 +156,7 @@ pub struct ContinueRequest {
 /// A profile, as calls and prompts name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferedProfile {
-    /// Its name.
     pub name: Text,
-    /// What it is for.
     pub description: Text,
     /// The agent whose manifest counts; the caller's own where it names none.
     pub agent: Option<Text>,
@@ -244,7 +239,8 @@ impl Offered {
         self.has(dialect).then(|| read(args, self))
     }
 
-    /// Checks that each tool that a call names can be given to a child; those that start or end runs are left out later (S4).
+    /// Checks that each tool that a call names can be given to a child; those that start or end runs are left out later
+    /// (S4).
     pub(crate) fn can_give(&self, key: &str, named: &[Text]) -> Result<(), ToolError> {
         let lacks = |name: &&Text| !is_locked(name) && !self.tools.contains(name);
         let lacking: Vec<&str> = named.iter().filter(lacks).map(|name| bounded::head(name, 100)).collect();

@@ -42,7 +42,6 @@ impl Display {
 pub struct Shown {
     /// The tool: of a call through `use_tool` the one that is used.
     pub tool: Text,
-    /// How that is shown.
     pub display: Display,
     /// What the call takes, where the tool says it in words of its own.
     pub input: Option<Text>,

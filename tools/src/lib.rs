@@ -1,8 +1,10 @@
 //! Tools of subtend: what a model may call, what each call may do, and how its result is bounded.
 //!
-//! A [`tool::Tool`] takes one call and gives one bounded result. The [`registry::Registry`] holds tools by name, offers those
-//! that an authority may allow, and checks each call again when it runs. The workspace tools reach files only through the
-//! directory handle of a [`workspace::Workspace`].
+//! A [`tool::Tool`] takes one call and gives one bounded result. The [`registry::Registry`] holds tools by name, offers
+//! those that an authority may allow, and checks each call again when it runs. The workspace tools reach files only
+//! through the directory handle of a [`workspace::Workspace`].
+
+#![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
 pub mod closure;
 pub mod commands;

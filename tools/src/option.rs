@@ -27,7 +27,6 @@ pub struct ToolOption {
     pub label: Text,
     /// The same at more length; empty for none.
     pub subtitle: Text,
-    /// What it holds.
     #[serde(flatten)]
     pub kind: OptionKind,
 }
@@ -46,8 +45,8 @@ pub enum OptionKind {
         /// What an empty field shows.
         placeholder: Text,
     },
-    /// A model. There is no default: it is filled once from the session's model when the tool is first enabled, and required
-    /// from then on.
+    /// A model. There is no default: it is filled once from the session's model when the tool is first enabled, and
+    /// required from then on.
     Model,
 }
 
@@ -55,9 +54,7 @@ pub enum OptionKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the option `{id}` {why}")]
 pub struct BadOption {
-    /// Which.
     pub id: Text,
-    /// What is wrong.
     pub why: String,
 }
 
@@ -75,7 +72,6 @@ impl ToolOption {
         Self::new(id.into(), label.into(), OptionKind::LongText { placeholder: placeholder.into() })
     }
 
-    /// A model.
     pub fn model(id: impl Into<Text>, label: impl Into<Text>) -> Self {
         Self::new(id.into(), label.into(), OptionKind::Model)
     }
@@ -172,8 +168,8 @@ pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), B
     known(options, given)
 }
 
-/// Whether what a person gave can be given: options that there are, each with what it may hold. What is missing is filled in when
-/// the tool is enabled.
+/// Whether what a person gave can be given: options that there are, each with what it may hold. What is missing is
+/// filled in when the tool is enabled.
 ///
 /// # Errors
 /// [`BadOption`], for the first that cannot.

@@ -13,8 +13,8 @@ mod bounds;
 pub struct HostPolicy;
 
 impl HostPolicy {
-    /// What holds where the host says nothing: reading the workspace, starting agents and calling the tools that the host
-    /// registered (`tool:NAME`) is allowed, all else is asked.
+    /// What holds where the host says nothing: reading the workspace, starting agents and calling the tools that the
+    /// host registered (`tool:NAME`) is allowed, all else is asked.
     pub fn default_for_workspace() -> RuleSet {
         let allowed = |action: &str| Rule { action: action.into(), resource: "*".into(), verdict: Verdict::Allow };
         RuleSet { default: Verdict::Ask, rules: vec![allowed("fs.read"), allowed("task:*"), allowed("tool:*")] }
@@ -40,11 +40,12 @@ impl HostPolicy {
         Ok(set)
     }
 
-    /// Reads `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`: a rule that allows; without a pattern every resource.
+    /// Reads `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`: a rule that allows; without a pattern every
+    /// resource.
     ///
     /// # Errors
-    /// When no tool needs the action, or no resource can match the pattern: see [`Rule::written`]. A host whose tools need
-    /// actions of their own makes [`Rule`]s itself.
+    /// When no tool needs the action, or no resource can match the pattern: see [`Rule::written`]. A host whose tools
+    /// need actions of their own makes [`Rule`]s itself.
     pub fn allow(rule: &str) -> Result<Rule, BadRule> {
         let (action, pattern) = match rule.split_once('=') {
             Some((action, pattern)) => (action, Some(pattern)),
@@ -64,9 +65,7 @@ impl HostPolicy {
     "cannot read the rule `{rule}`: {why}; write ACTION or ACTION=PATTERN, such as `shell.run` or `fs.write=src/**`"
 )]
 pub struct BadRule {
-    /// What was given.
     pub rule: Text,
-    /// What is wrong with it.
     pub why: String,
 }
 

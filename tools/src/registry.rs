@@ -52,47 +52,25 @@ pub struct RegistryBuilder {
 pub enum RegistryError {
     /// Another tool has the name.
     #[error("a second tool named `{name}`: tools are told apart by name, so rename one")]
-    Duplicate {
-        /// The name.
-        name: Text,
-    },
+    Duplicate { name: Text },
     /// The name is kept for subtend's own.
     #[error("the tool name `{name}` is locked: it belongs to subtend itself, so choose another")]
-    Locked {
-        /// The name.
-        name: Text,
-    },
+    Locked { name: Text },
     /// Providers refuse the name.
     #[error("the tool name `{name}` is not 1 to 64 of the characters a-z A-Z 0-9 _ -")]
-    BadName {
-        /// The name.
-        name: Text,
-    },
+    BadName { name: Text },
     /// A model would not know what it is for.
     #[error(
         "the tool `{name}` has no description, so a model cannot know when to use it: write a doc comment on its \
          arguments' struct"
     )]
-    NoDescription {
-        /// The tool.
-        name: Text,
-    },
+    NoDescription { name: Text },
     /// One of its options cannot be one.
     #[error("the options of the tool `{name}` cannot be used: {why}")]
-    BadOption {
-        /// The tool.
-        name: Text,
-        /// What is wrong.
-        why: BadOption,
-    },
+    BadOption { name: Text, why: BadOption },
     /// The schema is none, or not one of an object.
     #[error("the schema of the tool `{name}` cannot be used: {why}")]
-    BadSchema {
-        /// The tool.
-        name: Text,
-        /// What is wrong.
-        why: String,
-    },
+    BadSchema { name: Text, why: String },
 }
 
 /// What a model's call turns out to be.
@@ -100,22 +78,19 @@ pub enum RegistryError {
 pub enum Classified {
     /// It can run.
     Ready {
-        /// The tool.
         tool: Arc<dyn Tool>,
         /// Its arguments, valid against its schema.
         args: Value,
-        /// What kind of call it is.
         kind: CallKind,
-        /// What it is about to do, as records and people are shown it: what a person is asked for where `ask` holds, what the
-        /// authority allows where it does not. `None` of a call that needs nothing, and of one that is denied: that one is
-        /// refused when it is to run.
+        /// What it is about to do, as records and people are shown it: what a person is asked for where `ask` holds,
+        /// what the authority allows where it does not. `None` of a call that needs nothing, and of one that is denied:
+        /// that one is refused when it is to run.
         access: Option<Access>,
         /// Whether a person is to be asked before it starts.
         ask: bool,
     },
     /// It never starts.
     Invalid {
-        /// Why.
         kind: Invalid,
         /// What the model is told.
         message: Text,
@@ -126,7 +101,8 @@ impl RegistryBuilder {
     /// Adds a tool and compiles its schema.
     ///
     /// # Errors
-    /// When its name is taken, locked or not a name, its schema is not one of an object, or its options cannot be told apart.
+    /// When its name is taken, locked or not a name, its schema is not one of an object, or its options cannot be told
+    /// apart.
     pub fn tool(mut self, tool: Arc<dyn Tool>) -> Result<Self, RegistryError> {
         let spec = tool.spec();
         let name = spec.name.clone();
@@ -164,7 +140,6 @@ impl RegistryBuilder {
         Self { secrets, ..self }
     }
 
-    /// The registry.
     pub fn build(self) -> Registry {
         let Self { tools, secrets } = self;
         let guarded = |entry: Entry| Entry { tool: secrets.guard(entry.tool), ..entry };
@@ -178,9 +153,9 @@ impl Registry {
         RegistryBuilder::default()
     }
 
-    /// The built-in tools over the workspace: `list`, `read`, `search`, `write`, `edit`, `shell`. With a guard no process
-    /// that `shell` starts outlives the runtime, and a session whose files or network have limits gets a shell that is held
-    /// to them where the system can (see [`sandbox`](crate::sandbox)); without one it gets none.
+    /// The built-in tools over the workspace: `list`, `read`, `search`, `write`, `edit`, `shell`. With a guard no
+    /// process that `shell` starts outlives the runtime, and a session whose files or network have limits gets a shell
+    /// that is held to them where the system can (see [`sandbox`](crate::sandbox)); without one it gets none.
     pub fn workspace_tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
         Self::workspace_tools_with(guard, Commands::default())
     }
@@ -190,7 +165,6 @@ impl Registry {
         builtin::tools(guard, commands)
     }
 
-    /// The tool of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name).map(|entry| &entry.tool)
     }
@@ -200,8 +174,8 @@ impl Registry {
         self.tools.keys()
     }
 
-    /// Why no session can be offered a tool of that name, with the name that was probably meant; `None` where there is one: of
-    /// this registry, of a dialect, or the proposal of a plan.
+    /// Why no session can be offered a tool of that name, with the name that was probably meant; `None` where there is
+    /// one: of this registry, of a dialect, or the proposal of a plan.
     pub fn missing(&self, name: &str) -> Option<String> {
         if self.tools.contains_key(name) || dialect::is_locked(name) || name == plan_exit::NAME {
             return None;
@@ -212,10 +186,11 @@ impl Registry {
         Some(format!("there is no tool `{name}`{near}"))
     }
 
-    /// The tools that a model is shown, sorted by name: those that the authority may allow (P-7), of `only` where given.
+    /// The tools that a model is shown, sorted by name: those that the authority may allow (P-7), of `only` where
+    /// given.
     ///
-    /// `approver` tells whether a person can be asked: then tools are shown that some call of gets `Ask` at most. Where nobody
-    /// is there when such a call comes, it is denied (P-5).
+    /// `approver` tells whether a person can be asked: then tools are shown that some call of gets `Ask` at most. Where
+    /// nobody is there when such a call comes, it is denied (P-5).
     pub fn offered(&self, authority: &Authority, only: Option<&[Text]>, approver: bool) -> Vec<ToolSpec> {
         let tools = self.tools.values().map(|entry| &entry.tool);
         tools
@@ -267,9 +242,9 @@ impl Registry {
 
     /// Checks a call when it runs: everything that it is about to do must be allowed, or have a person's word.
     ///
-    /// `granted` tells whether a person allowed an access for good in this very session; for a call that a person was asked
-    /// about and allowed, it is true of every access: the word is for the call, of which they saw the most telling access. It
-    /// lifts `Ask` only: what is denied stays denied.
+    /// `granted` tells whether a person allowed an access for good in this very session; for a call that a person was
+    /// asked about and allowed, it is true of every access: the word is for the call, of which they saw the most
+    /// telling access. It lifts `Ask` only: what is denied stays denied.
     ///
     /// # Errors
     /// When a path in the arguments cannot be in the workspace; and a denied one, naming action and resource, when the

@@ -20,8 +20,8 @@ pub use crate::result::{ToolError, ToolOutput};
 /// Something a model may call.
 ///
 /// # Cancel safety
-/// The future of [`Tool::run`] may be dropped at any point, and is when the grace after a cancel has passed. `call.cancel`
-/// fires first: a tool that started something outside the process must stop it then.
+/// The future of [`Tool::run`] may be dropped at any point, and is when the grace after a cancel has passed.
+/// `call.cancel` fires first: a tool that started something outside the process must stop it then.
 pub trait Tool: Send + Sync + 'static {
     /// What the model is told.
     fn spec(&self) -> &ToolSpec;
@@ -35,7 +35,8 @@ pub trait Tool: Send + Sync + 'static {
     }
 
     /// What a call with these (schema-valid) arguments is about to do: checked against the authority when it runs.
-    /// With `None` for arguments not known yet: the least that any call needs, to decide whether the tool is offered (P-7).
+    /// With `None` for arguments not known yet: the least that any call needs, to decide whether the tool is offered
+    /// (P-7).
     fn access(&self, args: Option<&Value>) -> Vec<Access>;
 
     /// What in `authority` rules this tool out, whatever the arguments: then it is neither offered nor run.
@@ -76,7 +77,6 @@ pub struct ToolInvocation {
     pub args: Value,
     /// The values of its tool's options: all that it declares, filled in where nobody said anything.
     pub options: Arc<Map<String, Value>>,
-    /// The workspace.
     pub workspace: Arc<Workspace>,
     /// What the session may do: tools that touch several resources check each.
     pub authority: Arc<Authority>,
@@ -91,11 +91,8 @@ pub struct ToolInvocation {
 /// Names a call for ever: the same after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ToolKey {
-    /// The session.
     pub session: SessionId,
-    /// Its run.
     pub run: RunNo,
-    /// Its call.
     pub call: CallId,
 }
 

@@ -1,8 +1,8 @@
 //! The workspace: a directory handle that all file access goes through.
 //!
-//! No path leads out of the handle. Links within are followed once, to learn the path without links; the rules are asked about
-//! that one, and it is opened without following any link. So the object that a tool acts on is the one that was checked,
-//! whatever is swapped in between.
+//! No path leads out of the handle. Links within are followed once, to learn the path without links; the rules are
+//! asked about that one, and it is opened without following any link. So the object that a tool acts on is the one that
+//! was checked, whatever is swapped in between.
 
 pub(crate) mod beneath;
 pub(crate) mod names;
@@ -33,24 +33,13 @@ pub struct Workspace {
 pub enum WorkspaceError {
     /// Nothing is there.
     #[error("the workspace `{}` does not exist: create it, or name another directory", path.display())]
-    Missing {
-        /// What was asked for.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// It is a file or something else.
     #[error("the workspace `{}` is not a directory: name the directory to work in", path.display())]
-    NotADirectory {
-        /// What was asked for.
-        path: PathBuf,
-    },
+    NotADirectory { path: PathBuf },
     /// It cannot be read.
     #[error("the workspace `{}` cannot be read: {source}", path.display())]
-    Unreadable {
-        /// What was asked for.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
 }
 
 impl Workspace {
@@ -81,8 +70,8 @@ impl Workspace {
         &self.path
     }
 
-    /// The text of the file at `path`, for the host itself: a configuration, a prompt. Paths are held to the workspace as those
-    /// of tools are, links included. Blocks.
+    /// The text of the file at `path`, for the host itself: a configuration, a prompt. Paths are held to the workspace
+    /// as those of tools are, links included. Blocks.
     ///
     /// # Errors
     /// When the path leads out, nothing is there, it is no file, is larger than `most` bytes, or holds no UTF-8.

@@ -21,13 +21,9 @@ pub enum Why {
 /// One activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activated {
-    /// The session.
     pub session: SessionId,
-    /// Its number.
     pub epoch: Epoch,
-    /// When.
     pub at: When,
-    /// Why.
     pub why: Why,
     /// The last record that it was folded from.
     pub last: Seq,
@@ -36,9 +32,7 @@ pub struct Activated {
 /// One death of an actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// The session.
     pub session: SessionId,
-    /// When.
     pub at: When,
     /// The command in hand: which one it was, and its name.
     pub command: Option<(u64, Text)>,
@@ -61,7 +55,6 @@ pub struct RestartBudget {
 /// What a supervisor said to the death of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restart {
-    /// The session.
     pub session: SessionId,
     /// When it was decided.
     pub at: When,
@@ -76,7 +69,6 @@ pub struct Restart {
 /// One actor that was stopped, killed or found at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// The session.
     pub session: SessionId,
     /// When it was gone.
     pub at: When,

@@ -8,11 +8,8 @@ use subtend_session::record::AskBy;
 /// One question to the authority of a session, as the hub answers it when a call is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The session.
     pub session: SessionId,
-    /// The access.
     pub access: Access,
-    /// What it was answered.
     pub verdict: Verdict,
     /// Under which circumstances.
     pub under: Under,
@@ -27,19 +24,18 @@ pub enum Under {
     Added {
         /// Where it was added.
         at: SessionId,
-        /// The rule.
         rule: Rule,
     },
     /// With the same rules in another order.
     Reordered,
-    /// After a crash, a restart, a continue, a resumption by id, an agent override or a compaction; which, for the verdict.
+    /// After a crash, a restart, a continue, a resumption by id, an agent override or a compaction; which, for the
+    /// verdict.
     After(Text),
 }
 
 /// A tool, as it was put to a model or kept from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Its name.
     pub tool: Text,
     /// Whether it was in the request.
     pub offered: bool,
@@ -52,7 +48,6 @@ pub struct Offer {
 /// Somebody who answers asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Approver {
-    /// From when.
     pub from: When,
     /// Until when; absent while it is there.
     pub until: Option<When>,
@@ -61,9 +56,7 @@ pub struct Approver {
 /// One ask, as it was put and answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskSeen {
-    /// The session.
     pub session: SessionId,
-    /// The call.
     pub call: CallId,
     /// When it was put.
     pub opened: When,

@@ -34,20 +34,16 @@ pub struct Causes {
 pub struct AnswerSeen {
     /// The run that was meant.
     pub run: RunKey,
-    /// What was asked for.
     pub given: Given,
     /// When it was answered.
     pub at: When,
-    /// The answer.
     pub answer: Answer,
 }
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Given {
-    /// A cancel.
     Cancel(By),
-    /// An interrupt.
     Interrupt(By),
     /// To be told of the end: a wait, an event, a notice.
     End,
@@ -55,10 +51,8 @@ pub enum Given {
     Late,
 }
 
-/// What was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done.
     Done,
     /// The run has ended so, or will.
     Ended(Outcome),
@@ -71,14 +65,11 @@ pub enum Answer {
 /// A control on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlSeen {
-    /// The session.
     pub session: SessionId,
-    /// When it was given.
     pub given: When,
-    /// When it was handled.
     pub handled: When,
-    /// How many times the actor began to handle what waits in its lanes, before the time in which it handled this. One that was at
-    /// work already is not counted.
+    /// How many times the actor began to handle what waits in its lanes, before the time in which it handled this. One
+    /// that was at work already is not counted.
     pub waited_for: u32,
 }
 
@@ -89,11 +80,9 @@ pub struct QueueSeen {
     pub session: SessionId,
     /// Its name, such as `inbox` or `queue`.
     pub queue: Text,
-    /// When.
     pub at: When,
     /// What it held before.
     pub len: u64,
-    /// Its bound.
     pub bound: u64,
     /// What who put it was answered.
     pub answer: QueueAnswer,
@@ -115,15 +104,12 @@ pub enum QueueAnswer {
 /// Live descendants, as the root's listing shows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The root.
     pub root: SessionId,
-    /// What is listed.
     pub listed: BTreeSet<SessionId>,
     /// What a control by its id reaches from the root; absent where that was not tried.
     pub reached: Option<BTreeSet<SessionId>>,
 }
 
-/// A shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
     /// When it was asked for: from there on nothing new is taken.

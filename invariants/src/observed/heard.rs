@@ -6,7 +6,6 @@ use subtend_session::ids::{Seq, SessionId, Text};
 /// A record that somebody relies on: a receipt, an answer to a control, an event that was shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
-    /// The session.
     pub session: SessionId,
     /// The last record that the word rests on.
     pub seq: Seq,
@@ -21,9 +20,9 @@ pub struct Acked {
 pub struct SubscriberLog {
     /// Its name, for the verdict.
     pub name: Text,
-    /// The one session that it follows, with the first record that it asked for; absent for one that hears all that happens.
+    /// The one session that it follows, with the first record that it asked for; absent for one that hears all that
+    /// happens.
     pub follows: Option<(SessionId, Seq)>,
-    /// What it heard.
     pub heard: Vec<Heard>,
     /// Whether it has heard all that there is: it was read dry at the instant of the world.
     pub dry: bool,

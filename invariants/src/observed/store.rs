@@ -42,7 +42,6 @@ pub struct Aside {
 /// A write or a sync that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// When.
     pub at: When,
     /// When the store was opened again; absent where it was not yet.
     pub reopened: Option<When>,

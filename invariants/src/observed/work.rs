@@ -10,9 +10,7 @@ use subtend_session::message::Transcript;
 pub enum Work {
     /// A model call.
     Model(TurnNo, AttemptNo),
-    /// A tool.
     Tool {
-        /// The call.
         call: CallId,
         /// Whether it may be run again under the same key: it reads only, or is declared idempotent.
         repeatable: bool,
@@ -24,16 +22,14 @@ pub enum Work {
 /// One effect: from when it was started until it was gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// The run.
     pub run: RunKey,
     /// The activation that asked for it.
     pub epoch: Epoch,
-    /// What.
     pub work: Work,
     /// When it was started: for a model or a tool, when it was first polled.
     pub started: When,
-    /// The last durable record of the session when it was started; absent where that is not known, or where it does not leave
-    /// the process and so waits for none (J-5).
+    /// The last durable record of the session when it was started; absent where that is not known, or where it does not
+    /// leave the process and so waits for none (J-5).
     pub durable: Option<Seq>,
     /// When it was gone; absent while it is at work.
     pub gone: Option<When>,
@@ -42,11 +38,8 @@ pub struct Effect {
 /// What one model call was given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContextGiven {
-    /// The run.
     pub run: RunKey,
-    /// The turn.
     pub turn: TurnNo,
-    /// The attempt.
     pub attempt: AttemptNo,
     /// The messages; absent where they were not looked at.
     pub messages: Option<Transcript>,

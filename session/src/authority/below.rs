@@ -1,19 +1,17 @@
-//! What holds for whole directories: what a sandbox can express that knows of no patterns.
+//! Verdicts for whole directories: what a sandbox without patterns can enforce.
 
 use super::pattern::{self, Syntax};
 use super::{Asked, Authority, Match, Ranked, Rule, RuleSet, Verdict};
 
 impl Authority {
-    /// Whether `action` of every path at and below the directory `dir` is allowed, also of those that do not exist yet.
+    /// Returns whether `action` is allowed for every path at and below `dir`, existing or not.
     ///
-    /// `true` is certain; `false` may be said of rules whose bounds other rules lift only together. `action` is one of `fs.*`.
+    /// `true` is certain; `false` may be wrong where rules lift bounds only together. `action` is one of `fs.*`.
     pub fn allows_below(&self, action: &str, dir: &str) -> bool {
         pattern::is_normal(dir) && self.sets.iter().all(|set| set.allows_below(action, dir))
     }
 
-    /// Whether `action` of no path at or below the directory `dir` is allowed, also of those that do not exist yet.
-    ///
-    /// `true` is certain, as in [`Authority::allows_below`].
+    /// Returns whether `action` is allowed for no path at or below `dir`, existing or not. `true` is certain.
     pub fn denies_below(&self, action: &str, dir: &str) -> bool {
         !pattern::is_normal(dir) || self.sets.iter().any(|set| set.denies_below(action, dir))
     }
@@ -24,7 +22,7 @@ impl RuleSet {
         let rules = self.below(action, dir);
         let everywhere = || rules.iter().filter(|rule| rule.everywhere && rule.verdict() == Verdict::Allow);
         let lower = rules.iter().filter(|rule| rule.verdict() != Verdict::Allow);
-        // Where a rule for all of it matches the default has no say; a lower rule has none where one that allows beats it.
+        // With a rule for the whole directory the default never applies, and a lower rule not where an allow beats it.
         (self.default == Verdict::Allow || everywhere().next().is_some())
             && lower.into_iter().all(|lower| everywhere().any(|allow| allow.ranked.beats(&lower.ranked)))
     }
@@ -39,7 +37,7 @@ impl RuleSet {
         lower.any(|lower| !allows().any(|allow| allow.ranked.beats(&lower.least)))
     }
 
-    /// The rules that may match something at or below `dir`.
+    /// Returns the rules that may match something at or below `dir`.
     fn below(&self, action: &str, dir: &str) -> Vec<Below> {
         let asked = Asked::One(action);
         let matching = self.rules.iter().filter(|rule| asked.some_match(&rule.action) && somewhere(rule, dir));
@@ -64,13 +62,12 @@ fn somewhere(rule: &Rule, dir: &str) -> bool {
     pattern::may_match_below(&rule.resource, dir) || (covers(rule) && pattern::covers(&rule.resource, dir))
 }
 
-/// A rule that may match below a directory.
 struct Below {
-    /// Its rank where it matches by its pattern, which is its highest.
+    /// The rank of a match by the pattern itself, the highest.
     ranked: Ranked,
-    /// Its rank where a directory above is named, which is its lowest.
+    /// The rank of a match by a named directory above, the lowest.
     least: Ranked,
-    /// Whether it matches all that is there.
+    /// Whether it matches every path at and below the directory.
     everywhere: bool,
 }
 
@@ -112,10 +109,10 @@ mod tests {
         assert_eq!(all("fs.write", "secret/deep"), (false, true));
         assert_eq!(all("fs.write", "secret/open"), (true, false));
         assert_eq!(all("fs.write", "doc"), (false, false));
-        // An ask of `doc/*` covers what is below each of them, and what is asked about is not allowed.
+        // An ask of `doc/*` also covers everything below each match.
         assert_eq!(all("fs.write", "doc/a"), (false, true));
         assert_eq!(all("fs.write", "doc/a/b"), (false, true));
-        // A name that may come to be is as good as one that is there.
+        // A file that does not exist yet counts like one that does.
         assert_eq!(all("fs.read", "src"), (false, false));
         assert_eq!(all("fs.read", "secret/deep"), (false, true));
         assert_eq!(all("fs.read", "../x"), (false, true));
@@ -145,7 +142,7 @@ mod tests {
             .prop_map(|sets| sets.iter().fold(Authority::allow_all(), |all, one| all.meet(one)))
     }
 
-    /// All paths of at most four parts out of two names.
+    /// Returns all paths of at most four parts made of two names.
     fn paths() -> Vec<String> {
         let mut all: Vec<String> = vec![".".into()];
         let mut last = vec![String::new()];
@@ -163,7 +160,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// What a sandbox is told of a directory holds for each path in it.
+        /// Verdicts for a directory hold for each path in it.
         #[test]
         fn what_is_said_of_a_directory_holds_of_all_that_is_in_it(authority in authorities()) {
             for dir in DIRS {

@@ -1,27 +1,26 @@
-//! Patterns: matching and specificity. The rules are told in `authority`.
+//! Patterns: matching and specificity. `authority` documents the rules.
 
 use std::cmp::Reverse;
 
-/// How a pattern is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
-    /// `*` stands for any run of characters.
+    /// `*` matches any run of characters.
     Plain,
-    /// Parts between `/`; `*` stays within a part, a part `**` spans parts.
+    /// Parts between `/`: `*` stays within a part, a part `**` spans parts.
     Path,
 }
 
 impl Syntax {
-    /// How resources of `action` are read.
+    /// Returns how resources of `action` are matched.
     pub(super) fn of(action: &str) -> Self {
         if action.starts_with("fs.") { Self::Path } else { Self::Plain }
     }
 }
 
-/// How specific a pattern is: more is more specific.
+/// The specificity of a pattern: higher is more specific.
 ///
-/// A linear extension of "matches only part of what the other one matches": such a pattern has at least as many literal
-/// characters, and where it has as many, no fewer parts and no more wildcards.
+/// A linear extension of "matches a subset": such a pattern has at least as many literal characters, and at equal count
+/// no fewer parts and no more wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Weight {
     literals: usize,
@@ -46,7 +45,7 @@ impl Weight {
         weight
     }
 
-    /// The weight of `pattern/**`, by which a pattern of paths covers what is below a path that it matches.
+    /// Returns the weight of `pattern/**`, by which a path pattern covers everything below a match.
     pub(super) fn of_cover(pattern: &str) -> Self {
         if is_any(pattern, Syntax::Path) {
             return Self::of(pattern, Syntax::Path);
@@ -86,7 +85,7 @@ impl Weight {
 
 const SPAN: &str = "**";
 
-/// Whether `pattern` matches `text`; a text of [`Syntax::Path`] must be normal.
+/// Returns whether `pattern` matches `text`; a [`Syntax::Path`] text must be normal.
 pub(super) fn matches(pattern: &str, text: &str, syntax: Syntax) -> bool {
     match syntax {
         _ if is_any(pattern, syntax) => true,
@@ -95,13 +94,13 @@ pub(super) fn matches(pattern: &str, text: &str, syntax: Syntax) -> bool {
     }
 }
 
-/// Whether a pattern of paths matches `path`, which is normal, or a directory above it.
+/// Returns whether a path pattern matches `path`, which is normal, or a directory above it.
 pub(super) fn covers(pattern: &str, path: &str) -> bool {
     let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
     std::iter::once(".").chain(above).chain(std::iter::once(path)).any(|at| matches(pattern, at, Syntax::Path))
 }
 
-/// Whether `pattern` matches everything.
+/// Returns whether `pattern` matches everything.
 pub(super) fn is_any(pattern: &str, syntax: Syntax) -> bool {
     let all_stars = !pattern.is_empty() && pattern.bytes().all(|b| b == b'*');
     match syntax {
@@ -110,7 +109,7 @@ pub(super) fn is_any(pattern: &str, syntax: Syntax) -> bool {
     }
 }
 
-/// Whether a pattern of paths may match something at or below `dir`, a normal path; `true` where that is not plain to see.
+/// Returns whether a path pattern may match something at or below `dir`, a normal path.
 pub(super) fn may_match_below(pattern: &str, dir: &str) -> bool {
     if is_any(pattern, Syntax::Path) {
         return true;
@@ -126,26 +125,26 @@ pub(super) fn may_match_below(pattern: &str, dir: &str) -> bool {
     true
 }
 
-/// Whether a pattern of paths matches all that is at and below `dir`; `false` where that is not plain to see.
+/// Returns whether a path pattern surely matches everything at and below `dir`.
 pub(super) fn matches_all_below(pattern: &str, dir: &str) -> bool {
     if is_any(pattern, Syntax::Path) {
         return true;
     }
-    // What ends with a span and matches the directory matches whatever follows.
+    // A trailing span that matches the directory matches everything below it.
     ends_with_span(pattern) && matches(pattern, dir, Syntax::Path)
 }
 
-/// Whether a pattern of paths ends with a span: it matches whatever is below a path that it matches.
+/// Returns whether a path pattern ends with a span.
 pub(super) fn ends_with_span(pattern: &str) -> bool {
     is_any(pattern, Syntax::Path) || parts(pattern).last() == Some(SPAN)
 }
 
-/// Whether two patterns match the same; `false` where that is not plain to see.
+/// Returns whether two patterns surely match the same.
 pub(super) fn same(a: &str, b: &str, syntax: Syntax) -> bool {
     a == b || (is_any(a, syntax) && is_any(b, syntax))
 }
 
-/// Whether `path` is a relative path in normal form, or `.`.
+/// Returns whether `path` is `.` or a normal relative path.
 pub(super) fn is_normal(path: &str) -> bool {
     let normal_part = |part: &str| !matches!(part, "" | "." | "..");
     path == "." || (!path.contains(['\0', '\\']) && path.split('/').all(normal_part))
@@ -155,7 +154,7 @@ fn plain(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-    // The leftmost place for each piece leaves the most for those that follow.
+    // The leftmost match of each piece leaves the most for the pieces after it.
     for piece in middle.split('*') {
         let Some((_, after)) = text.split_once(piece) else { return false };
         text = after;
@@ -163,13 +162,13 @@ fn plain(pattern: &str, text: &str) -> bool {
     text.ends_with(last)
 }
 
-/// Parts of a path pattern: empty and `.` parts mean nothing, a trailing `/` means all that is below.
+/// Returns the parts of a path pattern: empty and `.` parts are skipped, a trailing `/` matches everything below.
 fn parts(pattern: &str) -> impl Iterator<Item = &str> + Clone {
     let below = pattern.ends_with('/').then_some(SPAN);
     pattern.split('/').filter(|part| !matches!(*part, "" | ".")).chain(below)
 }
 
-/// The names in a normal path; none in that of the workspace itself.
+/// Returns the names in a normal path; the workspace root has no names.
 fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| *name != ".")
 }
@@ -190,7 +189,7 @@ fn path(pattern: &str, text: &str) -> bool {
             },
         };
         if !fits {
-            // Only the last span needs to grow: an earlier one that took more would leave less to match.
+            // Only the last span needs to grow: if an earlier one grew, less would remain to match.
             let Some((after_span, from)) = &mut back else { return false };
             if from.next().is_none() {
                 return false;

@@ -1,4 +1,4 @@
-//! Laws of authority, each held against a second reading of the rules that shares no code with the first.
+//! Laws of authority, each checked against an independent implementation of the rules.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn set(default: Verdict, rules: &[(&str, &str, Verdict)]) -> RuleSet {
     }
 }
 
-/// The second reading: written for plainness, quadratic and recursive.
+/// An independent reading of the rules: simple, quadratic and recursive.
 mod oracle {
     use super::*;
 
@@ -98,13 +98,13 @@ mod oracle {
         (sum(literals), named.len() as i64, -spans, -sum(runs))
     }
 
-    /// The path, and every directory above it up to the workspace.
+    /// Returns the path and every directory above it up to the workspace.
     fn upwards(path: &str) -> Vec<String> {
         let names = names(path);
         (0..=names.len()).map(|n| if n == 0 { ".".to_owned() } else { names[..n].join("/") }).collect()
     }
 
-    /// How specific the rule's resource is where it matches: at the path itself, or at all below a path that it names.
+    /// Returns how specific the rule's resource is where it matches: the path itself, or everything below a named path.
     fn at(rule: &Rule, access: &Access) -> Option<Key> {
         let path = access.action.starts_with("fs.");
         if resource(&access.action, &rule.resource, &access.resource) {
@@ -198,7 +198,7 @@ fn accesses() -> impl Strategy<Value = Access> {
     (select(&ACTIONS[..]), select(&RESOURCES[..])).prop_map(|(action, resource)| access(action, resource))
 }
 
-/// Every access of the small world.
+/// Returns every access of the small world.
 fn world() -> impl Iterator<Item = Access> {
     ACTIONS.iter().flat_map(|action| RESOURCES.iter().map(|resource| access(action, resource)))
 }

@@ -1,12 +1,12 @@
-//! How rules are written: one parser and one list of actions for agent files, the command line and hosts.
+//! The written form of rules: one parser for agent files, the command line and hosts.
 
 use crate::authority::{Rule, Verdict, pattern};
 use crate::ids::Text;
 
-/// The actions that a written rule can name; one that ends with `:` is followed by a name.
+/// The actions that a written rule can name; one that ends with `:` takes a name after it.
 pub const ACTIONS: [&str; 7] = ["fs.read", "fs.write", "net.fetch", "shell.run", "task:", "tool:", "mcp:"];
 
-/// Names of tools, here and in other products, that people write where an action is expected.
+/// Tool names, of this and other products, that people write in place of an action.
 const ALIASES: [(&str, &[&str]); 5] = [
     ("fs.read", &["read", "list", "ls", "glob", "grep", "search"]),
     ("fs.write", &["write", "edit", "multiedit", "patch", "apply_patch"]),
@@ -15,18 +15,16 @@ const ALIASES: [(&str, &[&str]); 5] = [
     ("task:*", &["task", "spawn", "spawn_task", "subagent", "minion", "agent"]),
 ];
 
-/// A rule that cannot take effect as it is written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{rule}`: {why}")]
 pub struct BadRule {
-    /// The action or pattern, as it was written.
     pub rule: Text,
-    /// What is wrong with it, and what to write.
+    /// What is wrong with the rule, and what to write instead.
     pub why: String,
 }
 
 impl Verdict {
-    /// The word in files and listings.
+    /// Returns the verdict's word in files and listings.
     pub fn word(self) -> &'static str {
         match self {
             Self::Deny => "deny",
@@ -37,10 +35,10 @@ impl Verdict {
 }
 
 impl Rule {
-    /// Reads a rule as people write it: an action pattern, and a resource pattern where it is not about every resource.
+    /// Parses a written rule: an action pattern, and a resource pattern unless it applies to every resource.
     ///
-    /// The name of a tool stands for the action that it needs: `read` for `fs.read`, `bash` for `shell.run`, and `task` with the
-    /// pattern `explore` for `task:explore`.
+    /// A tool name means the action that the tool needs: `read` is `fs.read`, `bash` is `shell.run`, and `task` with
+    /// the pattern `explore` is `task:explore`.
     ///
     /// ```
     /// use subtend_session::authority::{Rule, Verdict};
@@ -52,7 +50,7 @@ impl Rule {
     /// ```
     ///
     /// # Errors
-    /// [`BadRule`] for an action that no tool needs, and for a pattern that no resource can match.
+    /// [`BadRule`] for an action that no tool needs, or a pattern that no resource matches.
     pub fn written(action: &str, resource: Option<&str>, verdict: Verdict) -> Result<Self, BadRule> {
         let (named, resource) = (translated(action), resource.unwrap_or("*"));
         let rule = |action: &str, resource: &str| Self { action: action.into(), resource: resource.into(), verdict };
@@ -87,7 +85,7 @@ fn translated(action: &str) -> &str {
     found.map_or(action, |(action, _)| action)
 }
 
-/// Whether a tool can need the action, or one that the pattern matches.
+/// Checks that a tool can need the action, or one that the pattern matches.
 fn known(action: &str, verdict: Verdict) -> Result<(), String> {
     if action.is_empty() {
         return Err("the action is missing".to_owned());
@@ -130,7 +128,7 @@ fn choice() -> String {
     )
 }
 
-/// Whether the pattern `action` can match `known`, or an action that begins with it where that ends with `:`.
+/// Returns whether the pattern `action` can match `known`, or an action with that prefix where `known` ends with `:`.
 fn may_match(action: &str, known: &str) -> bool {
     if !known.ends_with(':') {
         return pattern::matches(action, known, pattern::Syntax::Plain);
@@ -142,14 +140,14 @@ fn may_match(action: &str, known: &str) -> bool {
     }
 }
 
-/// The action that was probably meant.
+/// Returns the most similar known action.
 fn near(asked: &str) -> Option<&'static str> {
     let actions = ACTIONS.iter().copied().filter(|action| !action.ends_with(':'));
     let aliases = ALIASES.iter().flat_map(|(_, names)| names.iter().copied());
     crate::near::near(asked, actions.chain(aliases)).map(translated)
 }
 
-/// A pattern of paths in the workspace, without what it need not begin with.
+/// Returns a workspace path pattern without optional prefixes.
 fn path(pattern: &str) -> Result<&str, String> {
     let relative = "paths are relative to the workspace";
     let plain = pattern.trim_start_matches("./");
@@ -185,7 +183,7 @@ fn path(pattern: &str) -> Result<&str, String> {
     Ok(plain)
 }
 
-/// The first `{name}` in a pattern, or `${name}` where that begins it: nothing expands it. Braces of a shell's own are none.
+/// Returns the first `{name}` or leading `${name}` of a pattern: nothing expands it. Shell brace lists do not count.
 fn placeholder(pattern: &str) -> Option<String> {
     let mut rest = pattern;
     while let Some((before, after)) = rest.split_once('{') {

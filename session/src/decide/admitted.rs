@@ -1,4 +1,4 @@
-//! The ledger gave a slot.
+//! Grants of slots.
 
 use super::draft::Draft;
 use crate::command::Deadline;
@@ -26,13 +26,13 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<Out
         return Ok(());
     }
     draft.resume(Park::Slot, true);
-    // The slot was asked for to start calls that a person allowed.
+    // The slot was requested to start calls that an approver allowed.
     if draft.run().is_some_and(|run| run.open_calls() > 0) {
         draft.check();
         return Ok(());
     }
-    // The turn is due whatever became of its reason; it starts with what came while the slot was awaited. One that answers an
-    // input takes no second message, and completions wait until that is answered.
+    // The turn starts with what arrived while the slot was awaited. One that answers an input takes no second message,
+    // and completions wait until that is answered.
     let taken = matches!(draft.state.transcript.last(), Some(Message::User { .. }));
     let rest = draft.state.turn().is_some_and(|turn| turn.calls.is_empty());
     let inputs = draft.takeable(rest && !taken);

@@ -1,7 +1,6 @@
-//! Answers given anew, and which of them is seen.
+//! Regenerated answers, and the selection among them.
 //!
-//! The original and all that belongs to it stay in the journal and in the transcript as they are: an alternative is seen in
-//! its place, never written over it (B13).
+//! The original stays unchanged in the journal and transcript: an alternative replaces it only in views.
 
 use std::sync::Arc;
 
@@ -54,10 +53,10 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
     Ok(())
 }
 
-/// What is seen before the user message of an exchange.
+/// Returns the messages visible before the exchange's user message.
 fn before(draft: &Draft<'_>, exchange: Exchange) -> Vec<Message> {
     let seen = context::visible(draft.state);
-    // What alternatives hide lies in earlier exchanges: counted from the end, the user message stands where it stood.
+    // Alternatives hide only earlier exchanges: counted from the end, the user message keeps its position.
     let behind = context::own(draft.state).filter(|(at, message)| *at >= exchange.asked && is_user(message)).count();
     let users = seen.iter().enumerate().filter(|(_, message)| is_user(message));
     let at = users.rev().nth(behind.saturating_sub(1)).map_or(0, |(at, _)| at);
@@ -68,7 +67,7 @@ fn is_user(message: &Message) -> bool {
     matches!(message, Message::User { .. })
 }
 
-/// The answer that is meant: one that ends what a user message began.
+/// Returns the requested answer, which must end the exchange of a user message.
 fn answer(draft: &Draft<'_>, of: Option<Seq>) -> Result<(Seq, Exchange), Rejection> {
     let answers = answers(draft);
     let meant = match (of, answers.last()) {
@@ -88,7 +87,7 @@ fn answer(draft: &Draft<'_>, of: Option<Seq>) -> Result<(Seq, Exchange), Rejecti
     }
 }
 
-/// The answers of this session that end what a user message began, in order.
+/// Returns the answers of this session that end an exchange, in order.
 fn answers(draft: &Draft<'_>) -> Vec<Seq> {
     let mut answers = Vec::new();
     let mut last = None;
@@ -133,7 +132,7 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
     Ok(())
 }
 
-/// The alternative that is meant: one that has its text.
+/// Returns the requested alternative, which must have its text.
 fn wanted(alternatives: &Alternatives, to: SwitchTo) -> Result<u32, Rejection> {
     let (active, last) = (alternatives.active, u32::try_from(alternatives.branches.len()).unwrap_or(u32::MAX));
     let given = |to: &u32| *to == 0 || alternatives.text(*to).is_some();
@@ -158,7 +157,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The first run of an alternative: a person's, queued until it has a slot.
+    /// Returns the first run of an alternative: a person's, queued until it has a slot.
     fn first_run(&self, created: &SessionCreated, input: &InputAccepted) -> RunOpened {
         let limits = created.limits.body.as_ref().unwrap_or(&self.state.limits);
         RunOpened {
@@ -175,16 +174,16 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes the rows of a quiet session. An alternative that completed is seen at once where its answer is still the last word.
+    /// Takes the rows of a quiet session. A completed alternative is selected at once if its answer is still the last
+    /// message.
     pub(super) fn take_quietly(&mut self) {
         if self.state.alternatives.is_empty() {
             return self.take_notices();
         }
-        // What is said in the branch after its first run answers something else.
+        // Later runs of the branch answer something else.
         let first = |row: &&Notice| row.run == Some(RunNo(1));
         let ended: Vec<_> = self.state.arrived.iter().filter(first).map(|row| row.child).collect();
         self.take_notices();
-        // A deleted session shows nothing any more.
         if self.state.deleted {
             return;
         }
@@ -205,7 +204,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether nobody said anything after answer `of`.
+    /// Returns whether answer `of` is the last message.
     fn is_last_word(&self, of: Seq) -> bool {
         let said = |(_, message): (usize, &Message)| match message {
             Message::User { .. } => Some(false),

@@ -1,4 +1,4 @@
-//! The model answered.
+//! Answers of the model.
 
 use super::arguments;
 use super::calls::Wanted;
@@ -11,18 +11,16 @@ use crate::outcome::{FailKind, Outcome};
 use crate::record::{Prompt, Record, Stop, ToolCall, TurnAnswered};
 use crate::state::{Phase, Run, Turn};
 
-/// What an answer amounts to.
+/// How an answer is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Amount {
-    /// It asks for calls.
     Calls,
-    /// It is an answer.
     Final,
-    /// Nothing, after notices alone: the earlier answer stands.
+    /// Empty after notices alone: the earlier answer remains.
     Nothing,
-    /// It was cut off, or empty: one more turn with this word.
+    /// Truncated or empty: one more turn with this prompt.
     Again(Prompt),
-    /// It was cut off, empty or refused for good.
+    /// Truncated, empty or refused, without a retry.
     Failed(Failure),
 }
 
@@ -114,7 +112,7 @@ fn amount(run: &Run, answer: &Answered) -> Amount {
         Stop::Length if prompted => Amount::Failed(Failure::Truncated),
         Stop::Length => Amount::Again(Prompt::Continuation),
         Stop::End | Stop::Calls | Stop::Other if text => Amount::Final,
-        // The model had nothing to say to the notices: it has answered before.
+        // An empty reaction to notices: the model has answered before.
         Stop::End | Stop::Calls | Stop::Other if run.by_notices && run.answer.is_some() => Amount::Nothing,
         Stop::End | Stop::Calls | Stop::Other if prompted => Amount::Failed(Failure::Empty),
         Stop::End | Stop::Calls | Stop::Other => Amount::Again(Prompt::Nudge),

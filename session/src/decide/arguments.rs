@@ -1,4 +1,4 @@
-//! Arguments of calls are bounded before anything records them.
+//! Bounds on call arguments, applied before anything is recorded.
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use crate::command::{Answered, ResolvedCall};
 use crate::dialect::Dialect;
 use crate::ids::{Text, TurnNo};
 
-/// Bytes of a tool's name, and of a provider's id, that are recorded of a call that is refused for its size.
+/// Recorded bytes of the tool name and provider id of a call that is refused for its size.
 const NAME: usize = 64;
 
-/// Refuses each call of `answer` that does not fit into `limit` any more, and puts a note in place of its arguments.
+/// Refuses each call of `answer` that exceeds what remains of `limit`, and replaces its arguments with a note.
 pub(super) fn bound(answer: &mut Answered, limit: u64) {
     let mut left = limit;
     for (call, ix) in answer.calls.iter_mut().zip(0_u32..) {

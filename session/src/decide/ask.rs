@@ -1,7 +1,7 @@
-//! A person's word for a call: asked for when its turn would come, given, or not given in time.
+//! Approvals of calls: requested when the call is due, then given or timed out.
 //!
-//! While it is awaited the call counts as open, so that the run waits mid-turn and gives its slot back. Calls that may write keep
-//! the order of their answer: one that stands behind a call that is asked for waits with it.
+//! A call that awaits approval counts as open, so the run waits mid-turn and releases its slot. Calls that may write
+//! keep the order of their answer: a later one waits for it.
 
 use super::draft::Draft;
 use crate::authority::Access;
@@ -15,12 +15,12 @@ use crate::state::CallPhase;
 
 const STALE: Rejection = Rejection::Stale("a person's word");
 
-/// The word for one call. With `always` it holds for every call of the turn that asks for the same.
+/// Applies an approver's answer. `always` covers every call of the turn that needs the same access.
 pub(super) fn answered(draft: &mut Draft<'_>, call: CallId, verdict: AskVerdict, by: AskBy) -> Result<(), Rejection> {
     let access = draft.asked_for(call).ok_or(STALE)?;
     let run = draft.run().map(|run| run.no).ok_or(STALE)?;
     draft.reply(Reply::Done(run));
-    // Each proposal is a question of its own: a word for one is none for the next.
+    // Each proposal needs an approval of its own.
     let once =
         verdict == AskVerdict::Always && matches!(draft.state.due.asked.get(&call.ix), Some(CallKind::Propose(_)));
     let verdict = if once { AskVerdict::Allow } else { verdict };
@@ -41,7 +41,7 @@ pub(super) fn passed(draft: &mut Draft<'_>, call: CallId) -> Result<(), Rejectio
 }
 
 impl Draft<'_> {
-    /// Asks for a person's word, unless the call needs none or has it. Tells whether the call waits for it.
+    /// Requests approval unless the call needs none or has it. Returns whether the call waits for it.
     pub(super) fn ask(&mut self, call: CallId, kind: &CallKind) -> bool {
         let needs = match kind {
             CallKind::Local(_) | CallKind::Child(_) | CallKind::Continue(_) | CallKind::Propose(_) => true,
@@ -62,14 +62,14 @@ impl Draft<'_> {
         true
     }
 
-    /// Puts an ask to whoever can answer it: the one that is just open, or one of an earlier activation.
+    /// Sends an open ask to the approvers: a new one, or one of an earlier activation.
     pub(super) fn ask_again(&mut self, call: CallId, kind: CallKind) {
         self.state.due.asked.insert(call.ix, kind);
         self.effect(Effect::AskPerson { call });
         self.arm(Deadline::Ask(call), self.state.limits.ask_ms);
     }
 
-    /// Closes the ask of a call that gets its result without one: nobody is asked any more.
+    /// Closes the ask of a call that gets its result without an answer.
     pub(super) fn close_ask(&mut self, call: CallId) {
         if self.asked_for(call).is_none() {
             return;
@@ -86,7 +86,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The other calls of the turn that ask for the same.
+    /// Returns the other calls of the turn that ask for the same access.
     fn asks_alike(&self, call: CallId, access: &Access) -> Vec<(CallId, Access)> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let ids = (0_u32..).map(|ix| CallId { turn: call.turn, ix });
@@ -95,7 +95,7 @@ impl Draft<'_> {
         asked.filter(|(_, other)| other == access).collect()
     }
 
-    /// Records the word; the call is due again, or has its result.
+    /// Records the answer; the call is due again, or has its result.
     fn give(&mut self, call: CallId, access: Access, verdict: AskVerdict, by: AskBy) {
         self.emit(Record::AskAnswered { call, verdict, by });
         self.disarm(Deadline::Ask(call));
@@ -114,7 +114,7 @@ impl Draft<'_> {
                     let kind = CallKind::Invalid(Invalid::UnknownTool);
                     self.refuse(call, kind, ToolErrorKind::UnknownTool, text.into());
                 }
-                // In one batch with the word: nobody who gave it has to give it twice.
+                // In one batch with the approval, so that a crash never loses it.
                 Some(CallKind::Propose(other)) => self.hand_over(call, other),
                 Some(kind) => {
                     self.state.due.access.insert(call.ix, Box::new(access));
@@ -124,12 +124,12 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether calls that are due may start. A run that waits goes on for them, with a slot first where it needs one.
+    /// Returns whether due calls may start. Resumes a waiting run for them, first requesting a slot if it needs one.
     pub(super) fn may_start(&mut self) -> bool {
         let Some(run) = self.run() else { return false };
         let (no, slot) = (run.no, run.opened.slot);
         let Some(why) = run.parked.filter(|_| self.state.due.is_due()) else { return true };
-        // Its slot went back when it began to wait.
+        // The slot was released when the run began to wait.
         if slot {
             self.emit(Record::RunParked { run: no, why: Park::Slot, worked_ms: self.clock.worked_ms });
             self.effect(Effect::RequestSlot { run: no, again: true });
@@ -139,7 +139,7 @@ impl Draft<'_> {
         true
     }
 
-    /// Has the child calls admitted that a person allowed.
+    /// Requests admission of the child calls that were approved.
     pub(super) fn admit_allowed(&mut self, turn: TurnNo) {
         if self.state.due.children.is_empty() {
             return;
@@ -155,7 +155,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether nothing is left but to wait: no local call is at work, and what has not started stands behind a person's word.
+    /// Returns the park reason if no local call is active and every unstarted call waits for an approval.
     pub(super) fn only_waits(&self) -> Option<Park> {
         let turn = self.state.turn().filter(|turn| turn.local == 0)?;
         match (turn.asked, turn.unstarted) {
@@ -167,7 +167,7 @@ impl Draft<'_> {
     }
 }
 
-/// What a planner is told whose plan nobody approved.
+/// Returns the result of a proposal that was not approved.
 fn go_on_planning(by: AskBy) -> Text {
     let told = match by {
         AskBy::Person => {
@@ -185,7 +185,7 @@ fn go_on_planning(by: AskBy) -> Text {
     told.into()
 }
 
-/// What the model is told of a call that nobody allowed.
+/// Returns the message for the model about a denied call.
 fn refusal(access: &Access, by: AskBy) -> Text {
     let Access { action, resource } = access;
     let why = match by {

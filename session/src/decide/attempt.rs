@@ -1,4 +1,4 @@
-//! An attempt of a model call that came to nothing.
+//! Failed attempts of a model call.
 
 use super::draft::Draft;
 use crate::command::{AttemptFailed, Deadline};
@@ -13,7 +13,7 @@ pub(super) fn failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(),
     discard(draft, failed, kind)
 }
 
-/// Discards the attempt and makes the next one, or ends the run as `kind` says where no other may help.
+/// Discards the attempt, then starts the next one or ends the run with the failure of `kind`.
 pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKind) -> Result<(), Rejection> {
     let AttemptFailed { turn, attempt, error, message, retry_after_ms, model, next, usage } = failed;
     if !is_awaited(draft, turn, attempt) {
@@ -40,7 +40,7 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
     Ok(())
 }
 
-/// The model of the next attempt, where it is another, and when it is made; `None` where no other attempt may help.
+/// Returns the fallback model and the delay of the next attempt; `None` if no retry can help.
 fn again(
     draft: &Draft<'_>,
     error: ModelFail,
@@ -48,7 +48,7 @@ fn again(
     next: Option<Text>,
 ) -> Option<(Option<Text>, u64)> {
     if next.is_some() {
-        // Another model has not seen this turn yet: whatever this one's error is, it may do better, and at once.
+        // Another model has not tried this turn yet: it may succeed at once, whatever this error is.
         return Some((next, 0));
     }
     let tries = draft.state.turn().map_or(0, |turn| turn.tries);
@@ -62,14 +62,13 @@ fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> bool {
     draft.state.turn().is_some_and(|turn| turn.streaming && turn.no == no && turn.attempt == attempt)
 }
 
-/// Whether the provider wants to be asked again while the turn may still take it: one that asks for more patience than
-/// that has failed, and says so now rather than at the deadline.
+/// Returns whether the provider's retry-after ends before the turn's deadline. A longer one fails the attempt now.
 fn in_time(draft: &Draft<'_>, retry_after_ms: Option<u64>) -> bool {
     retry_after_ms.is_none_or(|after| after < draft.state.limits.turn_ms)
 }
 
-/// Makes the next attempt of the turn at hand, with `model` or the same one. Its deadline bounds all attempts, so that it is
-/// not armed anew.
+/// Starts the next attempt, with `model` or the same one. The turn's deadline bounds all attempts, so it is not armed
+/// again.
 pub(super) fn start_again(draft: &mut Draft<'_>, model: Option<Text>, after_ms: u64) {
     let Some(run) = draft.run() else { return };
     let Some(turn) = &run.turn else { return };

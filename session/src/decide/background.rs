@@ -1,4 +1,4 @@
-//! A blocking child call goes on in the background.
+//! Moving a blocking child call to the background.
 
 use super::cancel::answer_ended;
 use super::draft::Draft;
@@ -24,7 +24,7 @@ pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Reje
         draft.reply(Reply::Done(no));
         return Ok(());
     }
-    // Held, the run of an open call is being cancelled: nothing of it would go on in the background.
+    // In a held run the open calls are being cancelled: nothing would continue in the background.
     let held = run.hold.is_some();
     match draft.state.call(call).filter(|call| !held && !matches!(call.phase, CallPhase::Closed(_))) {
         None => {

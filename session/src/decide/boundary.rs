@@ -1,4 +1,4 @@
-//! The one check that follows whatever removes local work, an open call or an owned run (rule 2).
+//! The check that follows every removal of local work, an open call or an owned run.
 
 use super::draft::Draft;
 use crate::command::Deadline;
@@ -9,9 +9,9 @@ use crate::record::{Hold, Park, Prompt};
 use crate::state::{Owned, Phase, Run};
 
 impl Draft<'_> {
-    /// Looks what is due now, in whatever column the run stands.
+    /// Performs what is due now, in any phase.
     ///
-    /// There is no waiting for an event here: a row may have arrived before the call or the run that waits for it did.
+    /// A row may have arrived before the call or run that waits for it, so this never waits for an event.
     pub(super) fn check(&mut self) {
         match self.state.phase() {
             Phase::Quiet => self.take_quietly(),
@@ -25,7 +25,7 @@ impl Draft<'_> {
     fn boundary(&mut self) {
         let Some(run) = self.run() else { return };
         let Some(turn) = &run.turn else { return };
-        // Parked for a slot the turn is due already: what comes meanwhile is taken when the slot is given.
+        // Parked for a slot, the turn is already due: later inputs are taken when the slot is granted.
         if turn.streaming || run.parked == Some(Park::Slot) {
             return;
         }
@@ -48,12 +48,12 @@ impl Draft<'_> {
         self.next_turn();
     }
 
-    /// Whether calls of the turn have no result: counted from the answer, since a fast child may end before its sibling is born.
+    /// Counts from the answer, since a fast child may end before its sibling is spawned.
     fn calls_open(&self) -> bool {
         self.run().is_some_and(|run| run.open_calls() > 0)
     }
 
-    /// The turn is over: an input, else results, else notices open the next one; else the run waits, is held or ends.
+    /// Ends the turn: a queued input, results or notices open the next one; else the run waits, is held or ends.
     fn next_turn(&mut self) {
         let Some(run) = self.run() else { return };
         let rest = run.turn.as_ref().is_some_and(|turn| turn.calls.is_empty());
@@ -78,30 +78,30 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes `inputs` and starts the next turn. Completions follow when no person's message is the newest thing (B11).
+    /// Takes `inputs` and starts the next turn. Completions follow unless a person's message is the newest.
     pub(super) fn take_and_go(&mut self, inputs: Vec<crate::ids::InputId>, prompt: Prompt) {
         self.take_with_notices(inputs);
         self.turn_due(prompt);
     }
 
-    /// The allowance is spent before a final answer: owned runs finish first.
+    /// Handles a spent turn allowance: owned runs finish first.
     pub(super) fn out_of_turns(&mut self) {
         let Some(run) = self.run() else { return };
         let ended = |(key, owned): (&CallId, &Owned)| self.state.arrived.contains(owned.child, RowKey::Call(*key));
         if run.owned.iter().all(ended) {
             return self.end(Outcome::OutOfTurns);
         }
-        // To be held with nothing open is a rest point: a queued input goes on at once, with a new allowance (rule 3).
+        // A held run with nothing open is at rest: a queued input resumes it at once, with a new allowance.
         let inputs = self.takeable(true);
         if !inputs.is_empty() {
             return self.take_and_go(inputs, Prompt::Plain);
         }
-        // Ends that came meanwhile: nothing takes them in a held run (rule 1).
+        // A held run takes no notices later, so it takes those that have arrived now.
         self.take_notices();
         self.hold(Hold::OutOfTurns);
     }
 
-    /// QUIET: the check of a run that is held interrupted or out of turns.
+    /// Checks a run that is held interrupted or out of turns.
     fn quiet(&mut self) {
         self.store_notices();
         let busy = |run: &Run| run.has_local_work() || run.open_calls() > 0;
@@ -120,22 +120,22 @@ impl Draft<'_> {
         }
     }
 
-    /// A held run takes an input: it goes on as from a rest point, with a new allowance.
+    /// Resumes a held run with an input, as from a rest point, with a new allowance.
     fn go_on(&mut self, inputs: Vec<crate::ids::InputId>) {
-        // The grace of the interrupt is over with it: it must not stop what starts now.
+        // Disarm the interrupt's grace: it must not stop the work that starts now.
         if let Some(run) = self.run().filter(|run| matches!(run.hold, Some(Hold::Interrupted { .. }))).map(|run| run.no)
         {
             self.disarm(Deadline::Grace(run));
         }
         self.take_inputs(inputs);
-        // The clock stood while the run was held. With a slot it runs again when the slot is given.
+        // The clock stops while the run is held. With a slot it restarts when the slot is granted.
         if self.run().is_some_and(|run| run.has_clock() && !run.opened.slot) {
             self.resume(Park::AtRest, false);
         }
         self.turn_due(Prompt::Plain);
     }
 
-    /// END check: whether a closing run has ended.
+    /// Ends a closing run if nothing remains open.
     pub(super) fn end_check(&mut self, gave_up: Option<crate::ids::Text>) {
         self.store_notices();
         let Some(run) = self.run() else { return };

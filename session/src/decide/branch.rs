@@ -1,4 +1,4 @@
-//! A person or the host makes a branch: a child without a call, at any time.
+//! Branches that a person or the host creates: children without a call, at any time.
 
 use std::sync::Arc;
 
@@ -48,14 +48,14 @@ pub(super) fn branch(draft: &mut Draft<'_>, plan: BranchPlan) -> Result<(), Reje
     Ok(())
 }
 
-/// The message that the branch hangs on, if it is one that a branch may hang on.
+/// Returns the branch point, if a branch of this kind may start there.
 fn branch_point(draft: &Draft<'_>, kind: BranchKind, at: Option<Seq>, seen: &Transcript) -> Result<Seq, Rejection> {
     let points = context::points(draft.state, seen);
     match (at, points.last()) {
         (Some(at), _) if points.contains(&at) => Ok(at),
         (Some(at), _) => Err(no_point(draft, at, &points)),
         (None, Some(last)) => Ok(*last),
-        // What starts afresh needs no message: it hangs on the session's birth.
+        // A branch with an empty context needs no message: its branch point is the session's birth.
         (None, None) if kind != BranchKind::Human => Ok(Seq(1)),
         (None, None) => Err(Rejection::BadInput("the session has no message yet to branch off from: send one".into())),
     }
@@ -77,14 +77,14 @@ fn no_point(draft: &Draft<'_>, at: Seq, points: &[Seq]) -> Rejection {
     ))
 }
 
-/// What was rolled back stays so: there is no way back to it.
+/// Returns the rejection for a message that was rolled back.
 pub(super) fn hidden(at: Seq, run: RunNo) -> Rejection {
     Rejection::BadInput(format!(
         "message {at} is not seen any more, since run {run} was rolled back: name one that is seen"
     ))
 }
 
-/// `there are 3, 7, 9`, the last few of them.
+/// Returns `there are 3, 7, 9`: the last few of them.
 pub(super) fn named(there_are: &str, seqs: &[Seq]) -> String {
     if seqs.is_empty() {
         return format!("{there_are} none");
@@ -96,7 +96,7 @@ pub(super) fn named(there_are: &str, seqs: &[Seq]) -> String {
     format!("{there_are} {}{more}", words.join(", "))
 }
 
-/// The user message that was worked on at message `at`, and the answer if `at` is one.
+/// Returns the user message that was being processed at message `at`, and the answer if `at` is one.
 fn stands_at(draft: &Draft<'_>, seen: &Transcript, at: Seq) -> (Seq, Option<Seq>) {
     let (mut user, mut answer) = (None, None);
     for message in seen.iter().skip(draft.state.created.inherited.len()) {
@@ -114,7 +114,7 @@ fn stands_at(draft: &Draft<'_>, seen: &Transcript, at: Seq) -> (Seq, Option<Seq>
 }
 
 impl Draft<'_> {
-    /// Whether the branch was born before: a command that is carried out again after a restart is answered as it was.
+    /// Returns whether the branch exists: a command repeated after a restart gets its first reply.
     pub(super) fn is_born(&mut self, child: SessionId) -> Result<bool, Rejection> {
         if self.state.deleted {
             return Err(Rejection::Deleted);
@@ -138,7 +138,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Records the branch and answers with it; returns its birth record.
+    /// Records the branch, replies with it and returns its birth record.
     pub(super) fn bear_branch(
         &mut self,
         child: SessionId,

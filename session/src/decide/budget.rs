@@ -1,4 +1,4 @@
-//! Budgets of a tree: what a model call may take, and the end of a run whose call was refused for good.
+//! Budgets of a tree: reservations of model calls, and refusals.
 
 use super::draft::Draft;
 use crate::command::Deadline;
@@ -11,7 +11,7 @@ use crate::state::Phase;
 use crate::usage::Usage;
 
 impl Draft<'_> {
-    /// What is to be reserved for the next model call: nothing where the tree has no budget.
+    /// Returns the reservation of the next model call, if the tree has a budget.
     pub(super) fn reserved(&self) -> Option<Box<Reserved>> {
         let limits = &self.state.limits;
         let bounded = limits.tokens.is_some() || limits.cost_micro.is_some();
@@ -37,13 +37,13 @@ pub(super) fn refused(draft: &mut Draft<'_>, turn: TurnNo, attempt: AttemptNo, w
         message: format!("not called: the budget of {spent} of its tree does not hold the request any more").into(),
         model: None,
         again_ms: None,
-        // Nothing was called: what was to be reserved for it is settled with nothing.
+        // No call was made: the reservation is settled with zero.
         usage: Some(Usage::default()),
     })));
     draft.disarm(Deadline::Turn(turn));
     match phase {
         Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => draft.end(Outcome::OutOfBudget { which }),
-        // The outcome is fixed, or a person's word holds the run: this was its last local work.
+        // The outcome is fixed, or the run is held: this was its last local work.
         Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => draft.check(),
     }
     Ok(())

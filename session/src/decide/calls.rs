@@ -1,4 +1,4 @@
-//! Calls of an answer: what starts when, and what closes at once.
+//! Calls of an answer: which start, and which end at once.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::index::RowKey;
 use crate::record::{AgentOverride, CallFinished, Carrier, NoticeTaken, Record};
 use crate::render;
 
-/// A call that did not start, with what the hub found out about it.
+/// An unstarted call, as the hub resolved it.
 pub(super) struct Wanted {
     pub(super) ix: u32,
     pub(super) kind: CallKind,
@@ -24,7 +24,7 @@ pub(super) struct Wanted {
 }
 
 impl Draft<'_> {
-    /// Sorts the calls of the turn by what they wait for; those that cannot start are answered at once.
+    /// Sorts the calls of the turn by what they wait for and answers those that cannot start.
     pub(super) fn enqueue(&mut self, turn: TurnNo, wanted: Vec<Wanted>) {
         self.state.due.clear();
         let opens = wanted.iter().any(|call| call.kind.is_child());
@@ -69,7 +69,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Why a `return` cannot be taken now, if it cannot: nothing that the run began may be left behind.
+    /// Returns why a `return` is refused, if it is: it may not leave anything unfinished.
     pub(super) fn refuses_return(&self, opens: bool, again: bool) -> Option<&'static str> {
         if opens {
             Some("This answer also starts a task: wait for its end, then return.")
@@ -84,7 +84,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A proposal was approved: the other agent answers from the next turn on.
+    /// Applies an approved proposal: the other agent answers from the next turn on.
     pub(super) fn hand_over(&mut self, call: CallId, other: Arc<AgentOverride>) {
         let told = format!(
             "The plan is approved. From here on this session is worked on by `{}`, with what it may do: carry the plan out now, \
@@ -110,7 +110,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A call that starts and ends at once with an error that the model can correct.
+    /// Starts and ends a call at once with an error that the model can correct.
     pub(super) fn refuse(&mut self, call: CallId, kind: CallKind, error: ToolErrorKind, content: Text) {
         self.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access: None });
         self.finish_call(call, CallEnd::ToolError { kind: error, retryable: false }, content);
@@ -126,7 +126,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Starts what may start: some reads at once, other local calls one at a time in order, waits when all children are born.
+    /// Starts due calls: several reads at once, other local calls one at a time in order, waits after all children are
+    /// spawned.
     pub(super) fn start_calls(&mut self) {
         let Some(turn) = self.state.turn() else { return };
         let (no, mut reading, writing) = (turn.no, turn.local.saturating_sub(turn.writing), turn.writing);
@@ -171,7 +172,7 @@ impl Draft<'_> {
         self.effect(Effect::RunTool { call });
     }
 
-    /// Closes every await and check whose runs are all noticed or pending.
+    /// Closes every await and check whose runs have all ended.
     pub(super) fn close_waits(&mut self) {
         let Some(turn) = self.state.turn() else { return };
         let no = turn.no;
@@ -191,7 +192,7 @@ impl Draft<'_> {
                 jobs::in_flight(self.state).all(|(child, key)| self.state.arrived.contains(child, RowKey::Call(key)))
             }
             CallKind::Await { all: true, .. } => {
-                // Rows of former runs may be among those that arrived: then the keys are looked at one by one.
+                // Rows of earlier runs may be among them, so check each key.
                 self.state.arrived.len() >= run.owned.len()
                     && run.owned.iter().all(|(key, owned)| self.state.arrived.contains(owned.child, RowKey::Call(*key)))
             }
@@ -207,7 +208,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether the call is of `spawn_await`: jobs alone are meant by it.
+    /// Returns whether the call is `spawn_await`, which covers jobs only.
     fn awaits_jobs(&self, call: CallId) -> bool {
         self.state.call(call).is_some_and(|call| *call.tool == *jobs::AWAIT)
     }
@@ -238,7 +239,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Ends the run by its `return` call, if all other calls of the answer have their results.
+    /// Ends the run by its `return` call, if all other calls of the answer have results.
     pub(super) fn finish_return(&mut self) -> bool {
         let Some(turn) = self.state.turn().filter(|turn| turn.open == 1) else { return false };
         let Some(ix) = turn.returning else { return false };
@@ -249,7 +250,7 @@ impl Draft<'_> {
     }
 }
 
-/// Whether a deadline was armed when a call of this kind started.
+/// Returns whether calls of this kind have a deadline.
 pub(super) fn has_deadline(kind: &CallKind) -> bool {
     matches!(kind, CallKind::Local(_) | CallKind::Check { wait: true, .. })
 }

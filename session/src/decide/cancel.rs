@@ -1,4 +1,4 @@
-//! A cancel, by a person, the host or a model; and the end of the owner.
+//! Cancels by a person, the host or a model, and ends of the owner.
 
 use super::draft::Draft;
 use crate::effect::{Effect, Rejection, Reply};
@@ -39,8 +39,8 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_st
     }
 }
 
-/// A cancel of the whole tree reaches a run that closes: its outcome stays, and its queue stands from here on. What it owns closes
-/// too, and may have heard of its end only.
+/// Applies a cancel of the whole tree to a closing run: the outcome stays, and the queue stays queued from here on.
+/// Owned runs may know only about the end, so they are notified again.
 fn stand_still(draft: &mut Draft<'_>, run: RunNo, outcome: Outcome) {
     let kind = outcome.kind();
     draft.emit(Record::RunHeld { run, why: Box::new(Hold::Closing { outcome, queue_stands: true }) });
@@ -49,7 +49,7 @@ fn stand_still(draft: &mut Draft<'_>, run: RunNo, outcome: Outcome) {
     }
 }
 
-/// Answers a control of a run that is not in flight.
+/// Replies to a control of a run that is not in flight.
 pub(super) fn answer_ended(draft: &mut Draft<'_>, run: RunNo) {
     let ended = (run.0 as usize).checked_sub(1).and_then(|at| draft.state.outcomes.get(at)).cloned();
     draft.reply(match ended {

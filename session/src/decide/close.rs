@@ -1,4 +1,4 @@
-//! A quiet session is closed; an input reopens it.
+//! Closing of a quiet session; an input reopens it.
 
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
@@ -20,7 +20,7 @@ pub(super) fn close(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Whether the session has no run in flight, as `command` needs it.
+/// Rejects `command` if a run is in flight.
 pub(super) fn quiet(draft: &Draft<'_>, command: &'static str) -> Result<(), Rejection> {
     match draft.run() {
         None => Ok(()),

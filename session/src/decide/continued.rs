@@ -1,4 +1,4 @@
-//! A model asks an ended session to go on: the row of its owner, and what becomes of it in the child.
+//! Continuation of an ended child: the owner's row, and its effect in the child.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
@@ -11,7 +11,7 @@ use crate::place::{Mode, Owner};
 use crate::record::{ContinueAsked, ContinueRefusal, From, InputAccepted, Lane, Record};
 use crate::render;
 
-/// The child's side: the row is answered once, by a run that it opens or by a refusal (rule 6).
+/// The child's side: answers the row once, with a run or a refusal.
 pub(super) fn continued(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Rejection> {
     if ask.input != index::continue_input(ask.owner, ask.key) {
         let why = "its input is not the one of its key";
@@ -62,7 +62,7 @@ fn go_on(draft: &mut Draft<'_>, ask: Continue) {
         tools,
         as_owner: Owner::Run { session, run, call: key },
     };
-    // Inputs that a cancel of the whole tree left standing are not opened by a run that never works.
+    // A run that never starts does not open the inputs that a cancel of the whole tree left queued.
     let stands = !draft.state.queue.is_empty();
     let opened = draft.opened_by(&input, mode, wall_cap_at);
     draft.emit(Record::InputAccepted(Box::new(input)));
@@ -76,7 +76,7 @@ fn go_on(draft: &mut Draft<'_>, ask: Continue) {
     }
 }
 
-/// The parent's side: the row, and the call that may wait for its run. Owned from here on.
+/// The parent's side: records the row and the call, which owns the run from here on.
 pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
     let ContinuePlan { child, text, mode, turns, tools, grant: _ } = plan;
     let kind = CallKind::Continue(mode);
@@ -85,7 +85,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
         let text = format!("There is no task {child} of yours: start one, or use the id that you were given.");
         return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
     };
-    // One key of a child is open at a time, so that its notices come in the order of its runs (rule 6).
+    // Each child has one open key at a time, so that its notices arrive in the order of its runs.
     if let Some(key) = known.and_then(|child| child.key) {
         let text = if draft.state.arrived.contains(child, index::RowKey::Call(key)) {
             match dialect.fetched_by() {

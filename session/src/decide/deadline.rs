@@ -1,4 +1,4 @@
-//! A deadline passed. One that no longer applies is stale.
+//! Deadlines. One that no longer applies is stale.
 
 use super::ask;
 use super::draft::Draft;
@@ -75,7 +75,7 @@ fn call_time(draft: &mut Draft<'_>, id: CallId) -> Result<(), Rejection> {
             let content = format!("The wait is over; nothing else ended by it.\n{}", told.content);
             draft.finish_call(id, CallEnd::TimedOut, content.into());
         }
-        // A child's run has deadlines of its own; its call waits for the notice.
+        // A child's run has its own deadlines; its call waits for the notice.
         Some(
             CallKind::Child(_)
             | CallKind::Continue(_)
@@ -98,7 +98,7 @@ fn wall_cap(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// The grace is over: what did not stop by itself is given up, and its activations are ended from outside.
+/// Gives up what did not stop within the grace; its tasks are aborted.
 fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     let current = draft.run_is(run).ok_or(STALE)?;
     let (local, owns) = (current.has_local_work(), !current.owned.is_empty());
@@ -112,7 +112,7 @@ fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     }
     draft.drop_local(Scope::Local, &end);
     match closing {
-        // They heard before whether their queues are to stand; what came since may have lifted that.
+        // They learned the queue's fate earlier; a later input may have changed it.
         Some(outcome) if owns => draft.effect(Effect::CancelOwned { run, outcome, queue_stands: false }),
         Some(_) => {}
         None => draft.cancel_blocking(),

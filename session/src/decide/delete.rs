@@ -1,4 +1,4 @@
-//! A quiet session is deleted, with the inputs that wait in it.
+//! Deletion of a quiet session and its queued inputs.
 
 use super::close::quiet;
 use super::draft::Draft;

@@ -1,4 +1,4 @@
-//! Sets the title or summary of a session, or merges its metadata: in any state, because its model is told none of them.
+//! Titles, summaries and metadata. Allowed in any phase: the model never sees them.
 
 use serde_json::{Map, Value};
 
@@ -10,9 +10,8 @@ use crate::outcome::By;
 use crate::record::{MetadataSet, Record, SummarySet, TitleSet};
 use crate::title;
 
-/// Bytes of a summary at most.
 const SUMMARY_BYTES: usize = 32 << 10;
-/// Bytes of merged metadata at most, as JSON: the limit of every other metadata.
+/// Bytes of merged metadata as JSON: the limit of all other metadata.
 const METADATA_BYTES: usize = 64 << 10;
 
 pub(super) fn describe(draft: &mut Draft<'_>, description: Description) -> Result<(), Rejection> {
@@ -31,7 +30,7 @@ pub(super) fn describe(draft: &mut Draft<'_>, description: Description) -> Resul
 fn entitle(draft: &mut Draft<'_>, set: TitleSet) -> Result<(), Rejection> {
     title::check(&set.title).map_err(|bad| Rejection::BadInput(bad.to_string()))?;
     let taken = is_taken(draft, set.of)?;
-    // What a person chose stands, and what is said again changes nothing: the host's word may come late, or twice.
+    // A person's choice wins: the host's title may arrive late or twice.
     let stands = set.by != By::Person && draft.state.is_titled();
     if !stands && !taken && draft.state.title.as_ref() != Some(&set.title) {
         draft.emit(Record::TitleSet(Box::new(set)));
@@ -52,14 +51,14 @@ fn summary(draft: &mut Draft<'_>, set: SummarySet) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Whether the answer of the service session was taken before.
+/// Returns whether the service session's answer was already taken.
 fn is_taken(draft: &Draft<'_>, of: Option<SessionId>) -> Result<bool, Rejection> {
     let Some(of) = of else { return Ok(false) };
     let unknown = || Rejection::BadInput(format!("session {of} is no service session of this one"));
     draft.state.service(of).ok_or_else(unknown)
 }
 
-/// Merges `changes` into the metadata, key by key. A merge that changes nothing writes no record, so a repeated one is harmless.
+/// Merges `changes` key by key. A merge without a change writes no record, so a repeated one is harmless.
 fn merge(draft: &mut Draft<'_>, changes: &str, by: By) -> Result<(), Rejection> {
     let refused = |why: &str| Rejection::BadInput(format!("metadata not merged: {why}"));
     let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();

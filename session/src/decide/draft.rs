@@ -1,19 +1,17 @@
-//! A decision in the making.
-
 use crate::command::{Clock, Deadline};
 use crate::effect::{Decision, Effect, Reply};
 use crate::ids::RunNo;
 use crate::record::Record;
 use crate::state::{Run, State};
 
-/// A decision in the making: each record is applied as it is emitted, so that later ones see what earlier ones did.
+/// A decision in progress: each record is applied when it is emitted, so that later steps see its effect.
 pub(super) struct Draft<'a> {
     pub(super) state: &'a mut State,
     pub(super) decision: Decision,
     pub(super) clock: Clock,
-    /// Whether the model answered in this decision: at its rest point notices that no turn can follow hold the run.
+    /// Whether the model answered in this decision: notices that no turn can follow then hold the run.
     pub(super) answered: bool,
-    /// Whether the end that is decided leaves the queue as it is.
+    /// Whether the end leaves queued inputs queued.
     pub(super) queue_stands: bool,
 }
 
@@ -22,7 +20,7 @@ impl<'a> Draft<'a> {
         Self { state, decision: Decision::default(), clock, answered: false, queue_stands: false }
     }
 
-    /// The decision; the hub is told when nothing is left to do for the session.
+    /// Returns the decision, with `Unload` if nothing remains to do.
     pub(super) fn finish(mut self) -> Decision {
         if !self.decision.records.is_empty() && self.state.can_unload() {
             self.effect(Effect::Unload);
@@ -59,7 +57,7 @@ impl<'a> Draft<'a> {
         self.state.run.as_deref()
     }
 
-    /// The run in flight, if it is `no`.
+    /// Returns the run in flight, if it is `no`.
     pub(super) fn run_is(&self, no: RunNo) -> Option<&Run> {
         self.run().filter(|run| run.no == no)
     }

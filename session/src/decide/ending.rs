@@ -1,4 +1,4 @@
-//! Ending a run: `END(o)`, the closing hold, and the end record itself.
+//! Ends of a run: `END(o)`, the closing hold, and the end record.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolEffect};
@@ -12,19 +12,18 @@ use crate::render;
 use crate::state::CallPhase;
 use crate::usage::Usage;
 
-/// Which calls are answered.
+/// Which calls to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// All but started child calls and started local ones: what a hold or an end answers at once (rule 3).
+    /// All except started child calls and started local ones.
     Waiting,
-    /// Started local ones too: their work is gone.
+    /// Started local ones too: their work is lost.
     Local,
-    /// Every call.
     All,
 }
 
 impl Draft<'_> {
-    /// END(o): the outcome is fixed. The run ends now, or when its local work and the runs that it owns are over.
+    /// END(o): fixes the outcome. The run ends now, or after its local work and owned runs.
     pub(super) fn end(&mut self, outcome: Outcome) {
         let Some(run) = self.run() else { return };
         if !run.started {
@@ -41,7 +40,7 @@ impl Draft<'_> {
         self.hold(Hold::Closing { outcome, queue_stands });
     }
 
-    /// Holds the run: its slot goes back, its clock stands. Calls were answered and rows taken before.
+    /// Holds the run: releases its slot and stops its clock. Calls were answered and rows taken before.
     pub(super) fn hold(&mut self, why: Hold) {
         let Some(run) = self.run() else { return };
         let (no, local, owns) = (run.no, run.has_local_work(), !run.owned.is_empty());
@@ -61,12 +60,12 @@ impl Draft<'_> {
         self.arm(Deadline::Grace(no), self.state.limits.grace_ms);
     }
 
-    /// Writes the end record, tells of it, and opens the next run if an input waits.
+    /// Writes the end record, notifies the owner, and opens the next run if an input is queued.
     pub(super) fn end_now(&mut self, outcome: Outcome, gave_up: Option<Text>) {
         self.end_with(outcome, None, gave_up);
     }
 
-    /// The run ends by its `return` call.
+    /// Ends the run by its `return` call.
     pub(super) fn end_returned(&mut self, call: CallId) {
         self.end_with(Outcome::Completed, Some(call), None);
     }
@@ -110,7 +109,7 @@ impl Draft<'_> {
         let (result, whole) = match returned.and_then(|id| self.state.call(id)) {
             Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::returned(&call.args)),
             None if self.state.created.joins => (answer.map(|answer| answer.seq), run.partial.clone()),
-            // Out of turns, the owner gets the last text rather than all of it (B5).
+            // Out of turns, the owner receives only the last text.
             None if outcome == Outcome::OutOfTurns => (None, self.state.last_said(run).unwrap_or_default()),
             None => (answer.map(|answer| answer.seq), answer.map_or_else(|| run.partial.clone(), |it| it.text.clone())),
         };
@@ -131,7 +130,7 @@ impl Draft<'_> {
         })
     }
 
-    /// Gives the calls of `scope` their result.
+    /// Gives each call of `scope` its result.
     pub(super) fn answer_calls(&mut self, scope: Scope, end: &CallEnd) {
         self.state.due.clear();
         let Some(turn) = self.state.turn() else { return };
@@ -148,7 +147,7 @@ impl Draft<'_> {
                     (CallPhase::Closed(_), _) => return None,
                     (CallPhase::Started, Some(CallKind::Local(effect))) => match (scope, effect) {
                         (Scope::Waiting, _) => return None,
-                        // It was stopped somewhere in the middle: nobody knows what it did.
+                        // It stopped at an unknown point.
                         (Scope::Local | Scope::All, ToolEffect::SideEffect) => CallEnd::UnknownEffects,
                         (Scope::Local | Scope::All, ToolEffect::ReadOnly | ToolEffect::Idempotent) => end.clone(),
                     },
@@ -166,18 +165,18 @@ impl Draft<'_> {
         }
     }
 
-    /// What ran in this process is gone: the stream, and the local tools.
+    /// Discards the stream and answers the local calls, whose tasks are gone.
     pub(super) fn drop_local(&mut self, scope: Scope, end: &CallEnd) {
         self.discard_stream("stopped: its run ends or its activation is gone");
         self.answer_calls(scope, end);
     }
 
-    /// The stream at hand, if there is one, comes to nothing.
+    /// Discards the active stream, if any.
     pub(super) fn discard_stream(&mut self, why: &str) {
         let Some(turn) = self.state.turn().filter(|turn| turn.streaming) else { return };
         let (turn, attempt) = (turn.no, turn.attempt);
         let (error, message) = (ModelFail::Dropped, why.into());
-        // What it cost until then nobody knows, and unknown is not zero.
+        // The cost until then is unknown, and unknown is not zero.
         let usage = Some(Usage::UNKNOWN);
         let discarded = AttemptDiscarded { turn, attempt, error, message, model: None, again_ms: None, usage };
         self.emit(Record::AttemptDiscarded(Box::new(discarded)));
@@ -185,7 +184,7 @@ impl Draft<'_> {
     }
 }
 
-/// What a call says that did not finish.
+/// Returns the result text of an unfinished call.
 pub(super) fn closing_text(end: &CallEnd) -> &'static str {
     match end {
         CallEnd::UnknownEffects => {

@@ -1,4 +1,4 @@
-//! An interrupt: what runs stops, and the run waits for the next input.
+//! Interrupts: running work stops, and the run waits for the next input.
 
 use super::cancel::answer_ended;
 use super::draft::Draft;
@@ -39,20 +39,20 @@ pub(super) fn interrupt(draft: &mut Draft<'_>, by: By) {
     if draft.run().is_some_and(stops) {
         draft.arm(Deadline::Grace(no), draft.state.limits.grace_ms);
     }
-    // Nothing may be left to stop, and an input may wait already: it goes on with that at once (rule 3).
+    // Nothing may need to stop, and an input may be queued: the run then resumes at once.
     draft.check();
 }
 
-/// Whether something of an interrupted run is still to stop: what its grace is for.
+/// Returns whether work of an interrupted run still has to stop: its grace is for that.
 pub(super) fn stops(run: &Run) -> bool {
     run.has_local_work() || run.open_calls() > 0
 }
 
 impl Draft<'_> {
-    /// Cancels the owned runs whose calls wait for them: by record once, by effect as often as this is asked for.
+    /// Cancels the owned runs whose calls wait for them: one record, and the effect each time.
     ///
-    /// The calls stay open until the notices of those runs. Runs in the background go on. One that its child has not opened yet
-    /// is reached too: its row stands behind the `continue` row that opens it.
+    /// The calls stay open until the notices of those runs; background runs continue. A run that its child has not
+    /// opened yet is reached too, because the row follows the `continue` row.
     pub(super) fn cancel_blocking(&mut self) {
         let Some(run) = self.run() else { return };
         let no = run.no;

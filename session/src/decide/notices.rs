@@ -1,4 +1,4 @@
-//! Taking rows that have arrived.
+//! Taking of arrived rows.
 
 use super::draft::Draft;
 use crate::ids::{CallId, SessionId};
@@ -6,15 +6,15 @@ use crate::record::{Carrier, Notice, NoticeTaken, Record};
 use crate::state::Turn;
 
 impl Draft<'_> {
-    /// Whether a row is there that wakes a run at rest: of a run that this one owns, and not ended by a person.
+    /// Returns whether a row wakes a run at rest: an end of an owned run that no person ended.
     pub(super) fn arrived_wakes(&self) -> bool {
         let Some(run) = self.run() else { return false };
         let wakes = |row: &Notice| row.waking && row.key.is_some_and(|key| run.owned.contains_key(&key));
         self.state.arrived.iter().any(wakes)
     }
 
-    /// Takes the rows that a turn which goes on may show its model: none while a person's message is queued for this run (B11),
-    /// and ends that are fetched only where the model would otherwise go idle (K2).
+    /// Takes the rows that a continuing turn may show its model: none while a person's message is queued, and ends of
+    /// pulled children only if the model would go idle.
     pub(super) fn take_due_notices(&mut self) {
         let held = self.message_waits();
         let idle = self.run().and_then(|run| run.turn.as_deref()).is_none_or(Turn::is_idle);
@@ -29,7 +29,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes all rows that have arrived as one message (rule 1).
+    /// Takes all arrived rows as one message.
     pub(super) fn take_notices(&mut self) {
         if self.state.arrived.is_empty() {
             return;
@@ -38,7 +38,8 @@ impl Draft<'_> {
         self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Message })));
     }
 
-    /// Takes rows for a held run, whose model is not called: with a call open only those of owned runs, which its end waits for.
+    /// Takes rows for a held run without a model call. With a call open, only those of owned runs, which its end waits
+    /// for.
     pub(super) fn store_notices(&mut self) {
         if self.run().is_none_or(|run| run.open_calls() == 0) {
             return self.take_notices();
@@ -49,7 +50,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The arrived rows of owned runs that are wanted, by child and key.
+    /// Returns the arrived rows of owned runs that are wanted, by child and key.
     pub(super) fn arrived_owned(&self, wanted: impl Fn(SessionId, CallId) -> bool) -> Vec<Notice> {
         let owned = |row: &&Notice| row.key.is_some_and(|key| self.state.owes(key) && wanted(row.child, key));
         self.state.arrived.iter().filter(owned).cloned().collect()

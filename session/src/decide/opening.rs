@@ -1,4 +1,4 @@
-//! Opening and starting runs and turns, and the slots and clocks that change hands with them.
+//! Starts of runs and turns, with their slots and clocks.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::record::{InputAccepted, Lane, Park, Prompt, Record, RunOpened};
 use crate::state::Queued;
 
 impl Draft<'_> {
-    /// Opens the next run with what the queue gives first, if anything is queued and no run is in flight.
+    /// Opens the next run with the first queued input, if no run is in flight.
     pub(super) fn open_next(&mut self) {
         let next = self.next_inputs();
         let Some(input) = next.first().filter(|_| self.state.run.is_none()).map(|queued| Arc::clone(&queued.input))
@@ -23,7 +23,7 @@ impl Draft<'_> {
         let with = next.iter().filter(|queued| queued.input.as_owner == input.as_owner);
         let inputs = with.map(|queued| queued.input.id).collect();
         let limits = &self.state.limits;
-        // Nobody above ends a detached run: it has a cap of its own.
+        // A detached run has no owner to end it, so it has its own cap.
         let ms = match &input.as_owner {
             Owner::Detached { .. } => Some(limits.wall_ms.map_or(limits.detached_ms, |ms| ms.min(limits.detached_ms))),
             Owner::Run { .. } | Owner::Person | Owner::Host(_) => limits.wall_ms,
@@ -33,8 +33,8 @@ impl Draft<'_> {
         self.open(opened);
     }
 
-    /// The inputs that the queue gives first (B11): the oldest of a person's, by itself; else all of the host's and of agents'
-    /// results, together.
+    /// Returns the inputs that go first: the oldest message of a person alone; else all of the host's and of agents'
+    /// results together.
     fn next_inputs(&self) -> Vec<&Queued> {
         let queue = &self.state.queue;
         match queue.iter().find(|queued| queued.is_message()) {
@@ -43,13 +43,13 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether a person's message is queued that the run in flight is to take.
+    /// Returns whether a person's message is queued that the run in flight will take.
     pub(super) fn message_waits(&self) -> bool {
         let extends = self.run().is_some_and(|run| !run.opened.owner.answers_a_model());
         extends && self.state.queue.iter().any(Queued::is_message)
     }
 
-    /// The birth of the next run, as `input` opens it.
+    /// Returns the birth of the run that `input` opens.
     pub(super) fn opened_by(&self, input: &InputAccepted, mode: Mode, wall_cap_at: Option<i64>) -> RunOpened {
         let slot = match &input.as_owner {
             Owner::Run { .. } | Owner::Detached { .. } => true,
@@ -71,7 +71,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Opens a run: it waits for its slot, or begins where it needs none.
+    /// Opens a run: it waits for its slot, or starts if it needs none.
     pub(super) fn open(&mut self, opened: RunOpened) {
         let (run, slot, wall_cap_at) = (opened.run, opened.slot, opened.wall_cap_at);
         self.emit(Record::RunOpened(Box::new(opened)));
@@ -86,7 +86,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Claims the queued run: its inputs, and all that came for its first turn.
+    /// Claims the queued run, with its inputs and what arrived for its first turn.
     pub(super) fn begin(&mut self) {
         let Some(run) = self.run() else { return };
         let (no, slot) = (run.no, run.opened.slot);
@@ -100,8 +100,8 @@ impl Draft<'_> {
         self.start_turn(Prompt::Plain);
     }
 
-    /// Inputs that a boundary takes: all that steer, else, at a rest point of a run that no model's call opened, what the queue
-    /// gives first. A run that answers a model is not extended by a message: that opens the next run (K26).
+    /// Returns the inputs that a boundary takes: all steering ones, else, at a rest point of a run that no model's call
+    /// opened, those that go first. A message never extends a run that answers a model: it opens the next one (K26).
     pub(super) fn takeable(&self, rest: bool) -> Vec<InputId> {
         let steers = messages_last(self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer));
         let extends = self.run().is_some_and(|run| !run.opened.owner.answers_a_model());
@@ -111,7 +111,7 @@ impl Draft<'_> {
         messages_last(self.next_inputs())
     }
 
-    /// Takes `inputs`, then the completions that are due, unless the newest of the inputs is a person's message.
+    /// Takes `inputs`, then the due completions, unless the newest input is a person's message.
     pub(super) fn take_with_notices(&mut self, inputs: Vec<InputId>) {
         let is_message = |id: &InputId| self.state.queue.iter().any(|it| it.input.id == *id && it.is_message());
         let message = inputs.iter().any(is_message);
@@ -127,7 +127,7 @@ impl Draft<'_> {
         self.emit(Record::InputsTaken { ids, run, turn });
     }
 
-    /// The next turn is due: it starts, or a slot is asked for first. Inputs and notices were taken before (rule 8).
+    /// Starts the next turn, or requests a slot first. Inputs and notices were taken before.
     pub(super) fn turn_due(&mut self, prompt: Prompt) {
         let Some(run) = self.run() else { return };
         let (no, slot, parked) = (run.no, run.slot, run.parked);
@@ -160,10 +160,10 @@ impl Draft<'_> {
         self.effect(Effect::CallModel { turn, attempt, after_ms: 0 });
     }
 
-    /// The run waits: its slot goes back and its clock stands. A run that has neither writes nothing.
+    /// Parks the run: releases its slot and stops its clock. Writes nothing if it has neither.
     pub(super) fn park(&mut self, why: Park) {
         let Some(run) = self.run() else { return };
-        // One that waits already goes on waiting, whatever of the turn it is that it waits for now.
+        // A parked run stays parked, whatever part of the turn it now waits for.
         if !run.has_clock() || run.parked.is_some() {
             return;
         }
@@ -180,7 +180,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Gives the slot back, or the place in the queue for one, and forgets the deadline of the working time.
+    /// Releases the slot or the queued request, and disarms the working-time deadline.
     pub(super) fn stop_clock(&mut self) {
         let Some(run) = self.run() else { return };
         let (no, opened) = (run.no, &run.opened);
@@ -195,7 +195,7 @@ impl Draft<'_> {
     }
 }
 
-/// The ids of `inputs`, persons' messages behind the others: the newest thing before an answer is the message that it answers.
+/// Returns the ids of `inputs`, persons' messages last: an answer belongs to the newest message before it.
 fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<InputId> {
     let (mut ids, mut messages) = (Vec::new(), Vec::new());
     for queued in inputs {
@@ -208,7 +208,7 @@ fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<InputI
     ids
 }
 
-/// Milliseconds from `now` until `at`; 0 if it is over.
+/// Returns the milliseconds from `now` until `at`, at least 0.
 pub(super) fn until(at: i64, now: i64) -> u64 {
     u64::try_from(at.saturating_sub(now)).unwrap_or(0)
 }

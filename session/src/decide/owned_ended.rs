@@ -1,4 +1,4 @@
-//! Ends of owned runs, and of persons' and detached runs of children, arrive as rows of the outbox.
+//! Arriving ends of owned, persons' and detached runs of children: outbox rows.
 
 use super::draft::Draft;
 use crate::effect::Rejection;
@@ -12,15 +12,16 @@ pub(super) fn owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Result
     Ok(())
 }
 
-/// Takes what may be taken at once, and keeps the rest for the next boundary. Tells whether there was anything new.
+/// Takes what may be taken at once and keeps the rest for the next boundary. Returns whether any row was new.
 pub(super) fn arrive(draft: &mut Draft<'_>, notices: Vec<Notice>) -> bool {
     let mut arrived = false;
     for notice in notices {
-        // A row is taken iff it exists: told live and found by the boot scan, it arrives twice (rule 5).
+        // A row delivered live and found again by the boot scan arrives twice; only the first one still exists (rule
+        // 5).
         if !is_owed(draft, &notice) {
             continue;
         }
-        // By whether its call is open, not by its mode: a blocking call may have been moved to the background (rule 9).
+        // Depends on the open call, not its mode: a blocking call may have moved to the background.
         match notice.key {
             Some(key) if draft.state.is_open(key) => {
                 arrived = true;

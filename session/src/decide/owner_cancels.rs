@@ -1,4 +1,4 @@
-//! The owner cancels one run, and itself goes on: its call, the row of the outbox, and what becomes of it in the child.
+//! Cancels of one owned run, while the owner continues: its call, the outbox row, and the effect in the child.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
@@ -11,8 +11,8 @@ use crate::place::Owner;
 use crate::record::{Hold, Record};
 use crate::render;
 
-/// The child's side. The row stands until the owner takes the notice of that run: it may come again, also when a later run of the same owner is
-/// in flight. So it is for the run that its key opened, and for no other.
+/// The child's side. The row exists until the owner takes that run's notice, so it may arrive again during a later run
+/// of the same owner: it applies only to the run that its key opened.
 pub(super) fn owner_cancels(draft: &mut Draft<'_>, owner: SessionId, key: CallId, by: By) -> Result<(), Rejection> {
     let opened = |of: &Owner| matches!(of, Owner::Run { session, call, .. } if *session == owner && *call == key);
     let Some(run) = draft.run().filter(|run| opened(&run.opened.owner)) else {
@@ -24,7 +24,7 @@ pub(super) fn owner_cancels(draft: &mut Draft<'_>, owner: SessionId, key: CallId
     Ok(())
 }
 
-/// The owner's side: the row, by a call of its model. Only of a run that it owns (rule 9).
+/// The owner's side: records the row for a call of its model. Only for an owned run.
 pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
     let kind = CallKind::Cancel { child };
     let Some(known) = draft.state.children.get(&child) else {

@@ -1,4 +1,4 @@
-//! The queue is changed by a person or the host: inputs are taken out of it, never notices (K5).
+//! Changes of the queue by a person or the host: they remove inputs, never notices (K5).
 
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
@@ -12,7 +12,7 @@ pub(super) fn change(draft: &mut Draft<'_>, change: QueueChange, by: By) -> Resu
     }
     let waits = |id: &InputId| draft.state.queue.iter().any(|queued| queued.input.id == *id);
     let changes = match &change {
-        // All or nothing: what is answered is to hold for every id.
+        // All or nothing, so that one reply holds for every id.
         QueueChange::Removed(ids) if !ids.iter().all(waits) => {
             draft.reply(Reply::NotFound);
             return Ok(());

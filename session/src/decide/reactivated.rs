@@ -1,4 +1,4 @@
-//! A new activation in the same process: what ran in the old one is gone.
+//! A new activation in the same process: running work of the old one is lost.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Hold, Park};
 use crate::state::{CallPhase, Phase, State};
 
-/// Token, outbox (delivered before by the hub), unstarted calls, the check: in this order, in every column (rule 4).
+/// Handles the token, then unstarted calls, then the check, in every phase. The hub delivered the outbox before.
 pub(super) fn reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_over: Option<OutcomeKind>) {
     let phase = draft.state.phase();
     let over = owner_over.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
@@ -82,7 +82,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
         draft.arm(Deadline::Call(call), draft.state.limits.check_ms);
     }
     draft.enqueue(no, wanted);
-    // Still asked for: whoever is to answer may never have heard of it.
+    // Still open: the approver may never have received it.
     for FoundCall { call, kind, .. } in asked {
         draft.ask_again(call, kind);
     }
@@ -96,7 +96,7 @@ fn redo_cancel_owned(draft: &mut Draft<'_>) {
     }
 }
 
-/// The slot that is awaited, and the deadlines that run.
+/// Returns the effects for the awaited slot and the running deadlines.
 pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
     let Some(run) = &state.run else { return Vec::new() };
     let (no, limits) = (run.no, &state.limits);
@@ -107,7 +107,7 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
     }
     match &run.hold {
         Some(Hold::Closing { .. }) => arm(Deadline::Grace(no), limits.grace_ms),
-        // Held for its background children alone there is nothing to stop, and it may be for long.
+        // Held only for its background children, nothing has to stop, and that may take long.
         Some(Hold::Interrupted { .. }) if interrupt::stops(run) => arm(Deadline::Grace(no), limits.grace_ms),
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) => {}
         None if !run.started => arm(Deadline::Queue(no), limits.queue_ms),

@@ -1,4 +1,4 @@
-//! The session's actor was given up.
+//! Exhausted restart budgets.
 
 use super::draft::Draft;
 use super::ending::Scope;
@@ -20,7 +20,7 @@ pub(super) fn exhausted(draft: &mut Draft<'_>, command: Option<Text>) -> Result<
             draft.drop_local(Scope::Local, &CallEnd::Interrupted);
             draft.end(Outcome::RestartsExhausted { command });
         }
-        // The outcome that is fixed wins; why the actor was given up is a field of the end.
+        // The fixed outcome wins; the reason for giving up is a field of the end.
         Phase::Closing => {
             draft.drop_local(Scope::Local, &CallEnd::Cancelled);
             let gave_up = command.unwrap_or_else(|| "restarts exhausted".into());

@@ -1,4 +1,4 @@
-//! What a run that failed said is rolled back: hidden, never deleted (M10).
+//! Rollbacks: messages of a failed run are hidden, never deleted.
 
 use super::close::quiet;
 use super::draft::Draft;
@@ -14,7 +14,7 @@ pub(super) fn roll_back(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) -> Re
     quiet(draft, "roll back")?;
     let last = draft.state.last_run;
     let run = run.unwrap_or(last);
-    // Runs are numbered from 1: there is no run 0 before the first.
+    // Runs are numbered from 1.
     let at = (run.0 as usize).checked_sub(1);
     match at.and_then(|at| draft.state.outcomes.get(at)) {
         Some(Outcome::Completed) => {

@@ -15,14 +15,14 @@ use crate::record::{ChildSpawned, Record};
 use crate::render;
 use crate::state::CallPhase;
 
-/// The ceiling of the last plan: one chunk may hold hundreds of children of one manifest.
+/// The ceiling of the previous plan: one chunk may hold hundreds of children of one manifest.
 type Met = Option<(Arc<Authority>, Interned<Authority>)>;
 
 pub(super) fn spawn(draft: &mut Draft<'_>, turn: TurnNo, verdicts: Vec<SpawnVerdict>) -> Result<(), Rejection> {
     let awaited = draft.state.turn().is_some_and(|at_hand| at_hand.no == turn);
     let due = |id: CallId| draft.state.call(id).is_some_and(|call| call.phase == CallPhase::Unstarted);
     let any = verdicts.iter().any(|verdict| due(verdict.call));
-    // Not awaited any more, as none is whose run is held or ends: the plans are dropped, and with them the grants that they hold.
+    // No longer awaited, as in a held or ending run: the plans are dropped with their grants.
     if !(awaited && any) {
         return Err(Rejection::Stale("the admission of child calls"));
     }

@@ -1,4 +1,4 @@
-//! An input: accepted once, then taken at once or queued.
+//! Inputs: accepted once, then taken at once or queued.
 
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
@@ -6,7 +6,7 @@ use crate::outcome::By;
 use crate::record::{From, InputAccepted, Record};
 use crate::state::Phase;
 
-/// Bytes of the schema that an answer is asked to keep: it goes with every model call of the turn.
+/// Bytes of a requested answer schema: it is sent with every model call of the turn.
 const MAX_FORMAT: u64 = 64 << 10;
 
 pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result<(), Rejection> {
@@ -54,8 +54,8 @@ fn fits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
             "the schema of its answer has {schema} bytes, the limit is {MAX_FORMAT}: ask for a smaller type"
         )));
     }
-    // With no run in flight it opens one, which takes an input out of the queue: one that stands full is no trap. A run that would
-    // take it at once has left none in the queue.
+    // Without a run in flight the input opens one and frees room, so a full queue never blocks. A run that would take
+    // it at once has an empty queue.
     if draft.run().is_some() && draft.state.queue.len() >= limits.queue as usize {
         return Err(Rejection::Busy { what: "the session's queue", limit: limits.queue.into() });
     }

@@ -1,4 +1,4 @@
-//! A local tool finished.
+//! Results of local tools.
 
 use super::draft::Draft;
 use super::ending::closing_text;
@@ -31,7 +31,7 @@ pub(super) fn finished(
     Ok(())
 }
 
-/// What a call of an interrupted run leaves. One that did its work all the same says so: it is not to be done twice.
+/// Returns the result of a call in an interrupted run. A finished one says so, so that the model does not repeat it.
 fn interrupted(result: CallResult) -> CallResult {
     let CallResult { end, content, truncated_from } = result;
     let content = match end {
@@ -47,7 +47,7 @@ fn interrupted(result: CallResult) -> CallResult {
     CallResult { end: CallEnd::Interrupted, content, truncated_from }
 }
 
-/// Whether `call` is a started local call without a result.
+/// Returns whether `call` is a started local call without a result.
 pub(super) fn runs(draft: &Draft<'_>, call: CallId) -> bool {
     let local = |kind: &CallKind| kind.is_local();
     draft.state.call(call).is_some_and(|call| call.phase == CallPhase::Started && call.kind.as_ref().is_some_and(local))

@@ -1,19 +1,17 @@
-//! Tools that a session finds by itself: which tool a call of `use_tool` is a call of.
+//! Resolves which tool a call of `use_tool` calls.
 //!
-//! Read from the call's own arguments, so that whoever judges the call, runs it or tells of it later means the same tool.
+//! It reads the call's own arguments, so that authority, execution and reports all mean the same tool.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-/// The tool that lists the others.
 pub const GET: &str = "get_tools";
-/// The tool that calls one of them.
 pub const USE: &str = "use_tool";
 
-/// The tool and the arguments that a call of `use_tool` stands for; `None` where it is a call of another tool, or names none.
+/// Returns the tool and arguments that a call of `use_tool` names; `None` for other tools or without a name.
 ///
-/// The arguments are an object, or the text of one, as some models write what is nested.
+/// The arguments are an object, or its JSON text, as some models write nested objects.
 pub fn used(tool: &str, args: &str) -> Option<(String, String)> {
     if tool != USE {
         return None;
@@ -28,7 +26,7 @@ pub fn used(tool: &str, args: &str) -> Option<(String, String)> {
     (!name.is_empty()).then(|| (name.to_owned(), nested))
 }
 
-/// The name of the tool that a call is of, for people and records of decisions.
+/// Returns the tool's name for people and for records of decisions.
 pub fn named<'a>(tool: &'a str, args: &str) -> Cow<'a, str> {
     used(tool, args).map_or(Cow::Borrowed(tool), |(tool, _)| Cow::Owned(tool))
 }

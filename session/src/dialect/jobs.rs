@@ -9,20 +9,18 @@ use crate::dialect::Dialect;
 use crate::ids::{CallId, SessionId};
 use crate::state::{Child, State};
 
-/// The tool that waits for jobs.
 pub const AWAIT: &str = "spawn_await";
 
-/// Which jobs are meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Jobs {
-    /// All of the caller's own.
+    /// All jobs of the caller.
     All,
-    /// These, in this order, as the model wrote them, each once.
+    /// These, in this order, as the model wrote them, without duplicates.
     Named(Vec<String>),
 }
 
 impl Jobs {
-    /// Reads `job_ids`, or `jobIds`: ids with commas between them, or `*`. `None` where there is no such text.
+    /// Reads `job_ids` or `jobIds`: ids separated by commas, or `*`. `None` without such a text.
     pub fn asked(args: &str) -> Option<Self> {
         let args: Value = serde_json::from_str(args).ok()?;
         let ids = args.get("job_ids").or_else(|| args.get("jobIds"))?.as_str()?;
@@ -50,21 +48,19 @@ impl Jobs {
     }
 }
 
-/// The jobs of a session by the names that its model may give them: whoever waits for them and whoever tells of them mean the
-/// same. Made once for a call, since that may name very many.
+/// The jobs of a session by their names for its model. Built once for a call, which may name very many.
 pub struct Own<'a> {
     state: &'a State,
     shorts: BTreeMap<&'a str, SessionId>,
 }
 
 impl<'a> Own<'a> {
-    /// Those of `state`'s session.
     pub fn of(state: &'a State) -> Self {
         let jobs = state.children.iter().filter(|(_, child)| is_job(child));
         Self { state, shorts: jobs.map(|(id, child)| (&*child.short.0, *id)).collect() }
     }
 
-    /// The one that `name` means: its short id, or its full one.
+    /// Returns the job with this short or full id.
     pub fn named(&self, name: &str) -> Option<(SessionId, &'a Child)> {
         let full = || Uuid::try_parse(name).ok().map(SessionId);
         let id = self.shorts.get(name).copied().or_else(full)?;
@@ -72,14 +68,14 @@ impl<'a> Own<'a> {
     }
 }
 
-/// The jobs of `state`'s session that are in flight by what it has heard, those of an earlier run among them, each with its key.
+/// Returns the session's jobs in flight as far as it knows, each with its key, including those of an earlier run.
 pub fn in_flight(state: &State) -> impl Iterator<Item = (SessionId, CallId)> {
     let owned = state.run.iter().flat_map(|run| run.owned.iter().map(|(key, owned)| (owned.child, *key)));
     let owed = state.owed.iter().map(|(key, child)| (*child, *key));
     owned.chain(owed).filter(|(child, _)| is_one(state, *child))
 }
 
-/// Whether `child` is a job of `state`'s session.
+/// Returns whether `child` is a job of this session.
 pub fn is_one(state: &State, child: SessionId) -> bool {
     state.children.get(&child).is_some_and(is_job)
 }

@@ -1,4 +1,4 @@
-//! Index rows of a frame: a pure function of its records and of the session around them.
+//! Index rows of a frame.
 
 use std::sync::Arc;
 
@@ -12,12 +12,10 @@ use crate::record::{Record, RunOpened, SessionCreated};
 use crate::state::{Phase, State};
 use crate::title::one_line;
 
-/// Bytes of a title that is taken from the first input.
+/// Bytes of a title taken from the first input.
 const TITLE_BYTES: u64 = 80;
 
-/// What a frame's rows need to know of the session as it was before the frame.
-///
-/// Taken before the first command of a batch is decided; costs one reference count.
+/// The state before a frame, as its rows need it. Taken before the first command of a batch; costs one reference count.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
     opened: Option<Arc<RunOpened>>,
@@ -25,21 +23,19 @@ pub struct Before {
 }
 
 impl Before {
-    /// The session before the batch.
     pub fn of(state: &State) -> Self {
         let cancels = state.run.as_ref().is_some_and(|run| run.cancels > 0) || !state.owed.is_empty();
         Self { opened: state.run.as_ref().map(|run| Arc::clone(&run.opened)), cancels }
     }
 }
 
-/// What the hub knows and the records do not say.
+/// What the hub knows and the records do not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// The activation that writes.
     pub epoch: Epoch,
-    /// Starts of an activation since the last durable record; 0 in a frame that has records.
+    /// Starts of an activation since the last durable record; 0 in a frame with records.
     pub starts: u32,
-    /// The LSN of the `RunOpened` of the run in flight; 0 while the journal has not given it.
+    /// The LSN of the `RunOpened` of the run in flight; 0 until the journal assigns it.
     pub opened_lsn: Lsn,
     /// Wall clock of the birth.
     pub created_ms: i64,
@@ -47,7 +43,7 @@ pub struct Stamp {
     pub updated_ms: i64,
 }
 
-/// All rows of one frame but its definitions: `records` led the session from `before` to `after`.
+/// Returns all rows of a frame except its definitions: `records` led the session from `before` to `after`.
 pub fn changes(before: &Before, after: &State, records: &[Record], stamp: Stamp) -> Changes {
     let mut out = Changes {
         head: Some(Box::new(head(after, stamp.epoch, stamp.created_ms, stamp.updated_ms))),
@@ -64,7 +60,7 @@ pub fn changes(before: &Before, after: &State, records: &[Record], stamp: Stamp)
     out
 }
 
-/// All rows of a birth but its definitions.
+/// Returns all rows of a birth except its definitions.
 pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
     let mut out = Changes::default();
     let (mut created, mut opened, mut input) = (None, None, None);
@@ -107,15 +103,15 @@ pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
     out
 }
 
-/// Only the obligations of a frame: the rows that `records` put and take, where `owner_before` owns the run in flight before it.
+/// Returns the rows that `records` add and take; `owner_before` owns the run in flight before them.
 pub fn rows(session: SessionId, place: &Place, owner_before: Option<&Owner>, records: &[Record], out: &mut Changes) {
     Walk { session, place, cancels: true }.rows(owner_before, records, out);
 }
 
-/// The bodies that a birth carries, as the store's definitions keep them.
+/// Returns the bodies that a birth carries, as definitions of the store.
 ///
 /// # Errors
-/// When a body cannot be written as JSON.
+/// If a body cannot be written as JSON.
 pub fn defs(created: &SessionCreated) -> Result<Vec<(Hash, Text)>, serde_json::Error> {
     let mut out = Vec::with_capacity(3);
     if let Some(body) = &created.system.body {
@@ -130,7 +126,7 @@ pub fn defs(created: &SessionCreated) -> Result<Vec<(Hash, Text)>, serde_json::E
     Ok(out)
 }
 
-/// The session's row of listings.
+/// Returns the session's listing row.
 pub fn head(state: &State, epoch: Epoch, created_ms: i64, updated_ms: i64) -> Head {
     let created = &state.created;
     Head {
@@ -164,7 +160,7 @@ fn title(state: &State) -> Text {
     if let Some(title) = state.title.as_ref().or(state.created.title.as_ref()) {
         return one_line(title);
     }
-    // What a branch inherits was said elsewhere.
+    // Inherited messages belong to another session.
     if let Some(Message::User { text, .. }) = state.transcript.get(state.created.inherited.len()) {
         return title_of(text);
     }
@@ -173,7 +169,7 @@ fn title(state: &State) -> Text {
     waiting.or_else(|| inherited_title(&state.created)).unwrap_or_default()
 }
 
-/// The start of what a human branch inherits: its title before its own first message.
+/// Returns the start of a human branch's inherited messages: its title until its own first message.
 fn inherited_title(created: &SessionCreated) -> Option<Text> {
     let human = kind_of(created) == Some(BranchKind::Human);
     created.inherited.iter().filter(|_| human).find_map(|message| match message {
@@ -186,7 +182,7 @@ fn title_of(text: &Text) -> Text {
     one_line(&crate::render::cut(text, TITLE_BYTES))
 }
 
-/// The session's row of the boot scan; `None` where no run is in flight.
+/// Returns the boot-scan row; `None` if no run is in flight.
 pub fn inflight(state: &State, opened_lsn: Lsn, epoch: Epoch, starts: u32) -> Option<Inflight> {
     let run = state.run.as_ref()?;
     let stamp = Stamp { epoch, starts, opened_lsn, ..Stamp::default() };
@@ -219,7 +215,7 @@ fn inflight_row(
 struct Walk<'a> {
     session: SessionId,
     place: &'a Place,
-    /// Whether owned runs may have been asked to cancel: then their notices take the `cancel` rows too.
+    /// Whether owned runs may have been cancelled: their notices then take the `cancel` rows too.
     cancels: bool,
 }
 
@@ -232,7 +228,7 @@ impl Walk<'_> {
                 Record::SessionCreated(created) => out.kid_of = created.place.parent(),
                 Record::RunOpened(opened) => {
                     owner = Some(&opened.owner);
-                    // The first run of a child is born with it; a later one that a run owns was asked for by a row.
+                    // The first run of a child is created with it; a later owned one was requested by a row.
                     if let (Owner::Run { session, call, .. }, true) = (&opened.owner, opened.run > RunNo(1)) {
                         out.take.push(row(me, *session, RowKind::Continue, RowKey::Call(*call)));
                     }
@@ -252,7 +248,7 @@ impl Walk<'_> {
                     self.cancels = true;
                     out.put.push(row(*child, me, RowKind::Cancel, RowKey::Call(*key)));
                 }
-                // The asker takes its own row: it alone knows when the call is answered or closed.
+                // The asking session takes its own row: it alone knows when the call is answered or closed.
                 Record::AskOpened { call, root, .. } => {
                     out.put.push(row(*root, me, RowKind::Ask, RowKey::Call(*call)));
                 }

@@ -1,4 +1,4 @@
-//! What an outbox row says, made from the record that obliges to it: told live and found by the boot scan, it says the same.
+//! The content of outbox rows, built from the record that causes them: live delivery and boot scan build the same.
 
 use super::RowKey;
 use crate::command::Continue;
@@ -8,10 +8,10 @@ use crate::place::{Owner, Place};
 use crate::record::{ContinueAsked, ContinueRefusal, Notice, RunEnded, RunOpened};
 use crate::usage::Usage;
 
-/// The notice that `ended` obliges to, and to whom; `None` where nobody is to hear of it.
+/// Returns the notice for `ended` and its receiver; `None` if no session receives it.
 ///
-/// Needs no state of the child, so that the boot can tell of ends from their records alone: `opened` is the run's birth, `place`
-/// that of the session's.
+/// It needs no state, so that the boot can notify from records alone: `opened` is the run's birth, `place` the
+/// session's.
 pub fn notice_from(
     child: SessionId,
     place: &Place,
@@ -43,7 +43,7 @@ pub fn notice_from(
     Some((to, notice))
 }
 
-/// Who hears of the end of a run, under which key: its owning session, or the parent where a person or nobody owns it.
+/// Returns the receiver of a run's end and its key: the owning session, else the parent.
 pub(super) fn told(place: &Place, owner: &Owner, run: RunNo) -> Option<(SessionId, RowKey)> {
     match owner {
         Owner::Run { session, call, .. } => Some((*session, RowKey::Call(*call))),
@@ -52,9 +52,9 @@ pub(super) fn told(place: &Place, owner: &Owner, run: RunNo) -> Option<(SessionI
     }
 }
 
-/// What a `continue` row asks for: `asked` is its record, in the journal of `session`, and `opened` the run that it is of.
+/// Returns the content of a `continue` row: `asked` is its record in `session`'s journal, `opened` that run's birth.
 ///
-/// Whether that run is over by now is for whoever delivers the row to say.
+/// The deliverer checks whether that run has ended.
 pub fn continue_from(session: SessionId, opened: &RunOpened, asked: &ContinueAsked) -> Continue {
     Continue {
         owner: session,
@@ -70,14 +70,13 @@ pub fn continue_from(session: SessionId, opened: &RunOpened, asked: &ContinueAsk
     }
 }
 
-/// The id of the input that a `continue` row of `owner` brings: the same however often it is delivered, so that it is carried
-/// out once (rule 5).
+/// Returns the input id of a `continue` row: the same on every delivery, so that it takes effect once (rule 5).
 pub fn continue_input(owner: SessionId, key: CallId) -> InputId {
     let name = format!("continue {owner} {key}");
     InputId(uuid::Builder::from_custom_bytes(Hash::of(name.as_bytes()).0).into_uuid())
 }
 
-/// The notice that a refusal to go on obliges to: `child` refused the row of a call, `key`, of its receiver.
+/// Returns the notice of a refused continuation: `child` refused the row of the receiver's call `key`.
 pub fn refusal_from(child: SessionId, key: CallId, why: ContinueRefusal) -> Notice {
     let outcome = Outcome::Failed { kind: FailKind::NotContinued { why } };
     without_run(child, key, outcome, Some(why))
@@ -101,13 +100,13 @@ fn without_run(child: SessionId, key: CallId, outcome: Outcome, refused: Option<
     }
 }
 
-/// The end that an owner is told of a child that cannot be read any more: nobody knows how it ended.
+/// Returns the end that an owner receives for an unreadable child: its outcome is unknown.
 pub fn unreadable_from(child: SessionId, key: CallId, why: &str) -> Notice {
     let outcome = Outcome::Failed { kind: FailKind::Unreadable { message: why.into() } };
     without_run(child, key, outcome, None)
 }
 
-/// The cause that a `cancel` row names: its `CancelAsked` has the call of the model that asked; an interrupt has none.
+/// Returns the cause of a `cancel` row: `CancelAsked` names the model's call; an interrupt names none.
 pub fn cancel_by(call: Option<CallId>) -> By {
     match call {
         Some(call) => By::Model { call },

@@ -5,26 +5,23 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Seq, SessionId, Text};
 use crate::outcome::By;
 
-/// A title of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TitleSet {
-    /// The title: one line.
     pub title: Text,
-    /// On whose word. The host's stands back where there is a title.
+    /// The host's title never replaces an existing one.
     pub by: By,
-    /// The service session whose answer it is; none for a person's word.
+    /// The service session that wrote it; none for a person's title.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<SessionId>,
 }
 
-/// What was done in a session, summed up. A later one takes its place.
+/// A summary of a session. A later one replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SummarySet {
-    /// The summary.
     pub text: Text,
-    /// The last record that it tells of.
+    /// The last record that it covers.
     pub upto: Seq,
-    /// The service session whose answer it is.
+    /// The service session that wrote it.
     pub of: SessionId,
 }
 
@@ -33,6 +30,5 @@ pub struct SummarySet {
 pub struct MetadataSet {
     /// The whole metadata: a JSON object as text.
     pub metadata: Text,
-    /// Who asked for the merge.
     pub by: By,
 }

@@ -1,4 +1,4 @@
-//! Children and what is heard of them.
+//! Children and their ends.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,83 +9,68 @@ use crate::outcome::{By, ContinueRefusal, Outcome};
 use crate::place::{BranchKind, Mode};
 use crate::usage::Usage;
 
-/// A child and its first run, as the parent's journal knows them.
+/// A child and its first run, in the parent's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildSpawned {
-    /// The call that made it: the key of the owned run.
+    /// The call that created it: the key of the owned run.
     pub call: CallId,
-    /// The child.
     pub child: SessionId,
-    /// Its short name.
     pub short: Short,
-    /// Its agent.
     pub agent: Text,
-    /// Whether the call waits.
     pub mode: Mode,
-    /// Whether the run is detached: not owned by this one.
+    /// Whether the run is detached: this run does not own it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
-    /// The dialect whose call made it: it is told of in its words.
+    /// The dialect whose call created it: its ends are rendered in that dialect.
     #[serde(default, skip_serializing_if = "Dialect::is_task")]
     pub dialect: Dialect,
-    /// What it is called in the words of the call, where that gives it a name; bounded.
+    /// The call's name for it; bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Text>,
-    /// Tools that the call wanted described to it and that it is not offered: they were left out (B8).
+    /// Requested tools that the child is not offered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Text>,
-    /// What was left out of its prompt, and why: a bootstrap file that is missing, say (S3).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Text>,
-    /// Whether people are shown its session as one of its own: then its full id is told too (K9).
+    /// Whether people see its session as their own: the model then receives its full id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inspectable: bool,
-    /// Its depth.
     pub depth: u32,
-    /// What the ledger granted.
     pub grant: SpawnGranted,
 }
 
-/// What the ledger granted for a spawn.
+/// The ledger's grant of a spawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnGranted {
-    /// Spawns of the root run that remain after this one.
+    /// Spawns that remain for the root run after this one.
     pub spawns_left: u32,
 }
 
-/// An ended child is asked to go on.
+/// The continuation of an ended child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContinueAsked {
     /// The call that asks: the key of the owned run.
     pub call: CallId,
-    /// The child.
     pub child: SessionId,
-    /// The input.
     pub input: Text,
-    /// Whether the call waits.
     pub mode: Mode,
-    /// Turn allowance, where the call names one.
+    /// Turn allowance, if the call names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// The tools that the child is offered from here on, where the call says so.
+    /// The tools offered from here on, if the call changes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Text>>,
 }
 
-/// A branch that a person or the host made: a child without a call.
+/// A branch that a person or the host created: a child without a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchCreated {
-    /// The child.
     pub child: SessionId,
-    /// Its short name.
     pub short: Short,
-    /// Its agent.
     pub agent: Text,
-    /// Its kind.
     pub kind: BranchKind,
-    /// The message that it hangs on; of an alternative, the answer that it is one of. A record of this session.
+    /// The branch point; for an alternative, the original answer. A record of this session.
     pub at: Seq,
-    /// On whose word.
     pub by: By,
 }
 
@@ -94,7 +79,6 @@ pub struct BranchCreated {
 pub struct NoticeTaken {
     /// The ends, in the order of their rows.
     pub items: Vec<Notice>,
-    /// How they reach the model.
     pub carrier: Carrier,
 }
 
@@ -102,51 +86,42 @@ pub struct NoticeTaken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
-    /// As the result of the blocking call whose key the one item names.
+    /// As the result of the blocking call that the one item names.
     Result,
     /// As one synthetic message.
     Message,
     /// As the result of an await or check call.
-    Await {
-        /// The call.
-        call: CallId,
-    },
+    Await { call: CallId },
 }
 
-/// The end of one owned run (or of a person's or detached run of a child), as its owner's session hears of it.
+/// The end of an owned, persons' or detached run of a child, as the receiver gets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// The child.
     pub child: SessionId,
-    /// Its run; absent when it refused to go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunNo>,
-    /// The key: the owner's call. Absent for a run that the receiver does not own.
+    /// The owner's call. Absent for a run that the receiver does not own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<CallId>,
-    /// Why it refused to go on, if it did: then no run was opened.
+    /// Why the child refused to continue: no run was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<ContinueRefusal>,
-    /// The outcome.
     pub outcome: Outcome,
-    /// Bytes of the whole text.
     pub len: u64,
-    /// Hash of the whole text.
     pub hash: Hash,
-    /// The bounded prefix of it (N-2). Empty where the receiver has no use for it: then only the child's journal has the text.
+    /// The bounded prefix. Empty if the receiver does not use it: only the child's journal has the text.
     #[serde(default)]
     pub prefix: Text,
     /// What the run and all that it owned cost.
     pub usage: Usage,
-    /// Answered turns.
     #[serde(default)]
     pub turns: u32,
-    /// Turns that earlier runs of the child answered: a count of iterations goes on from there (B6).
+    /// Turns of earlier runs of the child: the base of an iteration count.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub base_turns: u32,
     /// Whether it wakes a run at rest.
     pub waking: bool,
-    /// Whether the run ended by a `return` call: its text is an explicit result (M4).
+    /// Whether a `return` call gave an explicit result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub returned: bool,
 }
@@ -157,18 +132,18 @@ fn is_zero(turns: &u32) -> bool {
 }
 
 impl Notice {
-    /// What tells its outbox row apart; `None` for one that names neither a call nor a run.
+    /// Returns the key of its outbox row; `None` if it names neither a call nor a run.
     pub fn row_key(&self) -> Option<RowKey> {
         self.key.map(RowKey::Call).or(self.run.map(RowKey::Run))
     }
 
-    /// Whether it names `outcome` as the end: whole, or without its free text where the receiver has no use for that.
+    /// Returns whether it names `outcome`, with or without its free text.
     pub fn tells(&self, outcome: &Outcome) -> bool {
         let bare = || self.key.is_none() && self.prefix.is_empty() && self.outcome == outcome.clone().without_text();
         self.outcome == *outcome || bare()
     }
 
-    /// Returns the notice without the child's text; length and hash still say what that was.
+    /// Returns the notice without the child's text; length and hash remain.
     #[must_use]
     pub(crate) fn without_text(self) -> Self {
         Self { prefix: Text::default(), outcome: self.outcome.without_text(), ..self }

@@ -1,4 +1,4 @@
-//! Ends of runs in the words of `minion`: a result as an object, or an error.
+//! Ends of runs in the words of `minion`: a result object, or an error.
 
 use serde_json::{Value, json};
 
@@ -10,8 +10,7 @@ use crate::record::Notice;
 use crate::render::{cut, cut_in_json, fenced, how, refusal};
 use crate::state::Child;
 
-/// What a `minion` call says whose minion works on its own, as its manifest wants: nobody waits for that one, so there is no
-/// response yet.
+/// Returns the result of a `minion` call whose minion is detached by its manifest: no response follows.
 pub(super) fn started(short: &Short) -> Text {
     let told = json!({
         "minionChatId": &*short.0,
@@ -24,7 +23,7 @@ pub(super) fn started(short: &Short) -> Text {
     told.to_string().into()
 }
 
-/// The result of a `minion` call: the chat by which it can go on, what it said, and whether it said so by `return`.
+/// Returns the result of a `minion` call: the chat id to continue with, the text, and whether `return` gave it.
 pub(super) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) -> CallResult {
     let completed = notice.outcome == Outcome::Completed;
     let text = if completed { cut_in_json } else { cut }(&notice.prefix, limits.result_bytes);

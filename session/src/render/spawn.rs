@@ -1,4 +1,4 @@
-//! Ends of runs in the words of `spawn` and `spawn_await`: one marked block for each job.
+//! Ends of runs in the words of `spawn` and `spawn_await`: one marked block per job.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,18 +14,18 @@ use crate::record::Notice;
 use crate::render::{cut, cut_line, fenced, how};
 use crate::state::{Child, State};
 
-/// The ends that a wait takes, by whose they are.
+/// The ends that a wait takes, by child.
 type Taken<'a> = BTreeMap<SessionId, &'a Notice>;
 
-/// The result of `spawn_await`: the jobs that it names, in its order, with the ends that it takes and those that were given before.
+/// Returns the result of `spawn_await`: the named jobs in order, with ends taken now or given before.
 ///
-/// However many it names, it is no longer than what a boundary tells: what does not fit is counted, and can be awaited by itself.
+/// It never exceeds the bound of a boundary: omitted jobs are counted and can be awaited alone.
 pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
     let max = usize::try_from(state.limits.notices_bytes).unwrap_or(usize::MAX);
     let taken: Taken<'_> = items.iter().map(|item| (item.child, item)).collect();
     let (mut out, mut left) = (String::new(), 0_u32);
     let mut add = |block: &dyn Fn() -> String, short: &dyn Fn() -> String| {
-        // The first is always shown: a job that is awaited alone can be read.
+        // The first is always included: a job awaited alone can be read.
         let fits = |out: &String, block: &String| {
             out.is_empty() || out.len().saturating_add(block.len()).saturating_add(2) <= max
         };
@@ -61,13 +61,12 @@ pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
         }
     }
     if left > 0 {
-        // Writing to a String cannot fail.
         let _ = write!(out, "\n\n[and {left} more, not shown: wait for them by their ids, fewer at a time]");
     }
     if out.is_empty() { "No jobs found.".into() } else { out.into() }
 }
 
-/// One job that has ended: its marker, and its text on the lines that follow.
+/// Returns the block of an ended job: its marker, then its text.
 pub(super) fn job(item: &Notice, child: &Child, limits: &Limits) -> String {
     let (mut out, text) = (marked(item, child), cut(&item.prefix, limits.result_bytes));
     out.push_str(&why(item, &text));
@@ -79,7 +78,7 @@ pub(super) fn job(item: &Notice, child: &Child, limits: &Limits) -> String {
     out
 }
 
-/// One job among other ends: what it says stands between fences, as theirs does.
+/// Returns a job's block among other ends: its text is fenced, as theirs is.
 pub(super) fn block(item: &Notice, child: &Child, limits: &Limits) -> String {
     let (mut out, text) = (format!("\n{}", marked(item, child)), cut(&item.prefix, limits.result_bytes));
     let why = why(item, &text);
@@ -97,7 +96,7 @@ fn marked(item: &Notice, child: &Child) -> String {
     format!("[{}: {}]\n", child.short, Dialect::Spawn.word(item.outcome.kind()))
 }
 
-/// Why it is not what it was to be; nothing where it is.
+/// Returns why the job did not complete, if it did not.
 fn why(item: &Notice, text: &Text) -> String {
     if item.outcome == Outcome::Completed {
         return String::new();
@@ -107,7 +106,7 @@ fn why(item: &Notice, text: &Text) -> String {
     if text.is_empty() { why } else { format!("{why} Its partial output:\n") }
 }
 
-/// The jobs of the caller, in the order of their births.
+/// Returns the caller's jobs in the order of their births.
 fn all(state: &State) -> Vec<(SessionId, &Child)> {
     let own = state.children.iter().filter(|(id, _)| jobs::is_one(state, **id));
     let mut all: Vec<_> = own.map(|(id, it)| (*id, it)).collect();
@@ -115,8 +114,8 @@ fn all(state: &State) -> Vec<(SessionId, &Child)> {
     all
 }
 
-/// The end of a job: one that is taken, else one that was given before. With a text that was let go only where a wait takes no
-/// end: what it says is recorded then, and what is told with an end is made anew whenever the journal is folded.
+/// Returns the end of a job: taken now, or given before. A dropped text is recalled only where a wait takes no end:
+/// that result is recorded, while a notice is rendered again by every fold.
 fn known<'a>(state: &State, id: SessionId, child: &'a Child, taken: &Taken<'a>) -> Option<Cow<'a, Notice>> {
     if let Some(item) = taken.get(&id) {
         return Some(Cow::Borrowed(item));
@@ -151,7 +150,7 @@ fn unread(item: &Notice, child: &Child) -> String {
     format!("[{}: {word}]\n[not shown: {} bytes; wait for this job alone to read it]", child.short, item.len)
 }
 
-/// A job's text cannot pass for the block of another: a line that looks like a marker is indented.
+/// Indents marker-like lines, so that a job's text cannot imitate the block of another.
 fn told_apart(text: &str) -> String {
     let marker = |line: &str| {
         line.starts_with('[') && [": OK]", ": ERROR]", ": NOT FOUND]"].iter().any(|end| line.trim_end().ends_with(end))

@@ -11,12 +11,12 @@ use crate::record::Notice;
 use crate::render::{cut, cut_line, fenced, how};
 use crate::state::Child;
 
-/// What `spawn_task` says: the id, and that the task waits for its turn.
+/// Returns the result of `spawn_task`: the id, and that the task is queued.
 pub(super) fn started(child: SessionId) -> Text {
     json!({"taskId": task_id(child), "status": "pending"}).to_string().into()
 }
 
-/// What `check_task` says of a task that has ended: its result, or how it failed.
+/// Returns the result of `check_task` for an ended task: its result, or how it failed.
 pub(super) fn ended(item: &Notice, _child: &Child, limits: &Limits) -> CallResult {
     let text = cut(&item.prefix, limits.result_bytes);
     let truncated_from = (item.len > text.len() as u64).then_some(item.len);
@@ -44,7 +44,7 @@ pub(super) fn ended(item: &Notice, _child: &Child, limits: &Limits) -> CallResul
     CallResult { end, content: content.into(), truncated_from }
 }
 
-/// What is said of a task that is not over: since when there is one, where its id tells when it was born.
+/// Returns the status of an unfinished task, with its start time if the id encodes it.
 pub(super) fn unfinished(child: SessionId, queued: bool, now_ms: i64) -> String {
     let born =
         (child.0.get_version_num() == 7).then(|| i64::try_from(child.0.as_u64_pair().0 >> 16).unwrap_or(i64::MAX));
@@ -57,12 +57,12 @@ pub(super) fn unfinished(child: SessionId, queued: bool, now_ms: i64) -> String 
     format!("Task {id} is still running{elapsed}.")
 }
 
-/// What is said of a task that nothing waits for.
+/// Returns the status of a detached task.
 pub(super) fn detached(child: SessionId) -> String {
     format!("Task {} works on its own: nothing waits for it, and its end is told by itself.", task_id(child))
 }
 
-/// An end among others, that nobody checked before.
+/// Returns the block of an end that was not checked before.
 pub(super) fn block(item: &Notice, child: &Child, limits: &Limits) -> String {
     let text = cut(&item.prefix, limits.result_bytes);
     let label = child.label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();

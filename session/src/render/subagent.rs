@@ -9,13 +9,13 @@ use crate::record::Notice;
 use crate::render::{cut_in_json, how, refusal};
 use crate::state::{Child, State};
 
-/// What the call says that started one.
+/// Returns the result of a starting call.
 pub(super) fn started(short: &Short) -> Text {
     let message = "The subagent is at work. Its result comes to you by itself: go on, or end your turn.";
     answered(short, message)
 }
 
-/// What the call says that lets one go on.
+/// Returns the result of a continuing call.
 pub(super) fn continued(short: &Short) -> Text {
     let message = "The subagent goes on where it stopped. Its result comes to you by itself: go on, or end your turn.";
     answered(short, message)
@@ -27,7 +27,7 @@ fn answered(short: &Short, message: &str) -> Text {
     started.to_string().into()
 }
 
-/// The completion of one: what became of it, whose it is, and on which message its branch hangs.
+/// Returns the completion: the outcome, the child, and the branch point.
 pub(super) fn ended(state: &State, item: &Notice, child: &Child) -> String {
     let text = cut_in_json(&item.prefix, state.limits.result_bytes);
     let completed = item.outcome == Outcome::Completed;

@@ -1,4 +1,4 @@
-//! Ends of runs in the words of `task`, and of runs that no call of a dialect made.
+//! Ends of runs in the words of `task`, also for runs without a dialect's call.
 
 use crate::call::{CallEnd, CallResult, ToolErrorKind};
 use crate::ids::Text;
@@ -8,7 +8,7 @@ use crate::record::Notice;
 use crate::render::{cut, cut_line, fenced, how, name, refusal, task_of};
 use crate::state::Child;
 
-/// The result of a blocking child call: the answer itself, or what became of the run.
+/// Returns the result of a blocking child call: the answer, or the run's outcome.
 pub(super) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) -> CallResult {
     let text = cut(&notice.prefix, limits.result_bytes);
     let truncated_from = (notice.len > text.len() as u64).then_some(notice.len);
@@ -33,7 +33,7 @@ pub(super) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) ->
     CallResult { end, content: content.into(), truncated_from }
 }
 
-/// The answer as it is; one that the turns cut short is an answer still, and marked (K6).
+/// Returns the answer, marked if the turn limit truncated it.
 fn answer(notice: &Notice, child: Option<&Child>, text: Text) -> Text {
     let marked = (notice.outcome == Outcome::OutOfTurns).then(|| {
         format!("[partial answer: task {} {}; it goes on by its session_id]", name(notice, child), how(notice))
@@ -48,7 +48,7 @@ fn answer(notice: &Notice, child: Option<&Child>, text: Text) -> Text {
     [marked, text, cut, id].into_iter().flatten().collect::<Vec<_>>().join("\n").into()
 }
 
-/// An end among others: who, how, and the output between fences.
+/// Returns the block of an end: who, how, and the output between fences.
 pub(super) fn block(item: &Notice, child: Option<&Child>, limits: &Limits) -> String {
     let text = cut(&item.prefix, limits.result_bytes);
     let mut block = format!("\n[{}] {}", name(item, child), how(item));

@@ -4,7 +4,7 @@ use super::*;
 
 const CHILD: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
 
-/// What is told, as JSON where it is: the order of its keys is left to how the library was built.
+/// Parses JSON texts: the order of keys depends on how the library was built.
 fn read(told: &Text) -> Value {
     serde_json::from_str(told).unwrap_or_else(|_| json!(&**told))
 }
@@ -22,7 +22,7 @@ fn pending() -> Value {
     json!({"taskId": "task_0192f0c12d3e7abc8def0123456789ab", "status": "pending"})
 }
 
-/// The handle of each dialect, and none of its words is another's.
+/// Each dialect has its own handle, and no dialect uses the words of another.
 #[test]
 fn what_a_call_says_that_starts_a_child_and_does_not_wait() {
     let subagent = subagent("The subagent is at work. Its result comes to you by itself: go on, or end your turn.");
@@ -37,7 +37,7 @@ fn what_a_call_says_that_starts_a_child_and_does_not_wait() {
     let task = json!({"session_id": "a3f9c1", "status": "started"});
     let told = each(|dialect, child, short| started(dialect, child, short, false));
     assert_eq!(told, [subagent.clone(), task, json!("a3f9c1"), pending(), minion.clone()]);
-    // People can open it: its full id is told too, by the one dialect that has a place for it (K9).
+    // People can open it: the one dialect with a field for it includes the full id (K9).
     let open = json!({"session_id": CHILD, "short": "a3f9c1", "status": "started"});
     let told = each(|dialect, child, short| started(dialect, child, short, true));
     assert_eq!(told, [subagent, open, json!("a3f9c1"), pending(), minion]);

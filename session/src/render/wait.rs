@@ -1,4 +1,4 @@
-//! What a wait says that takes no row.
+//! Results of waits that take no row.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::record::Notice;
 use crate::render::{spawn, spawn_task};
 use crate::state::{Owned, State};
 
-/// The result of an await or check call that closes without an end to take: those that were given before, and what still runs.
+/// Returns the result of an await or check that takes no end: those given before, and what still runs.
 pub(crate) fn waited(state: &State, call: CallId, kind: &CallKind, now_ms: i64) -> CallResult {
     if let Some(open) = state.call(call).filter(|open| *open.tool == *jobs::AWAIT) {
         return CallResult::ok(spawn::jobs(state, &open.args, &[]));
@@ -37,7 +37,7 @@ pub(crate) fn waited(state: &State, call: CallId, kind: &CallKind, now_ms: i64) 
     CallResult::ok(status(state, kind))
 }
 
-/// One line for each run.
+/// Returns one line for each run.
 fn status(state: &State, kind: &CallKind) -> Text {
     let named = match kind {
         CallKind::Await { all: true, .. } => {
@@ -68,7 +68,7 @@ fn status(state: &State, kind: &CallKind) -> Text {
     named.iter().map(line).collect::<String>().into()
 }
 
-/// Whether the run is none that is owned any more, or its end has arrived. A later run of its child says nothing of it.
+/// Returns whether the run is no longer owned, or its end has arrived. A later run of its child does not count.
 pub(crate) fn has_ended(state: &State, awaited: &RunKey) -> bool {
     let key = state.awaited_key(awaited);
     key.is_none_or(|key| state.arrived.contains(awaited.session, RowKey::Call(key)))

@@ -16,7 +16,7 @@ mod tree;
 mod turn;
 
 impl State {
-    /// Folds one record into the state. Never decides, never fails: one that does not fit changes nothing.
+    /// Folds one record into the state. Never decides, never fails: a record that does not fit changes nothing.
     pub fn apply(&mut self, record: &Record) {
         if self.fits(record).is_err() {
             return;
@@ -62,7 +62,7 @@ impl State {
         self.next_seq = self.next_seq.next();
     }
 
-    /// Adds a message. In place, as long as no turn task holds the transcript.
+    /// Adds a message, in place unless a turn task holds the transcript.
     fn say(&mut self, message: Message) {
         Arc::make_mut(&mut self.transcript).push(message);
     }

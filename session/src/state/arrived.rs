@@ -1,4 +1,4 @@
-//! Rows of the outbox that have arrived and are not taken.
+//! Arrived outbox rows that are not taken.
 
 use std::collections::{BTreeSet, VecDeque, vec_deque};
 
@@ -8,7 +8,7 @@ use crate::record::Notice;
 
 /// Notices in the order of their rows, each once.
 ///
-/// A parent may hold ten thousand of them, so that asking whether one is there and taking them off costs no walk.
+/// A parent may hold ten thousand, so lookup and removal need no scan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrived {
     rows: VecDeque<Notice>,
@@ -16,33 +16,29 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// All of them, in order.
     pub fn iter(&self) -> vec_deque::Iter<'_, Notice> {
         self.rows.iter()
     }
 
-    /// Whether the row of `child` with `key` is there.
+    /// Returns whether the row of `child` with `key` has arrived.
     pub fn contains(&self, child: SessionId, key: RowKey) -> bool {
         !self.keys.is_empty() && self.keys.contains(&(child, key))
     }
 
-    /// Forgets all of them.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.keys.clear();
     }
 
-    /// Adds a row; one that is there already, or that names no run, is not added.
+    /// Adds a row unless it is a duplicate or names no run. Returns whether it was added.
     pub fn push(&mut self, notice: Notice) -> bool {
         let Some(key) = notice.row_key() else { return false };
         if !self.keys.insert((notice.child, key)) {
@@ -52,12 +48,11 @@ impl Arrived {
         true
     }
 
-    /// All of them, taken off.
+    /// Returns all rows, consuming self.
     pub(crate) fn into_rows(self) -> Vec<Notice> {
         self.rows.into()
     }
 
-    /// Removes the rows of `items`.
     pub(crate) fn remove(&mut self, items: &[Notice]) {
         if self.rows.is_empty() {
             return;

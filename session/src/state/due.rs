@@ -1,34 +1,35 @@
-//! Calls of the turn at hand that did not start yet, by what they wait for.
+//! Unstarted calls of the current turn, by what they wait for.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::authority::Access;
 use crate::call::{CallKind, ToolEffect};
 
-/// The calls that wait for their turn, each by its place in the answer.
+/// The unstarted calls, by their positions in the answer.
 ///
-/// What a call is follows from its tool and arguments, which the hub reads; it is not recorded before the call starts. A new
-/// activation brings it anew with `Reactivated`.
+/// The hub resolves a call's kind from its tool and arguments; it is not recorded before the call starts. `Reactivated`
+/// brings it again for a new activation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Due {
-    /// Read-only local calls: some at once.
+    /// Read-only local calls: several at once.
     pub reads: VecDeque<u32>,
-    /// Other local calls: one at a time, in order, and none before an earlier one that a person is asked for.
+    /// Other local calls: one at a time, in order, and none before an earlier one that awaits approval.
     pub writes: VecDeque<(u32, ToolEffect)>,
-    /// Child calls whose admission is to be asked for: a person allowed them.
+    /// Approved child calls whose admission is not requested yet.
     pub children: Vec<u32>,
-    /// Child calls whose admission was asked for.
+    /// Child calls whose admission was requested.
     pub admissions: u32,
-    /// Await, check and return calls: they start when no admission is outstanding, so that they see the children of their answer.
+    /// Await, check and return calls: they start when no admission is outstanding, so that they see the children of
+    /// their answer.
     pub waits: VecDeque<(u32, CallKind)>,
-    /// Calls that a person is asked for.
+    /// Calls that await approval.
     pub asked: BTreeMap<u32, CallKind>,
-    /// What the calls need to be allowed, where the authority was asked: for the record of their start.
+    /// The access of each call that the authority checked: for the record of its start.
     pub access: BTreeMap<u32, Box<Access>>,
 }
 
 impl Due {
-    /// Forgets all of them: they were answered, or the turn is over.
+    /// Removes all of them: they were answered, or the turn ended.
     pub(crate) fn clear(&mut self) {
         self.reads.clear();
         self.writes.clear();
@@ -39,7 +40,7 @@ impl Due {
         self.access.clear();
     }
 
-    /// The next call that may write, unless it stands behind one that a person is asked for.
+    /// Returns the next call that may write, unless an earlier one awaits approval.
     pub(crate) fn next_write(&self) -> Option<(u32, ToolEffect)> {
         let (ix, effect) = *self.writes.front()?;
         let writes = |kind: &CallKind| matches!(kind, CallKind::Local(effect) if *effect != ToolEffect::ReadOnly);
@@ -47,12 +48,12 @@ impl Due {
         (!behind).then_some((ix, effect))
     }
 
-    /// Whether the waits may start: no child call of their answer is still to be admitted or asked for.
+    /// Returns whether waits may start: no child call of the answer awaits admission or approval.
     pub(crate) fn waits_may_start(&self) -> bool {
         self.admissions == 0 && self.children.is_empty() && !self.asked.values().any(CallKind::is_child)
     }
 
-    /// Whether anything here could start now, were nothing at work.
+    /// Returns whether a call could start now if nothing were active.
     pub(crate) fn is_due(&self) -> bool {
         !self.reads.is_empty()
             || !self.children.is_empty()
@@ -60,7 +61,7 @@ impl Due {
             || (!self.waits.is_empty() && self.waits_may_start())
     }
 
-    /// A call that a person allowed takes its place among those that wait. Tells whether its kind is one that can wait.
+    /// Queues an approved call. Returns whether its kind can be queued.
     pub(crate) fn put(&mut self, ix: u32, kind: CallKind) {
         match kind {
             CallKind::Local(ToolEffect::ReadOnly) => {

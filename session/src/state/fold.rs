@@ -1,4 +1,4 @@
-//! The fold: from a journal to a state.
+//! The fold from a journal to a state.
 
 use std::sync::Arc;
 
@@ -6,50 +6,27 @@ use super::State;
 use crate::ids::{Seq, SessionId};
 use crate::record::{Record, SessionCreated};
 
-/// A journal that is not one of ours: quarantined, never skipped over (J-8).
+/// An invalid journal: quarantined, never skipped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FoldError {
-    /// There are no records.
     #[error("session {session} has no records: nothing was written for it, or its journal is damaged")]
-    Empty {
-        /// The session.
-        session: SessionId,
-    },
-    /// The first record is no birth.
+    Empty { session: SessionId },
+    /// The first record is not a birth.
     #[error("session {session} starts with {found} rather than with session_created: its journal is damaged")]
-    NotABirth {
-        /// The session.
-        session: SessionId,
-        /// The record's kind.
-        found: &'static str,
-    },
-    /// A body that the birth names is not there.
+    NotABirth { session: SessionId, found: &'static str },
+    /// A body that the birth names is missing.
     #[error("session {session}: the body of its {what} is missing: read it from the store's definitions first")]
-    NoBody {
-        /// The session.
-        session: SessionId,
-        /// Which body.
-        what: &'static str,
-    },
-    /// A record does not fit what precedes it.
+    NoBody { session: SessionId, what: &'static str },
+    /// A record does not fit its predecessors.
     #[error("session {session}, record {seq}: {found} does not fit: {why}")]
-    Illegal {
-        /// The session.
-        session: SessionId,
-        /// The record.
-        seq: Seq,
-        /// Its kind.
-        found: &'static str,
-        /// Why it does not fit.
-        why: &'static str,
-    },
+    Illegal { session: SessionId, seq: Seq, found: &'static str, why: &'static str },
 }
 
 impl State {
     /// Folds a journal.
     ///
     /// # Errors
-    /// When the records are not those of one session in their order.
+    /// If the records are not those of one session in order.
     pub fn fold<'a>(id: SessionId, records: impl IntoIterator<Item = &'a Record>) -> Result<Self, FoldError> {
         let mut records = records.into_iter();
         let mut state = match records.next() {
@@ -61,10 +38,10 @@ impl State {
         Ok(state)
     }
 
-    /// Goes on with the next record of the journal.
+    /// Folds the next record of the journal.
     ///
     /// # Errors
-    /// When it does not fit what precedes it: the state is as it was.
+    /// If it does not fit; the state is unchanged.
     pub fn follow(&mut self, record: &Record) -> Result<(), FoldError> {
         if let Err(why) = self.fits(record) {
             return Err(FoldError::Illegal { session: self.id, seq: self.next_seq, found: record.kind(), why });
@@ -73,7 +50,7 @@ impl State {
         Ok(())
     }
 
-    /// The state right after the birth.
+    /// Returns the state after the birth.
     fn born(id: SessionId, created: &SessionCreated) -> Result<Self, FoldError> {
         let missing = |what| FoldError::NoBody { session: id, what };
         if created.system.body.is_none() {

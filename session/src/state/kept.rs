@@ -1,4 +1,4 @@
-//! Texts of ended children that are kept to be read again: so many bytes at most, the oldest go first.
+//! Cached texts of ended children: bounded in bytes, the oldest are dropped first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use crate::ids::{SessionId, Text};
 use crate::record::Notice;
 use crate::state::Child;
 
-/// Bytes of texts that are kept of the children of one session.
+/// Bytes of cached texts per session.
 const MOST: usize = 1 << 20;
-/// What one text counts at least, so that their number is bounded too.
+/// The least that one text counts, so that their number is bounded too.
 const EACH: usize = 64;
 
-/// Children whose texts are kept, the oldest first.
+/// Children whose texts are cached, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     order: VecDeque<SessionId>,
@@ -20,7 +20,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Keeps an end of a child, and lets the oldest texts go that are too much. The last one stays, whatever it has.
+    /// Keeps an end of a child and drops the oldest texts over the bound. The newest always stays.
     pub(super) fn keep(&mut self, children: &mut BTreeMap<SessionId, Child>, item: &Notice) {
         let Some(child) = children.get_mut(&item.child) else { return };
         let before = child.given.replace(Arc::new(item.clone()));
@@ -41,24 +41,21 @@ impl Kept {
         }
     }
 
-    /// How many texts are kept.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// Bytes that they count.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Child {
-    /// Its last end, where its text is not kept any more: it stands in the child's own journal.
+    /// Returns its last end, if its text was dropped: only the child's journal has it.
     pub fn let_go(&self) -> Option<&Notice> {
         self.given.as_deref().filter(|given| given.prefix.is_empty() && given.len > 0)
     }

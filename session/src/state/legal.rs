@@ -1,4 +1,4 @@
-//! Which record may follow: what makes the fold refuse a journal that is not one of ours.
+//! Which record may follow: the fold refuses every other journal.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn need(holds: bool, why: &'static str) -> Verdict {
 }
 
 impl State {
-    /// Whether `record` may follow.
+    /// Checks that `record` may follow.
     ///
     /// # Errors
     /// Why it may not.
@@ -109,14 +109,14 @@ impl State {
         }
     }
 
-    /// Whether the session may be put away: neither a run nor an input is left behind.
+    /// Checks that neither a run nor an input remains.
     fn is_empty(&self) -> Verdict {
         need(!self.deleted, "the session is deleted")?;
         need(self.run.is_none(), "a run is in flight")?;
         need(self.queue.is_empty(), "inputs wait")
     }
 
-    /// Whether `of` is a service session whose answer was not taken.
+    /// Checks that `of` is a service session whose answer was not taken.
     fn may_describe(&self, of: SessionId) -> Verdict {
         need(self.service(of) == Some(false), "it is of no service session, or its answer was taken before")
     }
@@ -130,7 +130,7 @@ impl State {
 
     fn run_may_be_held(&self, run: RunNo, why: &Hold) -> Verdict {
         let fits = match (&self.started(run)?.hold, why) {
-            // All that may still change is that the queue is to stand.
+            // Only the fate of the queue may still change.
             (
                 Some(Hold::Closing { outcome: fixed, queue_stands: false }),
                 Hold::Closing { outcome, queue_stands: true },
@@ -191,7 +191,7 @@ impl State {
         need(self.turn().is_some_and(awaited), "no such attempt is awaited")
     }
 
-    /// Whether the call, which must have no result, has started as `started` says.
+    /// Returns whether the call started as `started` says; it must have no result.
     fn call_is(&self, id: CallId, started: bool) -> Result<bool, &'static str> {
         match self.call(id).ok_or("there is no such call")?.phase {
             CallPhase::Unstarted => Ok(!started),
@@ -222,7 +222,7 @@ impl State {
         }
     }
 
-    /// Whether the run in flight, or an ended one, owns a run by `key` that has no notice.
+    /// Returns whether the run in flight, or an ended one, owns a run by `key` without a notice.
     pub fn owes(&self, key: CallId) -> bool {
         self.run.as_ref().is_some_and(|run| run.owned.contains_key(&key)) || self.owed.contains_key(&key)
     }

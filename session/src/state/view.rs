@@ -1,4 +1,4 @@
-//! Questions to a state.
+//! Queries on a state.
 
 use super::{Call, CallPhase, Phase, Run, State, Turn};
 use crate::call::CallKind;
@@ -9,7 +9,7 @@ use crate::place::BranchKind;
 use crate::record::{Hold, Lane, Notice, Park};
 
 impl State {
-    /// Where the run in flight stands: the column of the table in `decide`.
+    /// Returns the phase of the run in flight: the column of the table in `decide`.
     pub fn phase(&self) -> Phase {
         let Some(run) = &self.run else { return Phase::Quiet };
         match &run.hold {
@@ -22,7 +22,7 @@ impl State {
             return Phase::Queued;
         }
         let Some(turn) = &run.turn else { return Phase::Working };
-        // Parked with calls that did not start: they stand behind a person's word, or wait for the slot.
+        // Unstarted calls of a parked run wait for an approval or the slot.
         let due = turn.unstarted > 0 && run.parked.is_none();
         if turn.streaming || turn.local > 0 || due {
             Phase::Working
@@ -37,21 +37,21 @@ impl State {
         }
     }
 
-    /// Whether nothing in this process waits for the activation: no stream is due, no local call started, no call waits for
-    /// admission. The session may be folded again from its journal when something arrives.
+    /// Returns whether nothing in this process waits for the activation: no due stream, no started local call, no
+    /// pending admission. The session may be folded again when something arrives.
     pub fn can_unload(&self) -> bool {
         match self.turn() {
             None => true,
             Some(turn) => {
-                // Parked, what has not started stands behind a person's word or waits for the slot.
+                // Unstarted calls of a parked run wait for an approval or the slot.
                 let due = turn.unstarted > 0 && self.run.as_ref().is_some_and(|run| run.parked.is_none());
                 !turn.streaming && turn.local == 0 && !due
             }
         }
     }
 
-    /// The run that an input belongs to: the one in flight or the last one, but the next one for an input that is queued behind a
-    /// run of a model, which takes only what steers (K26).
+    /// Returns the run that an input belongs to: the current or last one, but the next one for an input queued behind a
+    /// run of a model, which takes only steering inputs.
     pub fn run_of(&self, input: InputId) -> RunNo {
         let behind = |run: &Run| run.opened.owner.answers_a_model() && !run.opened.inputs.contains(&input);
         let is_queued = || self.queue.iter().any(|queued| queued.input.id == input && queued.lane() == Lane::Send);
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// The last text of `run`: of its last answer that has any, with what continues a truncated one.
+    /// Returns the text of the run's last answer that has any, with the continuations of a truncated one.
     pub(crate) fn last_said(&self, run: &Run) -> Option<Text> {
         let said = self.transcript.iter().skip(run.from).rev().find_map(|message| match message {
             Message::Assistant { seq, text: Some(text), .. } if !text.trim().is_empty() => Some((*seq, text)),
@@ -76,7 +76,7 @@ impl State {
         Some(Text::clone(whole.unwrap_or(text)))
     }
 
-    /// Clears what the journal does not hold: two states that are equal after it are the same session.
+    /// Clears the volatile fields: two states that are equal afterwards are the same session.
     pub fn forget_volatile(&mut self) {
         self.arrived.clear();
         self.due.clear();
@@ -84,26 +84,26 @@ impl State {
         self.queued_children.clear();
     }
 
-    /// What a name of `child` stands for in an await or check: the owned run of it that this session hears of next.
+    /// Returns the run that the name of `child` means in an await or check: its owned run that ends next here.
     ///
-    /// Its number may be a later one, where persons had runs of the child in between.
+    /// Its real number may be later, if persons had runs of the child in between.
     pub fn owned_run(&self, child: SessionId) -> RunKey {
         let heard = self.children.get(&child).map(|child| child.heard).unwrap_or_default();
         RunKey { session: child, run: heard.next() }
     }
 
-    /// The key of the owned run in flight that `run` stands for; none if that has ended, or was never owned.
+    /// Returns the key of the owned run in flight that `run` means; `None` if it has ended or was never owned.
     pub fn owned_key(&self, run: &RunKey) -> Option<CallId> {
         self.children.get(&run.session).filter(|child| run.run > child.heard).and_then(|child| child.key)
     }
 
-    /// As [`State::owned_key`]; also the key of an earlier run that ended before it had heard of `run`'s end.
+    /// Returns the key as [`State::owned_key`]; also of an earlier run that ended before `run`'s end arrived.
     pub fn awaited_key(&self, run: &RunKey) -> Option<CallId> {
         let owed = || self.owed.iter().find(|(_, child)| **child == run.session).map(|(key, _)| *key);
         self.owned_key(run).or_else(owed)
     }
 
-    /// Whether the model is given this end. A run that a person opened is stored for views only (K26).
+    /// Returns whether the model receives this end. The end of a run that a person opened is stored for views only.
     pub fn reaches_model(&self, notice: &Notice) -> bool {
         let detached = || {
             let child = self.children.get(&notice.child);
@@ -112,7 +112,8 @@ impl State {
         notice.key.is_some() || detached()
     }
 
-    /// Whether this session has a use for the text of this end: its model is given it, or it is an alternative to an answer here.
+    /// Returns whether this session uses the text of this end: its model receives it, or it is an alternative of an
+    /// answer here.
     pub(crate) fn keeps_text(&self, notice: &Notice) -> bool {
         let is_alternative = || {
             let child = self.children.get(&notice.child);
@@ -122,51 +123,51 @@ impl State {
         self.reaches_model(notice) || is_answer()
     }
 
-    /// Whether the ends of `child` are fetched by an await or check, and pushed only to an idle model (K2).
+    /// Returns whether the ends of `child` are pulled by an await or check, and pushed only to an idle model.
     pub(crate) fn is_pulled(&self, child: SessionId) -> bool {
         self.children.get(&child).is_some_and(|child| child.call.is_some() && child.dialect.is_pulled())
     }
 
-    /// The turn at hand.
+    /// Returns the current turn.
     pub fn turn(&self) -> Option<&Turn> {
         self.run.as_ref().and_then(|run| run.turn.as_deref())
     }
 
-    /// The call `id`, if it is one of the turn at hand.
+    /// Returns the call `id`, if it belongs to the current turn.
     pub fn call(&self, id: CallId) -> Option<&Call> {
         self.turn().filter(|turn| turn.no == id.turn).and_then(|turn| turn.calls.get(id.ix as usize))
     }
 
-    /// Whether `id` is a started call without a result.
+    /// Returns whether `id` is a started call without a result.
     pub fn is_open(&self, id: CallId) -> bool {
         self.call(id).is_some_and(|call| call.phase == CallPhase::Started)
     }
 }
 
 impl Turn {
-    /// Whether the model went idle: it asked for no calls, or for a `return` that was refused.
+    /// Returns whether the model went idle: it requested no calls, or a `return` that was refused.
     pub(crate) fn is_idle(&self) -> bool {
         self.calls.is_empty() || self.calls.iter().any(|call| call.kind == Some(CallKind::Return))
     }
 }
 
 impl Run {
-    /// Whether the turn allowance is spent.
+    /// Returns whether the turn allowance is spent.
     pub fn is_spent(&self) -> bool {
         self.spent >= self.allowance
     }
 
-    /// Whether local work is in flight: a model stream, dropped or not, or a local tool.
+    /// Returns whether local work is active: a model stream, dropped or not, or a local tool.
     pub fn has_local_work(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.streaming || turn.local > 0)
     }
 
-    /// Calls of the turn at hand without a result.
+    /// Returns the number of calls of the current turn without a result.
     pub fn open_calls(&self) -> u32 {
         self.turn.as_ref().map_or(0, |turn| turn.open)
     }
 
-    /// Whether the run has a slot or a clock that changes hands when it waits.
+    /// Returns whether the run has a slot or a clock that it releases when it waits.
     pub fn has_clock(&self) -> bool {
         self.opened.slot || self.opened.deadline_ms.is_some()
     }

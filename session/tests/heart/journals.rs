@@ -83,7 +83,6 @@ fn a_person_is_asked_for_what_is_due_and_was_not_allowed() {
     assert_eq!(unfit(&allowed, &ask(0)), not_due, "it waits for its slot");
 }
 
-/// The end of a call, as it is recorded.
 fn finished(turn: u32, ix: u32, end: CallEnd) -> Record {
     let finished = CallFinished { call: call(turn, ix), end, content: "".into(), truncated_from: None, worked_ms: 0 };
     Record::CallFinished(Box::new(finished))

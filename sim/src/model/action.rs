@@ -47,7 +47,6 @@ pub enum Action {
     CancelEnded(SessionId),
     /// A person interrupts the run of a session.
     Interrupt(SessionId),
-    /// A deadline of a session passes.
     Passed(SessionId, Deadline),
     /// A row that stands is delivered once more.
     Again(Row),

@@ -31,81 +31,56 @@ pub(super) struct Active {
 pub enum Message {
     /// A model stream, or what it leaves.
     Stream {
-        /// The session.
         session: SessionId,
         /// The activation that asked.
         epoch: Epoch,
-        /// The turn.
         turn: TurnNo,
-        /// The attempt.
         attempt: AttemptNo,
         /// Why it is dropped, if it is.
         dropped: Option<Dropped>,
     },
     /// A local tool, or what it leaves.
     Tool {
-        /// The session.
         session: SessionId,
         /// The activation that asked.
         epoch: Epoch,
-        /// The call.
         call: CallId,
         /// Why it is stopped, if it is.
         dropped: Option<Dropped>,
     },
     /// Child calls that wait for admission.
     Admit {
-        /// The session.
         session: SessionId,
-        /// The turn.
         turn: TurnNo,
         /// Places in the answer.
         calls: Vec<u32>,
     },
     /// A slot.
-    Granted {
-        /// For whom.
-        to: RunKey,
-    },
+    Granted { to: RunKey },
     /// The end of a run, for its owner.
     Notice {
         /// The owner's session.
         to: SessionId,
         /// The session whose run ended.
         from: SessionId,
-        /// The key of the row.
         key: RowKey,
     },
     /// A row by which an owner asks a child: to go on, or to cancel the run that the key opened.
     Asked {
-        /// The child.
         to: SessionId,
         /// The owner's session.
         from: SessionId,
-        /// Which.
         kind: RowKind,
-        /// The key.
         key: CallId,
     },
     /// A cancel of the whole tree, for one of its runs.
-    TreeCancel {
-        /// For whom.
-        to: RunKey,
-    },
+    TreeCancel { to: RunKey },
     /// A call that waits for a person's word.
-    Ask {
-        /// The session.
-        session: SessionId,
-        /// The call.
-        call: CallId,
-    },
+    Ask { session: SessionId, call: CallId },
     /// The word that an owner is over.
     OwnerOver {
-        /// For whom.
         to: RunKey,
-        /// The owner.
         owner: RunKey,
-        /// How it ends.
         outcome: OutcomeKind,
         /// Whether queues stand.
         queue_stands: bool,
@@ -192,7 +167,8 @@ impl Slots {
         }
     }
 
-    /// Gives back a slot or a place in the queue; `counts` says whether the count goes down without a look at the holders.
+    /// Gives back a slot or a place in the queue; `counts` says whether the count goes down without a look at the
+    /// holders.
     pub(super) fn give_back(&mut self, key: RunKey, counts: bool) {
         self.queue.retain(|(_, queued)| *queued != key);
         if self.holders.remove(&key) || counts {
@@ -249,7 +225,8 @@ pub struct System {
     pub(super) slots: Pools,
     pub(super) fired: BTreeSet<RunKey>,
     pub(super) closing: BTreeMap<RunKey, (OutcomeKind, bool)>,
-    /// Runs that their owner cancels one by one and itself goes on: by the key, and the call of its model if it was one.
+    /// Runs that their owner cancels one by one and itself goes on: by the key, and the call of its model if it was
+    /// one.
     pub(super) single: BTreeMap<RunKey, (CallId, Option<CallId>)>,
     pub(super) boot: Option<Boot>,
     /// What may still happen.

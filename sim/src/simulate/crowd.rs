@@ -13,15 +13,11 @@ use crate::simulate::{Plan, Seeded, simulate};
 pub struct Crowd {
     /// The first seed.
     pub base: u64,
-    /// How many.
     pub seeds: u64,
-    /// Steps of each.
     pub steps: u32,
-    /// The bug that is seeded in each.
     pub bug: Option<Seeded>,
     /// Whether what happens is told on the error stream as it happens.
     pub told: bool,
-    /// Threads.
     pub threads: usize,
     /// Failures after which no further seed is begun.
     pub failures: usize,
@@ -30,9 +26,7 @@ pub struct Crowd {
 /// A run that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// What was run.
     pub plan: Plan,
-    /// What was wrong.
     pub failure: Failure,
 }
 
@@ -47,7 +41,6 @@ pub struct Result {
     pub took_ms: u64,
     /// Those that failed, by seed.
     pub failed: Vec<Failed>,
-    /// What happened.
     pub tally: Tally,
 }
 

@@ -12,7 +12,6 @@ use crate::simulate::tally::Tally;
 pub struct Failure {
     /// The invariant, or what else was asked for.
     pub id: String,
-    /// What is wrong.
     pub what: String,
     /// When, in virtual milliseconds.
     pub at_ms: u64,
@@ -27,17 +26,14 @@ impl fmt::Display for Failure {
 /// What one run came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What was run.
     pub plan: Plan,
     /// Of all records in the order in which they became durable: the same in every run of the same plan.
     pub hash: String,
-    /// Records.
     pub records: u64,
     /// Processes that lived, one after the other.
     pub lives: u32,
     /// Virtual milliseconds.
     pub took_ms: u64,
-    /// What happened.
     pub tally: Tally,
     /// What was wrong, if something was.
     pub failure: Option<Failure>,

@@ -28,7 +28,6 @@ pub enum Rot {
 }
 
 impl Rot {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::RowsLost,
         Self::RowsStay,
@@ -48,21 +47,20 @@ pub enum Seeded {
     Heart(Bug),
     /// The store is bad.
     Disk(Rot),
-    /// The hub is.
     Hub(Flaw),
 }
 
 impl Seeded {
     /// Bugs of the heart that 400 seeds did not notice in the running whole; the model notices them.
     ///
-    /// The hub does not ask a session to go on that it finds closed: only a close in between reaches that rule. Why the others do
-    /// not show was not looked into. Likely: a cancel by row that is late is noted before the run's token fires and goes with
-    /// the run; a slot that is kept while a person is asked delays others, and is theirs when that is over; an answer that a
-    /// switch overwrites in memory is right again when its session is folded anew, which a quiet one is.
+    /// The hub does not ask a session to go on that it finds closed: only a close in between reaches that rule. Why the
+    /// others do not show was not looked into. Likely: a cancel by row that is late is noted before the run's token
+    /// fires and goes with the run; a slot that is kept while a person is asked delays others, and is theirs when that
+    /// is over; an answer that a switch overwrites in memory is right again when its session is folded anew, which a
+    /// quiet one is.
     const HIDDEN: [Bug; 4] =
         [Bug::CancelReachesNextRun, Bug::SlotKeptWhileAsking, Bug::AlternativeOverwrites, Bug::ClosedTakesContinue];
 
-    /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
         let shown = Bug::ALL.into_iter().filter(|bug| !Self::HIDDEN.contains(bug));
         shown.map(Self::Heart).chain(Rot::ALL.map(Self::Disk)).chain(Flaw::ALL.map(Self::Hub))

@@ -21,13 +21,9 @@ pub enum Verb {
     Continue,
     /// A cancel of whatever is in flight.
     Cancel,
-    /// A cancel of one run.
     CancelRun,
-    /// A cancel of a whole tree.
     CancelTree,
-    /// An interrupt.
     Interrupt,
-    /// A close.
     Close,
     /// A deletion, if nothing is in flight.
     Delete,
@@ -39,9 +35,7 @@ pub enum Verb {
     Queue,
     /// One input is taken out of the queue.
     QueueRemove,
-    /// All of them are.
     QueueClear,
-    /// A branch.
     Branch,
     /// An answer is to be given anew.
     Regenerate,
@@ -63,7 +57,6 @@ pub enum Verb {
     Crash,
     /// The runtime is shut down in order.
     Shutdown,
-    /// The clock jumps.
     ClockJump,
 }
 
@@ -101,8 +94,8 @@ impl Verb {
 }
 
 impl Verb {
-    /// What is answered, so that something may go wrong before the answer: all that people draw but what ends or moves the whole
-    /// process, and their words for calls, which they give when they are asked.
+    /// What is answered, so that something may go wrong before the answer: all that people draw but what ends or moves
+    /// the whole process, and their words for calls, which they give when they are asked.
     pub fn answered() -> impl Iterator<Item = Self> {
         let whole = [Self::Crash, Self::Shutdown, Self::ClockJump];
         Self::PEOPLE.into_iter().filter(move |verb| !whole.contains(verb)).chain([Self::Answer])
@@ -127,9 +120,7 @@ pub enum Mishap {
     Crash,
     /// The process dies while it recovers.
     CrashInRecovery,
-    /// The clock jumps.
     ClockJump,
-    /// A model panics.
     ModelPanic,
     /// A model never answers.
     ModelHangs,
@@ -137,11 +128,9 @@ pub enum Mishap {
     ModelFails,
     /// A model asks for tools that there are not, or with arguments that they do not take.
     ModelGarbage,
-    /// A tool panics.
     ToolPanic,
     /// A tool goes on for long, also when it is told to stop.
     ToolHangs,
-    /// A tool fails.
     ToolFails,
     /// A subscriber was so slow that it missed something.
     SlowSubscriber,
@@ -150,7 +139,6 @@ pub enum Mishap {
 }
 
 impl Mishap {
-    /// All of them.
     pub const ALL: [Self; 17] = [
         Self::HandlerPanic,
         Self::AppendPanic,

@@ -1,4 +1,5 @@
-//! The public surface of the library: docs/public-api.txt against what `src/lib.rs` exports, so that a change of it shows in a diff.
+//! The public surface of the library: docs/public-api.txt against what `src/lib.rs` exports, so that a change of it
+//! shows in a diff.
 #![expect(clippy::wildcard_enum_match_arm, reason = "syntax has many kinds, and syn adds to them")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,6 @@ const INTERNAL: [&str; 4] = ["test", "fault-points", "sabotage", "fuzzing"];
 /// A module: the name of its member, empty for the facade, and the names below it.
 type Module = (String, Vec<String>);
 
-/// All modules with their items.
 struct Surface(BTreeMap<Module, Vec<Item>>);
 
 impl Surface {
@@ -66,7 +66,8 @@ impl Surface {
         self.0.entry(module).or_default();
     }
 
-    /// Returns where the item is defined that `name` means in `module`, and its name there; `None` for one of another project.
+    /// Returns where the item is defined that `name` means in `module`, and its name there; `None` for one of another
+    /// project.
     fn resolve(&self, module: &Module, name: &str, seen: &mut BTreeSet<(Module, String)>) -> Option<(Module, String)> {
         if !seen.insert((module.clone(), name.to_owned())) {
             return None;

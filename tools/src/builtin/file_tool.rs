@@ -1,4 +1,5 @@
-//! What the file tools have in common: typed arguments, one thread of blocking work, checks of every path that they touch.
+//! What the file tools have in common: typed arguments, one thread of blocking work, checks of every path that they
+//! touch.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -31,7 +32,6 @@ pub(super) const WALKS: usize = 4;
 
 /// One file tool.
 pub(crate) trait Builtin: Send + Sync + 'static {
-    /// Its name.
     const NAME: &'static str;
     /// What the model is told.
     const ABOUT: &'static str;
@@ -73,14 +73,15 @@ impl Job {
         if self.cancel.is_cancelled() { Err(ToolError::cancelled()) } else { Ok(()) }
     }
 
-    /// Whether something that the call comes upon may be touched: never what is denied, and nothing that is granted less
-    /// than the call itself.
+    /// Whether something that the call comes upon may be touched: never what is denied, and nothing that is granted
+    /// less than the call itself.
     pub(crate) fn permits(&self, action: &str, resource: &str) -> bool {
         let verdict = self.verdict(action, resource);
         verdict > Verdict::Deny && verdict >= self.granted
     }
 
-    /// Whether the directory `dir`, or something in it, may be touched: its name alone says what is kept from the session.
+    /// Whether the directory `dir`, or something in it, may be touched: its name alone says what is kept from the
+    /// session.
     pub(crate) fn may_permit_below(&self, action: &str, dir: &str) -> bool {
         self.permits(action, dir) || !self.authority.denies_below(action, dir)
     }

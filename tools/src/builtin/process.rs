@@ -44,7 +44,6 @@ pub(super) struct Finished {
 /// Who stands over a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Over<'a> {
-    /// Nobody.
     Nobody,
     /// A guard, which ends what it started.
     Guard(&'a Guard),

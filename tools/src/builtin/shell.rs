@@ -35,7 +35,6 @@ const ABOUT: &str = "Run a command with `sh -c` in the workspace; the result is 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Args {
-    /// The command.
     #[schemars(length(min = 1))]
     command: String,
     /// Stop it after this many milliseconds.

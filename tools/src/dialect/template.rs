@@ -19,9 +19,7 @@ const MAX_FILLED: usize = 4 << 20;
 /// A template, as calls name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfferedTemplate {
-    /// Its name.
     pub name: Text,
-    /// What it is for.
     pub description: Text,
     /// The message, with placeholders; the call's own where it has none.
     pub message: Option<Text>,

@@ -8,8 +8,8 @@ use super::HostPolicy;
 
 const WRITE: &str = "fs.write";
 
-/// Files and directories of a workspace by which this and other products configure agents: who writes one decides what the next
-/// session does.
+/// Files and directories of a workspace by which this and other products configure agents: who writes one decides what
+/// the next session does.
 pub const PROTECTED: [&str; 10] = [
     "subtend.yaml",
     ".subtend",
@@ -32,29 +32,22 @@ pub enum CannotKeep {
         workspace.display(),
         path.display()
     )]
-    Around {
-        /// The workspace.
-        workspace: PathBuf,
-        /// The path.
-        path: PathBuf,
-    },
+    Around { workspace: PathBuf, path: PathBuf },
     /// No rule can name it.
     #[error("{} cannot be kept from tools: a rule cannot spell out its name; name another directory", path.display())]
-    Unnamed {
-        /// The path.
-        path: PathBuf,
-    },
+    Unnamed { path: PathBuf },
 }
 
 impl HostPolicy {
-    /// Asks before a file that configures agents ([`PROTECTED`]) is written, whatever `policy` allows. A rule of `policy` that allows to
-    /// write such a path and spells it out (`.subtend/**`, `subtend.yaml`) lifts that for what it names; `*` and `**` do not.
+    /// Asks before a file that configures agents ([`PROTECTED`]) is written, whatever `policy` allows. A rule of
+    /// `policy` that allows to write such a path and spells it out (`.subtend/**`, `subtend.yaml`) lifts that for what
+    /// it names; `*` and `**` do not.
     ///
     /// ```
     /// use subtend_tools::policy::{HostPolicy, PROTECTED};
     ///
-    /// let asked = |rules: &[&str]| HostPolicy::allowing(rules.iter().copied()).map(|policy| HostPolicy::protected(&policy).rules.len());
-    /// assert_eq!(asked(&["fs.write"])?, PROTECTED.len());
+    /// let asked = |rules: &[&str]| HostPolicy::allowing(rules.iter().copied()).map(|policy|
+    /// HostPolicy::protected(&policy).rules.len()); assert_eq!(asked(&["fs.write"])?, PROTECTED.len());
     /// assert_eq!(asked(&["fs.write", "fs.write=.subtend/**"])?, PROTECTED.len() - 1);
     /// # Ok::<(), subtend_tools::policy::BadRule>(())
     /// ```
@@ -76,8 +69,8 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Asks before what protected paths of `workspace` lead to is written, where they are symbolic links: whoever reads such a path
-    /// reads that. A link that leads out of the workspace is out of reach anyway.
+    /// Asks before what protected paths of `workspace` lead to is written, where they are symbolic links: whoever reads
+    /// such a path reads that. A link that leads out of the workspace is out of reach anyway.
     pub fn linked(workspace: &Path) -> RuleSet {
         let workspace = resolved(workspace);
         let target = |path: &&str| {
@@ -92,8 +85,8 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Denies tools the host's own `paths` (its store, its configuration) where they lie in `workspace`, to read and to write.
-    /// A path need not exist yet.
+    /// Denies tools the host's own `paths` (its store, its configuration) where they lie in `workspace`, to read and to
+    /// write. A path need not exist yet.
     ///
     /// # Errors
     /// [`CannotKeep`] where the workspace lies in such a path, or no rule can name it.
@@ -115,10 +108,11 @@ impl HostPolicy {
     }
 }
 
-/// What a command has to be held to: `authority` without what [`HostPolicy::protected`] asks of paths for which `exists` is false.
+/// What a command has to be held to: `authority` without what [`HostPolicy::protected`] asks of paths for which
+/// `exists` is false.
 ///
-/// A sandbox that keeps a path from coming to exist would let a command make nothing beside it. What a command makes there is
-/// not used: trust is asked about first.
+/// A sandbox that keeps a path from coming to exist would let a command make nothing beside it. What a command makes
+/// there is not used: trust is asked about first.
 pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool) -> Authority {
     authority.retaining(|set, rule| {
         let is_bound = set.default == Verdict::Allow && rule.verdict == Verdict::Ask && &*rule.action == WRITE;

@@ -1,4 +1,4 @@
-//! Single cases that the laws do not show.
+//! Single cases that the laws do not cover.
 
 use super::*;
 

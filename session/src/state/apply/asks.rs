@@ -1,4 +1,4 @@
-//! A person's word for a call.
+//! Approvals of calls.
 
 use crate::authority::Access;
 use crate::ids::{CallId, Text};
@@ -17,7 +17,7 @@ impl State {
         turn.asked = turn.asked.saturating_add(1);
     }
 
-    /// The call is as it was before it was asked for: what follows starts it or closes it.
+    /// Resets the call to its state before the ask: the next record starts or closes it.
     pub(super) fn ask_answered(&mut self, id: CallId, verdict: AskVerdict) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };

@@ -1,4 +1,4 @@
-//! Branches that a person or the host made, and alternatives of answers.
+//! Branches that a person or the host created, and alternatives of answers.
 
 use crate::dialect::Dialect;
 use crate::ids::{RunNo, Seq, Text};
@@ -39,7 +39,7 @@ impl State {
         alternatives.active = to;
     }
 
-    /// Keeps the text of an alternative whose first run completed. What is said in the branch after it answers something else.
+    /// Keeps the text of an alternative whose first run completed. Later runs of the branch answer something else.
     pub(super) fn alternative_ended(&mut self, notice: &Notice) {
         if notice.run != Some(RunNo(1)) || notice.outcome != Outcome::Completed {
             return;
@@ -52,13 +52,13 @@ impl State {
 }
 
 impl Alternatives {
-    /// The text of alternative `to`, once there is one; the original, 0, has its own record.
+    /// Returns the text of alternative `to`, if it exists; the original, 0, has its own record.
     pub fn text(&self, to: u32) -> Option<&Text> {
         let at = (to as usize).checked_sub(1)?;
         self.branches.get(at)?.text.as_ref()
     }
 
-    /// The text that is seen in place of the original, if one is.
+    /// Returns the text that replaces the original, if one does.
     pub fn seen(&self) -> Option<&Text> {
         self.text(self.active)
     }

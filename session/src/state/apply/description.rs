@@ -24,17 +24,17 @@ impl State {
         }
     }
 
-    /// The session's metadata: after the last merge, else that of its birth; JSON text.
+    /// Returns the session's metadata as JSON text: after the last merge, else that of its birth.
     pub fn metadata(&self) -> Option<&Text> {
         self.metadata.as_ref().or(self.created.metadata.as_ref())
     }
 
-    /// Whether the session has a title: of its birth, or one that it was given.
+    /// Returns whether the session has a title.
     pub fn is_titled(&self) -> bool {
         self.title.is_some() || self.created.title.is_some()
     }
 
-    /// Whether `child` is a session that the host started for this one, and whether its answer was taken.
+    /// Returns whether the answer of the service session `child` was taken; `None` if it is not a service of this one.
     pub(crate) fn service(&self, child: SessionId) -> Option<bool> {
         let child = self.children.get(&child)?;
         (child.kind == BranchKind::Service).then_some(child.described)

@@ -14,14 +14,14 @@ impl State {
             self.seen.insert(Arc::clone(key), input.id);
         }
         self.know(input.id);
-        // What comes after a cancel of the whole tree is a wish to go on: it opens the next run.
+        // An input after a cancel of the whole tree is a request to continue: it opens the next run.
         if let Some(Hold::Closing { queue_stands, .. }) = self.run.as_mut().and_then(|run| run.hold.as_mut()) {
             *queue_stands = false;
         }
         self.queue.push_back(Queued { input: Arc::new(input.clone()), seq: self.next_seq });
     }
 
-    /// A row that comes again after this session refused it finds that it was answered.
+    /// Remembers a refused row, so that a repeated delivery finds it answered.
     pub(super) fn continue_refused(&mut self, owner: SessionId, key: CallId) {
         self.know(index::continue_input(owner, key));
     }
@@ -36,7 +36,7 @@ impl State {
         for id in ids {
             let Some(input) = self.take_queued(*id) else { continue };
             self.say(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });
-            // Of those that one record takes, the last is the one that an answer is of.
+            // Of inputs that one record takes, an answer belongs to the last.
             if input.format.is_some() || input.metadata.is_some() || input.turns.is_some() {
                 self.asked.insert(self.next_seq, Arc::clone(&input));
             } else {

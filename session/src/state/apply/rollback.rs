@@ -1,4 +1,4 @@
-//! What is rolled back.
+//! Rollbacks.
 
 use crate::ids::RunNo;
 use crate::state::{State, Stretch};
@@ -10,17 +10,17 @@ impl State {
         }
     }
 
-    /// Whether what `run` said is hidden.
+    /// Returns whether the messages of `run` are hidden.
     pub fn is_rolled_back(&self, run: RunNo) -> bool {
         self.stretches.get(&run).is_some_and(|stretch| stretch.hidden)
     }
 
-    /// What is hidden, in the order of the transcript: runs follow each other.
+    /// Returns the hidden ranges in the order of the transcript.
     pub(crate) fn hidden(&self) -> impl Iterator<Item = (RunNo, Stretch)> {
         self.stretches.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, stretch)| (*run, *stretch))
     }
 
-    /// The run that was rolled back and with it the message at `at` of the transcript, if it was.
+    /// Returns the run whose rollback hid the message at position `at`, if any.
     pub(crate) fn hidden_at(&self, at: usize) -> Option<RunNo> {
         self.hidden().find(|(_, stretch)| (stretch.from..stretch.to).contains(&at)).map(|(run, _)| run)
     }

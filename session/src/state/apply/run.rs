@@ -12,14 +12,14 @@ use crate::state::{Ended, Queued, Run, State, Stretch};
 
 impl State {
     pub(super) fn run_opened(&mut self, opened: &RunOpened) {
-        // Consumed here: whatever becomes of the run, only later inputs can open the next one.
+        // Consumed here, so that only later inputs can open the next run, however this one ends.
         let mut waiting = Vec::with_capacity(opened.inputs.len());
         for id in &opened.inputs {
             if let Some(queued) = self.unqueue(|queued| queued.input.id == *id) {
                 waiting.push(queued);
             }
         }
-        // The first run of a child is born with the allowance of its agent.
+        // The first run of a child has its agent's allowance.
         if opened.run == RunNo(1) && matches!(self.created.place, Place::Child { call: Some(_), .. }) {
             self.own_turns = opened.max_turns;
         }
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Keeps what a model's call asked of a run that ended before it began: a continue adds to it (B6).
+    /// Keeps the request of a model's call for a run that ended before it began: a continue adds to it (B6).
     fn keep_task(&mut self, run: &Run) {
         let untaken = run.waiting.iter().filter(|_| run.opened.owner.answers_a_model());
         for queued in untaken {
@@ -103,13 +103,13 @@ impl State {
         self.turns = self.turns.saturating_add(ended.turns);
         let Some(run) = self.run.take() else { return };
         if ended.outcome != Outcome::Completed {
-            // What is noted while a run waits for its slot is none of its messages.
+            // Notices stored while a run is queued are not among its messages.
             let from = if run.started { run.from } else { self.transcript.len() };
             self.keep_task(&run);
             let stretch = Stretch { from, to: self.transcript.len(), hidden: false };
             self.stretches.insert(ended.run, stretch);
         }
-        // The whole text, where the journal has it: the record's own is cut to what an owner is sent.
+        // The whole text, if the journal has it: the record's own is truncated to what an owner receives.
         let whole = match (&ended.outcome, ended.returned) {
             (Outcome::Completed, None) if !self.created.joins => {
                 run.answer.as_ref().map(|answer| Arc::clone(&answer.text))

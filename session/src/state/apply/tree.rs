@@ -1,4 +1,4 @@
-//! Children and what is heard of them.
+//! Children and their ends.
 
 use std::sync::Arc;
 

@@ -102,11 +102,11 @@ impl State {
         }
         let text = answered.text.as_ref().filter(|text| !text.trim().is_empty());
         if text.is_none() && open == 0 && answered.stop == Stop::Length {
-            // What continues an answer of nothing is an answer of its own.
+            // The continuation of an empty answer is an answer of its own.
             run.answer = None;
         }
         if let Some(text) = text {
-            // What goes on where an answer was cut off is one text with it.
+            // A continuation joins the truncated answer without a break.
             let between = if continued && run.answer.is_some() { "" } else { "\n\n" };
             run.partial = if run.partial.is_empty() { Arc::clone(text) } else { joined(&run.partial, between, text) };
             if answered.calls.is_empty() && answered.stop != Stop::Refused {
@@ -161,7 +161,7 @@ impl State {
         self.close_call(finished.call, result);
     }
 
-    /// An approved proposal: the other agent answers from here on, with an allowance of turns anew, as after a person's message.
+    /// Applies an approved proposal: the other agent continues with a new turn allowance, as after a person's message.
     fn handed_over(&mut self, id: CallId) {
         let Some(Some(CallKind::Propose(other))) = self.call(id).map(|call| call.kind.clone()) else { return };
         self.agent = Some(other);
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// Gives a call its one result; the last of an answer puts all of them into the transcript, in call order (N-4).
+    /// Gives a call its one result; the last of an answer puts all of them into the transcript in call order.
     pub(super) fn close_call(&mut self, id: CallId, result: CallResult) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
@@ -204,7 +204,7 @@ impl State {
         }
     }
 
-    /// Messages that came while calls were open, or while a stream ran that had not seen them, go behind both.
+    /// Adds messages that arrived while calls were open or a stream was active, after both.
     pub(super) fn flush_deferred(&mut self) {
         let Some(run) = self.run.as_mut().filter(|run| !run.deferred.is_empty()) else { return };
         let deferred = std::mem::take(&mut run.deferred);
@@ -217,7 +217,7 @@ impl State {
 }
 
 impl Turn {
-    /// The results of its closed calls, in call order.
+    /// Returns the results of the turn's closed calls, in call order.
     fn results(&self) -> impl Iterator<Item = Message> {
         self.calls.iter().zip(0_u32..).filter_map(|(call, ix)| match &call.phase {
             CallPhase::Closed(result) => Some(Message::Result {

@@ -15,15 +15,15 @@ use crate::simulate::offered::{READER, is_guarded, tool_names};
 use crate::simulate::oracle::OracleState;
 use crate::simulate::oracle::observations::offer;
 
-/// How long the disk takes at most until a turn that was started is durable, roughly: who came meanwhile may have been there
-/// when its tools were chosen, or not.
+/// How long the disk takes at most until a turn that was started is durable, roughly: who came meanwhile may have been
+/// there when its tools were chosen, or not.
 const MEANWHILE: Duration = Duration::from_secs(5);
 
 /// A model call's place.
 type At = (SessionId, TurnNo, AttemptNo);
 
-/// Contexts that models were given, until the start of their turn is durable: a call that stays in the process goes out before
-/// that, and what it was told may be younger than what the disk holds.
+/// Contexts that models were given, until the start of their turn is durable: a call that stays in the process goes out
+/// before that, and what it was told may be younger than what the disk holds.
 #[derive(Default)]
 pub(crate) struct Contexts(BTreeMap<At, Given>);
 
@@ -31,7 +31,6 @@ pub(crate) struct Contexts(BTreeMap<At, Given>);
 struct Given {
     /// Its own answers, without those that it inherited.
     answers: Vec<(Seq, Option<Text>)>,
-    /// All that it was told.
     messages: Transcript,
     /// The names of its tools, where they are looked at.
     tools: Option<Vec<Text>>,

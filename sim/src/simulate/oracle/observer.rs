@@ -1,4 +1,5 @@
-//! HubObserver: what the hub shows an observer of its tokens, inboxes, lanes, questions and states, for the predicates that ask for it.
+//! HubObserver: what the hub shows an observer of its tokens, inboxes, lanes, questions and states, for the predicates
+//! that ask for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +30,8 @@ pub(crate) struct HubObserver {
     asks: BTreeMap<(SessionId, CallId), When>,
     /// Questions that were open when something happened that excuses a delay.
     excused: BTreeSet<(SessionId, CallId)>,
-    /// Sessions whose actor died: what one of them asks may have been recorded a restart earlier, and its deadline counts from there.
+    /// Sessions whose actor died: what one of them asks may have been recorded a restart earlier, and its deadline
+    /// counts from there.
     died: BTreeSet<SessionId>,
     batches: u64,
     /// States as the actors had them.
@@ -55,7 +57,6 @@ struct Waits {
 pub(crate) enum Cancels {
     /// Whatever is in flight.
     Session,
-    /// One run.
     Run(RunNo),
     /// A session and all below it.
     Tree,
@@ -215,7 +216,8 @@ impl OracleState {
         self.observer.unlisted.extend(alive.iter().filter(|run| !listed.contains(&run.session)));
     }
 
-    /// Sessions below a root were cancelled by their ids, after `alive` were in flight there; `lost` were not reached (T-9).
+    /// Sessions below a root were cancelled by their ids, after `alive` were in flight there; `lost` were not reached
+    /// (T-9).
     pub(crate) fn each_cancelled(&mut self, root: SessionId, alive: &BTreeSet<RunKey>, lost: &BTreeSet<SessionId>) {
         self.observer.tried.insert(root);
         self.observer.unreached.extend(alive.iter().filter(|run| lost.contains(&run.session)));
