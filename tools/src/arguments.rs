@@ -1,4 +1,4 @@
-//! Arguments as a model wrote them: parsed once, checked against the schema, wrong ones told so that they can be corrected.
+//! Arguments of calls: parsed once and checked against the schema, with errors that a model can correct.
 
 use jsonschema::Validator;
 use serde::de::DeserializeOwned;
@@ -7,11 +7,11 @@ use serde_path_to_error::{Path, Segment};
 
 use crate::bounded;
 
-/// Bytes of the arguments of one call.
+/// Bytes of one call's arguments.
 const MAX_BYTES: usize = 8 << 20;
-/// Errors that one message tells of.
+/// Errors in one message.
 const MAX_ERRORS: usize = 8;
-/// Bytes of one error: it may quote a whole argument.
+/// Bytes of one error, which may quote a whole argument.
 const MAX_ERROR: usize = 300;
 
 /// Compiles a schema of an object.
@@ -25,7 +25,7 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
     jsonschema::options().build(schema).map_err(|error| bounded::shown(&error.to_string(), MAX_ERROR).into_owned())
 }
 
-/// Reads the arguments of a call of `tool`: always an object.
+/// Parses the arguments of a call of `tool`, always an object.
 pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
     if args.len() > MAX_BYTES {
         let length = args.len();
@@ -68,7 +68,7 @@ pub(crate) fn validate(tool: &str, validator: &Validator, args: Value) -> Result
     Err(message)
 }
 
-/// Makes an `A` of arguments that fit the schema of `tool`: a type may demand more than its schema says.
+/// Converts schema-valid arguments to `A`: the type may demand more than its schema.
 pub(crate) fn fit<A: DeserializeOwned>(tool: &str, args: Value) -> Result<A, String> {
     serde_path_to_error::deserialize(args).map_err(|error| {
         let path = pointer(error.path());
@@ -79,14 +79,14 @@ pub(crate) fn fit<A: DeserializeOwned>(tool: &str, args: Value) -> Result<A, Str
     })
 }
 
-/// A path as the errors of a schema show it.
+/// Returns the path as schema errors show it.
 fn pointer(path: &Path) -> String {
     let mut out = String::new();
     for segment in path {
         match segment {
             Segment::Seq { index } => out.push_str(&format!("/{index}")),
             Segment::Map { key } => out.push_str(&format!("/{}", key.replace('~', "~0").replace('/', "~1"))),
-            // The arguments have no level of its own for a variant.
+            // Variants add no level to the arguments.
             Segment::Enum { .. } | Segment::Unknown => {}
         }
     }

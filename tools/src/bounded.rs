@@ -1,8 +1,8 @@
-//! Results that never exceed their bound and say what was cut.
+//! Results with a size bound that name what was truncated.
 
 use crate::result::ToolOutput;
 
-/// Collects a result line by line; what is over the bound is counted, not kept.
+/// Collects a result line by line. Lines over the bound are counted, not kept.
 #[derive(Debug)]
 pub(crate) struct Bounded {
     text: String,
@@ -11,16 +11,15 @@ pub(crate) struct Bounded {
     cut: u64,
 }
 
-/// Kept free for the line that says what was cut.
+/// Reserved for the line that reports truncation.
 const FOOTER: usize = 160;
 
 impl Bounded {
-    /// Room for `max_bytes`.
     pub(crate) fn new(max_bytes: u64) -> Self {
         Self { text: String::new(), cap: usize::try_from(max_bytes).unwrap_or(usize::MAX), total: 0, cut: 0 }
     }
 
-    /// Adds a line, or counts it as cut; after the first that does not fit none does.
+    /// Adds a line or counts it as truncated. After the first that does not fit, none is added.
     pub(crate) fn line(&mut self, line: &str) -> bool {
         let bytes = line.len().saturating_add(1);
         self.total = self.total.saturating_add(len(bytes));
@@ -34,12 +33,12 @@ impl Bounded {
         true
     }
 
-    /// Lines that did not fit.
+    /// Returns the number of lines that did not fit.
     pub(crate) fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// The result, with `footer` as its last line.
+    /// Returns the result with `footer` as its last line.
     pub(crate) fn finish(mut self, footer: &str) -> ToolOutput {
         self.text.push_str(footer);
         let text = self.text.trim_end_matches('\n');
@@ -50,17 +49,17 @@ impl Bounded {
     }
 }
 
-/// At most `bytes` of the start of `text`, cut between characters.
+/// Returns at most `bytes` of the start of `text`, cut between characters.
 pub(crate) fn head(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }
 
-/// Bytes of a buffer as they are reported.
+/// Converts a buffer's length for reports.
 pub(crate) fn len(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// One line as it is shown: long ones are cut, and the cut is said.
+/// Returns a line for display, truncated with a mark if it is long.
 pub(crate) fn shown(line: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
     let kept = head(line, bytes);
     match line.len().saturating_sub(kept.len()) {
@@ -69,12 +68,12 @@ pub(crate) fn shown(line: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// A name as it is shown: a control character, above all a line break, could make one name look like several results.
+/// Escapes a name: a line break in it could make one name look like several results.
 pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
     if name.contains(char::is_control) { name.replace(char::is_control, "\u{fffd}").into() } else { name.into() }
 }
 
-/// `1 file`, `2 files`.
+/// Returns `1 file`, `2 files`.
 pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }

@@ -28,7 +28,6 @@ use crate::tool::Tool;
 
 use file_tool::FileTool;
 
-/// The workspace tools: list, read, search, write, edit, shell.
 pub(crate) fn tools(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(FileTool::<list::List>::new()),

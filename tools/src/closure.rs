@@ -1,4 +1,4 @@
-//! Tools made of a closure: the short way for an embedder's own.
+//! Tools made of closures.
 
 use std::fmt;
 use std::future::Future;
@@ -21,7 +21,7 @@ use crate::typed::{self, IntoOutput};
 
 /// Makes a tool of `run`.
 ///
-/// Its calls need `tool:<name>` on every resource, and count as leaving the process; [`FnTool`] changes both.
+/// Its calls need `tool:<name>` and count as leaving the process; [`FnTool`] changes both.
 pub fn fn_tool<F, R>(spec: ToolSpec, effect: ToolEffect, run: F) -> Arc<dyn Tool>
 where
     F: Fn(ToolInvocation) -> R + Send + Sync + 'static,
@@ -35,7 +35,6 @@ type Input = dyn Fn(&Value) -> Option<Text> + Send + Sync;
 type Output = dyn Fn(&str) -> Option<Text> + Send + Sync;
 type AccessOf = dyn Fn(Option<&Value>) -> Vec<Access> + Send + Sync;
 
-/// A tool whose work is a closure.
 pub struct FnTool {
     spec: ToolSpec,
     effect: ToolEffect,
@@ -49,7 +48,7 @@ pub struct FnTool {
 }
 
 impl FnTool {
-    /// A tool that leaves the process and needs `tool:<name>`.
+    /// Returns a tool that leaves the process and needs `tool:<name>`.
     pub fn new<F, R>(spec: ToolSpec, effect: ToolEffect, run: F) -> Self
     where
         F: Fn(ToolInvocation) -> R + Send + Sync + 'static,
@@ -69,11 +68,10 @@ impl FnTool {
         }
     }
 
-    /// A tool whose arguments are an `A`: its derives are the schema. `run` gives a [`ToolOutput`], a text, or anything that
-    /// can be written as JSON.
+    /// Returns a tool with arguments of type `A`, whose derives are the schema. `run` returns a [`ToolOutput`], a text, or anything that
+    /// serializes to JSON.
     ///
-    /// As with [`FnTool::new`] it leaves the process and needs `tool:<name>`. A tool that is its arguments alone may be a
-    /// [`TypedTool`](crate::typed::TypedTool) instead.
+    /// As with [`FnTool::new`] it leaves the process and needs `tool:<name>`. See also [`TypedTool`](crate::typed::TypedTool).
     ///
     /// ```
     /// use schemars::JsonSchema;
@@ -126,42 +124,41 @@ impl FnTool {
         }
     }
 
-    /// Says that calls stay in the process: a read-only one then does not wait for the journal.
+    /// Keeps calls in the process: a read-only one then does not wait for the journal.
     #[must_use]
     pub fn in_process(mut self) -> Self {
         self.leaves_process = false;
         self
     }
 
-    /// Says what a call is about to do; see [`Tool::access`]. An empty list is allowed by every authority.
+    /// Sets the accesses of a call; see [`Tool::access`]. An empty list is allowed by every authority.
     #[must_use]
     pub fn access(mut self, access: impl Fn(Option<&Value>) -> Vec<Access> + Send + Sync + 'static) -> Self {
         self.access = Box::new(access);
         self
     }
 
-    /// Adds an option that a person sets; see [`Tool::options`].
+    /// Adds an option; see [`Tool::options`].
     #[must_use]
     pub fn option(mut self, option: ToolOption) -> Self {
         self.options.push(option);
         self
     }
 
-    /// Says how it is shown to people.
     #[must_use]
     pub fn display(mut self, display: Display) -> Self {
         self.display = display;
         self
     }
 
-    /// Says what a call takes, in words for people; see [`Tool::render_input`].
+    /// Sets how a call is described to people; see [`Tool::render_input`].
     #[must_use]
     pub fn render_input(mut self, words: impl Fn(&Value) -> Option<Text> + Send + Sync + 'static) -> Self {
         self.input = Some(Box::new(words));
         self
     }
 
-    /// Says what a result says, in words for people; see [`Tool::render_output`].
+    /// Sets how a result is described to people; see [`Tool::render_output`].
     #[must_use]
     pub fn render_output(mut self, words: impl Fn(&str) -> Option<Text> + Send + Sync + 'static) -> Self {
         self.output = Some(Box::new(words));

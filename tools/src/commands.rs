@@ -1,27 +1,24 @@
-//! What commands get of this process and of the machine.
+//! The environment and limits of commands.
 
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Text;
 
-/// What commands of the tool `shell` get of this process and of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commands {
-    /// Variables of the environment that commands get besides the usual ones (`PATH`, `HOME`, `LANG`, toolchains): a
-    /// name, or the start of names with `*` at its end.
+    /// Variables that commands get besides the usual ones (`PATH`, `HOME`, `LANG`, toolchains): a name, or a prefix with `*`.
     pub environment: Vec<Text>,
     /// Limits of a command under a guard.
     pub limits: CommandLimits,
 }
 
-/// Limits of one command and of what it starts. A limit of the system that is lower applies; without a guard none of
-/// these does.
+/// Limits of one command and its descendants. A lower system limit applies; without a guard none of these does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandLimits {
-    /// Processes and threads at the same time. The superuser's are limited where the guard can make a control group.
+    /// Concurrent processes and threads. The superuser's are limited only where the guard can make a control group.
     pub processes: u64,
-    /// Bytes of memory of one process.
+    /// Memory of one process.
     pub memory_bytes: u64,
-    /// Bytes of one file that is written.
+    /// Bytes of one written file.
     pub file_bytes: u64,
     /// Open files of one process.
     pub open_files: u64,
@@ -35,7 +32,6 @@ impl Default for CommandLimits {
     }
 }
 
-/// A variable that no environment can hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{name}` is not the name of a variable: give a name such as `HTTPS_PROXY`, or the start of names such as `AWS_*`"
@@ -45,10 +41,10 @@ pub struct BadVariable {
 }
 
 impl Commands {
-    /// Checks that each entry can be the name of a variable.
+    /// Checks that each entry is a variable name.
     ///
     /// # Errors
-    /// For the first that cannot.
+    /// [`BadVariable`] for the first that is not.
     pub fn check(&self) -> Result<(), BadVariable> {
         let is_name = |name: &str| {
             let start = name.strip_suffix('*').unwrap_or(name);
@@ -61,11 +57,11 @@ impl Commands {
     }
 }
 
-/// Keeps the environment and the memory of this process from other processes of its user, commands of sessions among
-/// them. The superuser can still read them. There are no core dumps of it from then on.
+/// Hides the environment and memory of this process from other processes of its user, such as commands, and disables core dumps.
+/// The superuser can still read them.
 ///
 /// # Errors
-/// When the system refuses.
+/// If the system refuses.
 #[cfg(target_os = "linux")]
 pub fn hide_this_process() -> std::io::Result<()> {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -73,7 +69,7 @@ pub fn hide_this_process() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Does nothing: only Linux shows the environment of a process to others in files.
+/// Does nothing: only Linux exposes a process's environment in files.
 ///
 /// # Errors
 /// Never.

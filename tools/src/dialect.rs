@@ -1,6 +1,4 @@
-//! Dialects: families of tools that a model sees over the same few commands.
-//!
-//! A dialect is thin: it names parameters, and reads a call into a [`Request`]. What becomes of it is the same for all.
+//! Dialects: families of tools over the same commands. A dialect names parameters and parses a call into a [`Request`].
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -29,34 +27,28 @@ pub mod subagent;
 pub mod task;
 pub mod template;
 
-/// Bytes of one prompt.
 pub const MAX_PROMPT: usize = 1 << 20;
-/// Bytes of one call's metadata, as JSON.
 pub const MAX_METADATA: usize = 64 << 10;
-/// Bytes of a label.
 pub const MAX_LABEL: usize = 200;
-/// Bytes of a first line as a label, at most.
+/// Bytes of a label taken from a first line.
 const MAX_FIRST_LINE: usize = 80;
 
-/// Files, or tools, that one call names.
+/// Files or tools that one call names.
 pub const MAX_NAMED: usize = 256;
 
-/// What a call asks for that opens a run.
+/// The request of a call that opens a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A new child.
     Start(Box<StartRequest>),
-    /// An ended child that is to go on.
     Continue(ContinueRequest),
 }
 
 impl Request {
-    /// Returns what a new child is to be, if it asks for one.
     pub fn start(&self) -> Option<&StartRequest> {
         if let Self::Start(start) = self { Some(start) } else { None }
     }
 
-    /// Whether the call waits.
     pub fn mode(&self) -> Mode {
         match self {
             Self::Start(start) => start.mode,
@@ -64,7 +56,6 @@ impl Request {
         }
     }
 
-    /// The dialect of the call.
     pub fn dialect(&self) -> Dialect {
         match self {
             Self::Start(start) => start.dialect,
@@ -73,45 +64,41 @@ impl Request {
     }
 }
 
-/// A new child, and all that a dialect can say of it.
+/// A new child, with everything that a dialect can specify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartRequest {
-    /// The dialect of the call.
     pub dialect: Dialect,
     pub agent: Text,
     pub prompt: Text,
-    /// Whether the call waits.
     pub mode: Mode,
-    /// What it is called in the words of its call; the start of its prompt where the call gives no name.
+    /// The call's name for the child, else the start of its prompt.
     pub label: Option<Text>,
-    /// Its title in listings, where the call itself names it.
+    /// Its title in listings, if the call names one.
     pub title: Option<Text>,
-    /// A JSON object that is carried to the child as it is, and means nothing to subtend.
+    /// A JSON object passed to the child unchanged.
     pub metadata: Option<Text>,
-    /// Turn allowance, where the call names one.
+    /// Turn allowance, if the call names one.
     pub turns: Option<u32>,
-    /// Output tokens of each of its model calls at most, where the call names a cap (B18).
+    /// Output token cap of each of its model calls, if the call names one.
     pub output_tokens: Option<NonZeroU64>,
-    /// The tools that it is offered at most; `None`: all that its caller has.
+    /// The tools that it is offered at most; `None` for all of its caller's.
     pub tools: Option<Vec<Text>>,
-    /// The profile that it is made by.
     pub profile: Option<Text>,
-    /// The template that it is made by (M10).
+    /// The template that fills in its prompts.
     pub template: Option<Text>,
-    /// The system prompt that its template fills in.
+    /// The system prompt filled in by its template.
     pub body: Option<Text>,
-    /// A system prompt of the call's own, appended to the others.
+    /// The call's own system prompt, appended to the others.
     pub system: Option<Text>,
-    /// Text that goes into its first user message.
+    /// Text for its first user message.
     pub context: Option<Text>,
-    /// Files that go into it.
     pub files: Vec<Text>,
     /// Tools whose schemas go into it, by the group that the call names.
     pub prefetch: Vec<(Text, Vec<Text>)>,
 }
 
 impl StartRequest {
-    /// A child of `agent` that is told `prompt`, and nothing else said.
+    /// Returns a child with only agent and prompt set.
     pub(crate) fn plain(dialect: Dialect, agent: Text, prompt: Text, mode: Mode) -> Self {
         Self {
             dialect,
@@ -135,21 +122,19 @@ impl StartRequest {
     }
 }
 
-/// An ended child that is to go on.
+/// The continuation of an ended child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueRequest {
-    /// The dialect of the call: only one that it started itself may be meant.
     pub dialect: Dialect,
-    /// Its id, as the model wrote it: only one of the caller's own may be meant.
+    /// Its id, as the model wrote it: must be one of the caller's own.
     pub task: Text,
-    /// The agent that the model takes it to be, if it said so: it must be that one.
+    /// The expected agent, if the model named one: it must match.
     pub agent: Option<Text>,
     pub prompt: Text,
-    /// Whether the call waits.
     pub mode: Mode,
-    /// Turn allowance, where the call names one.
+    /// Turn allowance, if the call names one.
     pub turns: Option<u32>,
-    /// The tools that it is offered from here on; those that it has where the call does not say.
+    /// The tools from here on; unchanged if `None`.
     pub tools: Option<Vec<Text>>,
 }
 
@@ -158,44 +143,42 @@ pub struct ContinueRequest {
 pub struct OfferedProfile {
     pub name: Text,
     pub description: Text,
-    /// The agent whose manifest counts; the caller's own where it names none.
+    /// The agent of the profile; the caller's own if `None`.
     pub agent: Option<Text>,
-    /// Turn allowance and tools are the profile's to say when the child is born.
+    /// The profile sets turn allowance and tools at the child's birth.
     pub tools: Vec<Text>,
 }
 
-/// What may be opened in a session.
+/// What a session may open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
-    /// The dialects that it is offered.
+    /// The offered dialects.
     pub dialects: Vec<Dialect>,
-    /// The session's own agent: that of children of a call that names none.
+    /// The session's own agent: the default for children.
     pub own: Text,
-    /// Agents that may be started, with their descriptions; those that need an approval are among them.
+    /// Agents that may be started, with their descriptions, including those that need approval.
     pub agents: Vec<(Text, Text)>,
-    /// Those of them that descriptions and errors name: without an approver none that need an approval.
+    /// The agents that descriptions and errors name: without an approver, none that need approval.
     pub shown: Vec<(Text, Text)>,
-    /// Profiles that may be named.
     pub profiles: Vec<OfferedProfile>,
-    /// Templates of minions that may be named.
     pub templates: Vec<OfferedTemplate>,
-    /// Tools that a call may give to a child: those that the session itself may be offered.
+    /// Tools that a call may give to a child: those that the session may be offered.
     pub tools: Vec<Text>,
-    /// Those of them that errors name: without an approver none that need an approval.
+    /// The tools that errors name: without an approver, none that need approval.
     pub shown_tools: Vec<Text>,
-    /// Whether the session was itself started by a call.
+    /// Whether a call started the session itself.
     pub nested: bool,
-    /// Where its calls come from.
+    /// The origin of its calls.
     pub source: Source,
 }
 
 impl Offered {
-    /// Whether `dialect` is offered.
+    /// Returns whether `dialect` is offered.
     pub fn has(&self, dialect: Dialect) -> bool {
         self.dialects.contains(&dialect)
     }
 
-    /// Returns the tools of the dialects that are offered; `manage` adds `check_task` and `cancel_task` to `task`.
+    /// Returns the tools of the offered dialects; `manage` adds `check_task` and `cancel_task` to `task`.
     pub fn specs(&self, manage: bool) -> Vec<ToolSpec> {
         let (shown, mut specs) = (&self.shown, Vec::new());
         if self.has(Dialect::Task) && !shown.is_empty() {
@@ -219,10 +202,10 @@ impl Offered {
         specs
     }
 
-    /// Reads a call of a tool that opens runs; `None` where `tool` is none of those that are offered.
+    /// Parses a call of a tool that opens runs; `None` if `tool` is not an offered one.
     ///
     /// # Errors
-    /// With what the model is told, in the shape of its dialect.
+    /// An error for the model, in the shape of its dialect.
     pub fn read(&self, tool: &str, args: &str) -> Option<Result<Request, ToolError>> {
         let (dialect, read) = match tool {
             task::NAME => (Dialect::Task, task::parse as fn(&str, &Self) -> Result<Request, ToolError>),
@@ -232,15 +215,14 @@ impl Offered {
             subagent::NAME => (Dialect::Subagent, subagent::parse as _),
             _ => return None,
         };
-        // Said in its own shape also where it is not offered: who asks may be a model that saw it elsewhere.
+        // In its own shape even if not offered: the model may have seen it elsewhere.
         if let Some(refused) = (dialect == Dialect::Subagent).then(|| subagent::refusal(self)).flatten() {
             return Some(Err(refused));
         }
         self.has(dialect).then(|| read(args, self))
     }
 
-    /// Checks that each tool that a call names can be given to a child; those that start or end runs are left out later
-    /// (S4).
+    /// Checks that each named tool can be given to a child. Tools that start or end runs are removed later.
     pub(crate) fn can_give(&self, key: &str, named: &[Text]) -> Result<(), ToolError> {
         let lacks = |name: &&Text| !is_locked(name) && !self.tools.contains(name);
         let lacking: Vec<&str> = named.iter().filter(lacks).map(|name| bounded::head(name, 100)).collect();
@@ -258,7 +240,7 @@ impl Offered {
         )))
     }
 
-    /// The agent `asked`, if it may be started.
+    /// Returns the agent `asked`, if it may be started.
     pub(crate) fn agent(&self, tool: &str, asked: &str) -> Result<Text, ToolError> {
         match self.agents.iter().find(|(name, _)| **name == *asked) {
             Some((agent, _)) => Ok(Arc::clone(agent)),
@@ -267,7 +249,7 @@ impl Offered {
     }
 }
 
-/// Whether `tool` opens runs, or is about runs that were opened: no other tool can have its name (G15).
+/// Returns whether the name `tool` is reserved for opening and managing runs.
 pub fn is_locked(tool: &str) -> bool {
     const LOCKED: [&str; 11] = [
         task::NAME,
@@ -282,13 +264,13 @@ pub fn is_locked(tool: &str) -> bool {
         discovery::GET,
         discovery::USE,
     ];
-    // Names that differ in case alone are one name to a model.
+    // Models do not distinguish names by case.
     LOCKED.iter().any(|locked| locked.eq_ignore_ascii_case(tool))
 }
 
-/// Reads the arguments of `tool`, which takes those that `takes` names.
+/// Parses the arguments of `tool`; `takes` names its parameters.
 pub(crate) fn arguments<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
-    // Most arguments fit as they are. The others are read again, so that the error says what is wrong.
+    // Most arguments fit. The others are parsed again for a precise error.
     if args.len() <= MAX_PROMPT
         && args.trim_ascii_start().starts_with('{')
         && let Ok(fit) = serde_json::from_str(args)
@@ -304,7 +286,7 @@ pub(crate) fn arguments<T: DeserializeOwned>(tool: &str, args: &str, takes: &str
     })
 }
 
-/// A number that some models write as `5.0` where they mean 5: to JSON they are the same.
+/// Converts `5.0` to 5: some models write integers that way.
 fn whole(value: &mut Value) {
     let number = value.as_f64().filter(|number| value.is_f64() && *number >= 0.0 && number.fract() == 0.0);
     if let Some(number) = number.and_then(|number| format!("{number:.0}").parse::<u64>().ok()) {
@@ -312,7 +294,7 @@ fn whole(value: &mut Value) {
     }
 }
 
-/// Checks that a prompt is neither empty nor too long; `named` is the argument, `reader` the child that reads it.
+/// Checks that a prompt is neither empty nor too long; `named` is the argument, `reader` the receiving child.
 pub(crate) fn says_something(named: &str, reader: &str, prompt: &str) -> Result<(), ToolError> {
     if prompt.trim().is_empty() {
         return Err(ToolError::bad_args(format!(
@@ -328,7 +310,7 @@ pub(crate) fn says_something(named: &str, reader: &str, prompt: &str) -> Result<
     Ok(())
 }
 
-/// A text beside the prompt that is not too much.
+/// Checks the length of a text besides the prompt.
 pub(crate) fn beside(named: &str, text: Option<String>) -> Result<Option<Text>, ToolError> {
     let text = text.filter(|text| !text.trim().is_empty());
     match text.as_ref().map(String::len).filter(|length| *length > MAX_PROMPT) {
@@ -339,7 +321,7 @@ pub(crate) fn beside(named: &str, text: Option<String>) -> Result<Option<Text>, 
     }
 }
 
-/// No more than [`MAX_NAMED`] of what a call names.
+/// Checks that a call names at most [`MAX_NAMED`].
 pub(crate) fn not_too_many(named: &str, count: usize) -> Result<(), ToolError> {
     if count > MAX_NAMED {
         return Err(ToolError::bad_args(format!(
@@ -349,7 +331,7 @@ pub(crate) fn not_too_many(named: &str, count: usize) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Metadata as it is carried, if it is not too much.
+/// Serializes metadata, if it is within the bound.
 pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Text>, ToolError> {
     let metadata = metadata.map(|metadata| Value::Object(metadata).to_string());
     if let Some(length) = metadata.as_ref().map(String::len).filter(|length| *length > MAX_METADATA) {
@@ -360,13 +342,13 @@ pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Te
     Ok(metadata.map(Text::from))
 }
 
-/// Whether `text` is one line of visible words with single spaces between them.
+/// Returns whether `text` is one line of visible words with single spaces.
 fn is_plain_line(text: &str) -> bool {
     let words = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     words && !text.is_empty() && !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  ")
 }
 
-/// The start of `text` as a label: one line, without characters that a terminal obeys. An import refuses those.
+/// Returns the start of `text` as a label: one line without terminal control characters, which an import refuses.
 pub(crate) fn label(text: &str) -> Option<Text> {
     if text.len() <= MAX_LABEL && is_plain_line(text) {
         return Some(text.into());
@@ -376,12 +358,12 @@ pub(crate) fn label(text: &str) -> Option<Text> {
     (!line.is_empty()).then(|| bounded::shown(&line, MAX_LABEL).as_ref().into())
 }
 
-/// The first line of `text` as a label. There is one in each birth of the default dialect, so it is a short one.
+/// Returns the first line of `text` as a label. Each birth of the default dialect has one, so it is short.
 pub(crate) fn first_line(text: &str) -> Option<Text> {
     label(bounded::head(text.trim_start().lines().next().unwrap_or_default(), MAX_FIRST_LINE))
 }
 
-/// Names of tools with commas between them.
+/// Splits tool names at commas.
 pub(crate) fn names(list: &str) -> Vec<Text> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Text::from).collect()
 }
@@ -398,7 +380,7 @@ fn unknown(tool: &str, asked: &str, agents: &[(Text, Text)]) -> ToolError {
     ToolError::bad_args(format!("no agent `{shown}` can be started by {tool}.{meant} Valid: {}.", near::listed(&names)))
 }
 
-/// The agents in a description, one a line.
+/// Lists the agents in a description, one a line.
 pub(crate) fn listed(agents: &[(Text, Text)]) -> String {
     let line = |(name, about): &(Text, Text)| {
         let about: Vec<&str> = about.split_whitespace().collect();

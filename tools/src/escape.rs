@@ -1,10 +1,10 @@
-//! Text that is safe to print: characters that a terminal obeys or that cannot be seen are named.
+//! Text that is safe to print: terminal control and invisible characters are escaped.
 
 use subtend_session::unseen::{is_blank, is_unseen};
 
-/// Returns `text` with its line breaks and tabs. Other characters that cannot be seen or that a terminal obeys are named, as `<U+202E>`.
+/// Returns `text` with line breaks and tabs intact and other invisible or control characters escaped, as `<U+202E>`.
 ///
-/// Joiners and variation selectors remain after a character that they can belong to, such as an emoji.
+/// Joiners and variation selectors remain after a character that they can modify, such as an emoji.
 ///
 /// ```
 /// use subtend_tools::escape::harmless;
@@ -19,7 +19,7 @@ pub fn harmless(text: &str) -> String {
     })
 }
 
-/// As [`harmless`], for what a person approves: every character is named that cannot be seen, or that looks like a space.
+/// Escapes like [`harmless`] for approvals: every invisible character and space look-alike too.
 pub fn exact(text: &str) -> String {
     visible(text, |_, c, _| is_unseen(c) || is_blank(c))
 }
@@ -28,7 +28,7 @@ fn visible(text: &str, named: impl Fn(Option<char>, char, Option<char>) -> bool)
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        // A joiner after a named character would join nothing and remain unseen: what was written counts, not what was read.
+        // A joiner after an escaped character would stay invisible: what was written counts.
         if matches!(c, '\n' | '\t') || !named(out.chars().next_back(), c, chars.peek().copied()) {
             out.push(c);
         } else {

@@ -1,11 +1,11 @@
-//! The guard: a small process between the runtime and a command, so that nothing that the command starts outlives the runtime.
+//! The guard: a small process between the runtime and a command, so that no descendant of the command outlives the runtime.
 //!
-//! The runtime holds the guard's standard input open. When the runtime ends, however it ends, the system
-//! closes that pipe; the guard then kills the command's process group and, on Linux, everything that ever descended from it:
-//! as a subreaper it inherits what daemonised.
+//! The runtime holds the guard's standard input open. When the runtime ends, the system closes that pipe. The guard then kills
+//! the command's process group and, on Linux, all descendants: as a subreaper it inherits daemons.
 //!
-//! The guard takes the limits of the machine on itself, and its children inherit them ([`CommandLimits`](crate::commands::CommandLimits)).
-//! Of the rules of a session it is bound by none. A command that is to be held runs in a sandbox ([`crate::sandbox`]) that the guard
+//! The guard applies the machine's limits to itself, and its children inherit them
+//! ([`CommandLimits`](crate::commands::CommandLimits)). No session rules apply to the guard. A restricted command runs in a
+//! sandbox ([`crate::sandbox`]) that the guard creates; its authority is the first line of the guard's input.
 //! makes for it; what it may do is then the first line of the guard's input.
 
 #[cfg(unix)]
@@ -20,20 +20,20 @@ use std::process::Command;
 #[cfg(unix)]
 use crate::sandbox::{self, HELD, Held, NOT_RUN, WHY};
 
-/// Carries the limits of a command from the runtime to the guard.
+/// Passes the limits of a command from the runtime to the guard.
 pub(crate) const LIMITS: &str = "SUBTEND_COMMAND_LIMITS";
 
-/// How to start a guard: a program that ends in [`main`], and the arguments that lead there.
+/// How to start a guard: a program that ends in [`main`], and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// The program: as a rule the running one.
+    /// The program: usually the running one.
     pub program: PathBuf,
     /// Its arguments before those of the guarded command.
     pub args: Vec<OsString>,
 }
 
 impl Guard {
-    /// The command that runs `argv` under this guard.
+    /// Returns the command that runs `argv` under this guard.
     pub(crate) fn command(&self, argv: &[OsString]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).args(argv);
@@ -41,11 +41,10 @@ impl Guard {
     }
 }
 
-/// The guard: runs the command `args` until it ends or standard input does, then ends all that it started.
+/// Runs the command `args` until it ends or standard input closes, then kills all its descendants.
 ///
-/// Gives the command's exit code, 128 and the signal when one ended it, 127 when it could not be started, 137 when standard
-/// input ended first, and 125 when it was to be held by a sandbox that there is not. Call it before anything else is set up:
-/// it starts threads and waits for children.
+/// Returns the command's exit code, 128 plus a signal, 127 if it could not start, 137 if standard input closed first, or 125 if the
+/// sandbox is missing. Call it before any other setup: it starts threads and waits for children.
 #[cfg(unix)]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     use std::io::Read as _;
@@ -64,7 +63,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
             return NOT_RUN;
         }
     };
-    // Before the command exists, so that nothing that it starts slips by.
+    // Before the command exists, so that no descendant escapes.
     reap::adopt();
     let mut command = Command::new(&program);
     std::os::unix::process::CommandExt::process_group(command.args(args).stdin(Stdio::null()).env_remove(LIMITS), 0);
@@ -77,12 +76,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         }
     };
     let Some(leader) = reap::pid(id) else { return 127 };
-    // Whichever of the two threads ends it all takes what the sandbox left with it.
+    // Whichever thread finishes first also removes the sandbox's leftovers.
     let held = std::sync::Arc::new(std::sync::Mutex::new((held, counted)));
     let left = std::sync::Arc::clone(&held);
     std::thread::spawn(move || {
         let mut byte = [0];
-        // Nothing more is ever written: what ends the read is the end of the pipe, or an error, which is taken for one.
+        // Nothing more is written: the read ends at the end of the pipe or with an error, which counts the same.
         while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
         reap::end(Some(leader));
         forget(&left);
@@ -94,11 +93,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     code
 }
 
-/// What must be removed behind a command: its sandbox, and what counts its processes.
+/// What to remove after a command: its sandbox, and its process counter.
 #[cfg(unix)]
 type Left = (Option<Held>, Option<limits::Counted>);
 
-/// A command's process, with the sandbox that it runs in, if it does; or the guard's exit code, and why.
+/// A command's process with its optional sandbox, or the guard's exit code and reason.
 #[cfg(unix)]
 type Started = Result<(u32, Option<Held>), (i32, String)>;
 
@@ -110,7 +109,7 @@ fn free(mut command: Command) -> Started {
     }
 }
 
-/// Starts a command under the authority that standard input names.
+/// Starts a command under the authority on standard input.
 #[cfg(unix)]
 fn hold(command: Command) -> Started {
     let mut line = String::new();
@@ -131,7 +130,7 @@ fn forget(left: &std::sync::Mutex<Left>) {
     drop((left.0.take(), left.1.take()));
 }
 
-/// Guards need a system with process groups.
+/// Returns an error: guards need process groups.
 #[cfg(not(unix))]
 pub fn main(_: impl IntoIterator<Item = OsString>) -> i32 {
     eprintln!("guard: not supported on this system");

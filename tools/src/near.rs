@@ -1,11 +1,10 @@
-//! Near names: what a model probably meant.
+//! Suggestions for misspelled tool names.
 
-/// At most this many suggestions.
 const SUGGESTED: usize = 3;
-/// At most this many names in one message.
+/// Names in one message.
 const LISTED: usize = 64;
 
-/// What a model is told about a tool that it cannot call.
+/// Returns the error for a tool that the model cannot call.
 pub(crate) fn message(asked: &str, known: bool, offered: &[&str]) -> String {
     let asked_shown = crate::bounded::shown(asked, 100);
     let mut message = if known {
@@ -24,7 +23,7 @@ pub(crate) fn message(asked: &str, known: bool, offered: &[&str]) -> String {
     message
 }
 
-/// The names among `offered` that look like `asked`, nearest first.
+/// Returns the offered names that resemble `asked`, nearest first.
 pub(crate) fn near<'a>(asked: &str, offered: &[&'a str]) -> Vec<&'a str> {
     let asked = folded(asked);
     if asked.is_empty() || asked.len() > 100 {
@@ -35,7 +34,7 @@ pub(crate) fn near<'a>(asked: &str, offered: &[&'a str]) -> Vec<&'a str> {
     ranked.into_iter().take(SUGGESTED).map(|(_, name)| name).collect()
 }
 
-/// Names as a list, cut where it grows long.
+/// Joins names, truncated if there are many.
 pub(crate) fn listed(names: &[&str]) -> String {
     let shown: Vec<&str> = names.iter().take(LISTED).copied().collect();
     let more = names.len().saturating_sub(shown.len());
@@ -51,12 +50,12 @@ fn folded(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// How far a name is from the asked one; `None` when they have nothing to do with one another.
+/// Returns the distance of a name; `None` if unrelated.
 fn rank(asked: &str, name: &str) -> Option<usize> {
     let name = folded(name);
     let distance = strsim::levenshtein(asked, &name);
     let longer = asked.len().max(name.len());
-    // A part of a name is a likely slip (`read_file` for `read`), however many letters it lacks.
+    // A substring is a likely mistake (`read_file` for `read`), at any distance.
     let part = name.len() >= 3 && asked.len() >= 3 && (asked.contains(&name) || name.contains(asked));
     match (part, distance <= longer.div_ceil(3).min(3)) {
         (true, _) => Some(distance.min(2)),

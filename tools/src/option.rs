@@ -1,4 +1,4 @@
-//! Options of a tool that a person sets: what there is, and what is filled in where nothing was said (M3).
+//! Options of tools that a person sets, and their defaults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,36 +21,31 @@ use subtend_session::ids::Text;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ToolOption {
-    /// Its name among the tool's options.
+    /// Its id among the tool's options.
     pub id: Text,
-    /// What a person reads.
     pub label: Text,
-    /// The same at more length; empty for none.
+    /// A longer label; may be empty.
     pub subtitle: Text,
     #[serde(flatten)]
     pub kind: OptionKind,
 }
 
-/// What an option holds.
+/// The type of an option.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum OptionKind {
-    /// Yes or no.
     Boolean {
-        /// Without a word.
         default: bool,
     },
-    /// A text of several lines; empty without a word.
+    /// A multi-line text; empty by default.
     LongText {
-        /// What an empty field shows.
         placeholder: Text,
     },
-    /// A model. There is no default: it is filled once from the session's model when the tool is first enabled, and
-    /// required from then on.
+    /// A model. Filled in from the session's model when the tool is first enabled, and required from then on.
     Model,
 }
 
-/// An option that does not hold what it should, or cannot be one.
+/// An invalid option or value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the option `{id}` {why}")]
 pub struct BadOption {
@@ -58,16 +53,15 @@ pub struct BadOption {
     pub why: String,
 }
 
-/// Values of the options of tools, by the tool's name and the option's id.
+/// Option values, by tool name and option id.
 pub type ToolOptions = BTreeMap<Text, Map<String, Value>>;
 
 impl ToolOption {
-    /// Yes or no.
     pub fn boolean(id: impl Into<Text>, label: impl Into<Text>, default: bool) -> Self {
         Self::new(id.into(), label.into(), OptionKind::Boolean { default })
     }
 
-    /// A text of several lines; `placeholder` is what an empty field shows.
+    /// Returns a multi-line text option; an empty field shows `placeholder`.
     pub fn long_text(id: impl Into<Text>, label: impl Into<Text>, placeholder: impl Into<Text>) -> Self {
         Self::new(id.into(), label.into(), OptionKind::LongText { placeholder: placeholder.into() })
     }
@@ -76,7 +70,6 @@ impl ToolOption {
         Self::new(id.into(), label.into(), OptionKind::Model)
     }
 
-    /// With more words for a person.
     #[must_use]
     pub fn subtitle(mut self, subtitle: impl Into<Text>) -> Self {
         self.subtitle = subtitle.into();
@@ -87,10 +80,10 @@ impl ToolOption {
         Self { id, label, subtitle: "".into(), kind }
     }
 
-    /// Whether it may hold `value`.
+    /// Checks that it may hold `value`.
     ///
     /// # Errors
-    /// [`BadOption`], which says what it may hold.
+    /// [`BadOption`], which names the valid values.
     pub fn takes(&self, value: &Value) -> Result<(), BadOption> {
         if self.kind.fits(value) {
             return Ok(());
@@ -102,7 +95,7 @@ impl ToolOption {
 }
 
 impl OptionKind {
-    /// What is filled in where nothing was said and the session's model is `model`.
+    /// Returns the default, given the session's model.
     fn filling(&self, model: Option<&str>) -> Option<Value> {
         match self {
             Self::Boolean { default } => Some((*default).into()),
@@ -128,7 +121,7 @@ impl OptionKind {
     }
 }
 
-/// Fills in what `given` lacks, as a tool is enabled; what is there is kept. `model` is the session's.
+/// Fills in what `given` lacks when a tool is enabled; existing values stay. `model` is the session's.
 ///
 /// ```
 /// use serde_json::json;
@@ -151,10 +144,10 @@ pub fn fill(options: &[ToolOption], given: &mut Map<String, Value>, model: Optio
     }
 }
 
-/// Whether an enabled tool's options hold what they should: models too, which are required now.
+/// Checks the options of an enabled tool, including models, which are now required.
 ///
 /// # Errors
-/// [`BadOption`], for the first that does not.
+/// [`BadOption`] for the first invalid one.
 pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
     for option in options {
         match given.get(&*option.id) {
@@ -168,11 +161,10 @@ pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), B
     known(options, given)
 }
 
-/// Whether what a person gave can be given: options that there are, each with what it may hold. What is missing is
-/// filled in when the tool is enabled.
+/// Checks a person's values: known options with valid values. Missing ones are filled in when the tool is enabled.
 ///
 /// # Errors
-/// [`BadOption`], for the first that cannot.
+/// [`BadOption`] for the first invalid one.
 pub fn given(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
     options.iter().filter_map(|option| Some(option.takes(given.get(&*option.id)?))).collect::<Result<(), _>>()?;
     known(options, given)
@@ -187,10 +179,10 @@ fn known(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOp
     Err(BadOption { id, why: format!("is none of the tool's; there are: {there}") })
 }
 
-/// Whether a tool can have these options: each has a name of its own, and words for a person.
+/// Checks the declared options of a tool: unique ids, and labels.
 ///
 /// # Errors
-/// [`BadOption`], for the first that cannot be one.
+/// [`BadOption`] for the first invalid one.
 pub fn declared(options: &[ToolOption]) -> Result<(), BadOption> {
     for (at, option) in options.iter().enumerate() {
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -258,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_what_a_person_gives_is_an_option_that_there_is_with_what_it_holds() {
+    fn m3_option_values_are_checked_against_declared_options() {
         let said = |value: Value| given(&[web()], &map(value)).map_err(|bad| bad.to_string());
         assert_eq!((said(json!({})), said(json!({"web": false}))), (Ok(()), Ok(())));
         let text = "the option `web` must be true or false, not \"no\"";

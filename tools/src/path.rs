@@ -1,4 +1,4 @@
-//! Paths as models write them, and their normal form.
+//! Workspace paths and their normal form.
 
 use subtend_session::ids::Text;
 
@@ -6,10 +6,10 @@ use crate::result::ToolError;
 
 const MAX_PATH: usize = 4096;
 
-/// The normal form of a path in the workspace: parts joined with `/`, `.` for the workspace itself.
+/// Returns the normal form of a workspace path: parts joined with `/`, `.` for the workspace itself.
 ///
 /// # Errors
-/// When the path is absolute, holds a `..` or a NUL, or is too long: no such path is ever opened.
+/// If the path is absolute, contains `..` or NUL, or is too long: no such path is ever opened.
 pub fn resource(path: &str) -> Result<Text, ToolError> {
     if path.len() > MAX_PATH {
         let length = path.len();
@@ -37,7 +37,7 @@ pub fn resource(path: &str) -> Result<Text, ToolError> {
     Ok(parts.collect::<Vec<_>>().join("/").into())
 }
 
-/// `name` in the directory `dir`, both normal.
+/// Joins `name` to the directory `dir`, both normal.
 pub(crate) fn join(dir: &str, name: &str) -> String {
     if dir == "." { name.into() } else { format!("{dir}/{name}") }
 }

@@ -1,4 +1,4 @@
-//! `plan_exit`: a planner proposes that its plan be carried out. A person decides; the call itself changes nothing (G12).
+//! `plan_exit`: a planner proposes to execute its plan. An approver decides; the call itself changes nothing.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use subtend_session::message::ToolSpec;
 use crate::dialect::{self, says_something};
 use crate::result::ToolError;
 
-/// The tool's name. Not a locked one: a host's own tool of that name is used in its place.
+/// The tool's name. Not reserved: a host's own tool of that name replaces it.
 pub const NAME: &str = "plan_exit";
 
-/// The agent that carries plans out.
+/// The agent that executes plans.
 pub const CARRIES_OUT: &str = "build";
 
 const ABOUT: &str = "\
@@ -29,7 +29,6 @@ struct Arguments {
     plan: String,
 }
 
-/// The tool, as it is offered.
 pub fn spec() -> ToolSpec {
     let schema = json!({
         "type": "object",
@@ -40,10 +39,10 @@ pub fn spec() -> ToolSpec {
     ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: Arc::new(schema) }
 }
 
-/// The plan of a call, as the model wrote it.
+/// Parses a call's plan.
 ///
 /// # Errors
-/// When the arguments do not fit, or the plan is empty or too long.
+/// If the arguments do not fit, or the plan is empty or too long.
 pub fn parse(args: &str) -> Result<Text, ToolError> {
     let asked: Arguments = dialect::arguments(NAME, args, "plan")?;
     if asked.plan.trim().is_empty() {

@@ -8,19 +8,19 @@ pub use bounds::{CannotKeep, PROTECTED};
 
 mod bounds;
 
-/// Makes the host's rule sets.
+/// Constructors of the host's rule sets.
 #[derive(Clone, Copy, Debug)]
 pub struct HostPolicy;
 
 impl HostPolicy {
-    /// What holds where the host says nothing: reading the workspace, starting agents and calling the tools that the
-    /// host registered (`tool:NAME`) is allowed, all else is asked.
+    /// Returns the default policy: reading the workspace, starting agents and calling the host's tools (`tool:NAME`) is allowed, all else
+    /// requires approval.
     pub fn default_for_workspace() -> RuleSet {
         let allowed = |action: &str| Rule { action: action.into(), resource: "*".into(), verdict: Verdict::Allow };
         RuleSet { default: Verdict::Ask, rules: vec![allowed("fs.read"), allowed("task:*"), allowed("tool:*")] }
     }
 
-    /// [`HostPolicy::default_for_workspace`], and what `rules` allow besides; each is read as by [`HostPolicy::allow`].
+    /// Returns [`HostPolicy::default_for_workspace`] plus `rules`, each parsed by [`HostPolicy::allow`].
     ///
     /// ```
     /// use subtend_tools::policy::HostPolicy;
@@ -31,7 +31,7 @@ impl HostPolicy {
     /// ```
     ///
     /// # Errors
-    /// For the first rule that cannot be read.
+    /// The first invalid rule.
     pub fn allowing<'a>(rules: impl IntoIterator<Item = &'a str>) -> Result<RuleSet, BadRule> {
         let mut set = Self::default_for_workspace();
         for rule in rules {
@@ -40,12 +40,11 @@ impl HostPolicy {
         Ok(set)
     }
 
-    /// Reads `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`: a rule that allows; without a pattern every
-    /// resource.
+    /// Parses `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`, as a rule that allows; without a pattern every resource.
     ///
     /// # Errors
-    /// When no tool needs the action, or no resource can match the pattern: see [`Rule::written`]. A host whose tools
-    /// need actions of their own makes [`Rule`]s itself.
+    /// If no tool needs the action, or no resource can match the pattern: see [`Rule::written`]. A host whose tools need actions of their
+    /// own makes [`Rule`]s itself.
     pub fn allow(rule: &str) -> Result<Rule, BadRule> {
         let (action, pattern) = match rule.split_once('=') {
             Some((action, pattern)) => (action, Some(pattern)),
@@ -59,7 +58,6 @@ impl HostPolicy {
     }
 }
 
-/// A rule that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot read the rule `{rule}`: {why}; write ACTION or ACTION=PATTERN, such as `shell.run` or `fs.write=src/**`"

@@ -1,4 +1,4 @@
-//! The registry: tools by name, what is offered, what a model's call turns out to be.
+//! The registry: tools by name, and the classification of a model's call.
 
 mod ruling;
 mod shown;
@@ -36,11 +36,10 @@ pub struct Registry {
 
 struct Entry {
     tool: Arc<dyn Tool>,
-    /// Compiled once: a call is checked often.
+    /// Compiled once, since calls are checked often.
     validator: Validator,
 }
 
-/// Collects tools for a [`Registry`].
 #[derive(Default)]
 pub struct RegistryBuilder {
     tools: BTreeMap<Text, Entry>,
@@ -50,49 +49,43 @@ pub struct RegistryBuilder {
 /// Why a tool cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    /// Another tool has the name.
     #[error("a second tool named `{name}`: tools are told apart by name, so rename one")]
     Duplicate { name: Text },
-    /// The name is kept for subtend's own.
+    /// The name is reserved.
     #[error("the tool name `{name}` is locked: it belongs to subtend itself, so choose another")]
     Locked { name: Text },
-    /// Providers refuse the name.
+    /// Providers reject the name.
     #[error("the tool name `{name}` is not 1 to 64 of the characters a-z A-Z 0-9 _ -")]
     BadName { name: Text },
-    /// A model would not know what it is for.
     #[error(
         "the tool `{name}` has no description, so a model cannot know when to use it: write a doc comment on its \
          arguments' struct"
     )]
     NoDescription { name: Text },
-    /// One of its options cannot be one.
     #[error("the options of the tool `{name}` cannot be used: {why}")]
     BadOption { name: Text, why: BadOption },
-    /// The schema is none, or not one of an object.
+    /// The schema is invalid, or not one of an object.
     #[error("the schema of the tool `{name}` cannot be used: {why}")]
     BadSchema { name: Text, why: String },
 }
 
-/// What a model's call turns out to be.
+/// A classified call.
 #[derive(Clone)]
 pub enum Classified {
-    /// It can run.
     Ready {
         tool: Arc<dyn Tool>,
-        /// Its arguments, valid against its schema.
+        /// The arguments, valid against the schema.
         args: Value,
         kind: CallKind,
-        /// What it is about to do, as records and people are shown it: what a person is asked for where `ask` holds,
-        /// what the authority allows where it does not. `None` of a call that needs nothing, and of one that is denied:
-        /// that one is refused when it is to run.
+        /// The access as records and people see it: what needs approval if `ask`, else what is allowed. `None` if the call needs nothing, or is
+        /// denied and refused at its start.
         access: Option<Access>,
-        /// Whether a person is to be asked before it starts.
+        /// Whether approval is required before it starts.
         ask: bool,
     },
-    /// It never starts.
     Invalid {
         kind: Invalid,
-        /// What the model is told.
+        /// The message for the model.
         message: Text,
     },
 }
@@ -101,8 +94,7 @@ impl RegistryBuilder {
     /// Adds a tool and compiles its schema.
     ///
     /// # Errors
-    /// When its name is taken, locked or not a name, its schema is not one of an object, or its options cannot be told
-    /// apart.
+    /// If the name is taken, reserved or invalid, the schema is not one of an object, or the options are invalid.
     pub fn tool(mut self, tool: Arc<dyn Tool>) -> Result<Self, RegistryError> {
         let spec = tool.spec();
         let name = spec.name.clone();
@@ -127,7 +119,6 @@ impl RegistryBuilder {
         Ok(self)
     }
 
-    /// Adds several tools.
     ///
     /// # Errors
     /// As [`RegistryBuilder::tool`].
@@ -148,19 +139,18 @@ impl RegistryBuilder {
 }
 
 impl Registry {
-    /// Starts an empty one.
     pub fn builder() -> RegistryBuilder {
         RegistryBuilder::default()
     }
 
-    /// The built-in tools over the workspace: `list`, `read`, `search`, `write`, `edit`, `shell`. With a guard no
-    /// process that `shell` starts outlives the runtime, and a session whose files or network have limits gets a shell
-    /// that is held to them where the system can (see [`sandbox`](crate::sandbox)); without one it gets none.
+    /// Returns the workspace tools: `list`, `read`, `search`, `write`, `edit`, `shell`. With a guard no process of `shell` outlives the
+    /// runtime, and a session with limits gets a sandboxed shell where the system supports it (see [`sandbox`](crate::sandbox)). Without a
+    /// guard such a session gets no shell.
     pub fn workspace_tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
         Self::workspace_tools_with(guard, Commands::default())
     }
 
-    /// [`Registry::workspace_tools`], with what commands get of this process.
+    /// Returns [`Registry::workspace_tools`] with settings for commands.
     pub fn workspace_tools_with(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Tool>> {
         builtin::tools(guard, commands)
     }
@@ -169,13 +159,12 @@ impl Registry {
         self.tools.get(name).map(|entry| &entry.tool)
     }
 
-    /// All names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &Text> {
         self.tools.keys()
     }
 
-    /// Why no session can be offered a tool of that name, with the name that was probably meant; `None` where there is
-    /// one: of this registry, of a dialect, or the proposal of a plan.
+    /// Returns why no session can be offered a tool of that name, with a suggestion; `None` if the tool exists in the registry, in a
+    /// dialect, or as the proposal of a plan.
     pub fn missing(&self, name: &str) -> Option<String> {
         if self.tools.contains_key(name) || dialect::is_locked(name) || name == plan_exit::NAME {
             return None;
@@ -186,11 +175,9 @@ impl Registry {
         Some(format!("there is no tool `{name}`{near}"))
     }
 
-    /// The tools that a model is shown, sorted by name: those that the authority may allow (P-7), of `only` where
-    /// given.
+    /// Returns the tools for a model, sorted by name: those that the authority may allow, restricted to `only` if given.
     ///
-    /// `approver` tells whether a person can be asked: then tools are shown that some call of gets `Ask` at most. Where
-    /// nobody is there when such a call comes, it is denied (P-5).
+    /// With an `approver`, tools are included that need approval at best. If no approver is attached when such a call comes, it is denied.
     pub fn offered(&self, authority: &Authority, only: Option<&[Text]>, approver: bool) -> Vec<ToolSpec> {
         let tools = self.tools.values().map(|entry| &entry.tool);
         tools
@@ -199,7 +186,7 @@ impl Registry {
             .collect()
     }
 
-    /// What a call of `tool` with the arguments `args`, as the model wrote them, turns out to be.
+    /// Classifies a call of `tool` with the arguments that the model wrote.
     ///
     /// Empty arguments count as `{}`: some providers send nothing for a tool without arguments. `approver` is as in
     /// [`Registry::offered`], `granted` as in [`Registry::check`].
@@ -233,22 +220,21 @@ impl Registry {
         }
     }
 
-    /// What a model is told that called `asked`, which is none of those that it is offered.
+    /// Returns the error for a model that called `asked`, which it is not offered.
     pub fn unknown<'a>(&self, asked: &str, offered: impl Iterator<Item = &'a str>) -> Text {
         let names: Vec<&str> = offered.collect();
         let known = self.tools.contains_key(asked);
         near::message(asked, known, &names).into()
     }
 
-    /// Checks a call when it runs: everything that it is about to do must be allowed, or have a person's word.
+    /// Checks a call when it runs: every access must be allowed or approved.
     ///
-    /// `granted` tells whether a person allowed an access for good in this very session; for a call that a person was
-    /// asked about and allowed, it is true of every access: the word is for the call, of which they saw the most
-    /// telling access. It lifts `Ask` only: what is denied stays denied.
+    /// `granted` returns whether an access was permanently allowed in this session. For an approved call it is true of every access: the
+    /// approval covers the call, of which the approver saw the most telling access. It lifts `Ask` only, never `Deny`.
     ///
     /// # Errors
-    /// When a path in the arguments cannot be in the workspace; and a denied one, naming action and resource, when the
-    /// authority denies, or nobody gave the word that it asks for.
+    /// If a path in the arguments cannot be in the workspace; a denied one, naming action and resource, if the authority denies, or the
+    /// approval is missing.
     pub fn check(
         &self,
         tool: &dyn Tool,
@@ -265,13 +251,12 @@ impl Registry {
         }
     }
 
-    /// All that a call is about to do, as records and people are shown it: `granted` is asked about these (see
-    /// [`Registry::check`]).
+    /// Returns all accesses of a call as records and people see them: `granted` is asked about these (see [`Registry::check`]).
     pub fn accesses(tool: &dyn Tool, args: &Value) -> Vec<Access> {
         ruling::accesses(tool, args)
     }
 
-    /// What an authority says of a call; `granted` as in [`Registry::check`].
+    /// Returns the ruling on a call; `granted` as in [`Registry::check`].
     pub fn ruling(tool: &dyn Tool, args: &Value, authority: &Authority, granted: &dyn Fn(&Access) -> bool) -> Ruling {
         Ruling::of(tool, args, authority, granted)
     }

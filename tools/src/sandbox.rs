@@ -81,7 +81,6 @@ pub enum Strength {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Unsupported {
-    /// What is missing.
     pub why: Text,
 }
 

@@ -1,4 +1,4 @@
-//! Secrets: values that no result of a tool holds.
+//! Redaction of secret values in tool results.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,12 +16,12 @@ use crate::display::Display;
 use crate::option::ToolOption;
 use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolOutput};
 
-/// Bytes of the shortest value that is redacted: a shorter one is a part of other texts.
+/// The shortest redacted value: a shorter one is part of other texts.
 pub const SHORTEST: usize = 8;
 
-/// Values that are replaced in what tools return, each with the name that stands in its place.
+/// Values that are replaced by their names in tool results.
 ///
-/// A value is found as it is. One that a command encodes or splits is not found.
+/// A value is found only verbatim, not encoded or split.
 ///
 /// ```
 /// use subtend_tools::secrets::Secrets;
@@ -34,21 +34,20 @@ pub const SHORTEST: usize = 8;
 pub struct Secrets(Arc<[(Text, String)]>);
 
 impl Secrets {
-    /// Takes names with their values, without blanks around them. A value of fewer than [`SHORTEST`] bytes is left out.
+    /// Returns secrets from names and trimmed values. A value of fewer than [`SHORTEST`] bytes is left out.
     pub fn of<N: Into<Text>, V: AsRef<str>>(values: impl IntoIterator<Item = (N, V)>) -> Self {
         let trimmed = values.into_iter().map(|(name, value)| (name.into(), value.as_ref().trim().to_owned()));
         let mut values: Vec<(Text, String)> = trimmed.filter(|(_, value)| value.len() >= SHORTEST).collect();
-        // A value that contains another is replaced whole.
+        // A value that contains another is replaced first.
         values.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
         Self(values.into())
     }
 
-    /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `text` with the name of each secret in place of its value.
+    /// Returns `text` with each secret value replaced by its name.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
         for (name, value) in self.0.iter() {
@@ -59,7 +58,7 @@ impl Secrets {
         text
     }
 
-    /// `tool`, whose results, errors and progress hold no secret.
+    /// Wraps `tool` so that its results, errors and progress hold no secret.
     pub(crate) fn guard(&self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
         if self.is_empty() { tool } else { Arc::new(Redacted { tool, secrets: self.clone() }) }
     }
@@ -83,7 +82,6 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// A tool whose results are redacted.
 struct Redacted {
     tool: Arc<dyn Tool>,
     secrets: Secrets,

@@ -17,78 +17,75 @@ use crate::workspace::Workspace;
 
 pub use crate::result::{ToolError, ToolOutput};
 
-/// Something a model may call.
+/// A tool that a model may call.
 ///
 /// # Cancel safety
-/// The future of [`Tool::run`] may be dropped at any point, and is when the grace after a cancel has passed.
-/// `call.cancel` fires first: a tool that started something outside the process must stop it then.
+/// The future of [`Tool::run`] may be dropped at any point, and is when the grace after a cancel ends. `call.cancel` fires first: a
+/// tool that started external work must stop it then.
 pub trait Tool: Send + Sync + 'static {
-    /// What the model is told.
+    /// Returns the name, description and schema for models.
     fn spec(&self) -> &ToolSpec;
 
-    /// What it does to the world.
+    /// Returns the tool's effect on the world.
     fn effect(&self) -> ToolEffect;
 
-    /// Whether a call leaves the process; one with side effects always waits for its intent record (J-5).
+    /// Returns whether a call leaves the process. One with side effects always waits for its intent record.
     fn leaves_process(&self) -> bool {
         true
     }
 
-    /// What a call with these (schema-valid) arguments is about to do: checked against the authority when it runs.
-    /// With `None` for arguments not known yet: the least that any call needs, to decide whether the tool is offered
-    /// (P-7).
+    /// Returns the accesses of a call with these schema-valid arguments, checked when it runs. With `None`, the least that any call needs,
+    /// which decides whether the tool is offered.
     fn access(&self, args: Option<&Value>) -> Vec<Access>;
 
-    /// What in `authority` rules this tool out, whatever the arguments: then it is neither offered nor run.
+    /// Returns why `authority` rules this tool out for all arguments: it is then neither offered nor run.
     fn ruled_out(&self, _authority: &Authority) -> Option<ToolError> {
         None
     }
 
-    /// Options that a person sets (M3); their values come with each call.
+    /// Returns the options that a person sets; their values come with each call.
     fn options(&self) -> &[ToolOption] {
         &[]
     }
 
-    /// How it is shown to people.
     fn display(&self) -> Display {
         Display::default()
     }
 
-    /// What a call with these arguments takes, in words for people; `None` for the arguments as they are.
+    /// Returns a description of the arguments for people; `None` shows the arguments themselves.
     fn render_input(&self, _args: &Value) -> Option<Text> {
         None
     }
 
-    /// What a result says, in words for people; `None` for the result as it is.
+    /// Returns a description of the result for people; `None` shows the result itself.
     fn render_output(&self, _result: &str) -> Option<Text> {
         None
     }
 
-    /// Runs one call. The arguments fit the schema.
+    /// Runs one call with schema-valid arguments.
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
 }
 
-/// One call of a tool.
+/// The input of a running tool.
 #[derive(Clone, Debug)]
 pub struct ToolInvocation {
-    /// Who calls, and the key under which an idempotent tool may be repeated.
+    /// The caller, and the idempotency key.
     pub key: ToolKey,
-    /// The arguments: valid against the tool's schema.
+    /// The arguments, valid against the schema.
     pub args: Value,
-    /// The values of its tool's options: all that it declares, filled in where nobody said anything.
+    /// The values of all declared options, with defaults filled in.
     pub options: Arc<Map<String, Value>>,
     pub workspace: Arc<Workspace>,
-    /// What the session may do: tools that touch several resources check each.
+    /// The session's authority: tools that touch several resources check each.
     pub authority: Arc<Authority>,
     /// Fires when the call should stop.
     pub cancel: CancellationToken,
-    /// Bytes of the result at most; what is over is cut and said.
+    /// Bytes of the result; more is truncated with a mark.
     pub max_bytes: u64,
-    /// Takes progress for people.
     pub progress: Progress,
 }
 
-/// Names a call for ever: the same after a restart.
+/// The identity of a call, stable over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ToolKey {
     pub session: SessionId,
@@ -96,22 +93,21 @@ pub struct ToolKey {
     pub call: CallId,
 }
 
-/// Takes progress of one call. Cheap to clone.
+/// Receives progress lines of one call. Cheap to clone.
 #[derive(Clone)]
 pub struct Progress(Option<Arc<dyn Fn(Text) + Send + Sync>>);
 
 impl Progress {
-    /// Nobody listens.
+    /// Returns a sink that drops every line.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Calls `sink` for each report. It must not block.
+    /// Calls `sink` for each line. It must not block.
     pub fn to(sink: impl Fn(Text) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }
 
-    /// Reports a line of progress.
     pub fn send(&self, line: impl Into<Text>) {
         if let Some(sink) = &self.0 {
             sink(line.into());

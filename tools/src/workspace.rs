@@ -1,8 +1,7 @@
-//! The workspace: a directory handle that all file access goes through.
+//! The workspace: a directory handle for all file access.
 //!
-//! No path leads out of the handle. Links within are followed once, to learn the path without links; the rules are
-//! asked about that one, and it is opened without following any link. So the object that a tool acts on is the one that
-//! was checked, whatever is swapped in between.
+//! No path leads out of the handle. Links are followed once to resolve a path; the rules check the resolved path, which is then opened
+//! without following links. So a tool acts on the object that was checked, even if it is swapped in between.
 
 pub(crate) mod beneath;
 pub(crate) mod names;
@@ -21,23 +20,19 @@ use crate::result::ToolError;
 
 pub use crate::path::resource;
 
-/// A directory that sessions work in, held by a handle: it stays the same one when it is renamed.
+/// A directory that sessions work in, held by a handle: it stays the same when it is renamed.
 #[derive(Debug)]
 pub struct Workspace {
     dir: Dir,
     path: PathBuf,
 }
 
-/// Why a workspace cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
-    /// Nothing is there.
     #[error("the workspace `{}` does not exist: create it, or name another directory", path.display())]
     Missing { path: PathBuf },
-    /// It is a file or something else.
     #[error("the workspace `{}` is not a directory: name the directory to work in", path.display())]
     NotADirectory { path: PathBuf },
-    /// It cannot be read.
     #[error("the workspace `{}` cannot be read: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
 }
@@ -46,7 +41,7 @@ impl Workspace {
     /// Opens the directory at `path`. Blocks for a few system calls.
     ///
     /// # Errors
-    /// When nothing is there, when it is not a directory, when it cannot be read.
+    /// If it is missing, not a directory, or unreadable.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
         let path = path.as_ref();
         let failed = |source: io::Error| {
@@ -60,25 +55,24 @@ impl Workspace {
             }
         };
         let dir = Dir::open_ambient_dir(path, ambient_authority()).map_err(failed)?;
-        // A directory that can be entered but not listed opens well and then fails in every tool.
+        // A directory without list permission opens fine and then fails in every tool.
         dir.entries().map_err(failed)?;
         Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()) })
     }
 
-    /// Where it was when it was opened: for people, never to open files by.
+    /// Returns its path when it was opened: for display, never to open files.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The text of the file at `path`, for the host itself: a configuration, a prompt. Paths are held to the workspace
-    /// as those of tools are, links included. Blocks.
+    /// Returns the text of the file at `path` for the host itself. The limits of tools apply, links included. Blocks.
     ///
     /// # Errors
-    /// When the path leads out, nothing is there, it is no file, is larger than `most` bytes, or holds no UTF-8.
+    /// If the path leads out, is missing, is not a file, is larger than `most` bytes, or is not UTF-8.
     pub fn text(&self, path: &str, most: u64) -> io::Result<String> {
         let path = resource(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.message))?;
         let file = self.open_file(Path::new(&*path)).map_err(|error| {
-            // The handle's own refusal carries no code of the system.
+            // The handle's own refusal has no OS error code.
             let escapes = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
             let why = "a link on the way leads out of the workspace";
             if escapes { io::Error::new(io::ErrorKind::InvalidInput, why) } else { error }
@@ -86,10 +80,10 @@ impl Workspace {
         text_of(file, most)
     }
 
-    /// The text of the file at `real`, a path without links, for a session of `authority`, which allows that path.
+    /// Returns the text of the file at `real`, a path without links, for a session whose `authority` allows that path.
     ///
     /// # Errors
-    /// As [`Workspace::text`]; and when a link is on the way, or the file has another name that the authority denies.
+    /// As [`Workspace::text`]; also if a link is on the way, or the authority denies another name of the file.
     pub fn text_for(&self, authority: &Authority, real: &str, most: u64) -> io::Result<String> {
         let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
         let (dir, name) = beneath::parent(&self.dir, Path::new(real))?;
@@ -107,10 +101,10 @@ impl Workspace {
         &self.dir
     }
 
-    /// The path that `resource` stands for once links are followed; it is the same one where there are none.
+    /// Returns the path after following links.
     ///
     /// # Errors
-    /// When nothing is there, when a link leads out of the workspace, when the name is not UTF-8.
+    /// If it is missing, a link leads out of the workspace, or the name is not UTF-8.
     pub fn real(&self, resource: &str) -> Result<Text, ToolError> {
         let real = self.dir.canonicalize(resource).map_err(|error| failure("open", resource, &error))?;
         match real.to_str() {
@@ -122,7 +116,7 @@ impl Workspace {
         }
     }
 
-    /// Opens a file to read, without waiting for a writer where it is a pipe.
+    /// Opens a file to read, without blocking on a pipe.
     pub(crate) fn open_file(&self, path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true);
@@ -135,7 +129,6 @@ impl Workspace {
     }
 }
 
-/// The text in an open file.
 fn text_of(file: File, most: u64) -> io::Result<String> {
     use std::io::Read as _;
     let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
@@ -150,10 +143,10 @@ fn text_of(file: File, most: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| wrong(format!("it is not UTF-8 text: {}", error.utf8_error())))
 }
 
-/// What went wrong with a file, in words for a model.
+/// Returns a file error for the model.
 pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolError {
     let kind = error.kind();
-    // The handle's own refusal carries no code of the system.
+    // The handle's own refusal has no OS error code.
     if kind == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() {
         return ToolError::refused(format!(
             "cannot {verb} `{resource}`: a link on the way leads out of the workspace, and links are followed only inside it"

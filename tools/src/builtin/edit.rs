@@ -1,4 +1,4 @@
-//! `edit`: one text in a file for another.
+//! `edit`: replaces one text in a file.
 
 use std::io::Read as _;
 
@@ -14,7 +14,7 @@ use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
 use crate::workspace::names::READ;
 
-/// Bytes of a file that can be edited.
+/// Bytes of an editable file.
 const MAX_FILE: u64 = 16 << 20;
 
 pub(super) struct Edit;
@@ -72,7 +72,7 @@ impl Builtin for Edit {
         let changed = text.replace(&args.old, &args.new);
         let target = Target::find(job, Self::ACTIONS, &real)?;
         job.go_on()?;
-        // Another session may have written while we looked: its change must not be lost.
+        // Another session may have written meanwhile; its change must not be lost.
         if self::text(job, path, &real)? != text {
             return Err(ToolError {
                 retryable: true,
@@ -85,7 +85,7 @@ impl Builtin for Edit {
     }
 }
 
-/// Bytes of the text once `found` occurrences are replaced: known before memory is taken for them.
+/// Returns the size after `found` replacements, known before memory is allocated for them.
 fn size_after(text: &str, found: usize, args: &Args) -> u64 {
     let (gone, new) = (len(found).saturating_mul(len(args.old.len())), len(found).saturating_mul(len(args.new.len())));
     len(text.len()).saturating_sub(gone).saturating_add(new)
@@ -107,7 +107,7 @@ fn text(job: &Job, path: &str, real: &str) -> Result<String, ToolError> {
         .map_err(|_| ToolError::refused(format!("`{path}` is not UTF-8 text: editing would spoil what cannot be read")))
 }
 
-/// Why `old` was not found, as far as one can tell.
+/// Returns the likely reason why `old` was not found.
 fn missing(path: &str, text: &str, old: &str) -> ToolError {
     let hint = if text.contains("\r\n") && text.replace("\r\n", "\n").contains(&old.replace("\r\n", "\n")) {
         "; the file ends its lines with \\r\\n".into()
@@ -121,7 +121,7 @@ fn missing(path: &str, text: &str, old: &str) -> ToolError {
     ))
 }
 
-/// The first line that is the first line of `old` but for spaces at its ends.
+/// Returns the first line that equals the first line of `old` except for surrounding spaces.
 fn alike(text: &str, old: &str) -> Option<usize> {
     let wanted = old.lines().map(str::trim).find(|line| !line.is_empty())?;
     text.lines().position(|line| line.trim() == wanted).map(|at| at.saturating_add(1))

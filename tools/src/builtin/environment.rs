@@ -1,10 +1,10 @@
-//! What commands get of the environment of this process: names that hold no secret, and those that the person adds.
+//! The environment of commands: names without secrets, and names that the host adds.
 
 use std::ffi::{OsStr, OsString};
 
 use subtend_session::ids::Text;
 
-/// Variables of the system, of its user, and of where tools are. A name that ends with `*` means all that begin so.
+/// Variables of the system, its user and tool locations. A trailing `*` matches any suffix.
 pub(crate) const PASSED: [&str; 38] = [
     "PATH",
     "HOME",
@@ -46,7 +46,7 @@ pub(crate) const PASSED: [&str; 38] = [
     "PKG_CONFIG_PATH",
 ];
 
-/// The variables of `all` that a command gets, where the person adds `more` names.
+/// Returns the variables of `all` that a command gets; `more` are the host's additions.
 pub(crate) fn of(
     all: impl IntoIterator<Item = (OsString, OsString)>,
     more: &[Text],

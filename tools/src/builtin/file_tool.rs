@@ -1,5 +1,4 @@
-//! What the file tools have in common: typed arguments, one thread of blocking work, checks of every path that they
-//! touch.
+//! Shared parts of the file tools: typed arguments, one blocking thread, and checks of every path.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -27,31 +26,27 @@ use crate::workspace::Workspace;
 use crate::workspace::names::{OtherNames, Unopened};
 
 pub(crate) const WRITE: &str = "fs.write";
-/// Calls that go through directories, of one tool at the same time.
+/// Concurrent calls of one tool that walk directories.
 pub(super) const WALKS: usize = 4;
 
-/// One file tool.
 pub(crate) trait Builtin: Send + Sync + 'static {
     const NAME: &'static str;
-    /// What the model is told.
+    /// The description for models.
     const ABOUT: &'static str;
-    /// What it does to the world.
     const EFFECT: ToolEffect;
-    /// Calls that run at the same time; others wait. Each takes memory.
+    /// Concurrent calls; others wait. Each takes memory.
     const AT_ONCE: usize = Semaphore::MAX_PERMITS;
-    /// What each call does with its path.
+    /// The actions of each call on its path.
     const ACTIONS: &'static [&'static str];
-    /// Its arguments.
     type Args: DeserializeOwned + JsonSchema + Send + 'static;
 
-    /// The path that a call names.
     fn path(args: &Self::Args) -> &str;
 
-    /// Does the work, on a thread that may block. `path` is normal and permitted.
+    /// Runs on a thread that may block. `path` is normal and permitted.
     fn run(args: Self::Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError>;
 }
 
-/// What a call may use while it runs.
+/// The resources of a running call.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) key: ToolKey,
@@ -63,36 +58,34 @@ pub(crate) struct Job {
     other_names: OtherNames,
     pub(super) ignores: Budget,
     pub(super) room: Room,
-    /// The verdict under which the call itself runs: `Ask` after a person's word.
+    /// The verdict for the call itself: `Ask` after an approval.
     granted: Verdict,
 }
 
 impl Job {
-    /// Stops the work when the call was cancelled or its future dropped.
+    /// Fails once the call is cancelled or its future dropped.
     pub(crate) fn go_on(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() { Err(ToolError::cancelled()) } else { Ok(()) }
     }
 
-    /// Whether something that the call comes upon may be touched: never what is denied, and nothing that is granted
-    /// less than the call itself.
+    /// Returns whether a file found by the call may be accessed: never a denied one, nor one with a lower verdict than the call.
     pub(crate) fn permits(&self, action: &str, resource: &str) -> bool {
         let verdict = self.verdict(action, resource);
         verdict > Verdict::Deny && verdict >= self.granted
     }
 
-    /// Whether the directory `dir`, or something in it, may be touched: its name alone says what is kept from the
-    /// session.
+    /// Returns whether `dir` or something in it may be accessed. If not, its name alone would reveal what is denied.
     pub(crate) fn may_permit_below(&self, action: &str, dir: &str) -> bool {
         self.permits(action, dir) || !self.authority.denies_below(action, dir)
     }
 
-    /// Where `path` leads once links are followed, if that is permitted as well: a link is no way around a rule.
+    /// Returns the path after links, if that is permitted too: a link never bypasses a rule.
     pub(crate) fn real(&self, actions: &[&str], path: &str) -> Result<Text, ToolError> {
         let real = self.workspace.real(path)?;
         self.leads(actions, path, &real).map(|()| real)
     }
 
-    /// Whether `path` may lead to `real`. A person who allowed the one was not shown the other.
+    /// Returns whether `path` may lead to `real`. An approver saw only the former.
     pub(crate) fn leads(&self, actions: &[&str], path: &str, real: &str) -> Result<(), ToolError> {
         if real == path {
             return Ok(());
@@ -108,7 +101,7 @@ impl Job {
         Ok(())
     }
 
-    /// Checks that `file`, opened as an entry of a directory, has no other name that the session may not read.
+    /// Checks that `file`, opened from a directory, has no other name that the session may not read.
     pub(super) fn permit_names(&self, entry: (&Dir, &Path), file: &File) -> Result<(), Unopened> {
         self.other_names.permit(&self.workspace, &self.authority, entry, file)
     }
@@ -118,7 +111,7 @@ impl Job {
     }
 }
 
-/// A [`Builtin`] as a tool.
+/// The adapter from a [`Builtin`] to a tool.
 #[derive(Debug)]
 pub(crate) struct FileTool<B> {
     spec: ToolSpec,
@@ -133,7 +126,7 @@ impl<B: Builtin> FileTool<B> {
     }
 }
 
-/// What a call does with the path in `args`; one that is not normal stands as it is, and is denied everywhere.
+/// Returns the accesses of a call. A path that is not normal stays as it is and is denied everywhere.
 fn accesses<B: Builtin>(args: Option<&Value>) -> Vec<Access> {
     let path = args.and_then(|args| args.get("path")).and_then(Value::as_str).unwrap_or(".");
     let resource = resource(path).unwrap_or_else(|_| path.into());
@@ -164,7 +157,7 @@ impl<B: Builtin> Tool for FileTool<B> {
             let args: B::Args = serde_json::from_value(call.args)
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {} do not fit: {error}", B::NAME)))?;
             let path = resource(B::path(&args))?;
-            // A dropped future does not stop its thread: the guard does.
+            // Dropping the future does not stop its thread; this guard does.
             let cancel = call.cancel.child_token();
             let _stop = cancel.clone().drop_guard();
             let job = Job {
@@ -192,7 +185,7 @@ impl<B: Builtin> Tool for FileTool<B> {
             match work.await {
                 Ok(result) => result,
                 Err(failed) => match failed.try_into_panic() {
-                    // The one who runs tools catches panics of all tools alike.
+                    // The runner of tools catches their panics.
                     Ok(panic) => std::panic::resume_unwind(panic),
                     Err(_) => Err(ToolError::cancelled()),
                 },

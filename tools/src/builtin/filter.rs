@@ -1,20 +1,20 @@
-//! Globs: which files a listing or a search is about.
+//! Globs of listings and searches.
 
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::tool::ToolError;
 
-/// A glob; without one everything passes.
+/// An optional glob; without one everything passes.
 #[derive(Debug)]
 pub(super) struct Filter {
     glob: Option<GlobMatcher>,
     by_name: bool,
-    /// What stands before a path below the directory that was asked about.
+    /// The prefix of paths below the queried directory.
     root: String,
 }
 
 impl Filter {
-    /// Compiles `glob`: one without `/` is about names at any depth, another about paths from the workspace or from `root`.
+    /// Compiles `glob`: without `/` it matches names at any depth, otherwise paths from the workspace or `root`.
     pub(super) fn new(glob: Option<&str>, root: &str) -> Result<Self, ToolError> {
         let root = if root == "." { String::new() } else { format!("{root}/") };
         let Some(text) = glob else { return Ok(Self { glob: None, by_name: false, root }) };
@@ -30,7 +30,6 @@ impl Filter {
         Ok(Self { glob: Some(glob.compile_matcher()), by_name: !text.contains('/'), root })
     }
 
-    /// Whether the file is among those asked about.
     pub(super) fn passes(&self, path: &str, name: &str) -> bool {
         let Some(glob) = &self.glob else { return true };
         if self.by_name {
@@ -39,7 +38,6 @@ impl Filter {
         glob.is_match(path) || path.strip_prefix(&self.root).is_some_and(|below| glob.is_match(below))
     }
 
-    /// Whether there is a glob.
     pub(super) fn is_some(&self) -> bool {
         self.glob.is_some()
     }
@@ -61,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_with_slash_is_about_paths_from_the_workspace_or_the_directory() {
+    fn glob_with_slash_matches_from_workspace_or_directory() {
         assert!(passes("src/**/*.rs", ".", "src/a/main.rs") && passes("./src/*.rs", ".", "src/main.rs"));
         assert!(passes("a/*.rs", "src", "src/a/main.rs") && !passes("a/*.rs", ".", "src/a/main.rs"));
         assert!(!passes("src/*.rs", ".", "src/a/main.rs"));

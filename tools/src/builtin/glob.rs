@@ -1,19 +1,19 @@
-//! Bounds of globs, checked before one is compiled.
+//! Bounds of globs, checked before compilation.
 //!
-//! Braces are compiled by recursion, and alternates multiply the memory that a glob takes: without a bound, a glob of a model or
-//! of an ignore file that comes with a repository ends the process.
+//! Braces compile recursively, and alternates multiply memory: without a bound, a glob of a model or of a repository's ignore file
+//! could abort the process.
 
 /// Bytes of a glob.
 const MAX_BYTES: usize = 1024;
-/// Opening braces, nested or not; escaped ones count, so that no reading of escapes can hide one.
+/// Opening braces; escaped ones count too, so that no escape hides one.
 const MAX_BRACES: usize = 32;
-/// Commas, each of which may begin an alternate.
+/// Commas, which may start alternates.
 const MAX_COMMAS: usize = 256;
 
-/// Checks that a glob can be compiled.
+/// Checks that a glob is safe to compile.
 ///
 /// # Errors
-/// With what it has too much of.
+/// The exceeded bound.
 pub(super) fn check(glob: &str) -> Result<(), String> {
     let count = |sign: u8| glob.bytes().filter(|byte| *byte == sign).count();
     for (what, found, most) in

@@ -1,4 +1,4 @@
-//! What `.gitignore` and `.ignore` leave out, read through the handle.
+//! `.gitignore` and `.ignore` files, read through the workspace handle.
 
 use std::cell::Cell;
 use std::io::Read as _;
@@ -12,21 +12,19 @@ use super::glob;
 use crate::bounded::len;
 use crate::workspace::beneath;
 
-/// Bytes of one ignore file that are read: a line takes some hundred times its bytes of memory.
+/// Bytes read of one ignore file: a line takes some hundred times its size in memory.
 const MAX_FILE: u64 = 32 << 10;
-/// Bytes of all ignore files that one call reads.
+/// Bytes of all ignore files of one call.
 const MAX_CALL: u64 = 128 << 10;
-/// How several that were left aside are noted.
 pub(super) const ASIDE: &str = "ignore files or lines of them left aside, too large";
-/// The later file wins.
+/// In ascending priority.
 const FILES: [&str; 2] = [".gitignore", ".ignore"];
 
-/// What one call may spend on ignore files.
+/// The budget of one call for ignore files.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Bytes that it may still read.
     left: Cell<u64>,
-    /// Files and lines that were left aside.
+    /// Skipped files and lines.
     aside: Cell<u64>,
 }
 
@@ -39,13 +37,13 @@ impl Budget {
         self.aside.set(self.aside.get().saturating_add(1));
     }
 
-    /// Files and lines that were too large to compile: what they would leave out is shown.
+    /// Returns the number of skipped files and lines: what they would exclude is shown.
     pub(super) fn aside(&self) -> u64 {
         self.aside.get()
     }
 }
 
-/// The ignore files of a directory and of those above it, up to the workspace.
+/// The ignore files of a directory and its ancestors, up to the workspace.
 #[derive(Debug, Default)]
 pub(super) struct Ignores {
     own: Option<Gitignore>,
@@ -53,7 +51,7 @@ pub(super) struct Ignores {
 }
 
 impl Ignores {
-    /// With the files in `dir`, which is `path` from the workspace.
+    /// Returns these with the files in `dir`, which is `path` from the workspace.
     pub(super) fn below(self: &Arc<Self>, dir: &Dir, path: &Path, budget: &Budget) -> Arc<Self> {
         let texts: Vec<String> = FILES.iter().filter_map(|name| read(dir, name, budget)).collect();
         if texts.is_empty() {
@@ -65,7 +63,7 @@ impl Ignores {
                 budget.leave_aside();
                 continue;
             }
-            // git passes over a line that it cannot read, and so do we.
+            // Like git, skip an invalid line.
             drop(builder.add_line(None, line));
         }
         let own = builder.build().ok();
@@ -75,7 +73,7 @@ impl Ignores {
         Arc::new(Self { own, above: Some(Arc::clone(self)) })
     }
 
-    /// Whether `path`, from the workspace, is left out: the nearest file that speaks of it decides.
+    /// Returns whether `path` is ignored: the nearest file with a matching line decides.
     pub(super) fn ignored(&self, path: &Path, is_dir: bool) -> bool {
         let mut level = Some(self);
         while let Some(ignores) = level {
@@ -89,7 +87,7 @@ impl Ignores {
     }
 }
 
-/// Reads a file of `dir` if it is a regular one: a pipe of that name must not stop us, and a link is not followed, as by git.
+/// Reads a regular file of `dir`. A pipe must not block, and a link is not followed, as in git.
 fn read(dir: &Dir, name: &str, budget: &Budget) -> Option<String> {
     let file = beneath::file(dir, Path::new(name)).ok()?;
     if !file.metadata().ok()?.is_file() {
@@ -99,7 +97,7 @@ fn read(dir: &Dir, name: &str, budget: &Budget) -> Option<String> {
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes).ok()?;
     let Some(left) = budget.left.get().checked_sub(len(bytes.len())).filter(|_| len(bytes.len()) <= most) else {
-        // A part of it could mean the opposite of the whole.
+        // A truncated file could mean the opposite of the whole.
         budget.leave_aside();
         return None;
     };

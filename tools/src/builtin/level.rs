@@ -1,4 +1,4 @@
-//! One directory of the workspace: its entries without what is ignored or not permitted.
+//! One directory of the workspace without ignored and denied entries.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::tool::ToolError;
 use crate::workspace::beneath;
 use crate::workspace::names::READ;
 
-/// What an entry is; links are never followed.
+/// Kinds of entries; links are never followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Dir,
@@ -21,32 +21,31 @@ pub(super) enum Kind {
     Other,
 }
 
-/// One entry.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) kind: Kind,
     pub(super) name: String,
-    /// From the workspace, as it is shown.
+    /// The displayed path, from the workspace.
     pub(super) path: String,
-    /// From the workspace, as the system has it: names need not be UTF-8.
+    /// The system's path, from the workspace, which need not be UTF-8.
     pub(super) os: PathBuf,
-    /// Its part of the call's room; none of an entry that was named outright.
+    /// Its part of the call's memory; none if it was named outright.
     pub(super) _held: Option<Held>,
 }
 
-/// A directory's entries: directories first, each kind by name.
+/// A directory's entries: directories first, sorted by name.
 #[derive(Debug, Default)]
 pub(super) struct Level {
     pub(super) items: Vec<Item>,
-    /// Entries left out by ignore files.
+    /// Ignored entries.
     pub(super) ignored: u64,
-    /// Entries left out by the authority.
+    /// Denied entries.
     pub(super) denied: u64,
-    /// What holds for the entries' own entries.
+    /// The ignore files for the entries' own entries.
     pub(super) ignores: Arc<Ignores>,
 }
 
-/// The ignore files above `path`, from the workspace down.
+/// Returns the ignore files above `path`.
 pub(super) fn above(job: &Job, path: &str) -> Arc<Ignores> {
     let mut ignores = Arc::new(Ignores::default());
     if path == "." {
@@ -64,7 +63,7 @@ pub(super) fn above(job: &Job, path: &str) -> Arc<Ignores> {
 }
 
 impl Level {
-    /// Reads the directory at `os`, shown as `path`.
+    /// Reads the directory at `os`, displayed as `path`.
     pub(super) fn read(job: &Job, os: &Path, path: &str, above: &Arc<Ignores>) -> Result<io::Result<Self>, ToolError> {
         let entries = beneath::dir(job.workspace.dir(), os).and_then(|dir| Ok((dir.entries()?, dir)));
         let (entries, dir) = match entries {
@@ -75,7 +74,7 @@ impl Level {
         let mut level = Self { ignores: above.below(&dir, base, &job.ignores), ..Self::default() };
         for entry in entries {
             job.go_on()?;
-            // An entry that vanished while we read is none.
+            // The entry vanished meanwhile.
             let Ok(entry) = entry else { continue };
             let Ok(file_type) = entry.file_type() else { continue };
             let name = entry.file_name();
@@ -86,7 +85,7 @@ impl Level {
                 (false, false, false) => Kind::Other,
             };
             let (os, name) = (base.join(&name), name.to_string_lossy().into_owned());
-            // The path as it is shown is as long as that of the system.
+            // The displayed path is as long as the system's.
             let names = name.len().saturating_add(os.as_os_str().len().saturating_mul(2));
             let Some(held) = job.room.hold(names) else {
                 job.room.crowd();
@@ -99,13 +98,13 @@ impl Level {
     }
 
     fn take(&mut self, job: &Job, dir: &str, mut item: Item) {
-        // What is in there is git's, not the project's.
+        // Its content belongs to git, not to the project.
         if item.name == ".git" || self.ignores.ignored(&item.os, item.kind == Kind::Dir) {
             self.ignored = self.ignored.saturating_add(1);
             return;
         }
         item.path = join(dir, &item.name);
-        // A directory may hold what is permitted though it itself is not: rules of paths below it decide.
+        // A directory that is denied itself may contain permitted entries.
         let shown = match item.kind {
             Kind::Dir => job.may_permit_below(READ, &item.path),
             Kind::File | Kind::Link | Kind::Other => job.permits(READ, &item.path),

@@ -1,4 +1,4 @@
-//! `list`: what is in a directory, level by level.
+//! `list`: the contents of a directory by level.
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -19,11 +19,11 @@ use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::names::READ;
 use crate::workspace::{beneath, failure};
 
-/// Files up to this size have their lines counted.
+/// Files up to this size get a line count.
 const MAX_COUNTED: u64 = 1 << 20;
-/// Bytes read for counting lines, in all.
+/// Bytes read for line counts in total.
 const COUNT_BUDGET: u64 = 32 << 20;
-/// Entries looked at before a listing stops.
+/// Entries before a listing stops.
 const MAX_ENTRIES: u64 = 100_000;
 
 pub(super) struct List;
@@ -102,7 +102,7 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Level by level, so that a cut takes the deepest.
+    /// Walks breadth-first, so that truncation drops the deepest levels.
     fn walk(&mut self, real: &str, asked: &str, depth: u32) -> Result<(), ToolError> {
         let above = level::above(self.job, real);
         let first =
@@ -188,7 +188,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Lines of a text; `None` for a binary or unreadable file.
+    /// Counts the lines of a text; `None` for a binary or unreadable file.
     fn lines(&self, os: &Path) -> Option<u64> {
         let mut bytes = Vec::new();
         open::regular(self.job, os).ok()?.take(MAX_COUNTED).read_to_end(&mut bytes).ok()?;

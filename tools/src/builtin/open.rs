@@ -1,4 +1,4 @@
-//! Opening regular files, and telling text from other bytes.
+//! Opening of regular files, and detection of binary ones.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::tool::ToolError;
 use crate::workspace::names::Unopened;
 use crate::workspace::{beneath, failure};
 
-/// Bytes at the start of a file that tell whether it is text.
+/// Bytes at the start of a file that decide whether it is text.
 pub(super) const PROBE: usize = 8192;
 
-/// Opens the regular file at `os`, where no link is on the way; anything else is an error.
+/// Opens the regular file at `os` without following links.
 pub(super) fn regular(job: &Job, os: &Path) -> Result<File, Unopened> {
     let (dir, name) = beneath::parent(job.workspace.dir(), os)?;
     let file = beneath::file(&dir, name)?;
@@ -24,7 +24,7 @@ pub(super) fn regular(job: &Job, os: &Path) -> Result<File, Unopened> {
     Ok(file)
 }
 
-/// What is at `os`: a link itself, not what it leads to.
+/// Returns the metadata at `os`, of a link itself.
 pub(super) fn metadata(job: &Job, os: &Path) -> io::Result<Metadata> {
     let root = job.workspace.dir();
     if os == Path::new(".") {
@@ -34,17 +34,17 @@ pub(super) fn metadata(job: &Job, os: &Path) -> io::Result<Metadata> {
     dir.symlink_metadata(name)
 }
 
-/// Opens the regular file at `real`, which a model calls `path`, and gives its size.
+/// Opens the regular file at `real`, displayed as `path`, and returns its size.
 pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(File, u64), ToolError> {
     let failed = |error| failure(verb, path, &error);
-    // Asked before it is opened: opening a device can have effects.
+    // Checked before opening: opening a device can have effects.
     let found = metadata(job, Path::new(real)).map_err(failed)?;
     if found.is_dir() {
         return Err(ToolError::bad_args(format!(
             "`{path}` is a directory: look into it with list, and {verb} a file in it"
         )));
     }
-    // A link took its place since it was resolved: opening it says so.
+    // A link replaced it since it was resolved: opening it fails with that reason.
     if !found.is_file() && !found.is_symlink() {
         return Err(ToolError::refused(format!(
             "`{path}` is neither file nor directory, but a pipe, socket or device"
@@ -60,7 +60,7 @@ pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(Fil
     }
 }
 
-/// Whether bytes from the start of a file are not text.
+/// Returns whether the start of a file is not text.
 pub(super) fn is_binary(bytes: &[u8]) -> bool {
     bytes.iter().take(PROBE).any(|byte| *byte == 0)
 }

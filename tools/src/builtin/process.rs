@@ -1,4 +1,4 @@
-//! One command: started in a process group of its own, its output kept at both ends, ended with all that it started.
+//! One command in a process group of its own: bounded output, and a kill of everything that it started.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,34 +20,32 @@ use crate::guard::{Guard, LIMITS};
 use crate::sandbox;
 use crate::workspace::Workspace;
 
-/// Time for a killed command to be gone, and for its last output.
+/// Time for a killed command to exit, and for its last output.
 const GRACE: Duration = Duration::from_millis(1500);
 
 /// How a command ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// By itself.
     Exited(ExitStatus),
-    /// Killed: its time was over.
+    /// Killed at its time limit.
     TimedOut,
-    /// Killed: the call was cancelled.
+    /// Killed because the call was cancelled.
     Cancelled,
 }
 
-/// What a command left.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) end: End,
     pub(super) output: Ends,
 }
 
-/// Who stands over a command.
+/// The supervision of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Over<'a> {
     Nobody,
-    /// A guard, which ends what it started.
+    /// A guard that ends what the command started.
     Guard(&'a Guard),
-    /// A guard that holds it to an authority.
+    /// A guard that also applies a sandbox for an authority.
     Sandbox(&'a Guard, &'a Authority),
 }
 
@@ -79,7 +77,7 @@ pub(super) async fn run(
     if let (Over::Sandbox(_, authority), Some(pipe)) = (over, &mut leash.pipe) {
         let mut line = serde_json::to_vec(authority)?;
         line.push(b'\n');
-        // A guard that does not listen has said why; one that hears half of it runs nothing.
+        // A guard that fails to read has said why; after a partial line it runs nothing.
         drop(pipe.write_all(&line).await);
     }
     let output = Mutex::new(Ends::new(usize::try_from(max_bytes).unwrap_or(usize::MAX)));
@@ -108,7 +106,7 @@ pub(super) async fn run(
         reap(&mut child).await;
     }
     if !read {
-        // Without a guard, one that left the group may hold the pipe for ever.
+        // Without a guard, a process that left the group may hold the pipe forever.
         drop(tokio::time::timeout(GRACE, reading).await);
     }
     let output = std::mem::take(&mut *output.lock().unwrap_or_else(PoisonError::into_inner));
@@ -117,7 +115,7 @@ pub(super) async fn run(
 
 async fn reap(child: &mut Child) {
     if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
-        // Not even a guard may hang.
+        // Even a guard may hang.
         drop(child.start_kill());
         drop(tokio::time::timeout(GRACE, child.wait()).await);
     }
@@ -137,26 +135,26 @@ fn command(script: &str, workspace: &Workspace, over: Over<'_>, commands: &Comma
             command
         }
     };
-    // A guard must outlive the future to end what it guards: the pipe tells it to.
+    // A guard must outlive the future to end what it guards: the closed pipe tells it.
     command.kill_on_drop(guard.is_none());
     command.stdin(if guard.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     #[cfg(unix)]
     command.process_group(0);
     command.current_dir(directory(workspace));
-    // The guard too: commands can read the environment of processes of their user.
+    // For the guard too: commands can read the environment of their user's processes.
     command.env_clear().envs(environment::of(std::env::vars_os(), &commands.environment));
     if guard.is_some()
         && let Ok(limits) = serde_json::to_string(&commands.limits)
     {
         command.env(LIMITS, limits);
     }
-    // Nobody sits at a terminal: what would wait for one must not.
+    // No terminal is attached: prompts must not block.
     command.env("TERM", "dumb").env("PAGER", "cat").env("GIT_PAGER", "cat").env("GIT_TERMINAL_PROMPT", "0");
     command
 }
 
-/// The workspace by its handle where the system can say so: its name may mean another directory by now.
+/// Returns the workspace by its handle where possible: its name may now mean another directory.
 fn directory(workspace: &Workspace) -> PathBuf {
     #[cfg(target_os = "linux")]
     {
@@ -169,7 +167,7 @@ fn directory(workspace: &Workspace) -> PathBuf {
     workspace.path().into()
 }
 
-/// Ends a command when it is pulled or dropped.
+/// Kills a command's group when dropped.
 struct Leash {
     pipe: Option<ChildStdin>,
     group: Option<u32>,
@@ -180,7 +178,7 @@ impl Leash {
         self.pipe = None;
         #[cfg(unix)]
         if let Some(group) = self.group.take().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
-            // All of it may have ended already.
+            // The group may be gone already.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
@@ -229,17 +227,17 @@ impl Ends {
         self.tail.drain(..over);
     }
 
-    /// Bytes in all.
+    /// Returns the total bytes.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Bytes that are not kept.
+    /// Returns the bytes that were dropped.
     pub(super) fn cut(&self) -> u64 {
         self.total.saturating_sub(len(self.head.len().saturating_add(self.tail.len())))
     }
 
-    /// The output as text, with a line where it is cut.
+    /// Returns the output as text, with a mark where it was truncated.
     pub(super) fn text(mut self) -> String {
         let cut = self.cut();
         if cut == 0 {

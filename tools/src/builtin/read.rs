@@ -13,9 +13,9 @@ use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
 use crate::workspace::names::READ;
 
-/// Bytes of one line that are shown.
+/// Displayed bytes of one line.
 const MAX_LINE: usize = 2000;
-/// Bytes read at a time; a cancel is seen between two.
+/// Bytes read at a time; a cancel takes effect in between.
 const CHUNK: usize = 64 << 10;
 
 pub(super) struct Read;
@@ -80,14 +80,12 @@ impl Builtin for Read {
     }
 }
 
-/// The lines asked for, while all are counted.
+/// The requested lines; all lines are counted.
 struct Page {
     from: u64,
     to: u64,
-    /// The line that the next byte belongs to.
     line: u64,
     kept: Vec<u8>,
-    /// Bytes of the present line.
     length: u64,
     out: Bounded,
     shown: u64,

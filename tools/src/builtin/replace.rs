@@ -1,4 +1,4 @@
-//! Replacing a file as a whole: whoever reads it sees the old content or the new, never a part.
+//! Atomic replacement of a file: a reader sees the old or the new content.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -12,17 +12,16 @@ use crate::path::join;
 use crate::tool::ToolError;
 use crate::workspace::{beneath, failure};
 
-/// Where a write to `path` would land.
+/// The target of a write.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The path once links are followed.
     pub(super) real: Text,
-    /// The permissions of the file that is there.
+    /// The permissions of the existing file.
     pub(super) present: Option<Permissions>,
 }
 
 impl Target {
-    /// Finds the place, and whether writing there is permitted.
+    /// Resolves the target and checks that writing there is permitted.
     pub(super) fn find(job: &Job, actions: &[&str], path: &str) -> Result<Self, ToolError> {
         if path == "." {
             return Err(ToolError::bad_args("the path names the workspace itself: name a file in it"));
@@ -60,12 +59,12 @@ impl Target {
             }
         };
         let real = missing.iter().rev().fold(base.to_string(), |dir, name| join(&dir, name));
-        // Above, links may have led elsewhere than the rules were asked about.
+        // A link on the way may lead elsewhere than the checked path.
         job.leads(actions, path, &real)?;
         Ok(Self { real: real.into(), present: None })
     }
 
-    /// Puts `content` there: a new file beside it, then a rename.
+    /// Writes a temporary file, then renames it.
     pub(super) fn replace(&self, job: &Job, path: &str, content: &[u8]) -> Result<(), ToolError> {
         let (parent, name) = self.real.rsplit_once('/').unwrap_or((".", &self.real));
         self.replace_in(job, parent, name, content).map_err(|error| failure("write", path, &error))
@@ -75,11 +74,11 @@ impl Target {
         let root = job.workspace.dir();
         let is_new = self.present.is_none() && parent != ".";
         let dir = if is_new { beneath::make_dir(root, parent)? } else { beneath::dir(root, Path::new(parent))? };
-        // The call's own name: the same call, run again after a crash, replaces what it left.
+        // Named by the call, so that a repeat after a crash replaces the leftover.
         let temporary = format!(".subtend-{}-{}-{}.tmp", job.key.session, job.key.run, job.key.call);
         let written = self.fill(&dir, &temporary, content).and_then(|()| dir.rename(&temporary, &dir, name));
         if written.is_err() {
-            // The first error is the one to tell.
+            // Report the first error.
             drop(dir.remove_file(&temporary));
         }
         written
@@ -99,7 +98,7 @@ impl Target {
         if let Some(permissions) = &self.present {
             file.set_permissions(permissions.clone())?;
         }
-        // Before the rename: after a power cut the name must not stand for an empty file.
+        // Before the rename, so that a power failure never leaves an empty file under the name.
         file.sync_all()
     }
 }

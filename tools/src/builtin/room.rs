@@ -1,27 +1,25 @@
-//! What one call may hold of directories that it goes through: their names are made by whoever writes there.
+//! Memory bounds of one directory walk: names are chosen by whoever writes there.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of entries that one call holds at the same time.
+/// Bytes of entries held at once by one call.
 const MAX_HELD: usize = 32 << 20;
-/// Bytes of an entry besides those of its names.
+/// Bytes of an entry besides its names.
 const ENTRY: usize = 160;
 
-/// How several directories that were read in part are noted.
 pub(super) const CROWDED: &str = "directories read in part, too many entries";
-/// … and one.
 pub(super) const CROWDED_ONE: &str = "directory read in part, too many entries";
 
-/// The room of one call.
+/// The memory budget of one call.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     held: Arc<AtomicUsize>,
     crowded: Cell<u64>,
 }
 
-/// An entry's part of the room, given back when this is dropped.
+/// An entry's part of the budget, released on drop.
 #[derive(Debug)]
 pub(super) struct Held {
     bytes: usize,
@@ -29,21 +27,19 @@ pub(super) struct Held {
 }
 
 impl Room {
-    /// Takes room for an entry with names of so many bytes; `None` where there is none left.
+    /// Reserves memory for an entry with names of this many bytes; `None` if the budget is spent.
     pub(super) fn hold(&self, names: usize) -> Option<Held> {
         let bytes = names.saturating_add(ENTRY);
         let held = self.held.fetch_add(bytes, Ordering::Relaxed);
-        // Dropped, it gives back what does not fit.
+        // Dropping it releases what does not fit.
         let taken = Held { bytes, of: Arc::clone(&self.held) };
         (held.saturating_add(bytes) <= MAX_HELD).then_some(taken)
     }
 
-    /// Notes a directory that was read in part.
     pub(super) fn crowd(&self) {
         self.crowded.set(self.crowded.get().saturating_add(1));
     }
 
-    /// Directories that were read in part.
     pub(super) fn crowded(&self) -> u64 {
         self.crowded.get()
     }

@@ -1,4 +1,4 @@
-//! `search`: lines that match, in all files below a path.
+//! `search`: matching lines in all files below a path.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -22,17 +22,16 @@ use crate::workspace::failure;
 use crate::workspace::names::READ;
 use crate::workspace::names::Unopened;
 
-/// Bytes of one line that are shown.
+/// Displayed bytes of one line.
 const MAX_LINE: usize = 400;
-/// Bytes of a line that can be searched at all.
+/// Bytes of a searchable line.
 const MAX_HEAP: usize = 16 << 20;
-/// Bytes of a pattern.
 const MAX_PATTERN: usize = 10_000;
-/// Bytes of a compiled pattern, and of what is remembered of a search with it.
+/// Bytes of a compiled pattern and of its search state.
 const MAX_PROGRAM: usize = 8 << 20;
-/// Groups within groups of a pattern.
+/// Nested groups of a pattern.
 const MAX_NESTING: u32 = 100;
-/// Files between two lines of progress.
+/// Files between two progress lines.
 const PROGRESS: u64 = 1000;
 
 pub(super) struct Search;
@@ -103,7 +102,7 @@ impl Builtin for Search {
         if metadata.is_dir() {
             hunt.walk(&real, path)?;
         } else {
-            // Named outright, so what cannot be searched is an error and not passed over.
+            // Named outright, so an unsearchable file is an error.
             open::file(job, "search", path, &real)?;
             hunt.file(Path::new(&*real), &real)?;
         }
@@ -145,11 +144,11 @@ struct Seen {
     matching_files: u64,
     matches: u64,
     shown: u64,
-    /// Files whose path matches, where files are listed.
+    /// Matching paths, in a listing of files.
     paths: u64,
     binary: u64,
     unreadable: u64,
-    /// Directories that could not be read.
+    /// Unreadable directories.
     closed: u64,
     denied: u64,
 }
@@ -160,16 +159,16 @@ struct Hunt<'a> {
     searcher: Searcher,
     filter: Filter,
     max: u64,
-    /// Matching files, where they are listed: whether the path matches, and matching lines.
+    /// In a listing of files: whether the path matches, and the number of matching lines.
     files: Option<Vec<(bool, u64, String)>>,
-    /// Files that matched and are not among `files` any more: others come before them.
+    /// Matching files that others pushed out of `files`.
     passed_over: u64,
     out: Bounded,
     seen: Seen,
 }
 
 impl Hunt<'_> {
-    /// Files of a directory before its directories' files.
+    /// Searches the files of a directory before its subdirectories.
     fn walk(&mut self, real: &str, asked: &str) -> Result<(), ToolError> {
         let above = level::above(self.job, real);
         let first =
@@ -184,7 +183,7 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Searches the files of a level; gives its directories, the first one last.
+    /// Searches the files of a level and returns its directories in reverse order.
     fn files(&mut self, level: Level) -> Result<Vec<(Item, std::sync::Arc<super::ignores::Ignores>)>, ToolError> {
         self.seen.denied = self.seen.denied.saturating_add(level.denied);
         let mut dirs = Vec::new();
@@ -235,7 +234,7 @@ impl Hunt<'_> {
             if by_path || found.matches > 0 {
                 files.push((by_path, found.matches, bounded::name(path).into_owned()));
             }
-            // What is shown are the first ones: the others need not be held.
+            // Only the first ones are shown, so the others need not be kept.
             let most = usize::try_from(self.max).unwrap_or(usize::MAX);
             if files.len() >= most.saturating_mul(2).saturating_add(1_000) {
                 rank(files);
@@ -254,7 +253,7 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Lists files instead of lines; gives how many of them there are.
+    /// Lists files instead of lines and returns their number.
     fn list_files(&mut self, mut files: Vec<(bool, u64, String)>) -> u64 {
         rank(&mut files);
         for (_, matches, path) in files.iter().take(usize::try_from(self.max).unwrap_or(usize::MAX)) {
@@ -296,12 +295,12 @@ impl Hunt<'_> {
     }
 }
 
-/// Puts those whose path matches first, then those with most matches.
+/// Sorts files with matching paths first, then by number of matches.
 fn rank(files: &mut [(bool, u64, String)]) {
     files.sort_by(|one, other| (other.0, other.1, &one.2).cmp(&(one.0, one.1, &other.2)));
 }
 
-/// A file that reads no further once the call was cancelled.
+/// A file whose reads fail once the call is cancelled.
 struct Stoppable<'a> {
     file: cap_std::fs::File,
     job: &'a Job,
@@ -314,7 +313,6 @@ impl Read for Stoppable<'_> {
     }
 }
 
-/// Matching lines of one file.
 struct Found {
     lines: Vec<(u64, String)>,
     room: u64,

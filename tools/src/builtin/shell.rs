@@ -1,4 +1,4 @@
-//! `shell`: a command, with all that the operating system's user may do; or held to the session's rules by a sandbox.
+//! `shell`: a command with the rights of the operating system's user, or in a sandbox that applies the session's rules.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +22,10 @@ use crate::schema;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 const NAME: &str = "shell";
-/// Bytes of a command.
 const MAX_COMMAND: usize = 64 << 10;
-/// Kept free for what is said about the output.
+/// Reserved for text about the output.
 const FOOTER: u64 = 200;
-/// Of that, for the line where the output is cut.
+/// The part of it for the truncation mark.
 const MARK: u64 = 60;
 const ABOUT: &str = "Run a command with `sh -c` in the workspace; the result is its output (stdout and stderr together, the \
     middle left out where it is long) and its exit code. Nothing can be typed into it. When the command ends, whatever it \
@@ -42,7 +41,6 @@ struct Args {
     timeout_ms: Option<u64>,
 }
 
-/// The tool.
 #[derive(Debug)]
 pub(super) struct Shell {
     spec: ToolSpec,
@@ -62,7 +60,7 @@ impl Shell {
     }
 }
 
-/// Why a session of `authority` gets no shell, if it gets none.
+/// Returns why a session of `authority` gets no shell, if so.
 fn ruled_out(authority: &Authority, sandbox: &Result<Strength, Unsupported>) -> Option<ToolError> {
     if !sandbox::is_needed(authority) {
         return None;
@@ -95,7 +93,7 @@ impl Tool for Shell {
     }
 
     fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
-        // Where the command will run is not known here: each call checks what exists there.
+        // The workspace is unknown here: each call checks what exists there.
         ruled_out(&policy::for_commands(authority, |_| false), &self.sandbox)
     }
 
@@ -109,14 +107,14 @@ impl Tool for Shell {
                     "the command must have 1 to {MAX_COMMAND} bytes and no NUL: put a long script into a file first"
                 )));
             }
-            // The authority may have been met with less since the tool was offered.
+            // The authority may have narrowed since the tool was offered.
             let root = call.workspace.path();
             let authority = policy::for_commands(&call.authority, |path| root.join(path).symlink_metadata().is_ok());
             if let Some(error) = ruled_out(&authority, &sandbox) {
                 return Err(error);
             }
             let over = match guard.as_deref() {
-                // Where a system has a sandbox, a command of a session with bounds never runs outside of one.
+                // Where a sandbox exists, a session with limits never runs a command outside of it.
                 Some(guard)
                     if sandbox::is_needed(&authority) || sandbox.is_ok() && sandbox::is_needed(&call.authority) =>
                 {
@@ -142,7 +140,7 @@ async fn run(args: &Args, call: &ToolInvocation, over: Over<'_>, commands: &Comm
     let (total, cut) = (finished.output.total(), finished.output.cut());
     let text = finished.output.text();
     let text = text.trim_end_matches('\n');
-    // Bytes that are no UTF-8 take more room as text.
+    // Invalid UTF-8 takes more bytes as text.
     let kept = head(text, usize::try_from(room.saturating_add(MARK)).unwrap_or(usize::MAX));
     let truncated_from = (cut > 0 || kept.len() < text.len()).then_some(total);
     match finished.end {

@@ -1,4 +1,4 @@
-//! `get_tools` and `use_tool`: how a session comes by tools that it is not shown in full (B8).
+//! `get_tools` and `use_tool`: access to tools that are not offered in full.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 pub use subtend_session::dialect::discovery::{GET, USE};
 
-/// Bytes of what a listing says of one tool.
+/// Bytes about one tool in a listing.
 const ABOUT: usize = 200;
-/// Names that are told to be none.
+/// Unknown names in one answer.
 const UNKNOWN: usize = 20;
 
 const ABOUT_GET: &str = "\
@@ -34,7 +34,6 @@ const ABOUT_USE: &str = "\
 Call a tool that get_tools lists: its name, and its arguments as an object by its own parameters. The result is that of the \
 tool. A tool that you are shown is better called by its own name.";
 
-/// The two tools.
 pub fn specs() -> [ToolSpec; 2] {
     let get = json!({
         "type": "object",
@@ -75,11 +74,10 @@ struct Used {
     args: Option<Value>,
 }
 
-/// Reads a call of `use_tool`, as the model wrote it: the tool that is meant, and its arguments. What starts other sessions or is
-/// about them, and these two themselves, are none that it calls.
+/// Parses a call of `use_tool`: the named tool and its arguments. Spawn tools and these two themselves cannot be called.
 ///
 /// # Errors
-/// When the arguments do not fit, or it is none that can be meant.
+/// If the arguments do not fit or the tool cannot be called.
 pub fn parse_use(args: &str) -> Result<(String, String), ToolError> {
     let _: Used = super::arguments(USE, args, "tool and args")?;
     let (tool, nested) = discovery::used(USE, args)
@@ -93,7 +91,7 @@ pub fn parse_use(args: &str) -> Result<(String, String), ToolError> {
     Ok((tool, nested))
 }
 
-/// `get_tools` for a session that may use `all`, of which it is shown some already.
+/// `get_tools` of a session that may use `all` and is offered `shown` in full.
 #[derive(Debug)]
 pub struct GetTools {
     spec: ToolSpec,
@@ -102,10 +100,10 @@ pub struct GetTools {
 }
 
 impl GetTools {
-    /// The tool, and the arguments of its call.
+    /// Parses a call.
     ///
     /// # Errors
-    /// When the arguments do not fit.
+    /// If the arguments do not fit.
     pub fn asked(args: &str, all: &Arc<[ToolSpec]>, shown: &[Text]) -> Result<(Arc<dyn Tool>, Value), ToolError> {
         let Got { tools, query } = super::arguments(GET, args, "tools and query")?;
         super::not_too_many("tools", tools.as_ref().map_or(0, Vec::len))?;
@@ -114,7 +112,7 @@ impl GetTools {
         Ok((Arc::new(tool), json!({"tools": tools, "query": query})))
     }
 
-    /// What is there beside what is shown, one line each.
+    /// Lists the tools that are not offered in full, one line each.
     fn listed(&self, query: &str, max: usize) -> Value {
         let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
         let fits = |tool: &&ToolSpec| {
@@ -129,7 +127,7 @@ impl GetTools {
         told(tools, left, "say a `query`", &[] as &[&str])
     }
 
-    /// What those that are named take.
+    /// Returns the schemas of the named tools.
     fn described(&self, named: &[String], max: usize) -> Value {
         let mut seen = BTreeSet::new();
         let names = || named.iter().map(|name| name.trim());
@@ -147,7 +145,7 @@ impl GetTools {
     }
 }
 
-/// As many as there is room for, and how many are left out.
+/// Returns as many as fit, and the number omitted.
 fn within(all: impl Iterator<Item = Value>, max: usize) -> (Vec<Value>, usize) {
     let (mut room, mut kept, mut left) = (max, Vec::new(), 0_usize);
     for one in all {
@@ -186,13 +184,13 @@ impl Tool for GetTools {
         false
     }
 
-    /// Nothing: it tells of those alone that the session may use.
+    /// Needs no access: it lists only tools that the session may use.
     fn access(&self, _args: Option<&Value>) -> Vec<Access> {
         Vec::new()
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        // What is not among the tools stands beside them.
+        // Reserved for the rest of the answer.
         const REST: usize = 4 << 10;
         let max = usize::try_from(call.max_bytes)
             .unwrap_or(usize::MAX)

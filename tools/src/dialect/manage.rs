@@ -1,4 +1,4 @@
-//! Tools beside `task`: looking at a task of one's own, and ending it.
+//! Management tools of `task` and `spawn_task`: checking and cancelling a task.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use subtend_session::message::ToolSpec;
 
 use crate::result::ToolError;
 
-/// The tool that looks at a task, and may wait for it: locked, as `task` is (G15).
+/// The tool that checks a task and may wait for it; a reserved name.
 pub const CHECK: &str = "check_task";
 
-/// The tool that ends a task: locked.
+/// The tool that cancels a task; a reserved name.
 pub const CANCEL: &str = "cancel_task";
 
-/// What a call of `check_task` asks for.
+/// A call of `check_task`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckRequest {
-    /// The task, as the model wrote it: only one of the caller's own may be meant.
+    /// The task, as the model wrote it: must be one of the caller's own.
     pub task: Text,
     /// Whether it waits for the end.
     pub wait: bool,
-    /// How long it waits at most, if it says so; never longer than the host allows.
+    /// The requested timeout; the host's limit still applies.
     pub timeout_ms: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ comes to you as its result{later}.
 Use it when the question has settled itself, or when the task was started with a wrong prompt. Do not use it because a task takes \
 long: ask with `check_task` first. A task that has ended already stays as it is.";
 
-/// The tools, as they are offered beside `task`, if that `continues` what was ended, and beside `spawn_task`.
+/// Returns the tools. `continues`: offered with `task`, which can continue an ended task.
 pub fn specs(continues: bool) -> [ToolSpec; 2] {
     let later = if continues { "; a task that you started with `task` can go on later, by its session_id" } else { "" };
     let about_cancel = ABOUT_CANCEL.replace("{later}", later);
@@ -91,10 +91,10 @@ struct Cancel {
     task: String,
 }
 
-/// Reads the arguments of `check_task`, as the model wrote them.
+/// Parses the arguments of `check_task`.
 ///
 /// # Errors
-/// When they do not fit.
+/// If they do not fit.
 pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
     let asked: Check = super::arguments(CHECK, args, "taskId, wait and timeoutMs")?;
     if asked.timeout_ms == Some(0) {
@@ -104,10 +104,10 @@ pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
     Ok(CheckRequest { task, wait, timeout_ms: asked.timeout_ms })
 }
 
-/// Reads the arguments of `cancel_task`, as the model wrote them: the task.
+/// Parses the arguments of `cancel_task`: the task.
 ///
 /// # Errors
-/// When they do not fit.
+/// If they do not fit.
 pub fn parse_cancel(args: &str) -> Result<Text, ToolError> {
     let asked: Cancel = super::arguments(CANCEL, args, "taskId")?;
     named(CANCEL, &asked.task)

@@ -1,4 +1,4 @@
-//! The `minion` dialect: a blocking helper with tools that are named one by one, which ends by `return`.
+//! The `minion` dialect: a blocking helper with explicitly named tools, which ends by `return`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::{ContinueRequest, Offered, Request, StartRequest, label, not_too_many
 use crate::option::ToolOption;
 use crate::result::ToolError;
 
-/// The tool that hands a task to a minion.
+/// The tool that starts a minion.
 pub const NAME: &str = "minion";
-/// The tool by which a minion ends with an explicit result: hidden from those who call minions.
+/// The tool by which a minion returns a result: hidden from the callers of minions.
 pub const RETURN: &str = "return";
 
-/// Tools of the web, which `enableWeb` adds where the host has them.
+/// Web tools, which `enableWeb` adds if the host has them.
 pub const WEB: [&str; 2] = ["fetch", "web_search"];
 
 const ABOUT: &str = "\
@@ -39,7 +39,6 @@ then. Templates:";
 const ABOUT_RETURN: &str = "\
 End your work with a result: what you give here is all that your caller gets. Call it alone, when everything is done.";
 
-/// The options of the tool (M7, M10).
 pub fn options() -> [ToolOption; 3] {
     [
         ToolOption::long_text("systemPrompt", "System prompt", "Left empty, a minion has its caller's prompt")
@@ -51,7 +50,7 @@ pub fn options() -> [ToolOption; 3] {
     ]
 }
 
-/// Returns the tool that callers are offered. Without templates it has no parameters for them.
+/// Returns the tool for callers. Without templates it has no parameters for them.
 pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
     let mut schema = json!({
         "type": "object",
@@ -87,7 +86,7 @@ pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
     ToolSpec { name: NAME.into(), description: about.into(), schema: Arc::new(schema) }
 }
 
-/// The tool that minions are offered.
+/// Returns the tool for minions.
 pub fn return_spec() -> ToolSpec {
     let schema = json!({
         "type": "object",
@@ -113,7 +112,7 @@ struct Arguments {
     values: BTreeMap<String, String>,
 }
 
-/// Returns what a call takes, for errors.
+/// Returns the parameters of a call, for errors.
 fn takes(offered: &Offered) -> &'static str {
     match offered.templates.is_empty() {
         true => "message, minionChatId, enableWeb and enabledTools",
@@ -122,7 +121,7 @@ fn takes(offered: &Offered) -> &'static str {
 }
 
 impl Arguments {
-    /// Returns the template that the call names.
+    /// Returns the named template.
     fn template<'a>(&self, offered: &'a Offered) -> Result<Option<&'a OfferedTemplate>, ToolError> {
         let name = self.template.as_deref().map(str::trim).filter(|name| !name.is_empty());
         match name {
@@ -132,7 +131,7 @@ impl Arguments {
         }
     }
 
-    /// Returns the tools of the minion: those of the call, else those of its template.
+    /// Returns the minion's tools: those of the call, else of its template.
     fn tools(&self, template: Option<&OfferedTemplate>, offered: &Offered) -> Result<Vec<Text>, ToolError> {
         let missing = |key: &str| {
             ToolError::bad_args(format!(
@@ -152,10 +151,10 @@ impl Arguments {
     }
 }
 
-/// Reads the arguments of a call, as the model wrote them.
+/// Parses the arguments of a call.
 ///
 /// # Errors
-/// When they do not fit; when the message is empty or too long.
+/// If they do not fit, or the message is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     read(args, offered).map_err(|error| {
         let message = Dialect::Minion.refused("", &error.message).to_string();
@@ -202,10 +201,10 @@ struct Returned {
     result: String,
 }
 
-/// Whether the arguments of `return` can be taken.
+/// Checks the arguments of `return`.
 ///
 /// # Errors
-/// When they do not fit.
+/// If they do not fit.
 pub fn check_return(args: &str) -> Result<(), ToolError> {
     super::arguments::<Returned>(RETURN, args, "result").map(drop)
 }

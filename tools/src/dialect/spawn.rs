@@ -1,4 +1,4 @@
-//! The `spawn` dialect: jobs that are started at once and waited for later.
+//! The `spawn` dialect: background jobs that are awaited later.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ text below, `[id: NOT FOUND]` for an id that is none of yours. Results stay: a j
 
 Start all jobs that can go on at the same time first, do what needs none of them, then wait for them together.";
 
-/// The tools, with the profiles that may be named.
+/// Returns the tools, with the profiles that may be named.
 pub fn specs(profiles: &[OfferedProfile]) -> [ToolSpec; 2] {
     let mut profile =
         json!({"type": "string", "description": "Which kind of agent does the job; leave it out for one like you."});
@@ -87,10 +87,10 @@ struct Arguments {
     tools: Option<String>,
 }
 
-/// Reads the arguments of `spawn`, as the model wrote them.
+/// Parses the arguments of `spawn`.
 ///
 /// # Errors
-/// When they do not fit, when the task is missing or empty, when there is no such profile.
+/// If they do not fit, the task is missing or empty, or the profile is unknown.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let asked: Arguments = super::arguments(NAME, args, "task, profile, context, system_prompt and tools")?;
     let task = asked.task.unwrap_or_default();
@@ -98,7 +98,7 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let profile = asked.profile.as_deref().map(str::trim).filter(|name| !name.is_empty());
     let profile = profile.map(|name| find(name, &offered.profiles)).transpose()?;
     let agent = profile.and_then(|profile| profile.agent.clone()).unwrap_or_else(|| Arc::clone(&offered.own));
-    // Models write an empty text for what they leave out; one that names nothing all the same is no way to ask for everything.
+    // Models write an empty text for an omitted list. A list without names does not mean all tools.
     let listed = asked.tools.as_deref().filter(|list| !list.trim().is_empty()).map(names);
     if listed.as_ref().is_some_and(Vec::is_empty) {
         let told =
@@ -136,10 +136,10 @@ struct Awaited {
     job_ids: String,
 }
 
-/// Reads the arguments of `spawn_await`, as the model wrote them: which jobs it waits for.
+/// Parses the arguments of `spawn_await`.
 ///
 /// # Errors
-/// When they do not fit.
+/// If they do not fit.
 pub fn parse_await(args: &str) -> Result<Jobs, ToolError> {
     let asked: Awaited = super::arguments(AWAIT, args, "job_ids")?;
     Jobs::asked(&json!({"job_ids": asked.job_ids}).to_string())

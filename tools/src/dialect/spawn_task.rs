@@ -1,4 +1,4 @@
-//! The `spawn_task` dialect: background tasks by type, looked at by `check_task` and ended by `cancel_task`.
+//! The `spawn_task` dialect: background tasks by type, with `check_task` and `cancel_task`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use subtend_session::place::Mode;
 use super::{Offered, Request, StartRequest, label, listed, metadata, says_something};
 use crate::result::ToolError;
 
-/// The tool that starts a task.
 pub const NAME: &str = "spawn_task";
 
 const ABOUT: &str = "\
@@ -34,7 +33,7 @@ what they found, checked. cancel_task ends one that you no longer need.
 
 Types:";
 
-/// The tool as it is offered where tasks of `types` (name, description) can be started.
+/// Returns the tool; `types` are the startable task types (name, description).
 pub fn spec(types: &[(Text, Text)]) -> ToolSpec {
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
     let schema = json!({
@@ -60,10 +59,10 @@ struct Arguments {
     metadata: Option<Map<String, Value>>,
 }
 
-/// Reads the arguments of a call, as the model wrote them.
+/// Parses the arguments of a call.
 ///
 /// # Errors
-/// When they do not fit; when there is no such type; when the prompt is empty or too long.
+/// If they do not fit, the type is unknown, or the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let asked: Arguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
     let agent = offered.agent(NAME, asked.r#type.trim())?;

@@ -1,4 +1,4 @@
-//! The `subagent` dialect: background work in a branch, told of when it is complete, and continued by its branch.
+//! The `subagent` dialect: background work in a branch, reported on completion and continued by its branch.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -16,13 +16,12 @@ use super::{
 };
 use crate::result::ToolError;
 
-/// The tool.
 pub const NAME: &str = "subagent";
 
-/// Iterations of one run where neither the call nor the agent's manifest names any (K21).
+/// The default iterations of one run.
 pub const ITERATIONS: u32 = 10;
 
-/// What a branch is told that goes on and is told nothing else.
+/// The message to a branch that continues without another one.
 pub const GO_ON: &str = "Continue your previous work.";
 
 const ABOUT: &str = "\
@@ -37,7 +36,7 @@ Bad: \"continue with that\"
 
 A subagent that stopped at its maximum of iterations, or that you want to ask more, goes on with continueBranchId.";
 
-/// The tool as it is offered where `agents` (name, description) can be named.
+/// Returns the tool; `agents` (name, description) can be named.
 pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
     let mut description = ABOUT.to_owned();
     if !agents.is_empty() {
@@ -82,7 +81,7 @@ struct Arguments {
     branch: Option<String>,
 }
 
-/// Why no subagent can be started at all, if so: from outside first, then from within one.
+/// Returns why no subagent can be started, if so: external callers first, then nesting.
 pub(super) fn refusal(offered: &Offered) -> Option<ToolError> {
     if offered.source == Source::Mcp {
         return Some(refused(
@@ -101,10 +100,10 @@ fn refused(code: &str, message: &str) -> ToolError {
     ToolError::refused(Dialect::Subagent.refused(code, message).to_string())
 }
 
-/// Reads the arguments of a call, as the model wrote them.
+/// Parses the arguments of a call.
 ///
 /// # Errors
-/// In the shape of a result: when they do not fit, when the task is empty, when there is no such agent.
+/// In the shape of a result: if they do not fit, the task is empty, or the agent is unknown.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     read(args, offered).map_err(|error| {
         let message = Dialect::Subagent.refused("INVALID_ARGUMENTS", &error.message).to_string();

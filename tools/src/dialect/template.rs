@@ -1,4 +1,4 @@
-//! Templates of minions: named messages, prompts and tools with places for values of a call (M10).
+//! Templates of minions: named messages, prompts and tools with placeholders.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use crate::result::ToolError;
 /// The placeholder of the call's own message.
 const MESSAGE: &str = "message";
 
-/// Bytes of a text with its values. A template may name a value any number of times.
+/// Bytes of a filled-in text. A template may repeat a value any number of times.
 const MAX_FILLED: usize = 4 << 20;
 
 /// A template, as calls name it.
@@ -21,17 +21,16 @@ const MAX_FILLED: usize = 4 << 20;
 pub struct OfferedTemplate {
     pub name: Text,
     pub description: Text,
-    /// The message, with placeholders; the call's own where it has none.
+    /// The message with placeholders; the call's own if absent.
     pub message: Option<Text>,
-    /// The system prompt, with placeholders; that of all minions where it has none.
+    /// The system prompt with placeholders; the default of minions if absent.
     pub system_prompt: Option<Text>,
     /// The tools of a call that names none.
     pub tools: Option<Vec<Text>>,
-    /// Whether a call that does not say so may use the web.
+    /// The default web access.
     pub web: Option<bool>,
 }
 
-/// What a template makes of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Filled {
     pub(crate) message: String,
@@ -39,7 +38,7 @@ pub(crate) struct Filled {
 }
 
 impl OfferedTemplate {
-    /// Returns the names of the values that a call gives.
+    /// Returns the names of the values that a call provides.
     pub fn values(&self) -> BTreeSet<&str> {
         let texts = [&self.message, &self.system_prompt].into_iter().flatten();
         texts.flat_map(|text| pieces(text)).filter_map(Piece::name).filter(|name| *name != MESSAGE).collect()
@@ -48,7 +47,7 @@ impl OfferedTemplate {
     /// Fills in the message and the values of a call.
     ///
     /// # Errors
-    /// When a value is missing, when the template has no place for one, and when a text would be too long.
+    /// If a value is missing or unknown, or a text would be too long.
     pub(crate) fn filled(&self, message: &str, values: &BTreeMap<String, String>) -> Result<Filled, ToolError> {
         let wanted = self.values();
         let missing: Vec<&str> = wanted.iter().copied().filter(|name| !values.contains_key(*name)).collect();
@@ -104,7 +103,6 @@ pub(crate) fn listed(templates: &[OfferedTemplate]) -> String {
 }
 
 impl Offered {
-    /// Returns the template that a call names.
     pub(crate) fn template(&self, name: &str) -> Result<&OfferedTemplate, ToolError> {
         self.templates.iter().find(|template| *template.name == *name).ok_or_else(|| {
             let names: Vec<&str> = self.templates.iter().map(|template| &*template.name).collect();
@@ -122,7 +120,7 @@ impl Offered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece<'a> {
     Text(&'a str),
-    /// A name between braces.
+    /// A placeholder.
     Place(&'a str),
 }
 
@@ -145,7 +143,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Parts `text` at its placeholders. Braces around anything but a name are text.
+/// Splits `text` at its placeholders. Braces around anything but a name are text.
 fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -219,7 +217,7 @@ mod tests {
         assert_eq!(filled(&of(1_000), &[("path", &long)]).unwrap_err(), refused);
         let prompt = template("Read.", &"{path}".repeat(5));
         assert!(filled(&prompt, &[("path", &long)]).unwrap_err().contains("5242880 bytes"));
-        // The control: short of the bound it is filled in.
+        // Control: just below the bound it is filled in.
         assert_eq!(filled(&of(3), &[("path", &long)]).map(|it| it.0.len()), Ok((3 << 20) + "\n\nBe brief.".len()));
     }
 }

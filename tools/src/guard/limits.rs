@@ -1,24 +1,24 @@
-//! Limits of the machine for a command and all that it starts. The guard takes them on itself, and its children inherit them.
+//! Limits of the machine for a command and its descendants. The guard applies them to itself, and its children inherit them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::LIMITS;
 use crate::commands::CommandLimits;
 
-/// Seconds between the signal that a program may take at its limit of CPU time and the one that it may not.
+/// Seconds between the soft and the hard CPU time signal.
 const LAST: u64 = 5;
 
-/// Reads the limits from the environment; there are none where no runtime started this guard.
+/// Reads the limits from the environment; `None` if no runtime started this guard.
 pub(super) fn of_environment() -> Result<Option<CommandLimits>, String> {
     let Some(text) = std::env::var_os(LIMITS) else { return Ok(None) };
     let text = text.to_str().ok_or("they are not text")?;
     serde_json::from_str(text).map(Some).map_err(|error| error.to_string())
 }
 
-/// Limits this process and all that it starts from now on.
+/// Limits this process and its descendants from now on.
 ///
 /// # Errors
-/// When a limit is refused: then the command must not start.
+/// If a limit is refused: the command must not start then.
 pub(super) fn apply(limits: &CommandLimits) -> Result<Counted, String> {
     let CommandLimits { processes, memory_bytes, file_bytes, open_files, cpu_seconds } = *limits;
     lower("core dumps", Resource::Core, 0, 0)?;
@@ -35,7 +35,7 @@ fn lower(what: &str, resource: Resource, current: u64, maximum: u64) -> Result<(
     setrlimit(resource, Rlimit { current, maximum }).map_err(|error| format!("the limit of {what} is refused: {error}"))
 }
 
-/// What counts the processes, where the limit of a user does not.
+/// The process counter, where the per-user limit does not apply.
 #[cfg(not(target_os = "linux"))]
 pub(super) struct Counted;
 
@@ -55,10 +55,10 @@ mod linux {
 
     use super::*;
 
-    /// Threads of the guard itself, with room for one more.
+    /// Threads of the guard itself, with one spare.
     const OWN: u64 = 4;
 
-    /// A control group that counts processes; left and removed when this is dropped.
+    /// A control group that counts processes; removed on drop.
     pub(crate) struct Counted {
         _group: Option<Group>,
     }
@@ -68,8 +68,8 @@ mod linux {
         own: PathBuf,
     }
 
-    /// Limits processes and threads, this one's included: by the count of the user, on top of those that it has; the superuser's
-    /// by a control group, since the count does not hold it. Where no group can be made the superuser's are not limited.
+    /// Limits processes and threads, including this one: on top of the user's present count; for the superuser by a control group, since
+    /// that count does not apply. Without a group the superuser's are unlimited.
     pub(super) fn count(processes: u64) -> Result<Counted, String> {
         let most = processes.saturating_add(OWN);
         let user = rustix::process::getuid();
@@ -80,7 +80,7 @@ mod linux {
         Ok(Counted { _group: groups().into_iter().find_map(|above| Group::make(above, most)) })
     }
 
-    /// The directories of control groups that this process is in, of the hierarchies that can count processes.
+    /// Returns this process's control group directories that can count processes.
     fn groups() -> Vec<PathBuf> {
         let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let place = |line: &str| {
@@ -97,9 +97,9 @@ mod linux {
     }
 
     impl Group {
-        /// Makes a group below `above` and enters it.
+        /// Creates a group below `above` and enters it.
         fn make(above: PathBuf, most: u64) -> Option<Self> {
-            // Where groups are of version 2, a controller is switched on for what is below.
+            // In version 2 a controller must be enabled for child groups.
             let unified = above.join("cgroup.subtree_control");
             if unified.exists() {
                 std::fs::write(unified, "+pids").ok()?;
@@ -115,20 +115,20 @@ mod linux {
 
     impl Drop for Group {
         fn drop(&mut self) {
-            // A group that is still in use remains: what is in it could not be killed.
+            // A group with live processes remains.
             drop(std::fs::write(self.above.join("cgroup.procs"), "0"));
             drop(std::fs::remove_dir(&self.own));
         }
     }
 
-    /// The threads of a user, as far as they can be seen.
+    /// Counts the visible threads of a user.
     fn threads_of(user: u32) -> u64 {
         let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
         numbers.filter_map(|id| threads(&std::fs::read_to_string(format!("/proc/{id}/status")).ok()?, user)).sum()
     }
 
-    /// The threads in a `/proc/<pid>/status`, if the process is the user's.
+    /// Returns the threads in a `/proc/<pid>/status`, if the process is the user's.
     fn threads(status: &str, user: u32) -> Option<u64> {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
         (field("Uid:")?.parse() == Ok(user)).then(|| field("Threads:")?.parse().ok())?

@@ -1,20 +1,19 @@
-//! Killing and reaping a command with all its descendants.
+//! Kills and reaps a command with all its descendants.
 
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait as wait_any};
 
-/// Rounds of killing before what cannot be killed is left: with the pause, about a second.
+/// Rounds of killing before giving up: about a second.
 const ROUNDS: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The id of a process as the system's calls take it.
 pub(super) fn pid(id: u32) -> Option<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
-/// Makes orphans among this process's descendants its children.
+/// Makes orphaned descendants children of this process.
 pub(super) fn adopt() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
@@ -22,7 +21,7 @@ pub(super) fn adopt() {
     }
 }
 
-/// Waits for `leader`, reaping adopted ones meanwhile; gives its exit code as a shell tells it.
+/// Waits for `leader`, reaping adopted processes meanwhile; returns its exit code as a shell does.
 pub(super) fn wait(leader: Pid) -> i32 {
     loop {
         match wait_any(WaitOptions::empty()) {
@@ -38,9 +37,9 @@ fn code(status: WaitStatus) -> i32 {
     status.exit_status().or_else(|| Some(status.terminating_signal()?.saturating_add(128))).unwrap_or(1)
 }
 
-/// Kills the group of `leader`, if it may still be there, and all descendants, until none is left.
+/// Kills the group of `leader`, if it may still exist, and all descendants until none remains.
 ///
-/// Again and again: one that is killed may have started another just before, which then is adopted.
+/// Repeatedly: a killed process may have just started another, which is then adopted.
 pub(super) fn end(leader: Option<Pid>) {
     if let Some(leader) = leader {
         // It may have ended meanwhile.
@@ -83,7 +82,7 @@ fn kill_descendants() {
 #[cfg(not(target_os = "linux"))]
 fn kill_descendants() {}
 
-/// All processes with their parents.
+/// Returns all processes with their parents.
 #[cfg(target_os = "linux")]
 fn processes() -> Vec<(u32, u32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -91,7 +90,7 @@ fn processes() -> Vec<(u32, u32)> {
     numbers.filter_map(|id| Some((id, parent(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?))).collect()
 }
 
-/// The parent in a line of `/proc/<pid>/stat`; the name before it may hold anything, parentheses too.
+/// Returns the parent in a line of `/proc/<pid>/stat`; the name before it may contain anything, even parentheses.
 #[cfg(target_os = "linux")]
 fn parent(stat: &str) -> Option<u32> {
     let (_, after) = stat.rsplit_once(')')?;

@@ -1,4 +1,4 @@
-//! Bounds that hold besides a policy: files that configure agents, and files of the host itself.
+//! Bounds besides a policy: files that configure agents, and files of the host itself.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,8 +8,7 @@ use super::HostPolicy;
 
 const WRITE: &str = "fs.write";
 
-/// Files and directories of a workspace by which this and other products configure agents: who writes one decides what
-/// the next session does.
+/// Workspace files by which this and other products configure agents: they decide what the next session does.
 pub const PROTECTED: [&str; 10] = [
     "subtend.yaml",
     ".subtend",
@@ -23,10 +22,9 @@ pub const PROTECTED: [&str; 10] = [
     "opencode.jsonc",
 ];
 
-/// A path of the host that cannot be kept from tools.
+/// A path of the host that cannot be hidden from tools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotKeep {
-    /// The workspace lies in it.
     #[error(
         "the workspace {} lies in {}, which is kept from tools: name another workspace, or another data directory",
         workspace.display(),
@@ -39,15 +37,14 @@ pub enum CannotKeep {
 }
 
 impl HostPolicy {
-    /// Asks before a file that configures agents ([`PROTECTED`]) is written, whatever `policy` allows. A rule of
-    /// `policy` that allows to write such a path and spells it out (`.subtend/**`, `subtend.yaml`) lifts that for what
-    /// it names; `*` and `**` do not.
+    /// Requires approval for writes to files that configure agents ([`PROTECTED`]), whatever `policy` allows. A rule of `policy` that
+    /// spells such a path out (`.subtend/**`, `subtend.yaml`) lifts that for what it names; `*` and `**` do not.
     ///
     /// ```
     /// use subtend_tools::policy::{HostPolicy, PROTECTED};
     ///
-    /// let asked = |rules: &[&str]| HostPolicy::allowing(rules.iter().copied()).map(|policy|
-    /// HostPolicy::protected(&policy).rules.len()); assert_eq!(asked(&["fs.write"])?, PROTECTED.len());
+    /// let asked = |rules: &[&str]| HostPolicy::allowing(rules.iter().copied()).map(|policy| HostPolicy::protected(&policy).rules.len());
+    /// assert_eq!(asked(&["fs.write"])?, PROTECTED.len());
     /// assert_eq!(asked(&["fs.write", "fs.write=.subtend/**"])?, PROTECTED.len() - 1);
     /// # Ok::<(), subtend_tools::policy::BadRule>(())
     /// ```
@@ -69,8 +66,8 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Asks before what protected paths of `workspace` lead to is written, where they are symbolic links: whoever reads
-    /// such a path reads that. A link that leads out of the workspace is out of reach anyway.
+    /// Requires approval for writes to the targets of protected paths that are symbolic links. A target outside of the workspace is out of
+    /// reach anyway.
     pub fn linked(workspace: &Path) -> RuleSet {
         let workspace = resolved(workspace);
         let target = |path: &&str| {
@@ -85,11 +82,10 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Denies tools the host's own `paths` (its store, its configuration) where they lie in `workspace`, to read and to
-    /// write. A path need not exist yet.
+    /// Denies tools the host's own `paths` (its store, its configuration) in `workspace`. A path need not exist yet.
     ///
     /// # Errors
-    /// [`CannotKeep`] where the workspace lies in such a path, or no rule can name it.
+    /// [`CannotKeep`] if the workspace lies in such a path, or no rule can name it.
     pub fn kept(workspace: &Path, paths: &[PathBuf]) -> Result<RuleSet, CannotKeep> {
         let workspace = resolved(workspace);
         let mut rules = Vec::new();
@@ -108,11 +104,10 @@ impl HostPolicy {
     }
 }
 
-/// What a command has to be held to: `authority` without what [`HostPolicy::protected`] asks of paths for which
-/// `exists` is false.
+/// Returns the authority for commands: `authority` without what [`HostPolicy::protected`] asks of paths for which `exists` is false.
 ///
-/// A sandbox that keeps a path from coming to exist would let a command make nothing beside it. What a command makes
-/// there is not used: trust is asked about first.
+/// A sandbox that prevented a path from being created could not allow any new file next to it. A created file is not used before
+/// trust is requested.
 pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool) -> Authority {
     authority.retaining(|set, rule| {
         let is_bound = set.default == Verdict::Allow && rule.verdict == Verdict::Ask && &*rule.action == WRITE;
@@ -120,7 +115,7 @@ pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool)
     })
 }
 
-/// The path without links, as far as it exists.
+/// Resolves the existing part of the path.
 fn resolved(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut rest = Vec::new();
@@ -178,7 +173,7 @@ mod tests {
         };
         assert_eq!(verdicts(&authority), [Verdict::Ask, Verdict::Ask]);
         assert_eq!(verdicts(&for_commands(&authority, |path| path == ".subtend")), [Verdict::Ask, Verdict::Allow]);
-        // A rule of the person's own stands.
+        // The person's own rule remains.
         let own = RuleSet { default: Verdict::Deny, ..HostPolicy::protected(&all) };
         assert_eq!(verdicts(&for_commands(&Authority::of(own), |_| false)), [Verdict::Ask, Verdict::Ask]);
     }

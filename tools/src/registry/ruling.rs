@@ -1,4 +1,4 @@
-//! What an authority says of one call, and how the access in question is shown.
+//! The ruling of an authority on one call, and the display of the access in question.
 
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
@@ -10,24 +10,24 @@ use crate::path;
 use crate::tool::{Tool, ToolError};
 use crate::workspace::names::READ;
 
-/// Bytes of a resource as a record and a person see it.
+/// Bytes of a resource in records and approvals.
 const SHOWN: usize = 1000;
-/// Bytes of one in an error.
+/// Bytes of a resource in an error.
 const SHOWN_IN_ERROR: usize = 300;
 
-/// What an authority says of one call: the lowest verdict among all that it is about to do decides.
+/// The ruling on one call: the lowest verdict among its accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// It may run; with the most telling access, for the audit, where it has one.
+    /// It may run; with the most telling access for the audit, if any.
     Allowed(Option<Access>),
-    /// A person is to be asked, and is shown this: the most telling of what nobody allowed yet.
+    /// Approval is required for this: the most telling access that is not granted yet.
     Asked(Access),
-    /// It is refused when it is to run.
+    /// It is refused when it runs.
     Denied(ToolError),
 }
 
 impl Ruling {
-    /// Rules on a call of `tool`; `granted` as in [`Registry::check`](super::Registry::check).
+    /// Returns the ruling on a call of `tool`; `granted` as in [`Registry::check`](super::Registry::check).
     pub(super) fn of(tool: &dyn Tool, args: &Value, authority: &Authority, granted: &dyn Fn(&Access) -> bool) -> Self {
         if let Some(error) = tool.ruled_out(authority) {
             return Self::Denied(error);
@@ -53,12 +53,11 @@ impl Ruling {
     }
 }
 
-/// All that a call is about to do, as it is shown.
 pub(super) fn accesses(tool: &dyn Tool, args: &Value) -> Vec<Access> {
     tool.access(Some(args)).iter().map(shown).collect()
 }
 
-/// The first access that does more than read; else the first.
+/// Returns the first access that does more than read; else the first.
 fn telling<'a>(accesses: impl IntoIterator<Item = &'a Access>) -> Option<&'a Access> {
     let mut first = None;
     for access in accesses {
@@ -70,14 +69,14 @@ fn telling<'a>(accesses: impl IntoIterator<Item = &'a Access>) -> Option<&'a Acc
     first
 }
 
-/// Whether a character is not seen, or looks like a space and is none; lines and tabs are.
+/// Returns whether a character is invisible or imitates a space; line breaks and tabs are not.
 fn misleading(c: char) -> bool {
     !matches!(c, '\n' | '\t') && (is_unseen(c) || is_blank(c))
 }
 
-/// An access as records keep it and a person sees it: bounded, and without characters that make one text look like another.
+/// Returns an access as records and approvers see it: bounded, and without misleading characters.
 ///
-/// One whose text is changed by that carries the hash of the whole: a word that was given for one is never taken for another.
+/// A changed text carries the hash of the whole, so that an approval of one is never taken for another.
 fn shown(access: &Access) -> Access {
     let resource = &*access.resource;
     if resource.len() <= SHOWN && !resource.contains(misleading) {
@@ -88,7 +87,7 @@ fn shown(access: &Access) -> Access {
     Access { action: access.action.clone(), resource: format!("{head}… ({length} bytes, {hash})").into() }
 }
 
-/// The error of a call that is refused for `access`.
+/// Returns the error of a call that is refused for `access`.
 pub(super) fn denied(tool: &dyn Tool, access: &Access, why: &str) -> ToolError {
     let Access { action, resource } = access;
     // A resource may be a whole script.
@@ -129,7 +128,7 @@ mod tests {
             assert_ne!(one, other);
             for seen in [&one, &other] {
                 assert!(seen.resource.len() < SHOWN + 100 && !seen.resource.contains(misleading), "{seen:?}");
-                // What is shown of one is never the text of another: that one would be shown otherwise in its turn.
+                // The displayed text of one is never the text of another, which would be displayed differently.
                 assert!(shown(seen) == *seen || seen.resource.len() > SHOWN);
             }
         }

@@ -1,4 +1,4 @@
-//! Shows calls to people, in the words of their tools.
+//! The display of calls in the wording of their tools.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,14 +11,14 @@ use crate::dialect::{self, minion};
 use crate::display::{Display, Shown};
 use crate::{arguments, bounded};
 
-/// Bytes of what is shown of one input or output.
+/// Bytes of one displayed input or output.
 const MOST: usize = 16 << 10;
 
 impl Registry {
-    /// A call of `tool` with the arguments `args`, as the model wrote them, and its result if there is one, as people see it.
+    /// Returns a call of `tool` and its result as people see them.
     ///
-    /// Words of a tool are a host's own: one that panics says nothing, and long ones are cut. They may hold what a terminal would
-    /// obey.
+    /// The wording is a host's code: one that panics yields nothing, and long texts are truncated. They may contain terminal control
+    /// characters.
     pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> Shown {
         let used = discovery::used(tool, args);
         let (tool, args) = used.as_ref().map_or((tool, args), |(tool, args)| (tool, args));
@@ -39,7 +39,7 @@ impl Registry {
     }
 }
 
-/// How the tools are shown by which models start children.
+/// Returns the display of the tools by which models start children.
 fn dialect_display(tool: &str) -> Display {
     match tool {
         minion::NAME => Display::named("Minion").subtitle("Delegate a task to a sub-agent").icons("🤖", "🤖"),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn m13_a_tool_is_shown_as_it_says_also_where_it_is_used_through_another() {
+    fn m13_tool_display_applies_also_through_use_tool() {
         let display = Display::named("Fetch").subtitle("Reads a page").icons("🌐", "📄");
         let tool = fetch().display(display.clone());
         let tool = tool.render_input(|args| Some(args["url"].as_str()?.into()));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn m13_minions_and_their_return_are_shown_as_their_seed_has_them() {
+    fn m13_minions_and_return_are_displayed_as_their_seed_says() {
         let tools = Registry::builder().build();
         let minion = tools.shown("minion", r#"{"message":"Count.","enableWeb":false,"enabledTools":[]}"#, None);
         let display = Display::named("Minion").subtitle("Delegate a task to a sub-agent").icons("🤖", "🤖");

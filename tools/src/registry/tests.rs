@@ -19,7 +19,7 @@ fn object() -> Value {
 }
 
 fn built_in() -> Registry {
-    // Compiling schemas takes longer than what is asked of them.
+    // Compiling schemas takes longer than the tests.
     static BUILT_IN: LazyLock<Registry> =
         LazyLock::new(|| Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build());
     BUILT_IN.clone()
@@ -233,11 +233,11 @@ fn a_call_says_what_a_person_is_to_be_asked_for() {
         invalid @ Classified::Invalid { .. } => panic!("{invalid:?}"),
     };
     let asks = rules(Verdict::Deny, &[("fs.*", "doc/*", Verdict::Ask)]);
-    // Of several the one that does more than read is shown; each is asked for until each is granted.
+    // The access that does more than read is shown; each is asked about until all are granted.
     assert_eq!(found(&asks, &[]), (Some(path("fs.write")), true));
     assert_eq!(found(&asks, &[path("fs.write")]), (Some(path("fs.read")), true));
     assert_eq!(found(&asks, &[path("fs.read"), path("fs.write")]), (Some(path("fs.write")), false));
-    // What is denied is asked of nobody, whatever else the call does, and no word lifts it.
+    // A denied call is never put to an approver, and no approval lifts the denial.
     let half = rules(Verdict::Deny, &[("fs.write", "*", Verdict::Ask), ("fs.read", "z", Verdict::Allow)]);
     assert_eq!(found(&half, &[]), (None, false));
     let tool = Arc::clone(registry.get("edit").unwrap());
@@ -248,7 +248,7 @@ fn a_call_says_what_a_person_is_to_be_asked_for() {
 }
 
 #[test]
-fn a_tool_of_a_closure_needs_its_own_action_unless_it_says_otherwise() {
+fn closure_tool_needs_its_own_action_by_default() {
     let registry = Registry::builder().tool(tool("weather", object())).unwrap();
     let spec = ToolSpec { name: "clock".into(), description: "Tells the time.".into(), schema: Arc::new(object()) };
     let clock = FnTool::new(spec, ToolEffect::ReadOnly, async |_| Ok(ToolOutput::text("noon")));
@@ -280,7 +280,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// P-7: whatever may run is offered, and what is not offered neither classifies nor passes the check.
+    /// P-7: what may run is offered; what is not offered neither classifies nor passes the check.
     #[test]
     fn offered_if_and_only_if_permitted(
         default in any_verdict(),
@@ -303,7 +303,7 @@ proptest! {
                 Ruling::Denied(_) => false,
             };
             prop_assert!(!passes || is_offered, "{name} {path} would run, but is not offered");
-            // A person's word for the very call lifts what is to be asked, and nothing else.
+            // An approval of this call lifts `Ask` only.
             let unasked = registry.check(tool, &args, &authority, &|_| false).is_ok();
             let asked = registry.check(tool, &args, &authority, &|_| true).is_ok();
             prop_assert_eq!(unasked, matches!(ruling, Ruling::Allowed(_)));
@@ -314,7 +314,7 @@ proptest! {
         }
     }
 
-    /// P-7 the other way: where rules speak of whole actions, what is offered runs on every path.
+    /// P-7, converse: where rules cover whole actions, an offered tool runs on every path.
     #[test]
     fn what_is_offered_runs_where_rules_hold_for_all_paths(
         default in any_verdict(),
@@ -338,7 +338,7 @@ proptest! {
     }
 }
 
-/// P-7, seeded: a tool is shown where some rule for its action allows something, as others have it. It is noticed.
+/// P-7, seeded bug: offering a tool where some rule allows something is noticed.
 #[test]
 fn showing_what_some_rule_allows_is_noticed() {
     let some_rule_allows = |set: &RuleSet, tool: &dyn Tool| {

@@ -1,4 +1,4 @@
-//! The domain: Landlock's rules for one command.
+//! The Landlock rules for one command.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
@@ -16,9 +16,9 @@ use super::settings::readable_by_all;
 use super::survey::{Grant, Survey};
 use super::{FILES, Strength, limits_network, syscalls};
 
-/// The first version that holds `truncate` too: without it what is denied could be emptied.
+/// The first version that covers `truncate`, without which a denied file could be emptied.
 const FS: ABI = ABI::V3;
-/// The first version that knows of TCP.
+/// The first version that covers TCP.
 const TCP: ABI = ABI::V4;
 
 fn ruleset(network_limited: bool) -> Result<Ruleset, landlock::RulesetError> {
@@ -27,7 +27,7 @@ fn ruleset(network_limited: bool) -> Result<Ruleset, landlock::RulesetError> {
     if network_limited {
         rules = rules.handle_access(AccessNet::from_all(TCP))?;
     }
-    // What newer systems can hold besides.
+    // Further rights of newer systems.
     rules
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::IoctlDev | AccessFs::ResolveUnix)?

@@ -1,12 +1,12 @@
-//! Where paths outside of the workspace lead: a link in the workspace is made by whoever writes there, and opens nothing.
+//! Resolution of paths outside of the workspace. A link in the workspace opens nothing, since sessions can create it.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// Links that are followed on one way.
+/// Links followed for one path.
 const MAX_LINKS: u32 = 40;
-/// Returns where `path` leads; `None` where nothing is there, or the way goes through `workspace`, which has no links in it.
+/// Returns the target of `path`; `None` if it is missing or the way leads through `workspace`, itself without links.
 pub(super) fn resolve(path: &Path, workspace: &Path) -> Option<PathBuf> {
     let parts = |path: &Path| -> VecDeque<OsString> {
         let normal = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));

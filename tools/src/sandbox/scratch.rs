@@ -1,13 +1,13 @@
-//! A directory of one command's own, gone with it.
+//! A temporary directory for one command, removed after it.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Names that are tried: others are taken by guards that were killed.
+/// Names to try: killed guards leave directories behind.
 const TRIES: u32 = 10_000;
 
-/// An empty directory that only this user can enter; removed with all it holds when this is dropped.
+/// An empty directory that only this user can enter; removed with its contents on drop.
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -32,7 +32,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans the directory of temporary files.
+        // What cannot be removed is left to the cleanup of temporary files.
         drop(std::fs::remove_dir_all(&self.0));
     }
 }

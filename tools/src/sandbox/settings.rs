@@ -1,19 +1,18 @@
-//! Settings of the system: a held command reads those that everybody may read.
+//! System settings: a restricted command reads the world-readable ones.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Levels of directories.
 const MAX_DEPTH: u32 = 32;
 
-/// Bits of a mode by which everybody may read a file, or read and enter a directory.
+/// Mode bits that let everyone read a file, or read and enter a directory.
 const READ: u32 = 0o004;
 const ENTER: u32 = 0o005;
 
-/// Finds what everybody may read below the directory `dir`: files, and directories of which all may be read.
+/// Returns what everyone may read below `dir`: files, and wholly readable directories.
 ///
-/// The superuser needs no capability to read a file of its own, such as the hashes of passwords.
+/// The superuser needs no capability to read its own files, such as password hashes.
 pub(super) fn readable_by_all(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     if is_whole(dir, MAX_DEPTH, &mut found) {
@@ -22,12 +21,12 @@ pub(super) fn readable_by_all(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether everybody may read all of `dir`; what they may read of it is added to `found` where it is not all.
+/// Returns whether everyone may read all of `dir`; if not, the readable parts are added to `found`.
 fn is_whole(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) -> bool {
     let Some(entries) = depth.checked_sub(1).and_then(|_| std::fs::read_dir(dir).ok()) else { return false };
     let (mut parts, mut whole) = (Vec::new(), true);
     for entry in entries {
-        // What cannot be read is not granted.
+        // An unreadable entry is not granted.
         let Some((path, metadata)) = entry.ok().and_then(|entry| Some((entry.path(), entry.metadata().ok()?))) else {
             whole = false;
             continue;

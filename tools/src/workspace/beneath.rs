@@ -1,40 +1,40 @@
-//! Opening without links: the object that is opened at a path is the one that is at that path, whatever is swapped meanwhile.
+//! Opening without links: the opened object is the one at the path, whatever is swapped meanwhile.
 //!
-//! Links are followed once, by [`Workspace::real`](super::Workspace::real), and only to learn a path without links. The rules
-//! are asked about that path, and it is then opened here, where a link on the way is an error.
+//! [`Workspace::real`](super::Workspace::real) follows links once to resolve a path. The rules check that path, which is then opened
+//! here, where a link is an error.
 
 use std::io;
 use std::path::Path;
 
 use cap_std::fs::{Dir, File};
 
-/// Opens the directory at `path`, which is `.` or has normal parts only.
+/// Opens the directory at `path`, which is `.` or normal.
 ///
 /// # Errors
-/// When a part of it is a link or is not a directory.
+/// If a part is a link or not a directory.
 pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
     system::dir(root, path)
 }
 
-/// Opens the directory that holds `path`; gives it with the last part of the path.
+/// Opens the parent directory of `path` and returns it with the last part.
 ///
 /// # Errors
-/// As [`dir`], and when `path` is the workspace itself.
+/// As [`dir`], and if `path` is the workspace itself.
 pub(crate) fn parent<'a>(root: &Dir, path: &'a Path) -> io::Result<(Dir, &'a Path)> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((dir(root, above)?, Path::new(name)))
 }
 
-/// Opens the entry `name` of `dir` to read, without waiting for a writer where it is a pipe.
+/// Opens the entry `name` of `dir` to read, without blocking on a pipe.
 ///
 /// # Errors
-/// When it is a link.
+/// If it is a link.
 pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
     system::file(dir, name)
 }
 
-/// Opens the directory at `path`, making what is missing of it.
+/// Opens the directory at `path`, creating missing parts.
 ///
 /// # Errors
 /// As [`dir`].
@@ -56,7 +56,7 @@ pub(crate) fn make_dir(root: &Dir, path: &str) -> io::Result<Dir> {
     Ok(at)
 }
 
-/// Whether an error says that a link was met.
+/// Returns whether a link caused the error.
 pub(crate) fn is_link(error: &io::Error) -> bool {
     system::is_link(error)
 }
@@ -71,13 +71,13 @@ mod system {
     use super::*;
 
     const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-    /// Of a directory, no more is needed than a handle: it may be entered though it may not be listed.
+    /// A handle suffices: a directory may be entered even if it may not be listed.
     #[cfg(target_os = "linux")]
     const HANDLE: OFlags = DIRECTORY.union(OFlags::PATH);
     #[cfg(not(target_os = "linux"))]
     const HANDLE: OFlags = DIRECTORY.union(OFlags::RDONLY);
 
-    /// In one call where the system has it.
+    /// In one call where the system supports it.
     #[cfg(target_os = "linux")]
     pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
         use rustix::fs::{ResolveFlags, openat2};
@@ -85,7 +85,7 @@ mod system {
         let without_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match openat2(root, path, HANDLE, Mode::empty(), without_links) {
             Ok(fd) => Ok(Dir::from_std_file(fd.into())),
-            // Before Linux 5.6, and where a filter of system calls does not know the call.
+            // Before Linux 5.6, or where a system call filter rejects it.
             Err(Errno::NOSYS | Errno::PERM) => by_parts(root, path),
             Err(error) => Err(error.into()),
         }
@@ -125,7 +125,7 @@ mod system {
     }
 }
 
-/// Elsewhere the handle keeps to the workspace, and a link that is swapped in is followed within it.
+/// Elsewhere the handle confines access to the workspace, and a swapped-in link is followed within it.
 #[cfg(not(unix))]
 mod system {
     use cap_std::fs::OpenOptions;

@@ -1,7 +1,6 @@
-//! Hard links: a file is its content under every name, so that one denied name denies the file.
+//! Hard links: a denied name denies the file under all its names.
 //!
-//! The rules are about paths of the workspace. A file with several names is refused where one of them, in the workspace, is not
-//! allowed; names outside of it have no rules, and count for nothing.
+//! A file is refused if the authority denies one of its names in the workspace; names outside of it have no rules.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -13,18 +12,15 @@ use subtend_session::authority::Authority;
 
 use super::Workspace;
 
-/// The action of reading a file.
 pub(crate) const READ: &str = "fs.read";
 
 /// Device and inode.
 type Inode = (u64, u64);
 
-/// Why a file is not opened.
 #[derive(Debug)]
 pub(crate) enum Unopened {
-    /// The system's reason.
     Io(io::Error),
-    /// Another name of it is not allowed, or it is unknown whether.
+    /// Another name is not allowed, or its verdict is unknown.
     OtherName(String),
 }
 
@@ -34,12 +30,12 @@ impl From<io::Error> for Unopened {
     }
 }
 
-/// What one call knows of files with several names.
+/// The cached findings of one call about files with several names.
 #[derive(Debug)]
 pub(crate) struct OtherNames {
-    /// Whether the authority denies reading anything of the workspace.
+    /// Whether the authority denies reading anything in the workspace.
     limited: bool,
-    /// Files with a name that may not be read: found once, when the first file with several names is met.
+    /// Files with a denied name, found when the first file with several names is met.
     unread: OnceCell<Result<HashSet<Inode>, String>>,
 }
 
@@ -48,10 +44,10 @@ impl OtherNames {
         Self { limited: !authority.allows_below(READ, "."), unread: OnceCell::new() }
     }
 
-    /// Checks that `file`, which was opened as `name` in `dir`, has no name that `authority` denies.
+    /// Checks that `authority` denies no name of `file`, which was opened as `name` in `dir`.
     ///
     /// # Errors
-    /// When it has one, and when the name is another file's by now: then its number of names says nothing.
+    /// If one is denied, or `name` is another file now: its link count then means nothing.
     pub(crate) fn permit(
         &self,
         workspace: &Workspace,
@@ -79,12 +75,12 @@ impl OtherNames {
     }
 }
 
-/// What the file is, and how many names it has while `name` is one of them.
+/// Returns the file's identity and its link count while `name` refers to it.
 #[cfg(unix)]
 fn identity(dir: &Dir, name: &Path, file: &File) -> io::Result<Option<(Inode, u64)>> {
     use rustix::fs::{AtFlags, fstat, statat};
 
-    // The count is read by the name: read from the open file, it could have fallen since, by a removal of this very name.
+    // Counted by name: a count of the open file could have dropped through a removal of this name.
     let (named, opened) = (statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?, fstat(file)?);
     #[allow(
         clippy::useless_conversion,

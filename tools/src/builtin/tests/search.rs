@@ -95,7 +95,7 @@ async fn the_result_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_long_search_tells_of_its_progress_and_stops_when_it_is_cancelled() {
+async fn long_search_reports_progress_and_stops_on_cancel() {
     let mut bench = Bench::new(&[]);
     for n in 0..2100 {
         std::fs::write(bench.at(&format!("{n:04}")), "hit\n").unwrap();

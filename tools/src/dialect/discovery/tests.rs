@@ -50,7 +50,7 @@ fn b8_a_listing_has_what_is_not_shown_already_and_has_all_words() {
 }
 
 #[test]
-fn b8_a_description_is_whole_also_of_what_is_shown_and_says_what_is_unknown() {
+fn b8_description_is_complete_and_names_unknown_tools() {
     let read = json!({"name": "read", "description": "Reads a file.", "parameters": {"type": "object"}});
     let told = got(r#"{"tools":["read","nonesuch"," read "]}"#, &["read".into()], 8_000);
     assert_eq!(told, json!({"tools": [read], "unknown": ["nonesuch"]}));
@@ -84,7 +84,7 @@ fn the_schemas_fit_what_is_parsed() {
 }
 
 #[test]
-fn b8_what_starts_sessions_and_use_tool_itself_are_not_called_by_it() {
+fn b8_use_tool_calls_neither_spawn_tools_nor_itself() {
     for tool in ["use_tool", "get_tools", "subagent", "task", "Task", "spawn_await", "return"] {
         let error = parse_use(&json!({"tool": tool}).to_string()).unwrap_err();
         assert_eq!(error.kind, ToolErrorKind::BadArgs);
