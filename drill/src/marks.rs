@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_not_be_repeated_is_told_when_it_is_and_what_nobody_intended_too() {
+    fn repeated_or_unintended_effects_are_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let home = Home::of("redb", dir.path());
         let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().expect("an id");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn even_the_shortest_drill_of_any_seed_strikes_work_and_recovery_often_enough() {
+    fn shortest_drill_of_any_seed_hits_work_and_recovery() {
         for seed in 0..1_000 {
             let rounds = kills(seed, 10);
             let orders: Vec<Order> = rounds.iter().flat_map(|round| round.orders.clone()).collect();

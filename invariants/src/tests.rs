@@ -42,7 +42,7 @@ fn good_worlds_hold() {
 }
 
 #[test]
-fn a_world_that_does_not_show_everything_is_judged_by_what_it_shows() {
+fn partial_world_is_judged_by_what_it_shows() {
     let scene = Scene::good();
     let rows = BTreeSet::new();
     let alone = View { records: &scene.child, ..View::default() };

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_known_by_its_short_name_and_a_task_by_an_id_of_its_own() {
+    fn child_is_known_by_short_name_and_task_by_its_own_id() {
         let child: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().unwrap();
         let known = Dialect::ALL.map(|dialect| known_as(dialect, child, &Short("a3f9c1".into())));
         let task = "task_0192f0c12d3e7abc8def0123456789ab";

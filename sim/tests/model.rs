@@ -28,7 +28,7 @@ fn a_root_and_a_child_through_a_panic_and_a_cancel() {
 }
 
 #[test]
-fn a_root_and_a_child_through_a_panic_before_the_effects_of_any_batch() {
+fn root_and_child_survive_a_panic_before_effects_of_any_batch() {
     holds(Size::HALF_PANIC);
 }
 
@@ -55,22 +55,22 @@ fn two_children_through_a_panic_before_the_effects_of_any_batch() {
 }
 
 #[test]
-fn a_root_and_a_child_through_a_crash_within_the_recovery_from_a_crash() {
+fn root_and_child_survive_a_crash_within_recovery() {
     holds(Size { crashes: 2, ..Size::SMALL });
 }
 
 #[test]
-fn a_root_and_a_child_with_attempts_that_fail_and_time_that_passes() {
+fn root_and_child_survive_failed_attempts_and_deadlines() {
     holds(Size { failures: 1, deadlines: 1, crashes: 0, ..Size::SMALL });
 }
 
 #[test]
-fn a_root_and_a_child_through_an_interrupt_and_an_input_that_may_resume() {
+fn root_and_child_survive_an_interrupt_and_a_resuming_input() {
     holds(Size::INTERRUPT);
 }
 
 #[test]
-fn a_root_and_a_child_through_an_interrupt_and_a_crash_a_panic_or_a_cancel() {
+fn root_and_child_survive_an_interrupt_with_a_fault() {
     let one = Size { sends: 1, ..Size::INTERRUPT };
     holds(Size { crashes: 1, ..one });
     holds(Size { panics: 1, ..one });
@@ -93,7 +93,7 @@ fn a_child_that_goes_on_when_its_owner_asks() {
 }
 
 #[test]
-fn a_child_that_is_cancelled_by_rows_that_are_late_or_come_twice() {
+fn cancelled_child_survives_late_and_repeated_rows() {
     holds(Size::STOP);
     holds(Size { crashes: 1, doubles: 0, ..Size::STOP });
 }

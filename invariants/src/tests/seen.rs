@@ -204,7 +204,7 @@ fn closes_over_a_child(ended_by: Epoch) -> Scene {
 
 /// Nor may another activation of the same life: only a start of the host cannot wait.
 #[test]
-fn a_start_may_end_what_an_earlier_one_held_before_what_it_owns_and_nothing_else_may() {
+fn only_a_host_start_may_end_a_held_run_before_its_owned_runs() {
     let held = |ended_by, boots| {
         let mut scene = closes_over_a_child(ended_by);
         scene.observed.causes = Some(Causes { boots, ..Causes::default() });

@@ -51,7 +51,7 @@ fn what_a_call_says_that_lets_a_child_go_on_and_does_not_wait() {
 }
 
 #[test]
-fn what_a_cancel_of_a_task_says_is_in_the_words_of_who_started_it() {
+fn cancel_of_a_task_answers_in_the_dialect_that_started_it() {
     let told = Dialect::ALL.map(|dialect| read(&cancelling(dialect, "named")));
     let other = json!({"session_id": "named", "status": "cancelling"});
     let task = json!({"taskId": "named", "status": "cancelled"});

@@ -107,7 +107,7 @@ fn is_monotone(read: Reading, (chain, set, place, rule, at): Added) -> Result<()
 }
 
 #[test]
-fn p2_a_deny_above_enlarges_nothing_and_an_allow_below_never_exceeds() {
+fn p2_deny_above_and_allow_below_never_enlarge_authority() {
     held_and_noticed(
         additions,
         is_monotone,

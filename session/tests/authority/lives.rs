@@ -182,7 +182,7 @@ fn is_held(at_use: AtUse, (policy, manifests, steps, ats): Life) -> Result<(), T
 }
 
 #[test]
-fn p4_nothing_that_happens_to_a_tree_raises_what_a_session_may_do() {
+fn p4_no_event_in_a_tree_raises_the_authority_of_a_session() {
     held_and_noticed(
         lives,
         is_held,

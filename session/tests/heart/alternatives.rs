@@ -45,7 +45,7 @@ pub(crate) fn completed(child: u128, text: &str) -> Command {
 }
 
 #[test]
-fn an_alternative_is_born_with_its_question_and_a_run_of_a_person() {
+fn alternative_is_born_with_its_question_and_a_persons_run() {
     let mut heart = talked();
     let [_, _, two, second] = points(&heart)[..] else { panic!() };
     let decision = heart.tell(regenerate(CHILD, None)).unwrap();
@@ -159,7 +159,7 @@ fn of_inputs_that_were_taken_together_the_last_is_asked_anew() {
 }
 
 #[test]
-fn an_alternative_that_completes_is_seen_where_its_answer_is_the_last_word() {
+fn completed_alternative_is_seen_when_its_answer_is_last() {
     let mut heart = talked().then(regenerate(CHILD, None));
     let before = heart.state.transcript.clone();
     assert_eq!(heart.says(completed(CHILD, "other")), "message[1] alternative_switched > E");
@@ -188,7 +188,7 @@ fn an_alternative_that_does_not_complete_leaves_the_original() {
 }
 
 #[test]
-fn an_alternative_that_comes_late_is_only_there_to_be_switched_to() {
+fn late_alternative_is_seen_only_after_a_switch() {
     let later = talked().then(regenerate(CHILD, None)).then(send(3, "three"));
     let mut works = later.clone();
     assert_eq!(works.says(completed(CHILD, "other")), "> W", "taken at the boundary");
@@ -224,7 +224,7 @@ fn alternatives_are_walked_from_the_original_to_the_last() {
 }
 
 #[test]
-fn what_cannot_be_regenerated_or_switched_is_refused_with_what_there_is() {
+fn invalid_regenerate_or_switch_is_refused_with_valid_choices() {
     let mut heart = talked();
     let [one, first, _, second] = points(&heart)[..] else { panic!() };
     let says = refusal(&mut heart, regenerate(1, Some(one)));
@@ -294,7 +294,7 @@ fn an_alternative_stands_for_all_that_led_to_the_answer() {
 }
 
 #[test]
-fn an_answer_that_is_seen_in_another_form_is_asked_for_with_what_was_before_its_question() {
+fn regenerate_of_a_switched_answer_uses_context_of_its_question() {
     let mut heart = worked().then(regenerate(CHILD, None)).then(completed(CHILD, "other"));
     assert_eq!(inherits(&mut heart, regenerate(3, None)), "U:one A:first");
 }
@@ -391,7 +391,7 @@ proptest! {
 
     /// B13: what is seen is the transcript, but for the exchanges that stand back for an alternative; a branch sees the same.
     #[test]
-    fn alternatives_stand_for_their_exchange_and_change_nothing_in_any_life(
+    fn alternatives_replace_their_exchange_and_nothing_else(
         steps in proptest::collection::vec(any::<(u8, u8, u8)>(), 0..60),
     ) {
         let mut heart = Heart::root_with(Limits { turns: 9, ..small() });

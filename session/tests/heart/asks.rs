@@ -85,7 +85,7 @@ fn an_ask_names_what_is_asked_for_and_where() {
 }
 
 #[test]
-fn an_allowed_call_starts_when_the_run_has_its_slot_again_and_its_record_says_what_was_allowed() {
+fn approved_call_starts_with_slot_and_records_its_access() {
     let mut heart = child(vec![(writes(), Some("a"))]);
     let decision = heart.tell(allow(0)).unwrap();
     let answered = Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Allow, by: AskBy::Person };
@@ -119,7 +119,7 @@ fn a_run_without_a_slot_goes_on_at_once() {
 }
 
 #[test]
-fn a_call_that_needs_no_word_is_not_asked_for_and_its_record_says_what_was_allowed() {
+fn allowed_call_needs_no_approval_and_records_its_access() {
     let mut heart = Heart::root().then(send(1, "go"));
     let Command::ModelAnswered(mut answer) = asking(1, vec![(reads(), Some("a"))]) else { unreachable!() };
     answer.calls[0].ask = false;
@@ -190,7 +190,7 @@ fn reads_do_not_wait_for_a_word_on_a_write() {
 }
 
 #[test]
-fn a_child_call_that_is_allowed_is_admitted_with_a_slot_and_waits_see_it() {
+fn approved_child_call_is_admitted_with_slot_and_seen_by_waits() {
     let all = CallKind::Await { all: true, runs: Vec::new() };
     let mut heart = child(vec![(background(), Some("a")), (all, None)]);
     assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the wait is to see the child");
@@ -218,7 +218,7 @@ fn a_read_that_is_allowed_takes_its_place_among_those_that_wait() {
 }
 
 #[test]
-fn a_run_that_waits_for_a_word_and_for_an_admission_keeps_its_slot_until_it_has_the_admission() {
+fn run_awaiting_approval_keeps_slot_until_admission() {
     let mut heart = child(vec![(blocking(), None), (writes(), Some("a"))]);
     let run = heart.state.run.as_ref().unwrap();
     assert_eq!((heart.state.phase(), run.slot, run.parked), (Phase::Working, true, None));
@@ -226,7 +226,7 @@ fn a_run_that_waits_for_a_word_and_for_an_admission_keeps_its_slot_until_it_has_
 }
 
 #[test]
-fn a_row_that_comes_before_its_calls_are_found_anew_parks_no_run() {
+fn row_before_calls_are_resolved_again_parks_no_run() {
     let heart = child(vec![(blocking(), None), (blocking(), None)]).then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
     let mut again = heart.refolded();
     assert_eq!(again.says(ended(0xB1, call(1, 0))), "result > W", "the second is still to be admitted");
@@ -235,7 +235,7 @@ fn a_row_that_comes_before_its_calls_are_found_anew_parks_no_run() {
 }
 
 #[test]
-fn always_holds_for_what_it_was_said_of_and_for_calls_that_ask_for_the_same() {
+fn always_covers_its_access_and_calls_with_the_same_access() {
     let mut heart = root(vec![(writes(), Some("a")), (writes(), Some("b")), (writes(), Some("a"))]);
     assert_eq!(heart.says(word(0, AskVerdict::Always)), "ask_answered ask_answered +0 Done > W");
     let Some(Record::AskAnswered { call: also, verdict, .. }) = heart.log.get(heart.log.len() - 2) else { panic!() };
@@ -265,7 +265,7 @@ fn found(kinds: Vec<(u32, CallKind, bool)>) -> Command {
 }
 
 #[test]
-fn a_new_activation_asks_again_for_what_is_asked_and_for_nothing_that_was_allowed() {
+fn new_activation_repeats_open_asks_and_no_approved_ones() {
     let heart = child(vec![(writes(), Some("a")), (writes(), Some("b"))]).then(allow(0)).then(admitted());
     // The first runs; the second is still asked for.
     let mut again = heart.refolded();

@@ -96,7 +96,7 @@ pub(crate) fn talked() -> Heart {
 }
 
 #[test]
-fn a_persons_branch_is_born_with_what_was_said_up_to_its_message() {
+fn human_branch_is_born_with_messages_up_to_branch_point() {
     let mut heart = talked();
     let [user, answer, ..] = points(&heart)[..] else { panic!() };
     let decision = heart.tell(human(CHILD, Some(answer))).unwrap();
@@ -173,7 +173,7 @@ fn what_no_branch_can_hang_on_is_refused_with_what_there_is() {
 }
 
 #[test]
-fn a_branch_may_be_made_while_the_session_works_and_open_calls_are_pending_elsewhere() {
+fn branch_of_a_working_session_shows_open_calls_as_pending() {
     let mut heart = Heart::root().then(send(1, "one")).then(calls(1, vec![reads(), blocking(), writes()]));
     assert_eq!(inherits(&mut heart, human(1, None)), "U:one A+3 R? R? R?");
     let mut heart = heart.then(tool(1, 0, "found"));
@@ -205,7 +205,7 @@ fn every_column_takes_a_branch() {
 }
 
 #[test]
-fn a_persons_subagent_starts_afresh_one_level_deeper_and_not_below_the_last() {
+fn persons_subagent_is_one_level_deeper_with_empty_context() {
     let mut heart = talked();
     let decision = heart.tell(branch(CHILD, BranchKind::Subagent, None)).unwrap();
     let (_, born) = birth(&decision);
@@ -220,7 +220,7 @@ fn a_persons_subagent_starts_afresh_one_level_deeper_and_not_below_the_last() {
 }
 
 #[test]
-fn a_branch_of_a_branch_inherits_all_above_it_and_hangs_on_no_message_of_another_session() {
+fn branch_of_a_branch_inherits_all_but_starts_at_own_message() {
     let decision = talked().tell(human(CHILD, None)).unwrap();
     let child = Heart::born(session(CHILD), decision.births[0].records.clone());
     assert!(refusal(&mut child.clone(), human(1, None)).starts_with("the session has no message yet"));

@@ -134,7 +134,7 @@ fn arguments_above_their_limit_are_not_recorded() {
 }
 
 #[test]
-fn out_of_budget_ends_owned_runs_at_once_and_keeps_what_was_said() {
+fn out_of_budget_ends_owned_runs_and_keeps_partial_output() {
     let mut heart = Heart::root_with(bounded())
         .then(send(1, "go"))
         .then(answer(1, 1, Some("so far"), vec![background()], Stop::Calls))
@@ -184,7 +184,7 @@ proptest! {
     /// Each attempt sets aside what its request weighs as the journal has it then, and is settled before the next one is made,
     /// but for those that were lost with their activation: nobody will ever say what they took, and they count in full.
     #[test]
-    fn reservations_are_what_the_journal_weighs_and_settled_one_by_one(
+    fn reservations_match_journal_and_settle_one_by_one(
         steps in proptest::collection::vec(any::<(u8, u8)>(), 0..60),
     ) {
         let mut heart = Heart::root_with(Limits { tokens: Some(5), turns: 9, ..small() });

@@ -77,7 +77,7 @@ fn each_service_sums_a_session_up_once_and_the_last_stands() {
 }
 
 #[test]
-fn what_is_no_title_and_what_comes_from_no_service_is_refused_with_why() {
+fn invalid_title_or_foreign_service_is_refused_with_reason() {
     let mut heart = served();
     let mut why = |command| match heart.tell(command) {
         Err(Rejection::BadInput(why)) => why,
@@ -93,7 +93,7 @@ fn what_is_no_title_and_what_comes_from_no_service_is_refused_with_why() {
 }
 
 #[test]
-fn the_longest_title_and_the_longest_summary_are_taken_and_what_is_longer_is_not() {
+fn titles_and_summaries_are_accepted_up_to_their_bounds() {
     let mut heart = served();
     assert_eq!(writes(&mut heart, title(&"é".repeat(200), By::Person, None)).len(), 1);
     assert_eq!(writes(&mut heart, summary(&"x".repeat(32_768), session(0xA1))).len(), 1);

@@ -59,7 +59,7 @@ fn the_grace_of_a_run_that_owns_nothing_cancels_no_owned_run() {
 }
 
 #[test]
-fn the_end_of_a_queued_run_takes_its_place_in_the_queue_away_and_that_of_another_has_none() {
+fn end_of_a_queued_run_releases_only_its_own_slot_request() {
     let disarms = |mut heart: Heart, command: Command| {
         let decision = heart.tell(command).unwrap();
         decision.effects.contains(&Effect::Disarm { deadline: Deadline::Queue(RunNo(1)) })
@@ -112,7 +112,7 @@ fn a_sum_with_an_unknown_part_is_unreliable() {
 const MODE: subtend_session::place::Mode = subtend_session::place::Mode::Blocking;
 
 #[test]
-fn a_full_queue_takes_no_input_in_any_column_where_it_would_wait() {
+fn full_queue_rejects_input_in_every_phase_that_queues_it() {
     let full = || Heart::child_with(Limits { queue: 1, ..Limits::default() }, 50);
     let works = || full().then(admitted());
     let waits = || works().then(calls(1, vec![blocking()])).then(spawn(1, MODE, &[(0, 0xB1)]));
@@ -156,7 +156,7 @@ fn the_form_of_an_answer_may_be_as_large_as_its_bound() {
 }
 
 #[test]
-fn rows_that_arrive_are_taken_without_the_check_that_follows_an_end() {
+fn arrived_rows_are_taken_without_the_check_after_an_end() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking()])).then(spawn(1, MODE, &[(0, 0xB1)]));
     let mut state = heart.refolded().state;
     let row = notice(0xB1, call(1, 0), Outcome::Completed, "done");
@@ -171,7 +171,7 @@ fn rows_that_arrive_are_taken_without_the_check_that_follows_an_end() {
 }
 
 #[test]
-fn an_await_of_all_is_not_over_by_the_end_of_a_run_that_nobody_here_owns() {
+fn await_of_all_ignores_ends_of_runs_that_are_not_owned() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![CHILD])).then(spawn(1, BACKGROUND, &[(0, 0xB1)]));
     let mut heart = heart.then(calls(2, vec![CallKind::Await { all: true, runs: Vec::new() }]));
     assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "> Wm");

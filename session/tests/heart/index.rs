@@ -72,7 +72,7 @@ fn title_of_many_lines_is_one_line() {
 }
 
 #[test]
-fn taken_notices_take_their_rows_and_the_cancels_that_crossed_them() {
+fn taken_notices_take_their_rows_and_crossed_cancel_rows() {
     let mut heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking(), blocking()])).then(spawn(
         1,
         Mode::Blocking,
@@ -184,7 +184,7 @@ fn a_frame_without_a_run_leaves_the_boot_scan_as_it_is() {
 }
 
 #[test]
-fn the_row_of_the_boot_scan_counts_the_starts_of_its_activations() {
+fn boot_scan_row_counts_activation_starts() {
     let heart = Heart::child();
     let row = Inflight {
         run: RunNo(1),

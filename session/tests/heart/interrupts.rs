@@ -75,7 +75,7 @@ fn a_stream_is_dropped_and_the_run_ends_when_it_is_gone() {
 }
 
 #[test]
-fn an_answer_that_was_there_already_is_kept_and_its_calls_do_not_start() {
+fn interrupt_keeps_a_ready_answer_without_starting_its_calls() {
     let mut final_answer = started().then(interrupt());
     assert_eq!(final_answer.says(answers(1, "done")), "answered ended(interrupted) > E");
     assert_eq!(final_answer.state.last.unwrap().text.as_deref(), Some("done"), "partial output is kept");
@@ -85,7 +85,7 @@ fn an_answer_that_was_there_already_is_kept_and_its_calls_do_not_start() {
 }
 
 #[test]
-fn what_waits_is_answered_what_runs_is_stopped_and_background_children_go_on() {
+fn interrupt_answers_waits_stops_work_and_spares_background() {
     let mut heart = busy();
     let decision = heart.tell(interrupt()).unwrap();
     let words: Vec<String> = decision.records.iter().map(word).collect();
@@ -105,7 +105,7 @@ fn what_waits_is_answered_what_runs_is_stopped_and_background_children_go_on() {
 }
 
 #[test]
-fn the_next_input_resumes_with_everything_in_context_and_a_new_allowance() {
+fn next_input_resumes_with_full_context_and_new_allowance() {
     let mut heart = busy().then(interrupt()).then(send(2, "go on"));
     assert_eq!(heart.says(tool(1, 2, "written")), "-2:interrupted > Hi", "a call is open: the input waits");
     let decision = heart.tell(cancelled()).unwrap();
@@ -161,7 +161,7 @@ fn an_input_that_waits_already_resumes_at_once() {
 }
 
 #[test]
-fn after_the_grace_what_did_not_stop_is_killed_and_asked_for_again() {
+fn work_still_running_after_grace_is_killed() {
     let mut heart = busy().then(interrupt());
     let decision = heart.tell(Command::Deadline(Deadline::Grace(RunNo(1)))).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["-2:unknown"]);
@@ -196,7 +196,7 @@ fn a_call_that_was_stopped_before_it_did_anything_says_so() {
 }
 
 #[test]
-fn a_child_gives_its_slot_back_and_asks_for_it_when_it_is_resumed() {
+fn interrupted_child_releases_slot_and_requests_it_on_resume() {
     let mut heart = Heart::child().then(admitted()).then(calls(1, vec![background()])).then(spawn(
         1,
         Mode::Background,
@@ -211,7 +211,7 @@ fn a_child_gives_its_slot_back_and_asks_for_it_when_it_is_resumed() {
 }
 
 #[test]
-fn a_queued_run_ends_at_once_and_a_session_that_never_ran_has_none() {
+fn interrupt_ends_queued_run_and_finds_no_run_in_new_session() {
     let mut queued = Heart::child();
     let decision = queued.tell(interrupt()).unwrap();
     assert_eq!(slots(&decision), ["release"]);
@@ -226,7 +226,7 @@ fn a_queued_run_ends_at_once_and_a_session_that_never_ran_has_none() {
 }
 
 #[test]
-fn a_new_activation_drops_what_ran_and_cancels_again_without_a_second_record() {
+fn new_activation_repeats_cancels_without_second_record() {
     let held = busy().then(interrupt());
     let mut heart = held.refolded();
     let decision = heart.tell(Command::Reactivated { calls: Vec::new(), owner_over: None }).unwrap();

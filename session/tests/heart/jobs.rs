@@ -56,7 +56,7 @@ fn result(heart: &Heart) -> Option<String> {
 }
 
 #[test]
-fn a_star_waits_for_jobs_and_not_for_what_other_dialects_started() {
+fn star_awaits_jobs_and_no_children_of_other_dialects() {
     let heart = started().then(awaits(2, &[]));
     assert_eq!(result(&heart), None);
     let other = heart.clone().then(ended(0xB2, call(1, 1)));
@@ -75,7 +75,7 @@ fn a_star_waits_for_jobs_and_not_for_what_other_dialects_started() {
 }
 
 #[test]
-fn jobs_of_a_run_that_a_restart_ended_are_waited_for_and_told_like_any_other() {
+fn jobs_of_a_run_ended_by_restart_are_awaited_and_reported() {
     for named in [&[][..], &[0xB1][..]] {
         let lost = started().then(Command::Lost { owner_survives: true, queue_stands: false });
         assert_eq!(lost.state.owed.len(), 2, "the run ended, and has heard of neither");

@@ -51,7 +51,7 @@ fn only_what_is_closed_and_not_deleted_is_reopened() {
 }
 
 #[test]
-fn inputs_that_do_not_wait_are_neither_taken_nor_removed_and_open_no_run() {
+fn inputs_not_in_the_queue_are_not_taken_or_removed() {
     let heart = Heart::root().then(send(1, "go")).then(send(2, "next"));
     let taken = |ids: &[u128]| {
         let ids = ids.iter().map(|n| input_id(*n)).collect();
@@ -107,7 +107,7 @@ fn a_call_starts_once_and_ends_once() {
 }
 
 #[test]
-fn only_a_call_that_waits_for_an_owned_run_is_moved_to_the_background() {
+fn only_a_blocking_call_is_moved_to_the_background() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking(), writes(), blocking()]));
     let heart = heart.then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
     let moved = |ix| unfit(&heart, &finished(1, ix, CallEnd::Backgrounded));
@@ -143,7 +143,7 @@ fn a_child_is_asked_to_go_on_while_no_run_of_it_is_owed() {
 }
 
 #[test]
-fn turns_follow_one_by_one_in_a_run_that_neither_is_held_nor_waits() {
+fn turns_follow_one_by_one_in_a_run_not_held_or_parked() {
     let starts = |turn, attempt| Record::TurnStarted {
         run: RunNo(1),
         turn: TurnNo(turn),

@@ -160,7 +160,7 @@ fn a_continue_of_an_owner_that_is_over_performs_nothing() {
 }
 
 #[test]
-fn a_refusal_is_the_result_of_a_blocking_call_and_a_message_of_another() {
+fn refusal_is_result_of_blocking_call_and_message_otherwise() {
     let refused = |why| Command::OwnedEnded(vec![refusal_from(session(0xB1), call(2, 0), why)]);
     let mut waits = goes_on(Mode::Blocking);
     assert_eq!(waits.says(refused(ContinueRefusal::InFlight)), "result turn > W");
@@ -390,7 +390,7 @@ fn whether_the_queue_stands_is_the_last_word_about_it() {
 }
 
 #[test]
-fn the_queue_is_changed_in_any_column_and_what_is_taken_out_never_opens_a_run() {
+fn removed_inputs_never_open_a_run_in_any_phase() {
     let mut heart = stands();
     let removed = Command::ChangeQueue { change: QueueChange::Removed(vec![input_id(2)]), by: By::Person };
     assert_eq!(heart.says(removed), "queue_changed Done > E");
@@ -474,7 +474,7 @@ fn a_detached_child_has_no_owner_and_an_end_of_its_own() {
 }
 
 #[test]
-fn a_detached_child_that_has_ended_may_be_gone_on_with_by_its_parent() {
+fn ended_detached_child_can_be_continued_by_its_parent() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking()])).then(detached(60_000));
     let mut heart = heart.then(calls(2, vec![CallKind::Continue(Mode::Background)]));
     assert_eq!(heart.says(go_on(2, Mode::Background, &[(0, 0xB1)])), "+0 continue_asked -0:ok turn > W");

@@ -53,7 +53,7 @@ fn a_pool_goes_to_its_next_model_at_once_whatever_failed() {
 }
 
 #[test]
-fn the_last_model_of_a_pool_gets_all_attempts_and_its_own_backoff() {
+fn last_model_of_a_pool_gets_all_attempts_and_own_backoff() {
     let mut heart = started().then(failed(1, ModelFail::Unavailable, "a", Some("b")));
     assert_eq!(goes_to(&mut heart, failed(2, ModelFail::Unavailable, "b", None)), [("b".into(), 500)]);
     assert_eq!(goes_to(&mut heart, failed(3, ModelFail::Unavailable, "b", None)), [("b".into(), 1_000)]);
@@ -89,7 +89,7 @@ fn a_discarded_attempt_says_when_the_next_is_made() {
 }
 
 #[test]
-fn a_provider_that_wants_more_patience_than_the_turn_has_fails_it_now() {
+fn retry_after_beyond_the_turn_deadline_fails_at_once() {
     let after = |retry_after_ms| {
         let Command::AttemptFailed(mut failed) = failed(1, ModelFail::Rate, "a", None) else { unreachable!() };
         failed.retry_after_ms = Some(retry_after_ms);

@@ -47,7 +47,7 @@ fn told(heart: &Heart) -> (CallEnd, String) {
 }
 
 #[test]
-fn a_proposal_is_always_asked_for_also_where_nobody_said_that_it_needs_a_word() {
+fn proposal_always_requires_approval() {
     let heart = planning();
     let root: SessionId = session(ME);
     let opened = Record::AskOpened { call: call(1, 0), action: "tool".into(), resource: "build".into(), root };
@@ -59,7 +59,7 @@ fn a_proposal_is_always_asked_for_also_where_nobody_said_that_it_needs_a_word() 
 }
 
 #[test]
-fn what_is_approved_is_handed_over_in_the_batch_of_the_word_and_holds_over_restarts() {
+fn approved_proposal_hands_over_in_the_batch_of_the_approval() {
     let mut heart = planning();
     let decision = heart.tell(allow(0)).expect("decided");
     let kinds: Vec<_> = decision.records.iter().map(Record::kind).collect();
@@ -104,7 +104,7 @@ fn a_word_for_good_is_a_word_for_one_plan() {
 }
 
 #[test]
-fn the_hand_over_does_not_wait_for_other_calls_and_the_next_turn_does() {
+fn hand_over_precedes_other_calls_and_next_turn_waits_for_them() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![reads(), proposal()])).then(allow(1));
     assert_eq!((heart.state.agent.is_some(), heart.state.last_turn.0), (true, 1));
     let heart = heart.then(tool(1, 0, "read"));

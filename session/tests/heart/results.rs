@@ -39,7 +39,7 @@ fn what_is_returned_is_kept_whole_whatever_was_said_beside_it() {
 }
 
 #[test]
-fn an_answer_stands_where_the_model_has_nothing_to_say_to_notices() {
+fn answer_remains_when_model_is_silent_about_notices() {
     let mut heart = told().then(ended(0xB2, call(1, 1)));
     assert_eq!(heart.says(answer(3, 1, None, Vec::new(), Stop::End)), "answered message[1] turn > W");
     assert_eq!(heart.says(answer(4, 1, None, Vec::new(), Stop::End)), "answered ended(completed) > E");

@@ -126,7 +126,7 @@ fn no_branch_no_answer_and_no_switch_hangs_on_what_is_hidden() {
 }
 
 #[test]
-fn alternatives_stand_beside_what_is_hidden_and_those_within_are_hidden_with_it() {
+fn alternatives_within_a_rolled_back_run_are_hidden_with_it() {
     // The answer of run 1, and one of run 2, which goes on after it and fails, have an alternative each.
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
     let heart = heart.then(completed(CHILD, "other"));
@@ -163,7 +163,7 @@ fn the_word_before_a_hidden_run_is_the_last_one_again() {
 }
 
 #[test]
-fn an_answer_before_a_hidden_run_is_given_anew_to_its_own_question() {
+fn answer_before_a_hidden_run_regenerates_from_its_question() {
     let heart = talked().then(send(3, "three")).then(cancel()).then(attempt_failed(3, 1, ModelFail::Dropped));
     let first = points(&heart)[1];
     let mut heart = heart.then(roll_back(None));
@@ -172,7 +172,7 @@ fn an_answer_before_a_hidden_run_is_given_anew_to_its_own_question() {
 }
 
 #[test]
-fn what_is_noted_before_a_run_is_claimed_or_after_its_end_is_not_its_own() {
+fn notices_before_claim_or_after_end_are_not_of_the_run() {
     let owner = Heart::child().then(admitted()).then(calls(1, vec![background()]));
     let owner = owner.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let owner = owner.then(Command::Lost { owner_survives: true, queue_stands: false }).then(send(2, "two"));

@@ -58,13 +58,13 @@ fn an_end_answers_unstarted_calls(rules: Rules) -> String {
 }
 
 #[test]
-fn rule_3_a_hold_or_an_end_first_answers_every_call_that_is_not_a_started_child_or_tool() {
+fn rule_3_hold_or_end_first_answers_every_unstarted_call() {
     let expected = "-1:cancelled -2:cancelled closing(cancelled) Done > Hc";
     assert_eq!(an_end_answers_unstarted_calls(Rules::ALL), expected);
 }
 
 #[test]
-fn rule_3_being_held_with_nothing_open_is_a_rest_point_for_a_queued_input() {
+fn rule_3_held_run_with_nothing_open_takes_a_queued_input() {
     let mut heart = Heart::root_with(Limits { turns: 2, ..Limits::default() })
         .then(send(1, "go"))
         .then(calls(1, vec![background()]))
@@ -83,7 +83,7 @@ fn a_new_activation_starts_unstarted_calls(rules: Rules) -> String {
 }
 
 #[test]
-fn rule_4_every_activation_starts_unstarted_calls_and_runs_the_check() {
+fn rule_4_activation_starts_unstarted_calls_and_runs_check() {
     assert_eq!(a_new_activation_starts_unstarted_calls(Rules::ALL), "-0:unknown +1 > W");
 }
 
@@ -102,7 +102,7 @@ fn rule_5_a_row_is_taken_once() {
 }
 
 #[test]
-fn rule_5_rows_of_an_owned_and_of_a_persons_run_of_one_child_may_overtake_each_other() {
+fn rule_5_rows_of_owned_and_persons_runs_may_overtake() {
     let mut heart = owner(Rules::ALL).then(answers(2, "so far"));
     assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "message[1] > Wr");
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] turn > W");
@@ -222,7 +222,7 @@ fn rule_7_admission_checks_that_the_owner_is_in_flight() {
 }
 
 #[test]
-fn rule_7_a_run_consumes_its_inputs_and_only_later_ones_open_the_next() {
+fn rule_7_run_consumes_its_inputs_and_later_ones_open_the_next() {
     let mut alone = Heart::child();
     assert_eq!(alone.says(cancel()), "ended(cancelled) Done > E");
     let mut later = Heart::child().then(send(7, "a person asks"));

@@ -36,7 +36,7 @@ fn a_completed_child_gives_its_answer_as_it_is() {
 }
 
 #[test]
-fn a_long_answer_is_cut_at_a_character_and_says_how_much_is_missing() {
+fn long_answer_is_cut_at_a_character_with_missing_size() {
     let limits = Limits { result_bytes: 5, ..Limits::default() };
     let expected = "four\n[cut: 4 of 13 bytes shown]";
     assert_eq!(result(limits, of(Outcome::Completed, "four\u{e4}\u{e4} data")), (false, expected.into()));
@@ -54,7 +54,7 @@ fn a_failed_child_says_why_and_fences_its_partial_output() {
 }
 
 #[test]
-fn a_failed_child_whose_output_came_in_part_says_so_behind_the_fence() {
+fn partial_output_of_a_failed_child_is_marked_after_the_fence() {
     let late = || Outcome::TimedOut { what: TimeLimit::Run };
     let part = Notice { len: 40, ..of(late(), "half") };
     let (_, text) = result(Limits::default(), part);
@@ -64,7 +64,7 @@ fn a_failed_child_whose_output_came_in_part_says_so_behind_the_fence() {
 }
 
 #[test]
-fn k6_an_answer_that_the_turns_cut_short_is_an_answer_and_marked() {
+fn k6_answer_truncated_by_turn_limit_is_marked() {
     let mark = "[partial answer: task 0000b1 (general) used up its turns before a final answer, after 1 answered turn; it \
                 goes on by its session_id]";
     let told = |notice| result(Limits::default(), notice);
@@ -177,7 +177,7 @@ fn told_as(dialect: Dialect, mode: Mode, end: Notice) -> (bool, String) {
 /// What its owner has to know of a child that a restart took: which, its task, how far it was, what it left, and what may
 /// have happened all the same.
 #[test]
-fn a_lost_child_is_told_with_its_task_how_far_it_was_and_what_may_have_happened() {
+fn lost_child_is_reported_with_task_progress_and_effects() {
     let lost = |turns| Notice { turns, ..of(Outcome::Lost, "two so far") };
     assert_eq!(
         told_of(Dialect::Task, Mode::Blocking, lost(3)),
@@ -262,7 +262,7 @@ fn ends_of_one_boundary_are_one_bounded_message() {
 }
 
 #[test]
-fn a_message_that_comes_while_calls_are_open_follows_their_results() {
+fn message_during_open_calls_follows_their_results() {
     let heart = Heart::root()
         .then(send(1, "go"))
         .then(calls(1, vec![background()]))
@@ -306,7 +306,7 @@ fn a_result_says_how_long_it_was_before_it_was_cut() {
 }
 
 #[test]
-fn the_result_of_a_tool_is_cut_to_its_bound_and_its_record_says_so() {
+fn tool_result_is_cut_to_its_bound_and_record_says_so() {
     let finished = |text: &str| {
         let limits = Limits { tool_result_bytes: 5, ..Limits::default() };
         let mut heart = Heart::root_with(limits).then(send(1, "go")).then(calls(1, vec![reads(), writes()]));
@@ -339,7 +339,7 @@ fn an_await_gives_the_ends_of_all_that_it_waited_for() {
 
 /// What `check_task` waits for is told as that dialect tells it where that started it, and as a block where another did.
 #[test]
-fn the_end_of_one_that_is_checked_is_told_as_the_dialect_that_started_it_does() {
+fn checked_end_is_reported_in_the_dialect_that_started_it() {
     let checked = |dialect| {
         let plan = ChildPlan { dialect, ..plan(0xB1, Mode::Background) };
         let verdict = SpawnVerdict { call: call(1, 0), verdict: Ok(Plan::Child(Box::new(plan))) };

@@ -49,7 +49,7 @@ fn grace() -> Effect {
 }
 
 #[test]
-fn a_fresh_activation_arms_what_runs_in_its_column_and_nothing_else() {
+fn fresh_activation_arms_only_the_deadlines_of_its_phase() {
     let limits = Limits::default();
     // 100 ms of its working time are over.
     let run = arm(Deadline::Run(RUN), 479_900);
@@ -112,7 +112,7 @@ fn a_run_whose_child_is_to_be_admitted_is_not_folded_away() {
 }
 
 #[test]
-fn an_interrupt_has_a_grace_while_a_child_is_to_stop_and_none_where_nothing_is() {
+fn interrupt_has_a_grace_only_while_something_has_to_stop() {
     let cancel = Effect::CancelChild {
         run: RUN,
         child: session(0xB1),

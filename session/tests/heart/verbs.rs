@@ -82,7 +82,7 @@ fn an_input_that_cannot_be_accepted_is_refused_with_its_reason() {
 }
 
 #[test]
-fn a_queued_send_is_taken_at_the_rest_point_and_a_steer_at_the_boundary() {
+fn queued_send_is_taken_at_rest_and_steer_at_boundary() {
     let mut heart = started().then(send(2, "later")).then(steer(3, "left"));
     assert_eq!(heart.says(calls(1, vec![reads()])), "answered +0 > W");
     assert_eq!(heart.says(tool(1, 0, "read")), "-0:ok taken turn > W");
@@ -116,7 +116,7 @@ fn after_an_end_the_queue_opens_the_next_run() {
 }
 
 #[test]
-fn reads_run_beside_each_other_and_other_tools_one_at_a_time_in_order() {
+fn reads_run_concurrently_and_other_tools_in_order() {
     let mut heart = Heart::root_with(Limits { local_calls: 2, ..Limits::default() }).then(send(1, "go"));
     let kinds = vec![writes(), reads(), reads(), writes(), reads()];
     assert_eq!(heart.says(calls(1, kinds)), "answered +1 +2 +0 > W");
@@ -177,7 +177,7 @@ fn calls_that_cannot_start_are_answered_with_what_to_correct() {
 }
 
 #[test]
-fn a_failed_attempt_is_made_again_later_and_later_and_then_ends_the_run() {
+fn failed_attempts_back_off_and_finally_end_the_run() {
     let mut heart = started();
     let again = heart.tell(attempt_failed(1, 1, ModelFail::Unavailable)).unwrap();
     assert_eq!(model_calls(&again), [(1, 2, 500)]);
@@ -230,7 +230,7 @@ fn nothing_to_say_to_notices_leaves_the_earlier_answer() {
 }
 
 #[test]
-fn return_waits_for_the_other_calls_and_ends_the_run_with_its_argument() {
+fn return_waits_for_other_calls_and_ends_run_with_argument() {
     let mut heart = started();
     assert_eq!(heart.says(calls(1, vec![CallKind::Return, writes()])), "answered +1 +0 > W");
     assert_eq!(heart.says(tool(1, 1, "written")), "-1:ok -0:ok ended(completed) > E");
@@ -240,7 +240,7 @@ fn return_waits_for_the_other_calls_and_ends_the_run_with_its_argument() {
 }
 
 #[test]
-fn a_cut_answer_in_the_last_turn_takes_the_end_that_waits_for_it() {
+fn truncated_answer_in_the_last_turn_takes_pending_ends() {
     let mut owner = Heart::root_with(Limits { turns: 2, ..Limits::default() })
         .then(send(1, "go"))
         .then(calls(1, vec![background()]))
@@ -276,7 +276,7 @@ fn a_spent_allowance_leaves_waking_notices_unread() {
 }
 
 #[test]
-fn a_child_gives_its_slot_back_while_it_waits_and_asks_for_it_before_it_goes_on() {
+fn waiting_child_releases_slot_and_requests_it_to_resume() {
     let mut heart = Heart::child();
     assert_eq!(slots(&heart.tell(admitted()).unwrap()), [""; 0]);
     heart.tell(calls(1, vec![blocking()])).unwrap();
@@ -293,7 +293,7 @@ fn a_child_gives_its_slot_back_while_it_waits_and_asks_for_it_before_it_goes_on(
 }
 
 #[test]
-fn a_root_without_slot_and_deadline_writes_nothing_when_it_waits() {
+fn root_without_slot_or_deadline_writes_nothing_while_waiting() {
     let mut heart = started().then(calls(1, vec![blocking()]));
     assert_eq!(heart.says(spawn(1, Mode::Blocking, &[(0, 0xB1)])), "+0 spawned > Wm");
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "result turn > W");
@@ -378,7 +378,7 @@ fn an_await_closes_when_every_covered_run_is_pending() {
 }
 
 #[test]
-fn an_await_of_what_is_noticed_or_unknown_closes_in_the_batch_that_starts_it() {
+fn await_of_ended_or_unknown_runs_closes_when_it_starts() {
     let run = |n| RunKey { session: session(n), run: RunNo(1) };
     let mut heart = started();
     assert_eq!(
@@ -437,7 +437,7 @@ fn a_late_notice_of_a_lost_run_is_stored_and_wakes_nothing() {
 }
 
 #[test]
-fn a_persons_run_in_a_child_has_a_slot_and_its_end_is_told_to_the_parent() {
+fn persons_run_in_a_child_has_a_slot_and_notifies_the_parent() {
     let mut heart = Heart::child().then(admitted()).then(answers(1, "done"));
     let opened = heart.tell(send(9, "a question")).unwrap();
     assert_eq!(slots(&opened), ["request"]);

@@ -9,7 +9,7 @@ use subtend_session::usage::Usage;
 use crate::given::*;
 
 #[test]
-fn a_command_is_named_for_the_end_record_of_the_run_that_it_kills() {
+fn command_name_is_recorded_when_it_crashes_the_run() {
     assert_eq!([cancel().name(), send(1, "hi").name(), admitted().name()], ["cancel", "submit", "admitted"]);
 }
 

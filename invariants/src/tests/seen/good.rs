@@ -12,7 +12,7 @@ fn a_good_world_holds_as_it_is_seen() {
 
 /// What is kept back and run on a word for it is no fault.
 #[test]
-fn a_person_s_word_is_for_what_was_asked_and_an_always_for_what_is_the_same() {
+fn approval_covers_its_access_and_always_equal_accesses() {
     for word in [AskVerdict::Allow, AskVerdict::Always] {
         let mut scene = Scene::allowed();
         scene.root[13] = Record::AskAnswered { call: AGAIN, verdict: word, by: AskBy::Person };

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_path_without_a_span_is_more_specific_than_one_with_the_same_names_and_spans_in_a_row_are_one() {
+fn path_without_span_is_more_specific_than_one_with_span() {
     let say = |allowed, denied| {
         let rules = set(Verdict::Ask, &[("fs.*", allowed, Verdict::Allow), ("fs.*", denied, Verdict::Deny)]);
         Authority::of(rules).verdict(&access("fs.read", "src/a.rs"))
@@ -89,7 +89,7 @@ fn of_two_rules_for_the_same_the_deny_decides_in_any_order() {
 }
 
 #[test]
-fn a_pattern_is_the_same_as_itself_and_all_that_match_everything_are_the_same() {
+fn equal_patterns_and_all_catch_all_patterns_compare_as_same() {
     for syntax in [Syntax::Plain, Syntax::Path] {
         assert!(pattern::same("src/a", "src/a", syntax));
         assert!(!pattern::same("src/a", "src/b", syntax));
