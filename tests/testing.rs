@@ -117,7 +117,7 @@ fn a_tool_of_ones_own_is_there_unless_the_policy_denies_it() {
     let mut asking = HostPolicy::default_for_workspace();
     asking.rules.push(Rule { action: "tool:weather".into(), resource: "*".into(), verdict: Verdict::Ask });
     let refused = results(asking);
-    assert!(refused[0].starts_with("Not allowed: tool:weather on *; it needs a person's word"), "{refused:?}");
+    assert!(refused[0].starts_with("Not allowed: tool:weather on *; approval required"), "{refused:?}");
 }
 
 #[test]

@@ -388,7 +388,7 @@ async fn a_task_that_a_person_has_at_work_refuses_and_the_owner_hears_why() {
     child.send("for me").await.expect("accepted");
     let ended = end_of(&session, 1).await;
     let said = ended.text.expect("an answer");
-    assert!(said.contains("did not go on: it is at work already"), "{said}");
+    assert!(said.contains("did not continue: it is already running"), "{said}");
     assert_eq!(end_of(&child, 2).await.outcome, Outcome::Completed, "the person's run is not touched");
     shut(runtime).await;
 }

@@ -85,7 +85,7 @@ async fn g2_k16_s1_an_agent_or_profile_that_is_not_there_is_an_error_in_every_di
         no("build", "task", ""), // it is a primary one
         no("nobody", "spawn_task", ""),
         refused.to_string(),
-        "no profile `nobody`: there are none here, so leave profile out".to_owned(),
+        "no profile `nobody`: no profiles exist here, so leave profile out".to_owned(),
     ];
     assert_eq!(told(&last), expected);
     assert_eq!(session.tree().await.expect("a tree").children.len(), 0);

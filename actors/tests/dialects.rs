@@ -211,7 +211,7 @@ async fn s5_an_unknown_profile_and_an_empty_task_are_errors_and_nothing_is_start
         _ => text("done"),
     };
     let (_, runtime, session, last) = converse(&[Dialect::Spawn], root, found).await;
-    assert_eq!(results(&last)[0], "no profile `coder`: there are none here, so leave profile out");
+    assert_eq!(results(&last)[0], "no profile `coder`: no profiles exist here, so leave profile out");
     assert!(results(&last)[1..].iter().all(|told| told.starts_with("the task is empty")));
     assert_eq!(session.tree().await.expect("a tree").children.len(), 0);
     shut(runtime).await;
@@ -424,7 +424,7 @@ async fn b9_a_subagent_is_started_told_of_when_complete_and_continued_by_its_bra
     let id = told[0]["branchId"].clone();
     for (told, goes_on) in [(&told[0], false), (&told[1], true)] {
         let message = told["message"].as_str().expect("a message");
-        assert_eq!(message.contains("goes on"), goes_on, "{message}");
+        assert_eq!(message.contains("resumes"), goes_on, "{message}");
         let rest = json!({"success": true, "subagentId": id, "branchId": id, "status": "started", "message": message});
         assert_eq!(*told, rest);
     }

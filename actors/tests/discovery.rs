@@ -312,7 +312,7 @@ async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
 
 #[tokio::test(start_paused = true)]
 async fn b8_a_used_tool_has_its_own_effects_after_a_restart() {
-    let unknown = "Interrupted: side effects unknown. Look before you call it again.".to_owned();
+    let unknown = "Interrupted: side effects unknown. Check before you call it again.".to_owned();
     assert_eq!(restarted(ToolEffect::SideEffect).await, (1, vec![unknown]));
     assert_eq!(restarted(ToolEffect::ReadOnly).await, (2, vec!["slowly done".to_owned()]));
 }

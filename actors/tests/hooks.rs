@@ -278,7 +278,7 @@ async fn replaced_arguments_are_what_the_tool_gets() {
 async fn no_replacement_widens_what_the_session_may_do() {
     for (path, args, why) in [
         ("open", json!({"path": "secret"}), "is not allowed in this session"),
-        ("open", json!({"path": "asked"}), "needs a person's word"),
+        ("open", json!({"path": "asked"}), "requires approval"),
         ("open", json!(["no object"]), "arguments that do not fit"),
     ] {
         let (journal, ran) = (journal(), Arc::default());

@@ -114,7 +114,7 @@ async fn m5_a_minion_that_its_manifest_detaches_is_answered_in_a_minions_words()
         "minionUsedReturnTool": false,
         "activity": {"turns": 0},
         "status": "started",
-        "message": "This minion works on its own: no call waits for it, and its end is told by itself.",
+        "message": "This minion is detached: no call waits for it, and you are notified when it ends.",
     });
     assert_eq!(parsed(&told.lock().unwrap()[0]), expected);
     shut(runtime).await;

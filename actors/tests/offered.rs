@@ -112,7 +112,7 @@ async fn k16_errors_list_only_tools_and_agents_that_are_offered() {
             .to_owned(),
         format!("no agent `wroker` can be started by task. Valid: {agents}."),
         format!(
-            "subagent_type is missing: name the agent that does the work ({agents}), or a task of yours that goes on by session_id"
+            "subagent_type is missing: name the agent that does the work ({agents}), or a task of yours to continue by session_id"
         ),
         "Minion error: enabledTools names tools that are not available: lok. Did you mean `look`? Valid: look."
             .to_owned(),

@@ -135,7 +135,7 @@ async fn a_plan_that_is_not_approved_leaves_the_planner_planning_until_one_is() 
     }
     let (_, told) = ended(&session, 1).await;
     let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[0].starts_with("The plan is not approved: a person read it and said no. Go on planning"), "{told}");
+    assert!(lines[0].starts_with("The plan is not approved: the approver rejected it. Continue planning"), "{told}");
     assert_eq!(lines[1], "the plan is empty: a person decides by what it says, so put all of it there");
     assert!(lines[2].starts_with("The plan is approved."), "{told}");
     assert_eq!(agents(&seen), ["plan", "plan", "plan", "build"]);
@@ -149,7 +149,7 @@ async fn without_anyone_to_approve_it_plan_exit_is_not_offered_and_a_call_of_it_
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
     let (_, told) = ended(&session, 1).await;
-    assert!(told.starts_with("The plan is not approved: nobody is there who could."), "{told}");
+    assert!(told.starts_with("The plan is not approved: no approver is attached."), "{told}");
     assert!(!was_shown(&seen, 0, "plan_exit"));
     let by = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::AskAnswered { verdict, by, .. } => Some((verdict, by)),

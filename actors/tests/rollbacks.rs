@@ -120,8 +120,8 @@ async fn m10_a_run_at_work_a_completed_one_and_none_are_not_rolled_back_and_the_
     let refused = |why: &str| Err(ControlError::Refused(format!("bad input: {why}")));
     assert_eq!(session.roll_back(None).await, refused("the session has no run yet to roll back"));
     say(&session, "one").await;
-    let completed = "run 1 completed: only a run that came to another end is rolled back; to go on from before it, branch off \
-                     there, or have its answer given anew";
+    let completed = "run 1 completed: only a run that came to another end is rolled back; to continue from before it, branch off \
+                     there, or regenerate its answer";
     assert_eq!(session.roll_back(None).await, refused(completed));
     let missing = ControlError::NotFound("the session has no run 9: its runs are 1 to 1".to_owned());
     assert_eq!(session.roll_back(Some(RunNo(9))).await, Err(missing));

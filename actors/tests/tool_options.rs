@@ -131,7 +131,7 @@ async fn m3_what_no_tool_declares_or_holds_starts_no_host() {
         (
             given(json!({"image": true})),
             MinionOptions::default(),
-            "the options of the tool `digest` cannot be used: the option `image` is none of the tool's; there are: images, notes, model",
+            "the options of the tool `digest` cannot be used: the option `image` is not an option of the tool; available: images, notes, model",
         ),
         (
             other,

@@ -28,7 +28,7 @@
 //! | deadline call | S | call timed out, boundary | as W | S | S | S | S |
 //! | deadline wall cap | ended | END | END | END | END | = | S |
 //! | deadline grace | S | S | S | S | Hi: local work closed, QUIET | local work closed, END check | S |
-//! | reactivated | re-arm | attempt + 1, or calls start anew | re-arm, boundary | re-arm, boundary | calls closed, QUIET | calls closed, END check | rows stored |
+//! | reactivated | re-arm | attempt + 1, or calls start again | re-arm, boundary | re-arm, boundary | calls closed, QUIET | calls closed, END check | rows stored |
 //! | restarts exhausted | ended | END | END | END | END | END check | S |
 //! | lost | keeps its place or ended | calls closed, ended | as W | as W | ended as held | ended as fixed | S |
 //! | budget refused | S | discarded, END(out of budget) | S | S | Hi: discarded, QUIET | discarded, END check | S |
@@ -40,7 +40,7 @@
 //! | close | working | working | working | working | working | working | closed; an input waits: working |
 //! | delete | working | working | working | working | working | working | queue cleared, deleted |
 //! | branch | branch created, birth | as Q | as Q | as Q | as Q | as Q | as Q |
-//! | describe | title set, unless one stands that the host's is not to replace; summary set; metadata merged | as Q | as Q | as Q | as Q | as Q | as Q |
+//! | describe | title set, unless the host would replace an existing one; summary set; metadata merged | as Q | as Q | as Q | as Q | as Q | as Q |
 //! | regenerate, switch | working | working | working | working | working | working | branch created, birth; switched |
 //! | roll back | working | working | working | working | working | working | rolled back; done before: nothing |
 //!

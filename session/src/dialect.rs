@@ -145,7 +145,7 @@ const fn subagent(kind: OutcomeKind) -> &'static str {
         OutcomeKind::Completed => "complete",
         OutcomeKind::Cancelled => "cancelled",
         OutcomeKind::OutOfTurns => "max_iterations",
-        // A run that a restart ended: it is no longer active, and nobody stopped it.
+        // A run that a restart ended: it is no longer active, but was not stopped.
         OutcomeKind::Lost => "abandoned",
         OutcomeKind::Failed
         | OutcomeKind::Interrupted

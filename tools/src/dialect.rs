@@ -230,7 +230,7 @@ impl Offered {
         let offered: Vec<&str> = self.shown_tools.iter().map(|name| &**name).collect();
         let meant = near::near(first, &offered).first().map(|name| format!(" Did you mean `{name}`?"));
         let valid = match offered.is_empty() {
-            true => "You have none to give.".to_owned(),
+            true => "You have no tools to give.".to_owned(),
             false => format!("Valid: {}.", near::listed(&offered)),
         };
         Err(ToolError::bad_args(format!(

@@ -116,7 +116,7 @@ fn hold(command: Command) -> Started {
     let read = std::io::stdin().read_line(&mut line).map_err(|error| error.to_string());
     let authority = read.and_then(|_| serde_json::from_str(&line).map_err(|error| error.to_string()));
     let held = authority
-        .map_err(|error| format!("what it may do is not told: {error}"))
+        .map_err(|error| format!("its authority cannot be read: {error}"))
         .and_then(|authority| sandbox::start(command, authority));
     match held {
         Ok(held) => Ok((held.child.id(), Some(held))),

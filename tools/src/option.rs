@@ -176,7 +176,7 @@ fn known(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOp
     let ids: Vec<&str> = options.iter().map(|option| &*option.id).collect();
     let there = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
     let id = Text::from(&*crate::bounded::shown(id, 60));
-    Err(BadOption { id, why: format!("is none of the tool's; there are: {there}") })
+    Err(BadOption { id, why: format!("is not an option of the tool; available: {there}") })
 }
 
 /// Checks the declared options of a tool: unique ids, and labels.
@@ -190,7 +190,7 @@ pub fn declared(options: &[ToolOption]) -> Result<(), BadOption> {
         let why = if id.is_empty() || id.len() > 64 || !id.chars().all(valid) {
             "has a name that is not 1 to 64 of the characters a-z A-Z 0-9 _ -"
         } else if options.iter().take(at).any(|before| before.id == *id) {
-            "stands twice: options are told apart by their names"
+            "is declared twice: option ids must be unique"
         } else if option.label.trim().is_empty() {
             "has no label, so a person cannot know what it is"
         } else {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((said(json!({})), said(json!({"web": false}))), (Ok(()), Ok(())));
         let text = "the option `web` must be true or false, not \"no\"";
         assert_eq!(said(json!({"web": "no"})), Err(text.to_owned()));
-        let other = "the option `wep` is none of the tool's; there are: web";
+        let other = "the option `wep` is not an option of the tool; available: web";
         assert_eq!(said(json!({"wep": true})), Err(other.to_owned()));
     }
 
@@ -263,7 +263,7 @@ mod tests {
     fn m3_options_are_told_apart_and_say_what_they_are() {
         let said = |options: &[ToolOption]| declared(options).map_err(|bad| bad.to_string());
         assert_eq!(said(&minion::options()), Ok(()));
-        assert!(said(&[web(), web()]).unwrap_err().contains("stands twice"));
+        assert!(said(&[web(), web()]).unwrap_err().contains("is declared twice"));
         assert!(said(&[ToolOption::model("a model", "Model")]).unwrap_err().contains("has a name"));
         assert!(said(&[ToolOption::model("model", " ")]).unwrap_err().contains("has no label"));
     }

@@ -17,8 +17,8 @@ pub const NAME: &str = "plan_exit";
 pub const CARRIES_OUT: &str = "build";
 
 const ABOUT: &str = "\
-Propose that your plan be carried out. A person reads it and decides; if they approve it, the session goes on with the agent that \
-makes changes, which has all of this conversation before it. If they do not, you go on planning.
+Propose that your plan be carried out. A person reads it and decides; if they approve it, the session continues with the agent that \
+makes changes, which has all of this conversation before it. If they do not, you continue planning.
 
 Call it once, when the plan is complete: every step named with its files, and nothing left to ask. Do not call it to show progress, \
 or to ask a question. Put the whole plan into the call: it is what the person is shown.";

@@ -245,7 +245,7 @@ impl Registry {
         match Self::ruling(tool, args, authority, granted) {
             Ruling::Allowed(_) => Ok(()),
             Ruling::Asked(access) => {
-                Err(ruling::denied(tool, &access, "needs a person's word, and nobody gave it for this call"))
+                Err(ruling::denied(tool, &access, "requires approval, and this call was not approved"))
             }
             Ruling::Denied(error) => Err(error),
         }

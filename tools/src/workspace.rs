@@ -133,7 +133,7 @@ fn text_of(file: File, most: u64) -> io::Result<String> {
     use std::io::Read as _;
     let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     if !file.metadata()?.is_file() {
-        return Err(wrong("it is no file".to_owned()));
+        return Err(wrong("it is not a file".to_owned()));
     }
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -161,7 +161,7 @@ pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolErro
             ))
         }
     } else if kind == io::ErrorKind::NotFound {
-        ToolError::not_found(format!("{cannot}: no such file or directory; look with list"))
+        ToolError::not_found(format!("{cannot}: no such file or directory; check with list"))
     } else if kind == io::ErrorKind::NotADirectory {
         ToolError::not_found(format!("{cannot}: a part of the path is a file, not a directory"))
     } else if kind == io::ErrorKind::PermissionDenied {

@@ -67,7 +67,7 @@ impl Talk {
     }
 
     fn notice(&mut self, blocks: &str) {
-        let text = format!("Background tasks have ended. What stands between the fences is their output.\n{blocks}");
+        let text = format!("Background tasks have ended. The text between the fences is their output.\n{blocks}");
         self.messages.push(Message::Notice { seq: Seq(3), text: text.into() });
     }
 

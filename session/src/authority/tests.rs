@@ -249,7 +249,7 @@ proptest! {
         prop_assert!(effective(&after) <= before);
     }
 
-    /// P-2, second half: an allow added below never exceeds what stands above.
+    /// P-2, second half: an allow added below never exceeds what holds above.
     #[test]
     fn an_allow_added_below_never_exceeds_above(above in authorities(), below in rule_sets(), added in rules(), at in accesses()) {
         let mut more = below;
@@ -351,7 +351,7 @@ fn every_short_pattern_matches_as_the_oracle_says() {
 #[test]
 fn a_pattern_that_matches_less_is_never_less_specific() {
     for syntax in [Syntax::Plain, Syntax::Path] {
-        // `c` stands in no pattern: it is what only a wildcard can match.
+        // No pattern contains `c`: only a wildcard matches it.
         let texts: Vec<String> = match syntax {
             Syntax::Plain => words(&['a', '/', 'c'], 5),
             Syntax::Path => words(&['a', '/', 'c'], 7)

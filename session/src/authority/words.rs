@@ -73,7 +73,9 @@ impl Rule {
             return path(resource).map(|path| rule(named, path)).map_err(|why| bad(resource, why));
         }
         match placeholder(resource) {
-            Some(name) => Err(bad(resource, format!("unknown placeholder `{name}`; patterns have none"))),
+            Some(name) => {
+                Err(bad(resource, format!("unknown placeholder `{name}`; patterns do not support placeholders")))
+            }
             None => Ok(rule(named, resource)),
         }
     }
@@ -98,7 +100,7 @@ fn known(action: &str, verdict: Verdict) -> Result<(), String> {
         ));
     }
     if let Some(name) = placeholder(action) {
-        return Err(format!("unknown placeholder `{name}`; an action has none: {}", choice()));
+        return Err(format!("unknown placeholder `{name}`; actions do not support placeholders: {}", choice()));
     }
     let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '*' | '/');
     if !action.chars().all(valid) {
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(written("task:", None), said("`task:`: unknown action; did you mean `task:*`? "));
         assert_eq!(
             written("{workspace}/x", None),
-            said("`{workspace}/x`: unknown placeholder `{workspace}`; an action has none: ")
+            said("`{workspace}/x`: unknown placeholder `{workspace}`; actions do not support placeholders: ")
         );
         assert_eq!(written("fs read", None), said("`fs read`: an action holds letters, digits and . : _ - / * only: "));
         assert_eq!(written("", None), Err("``: the action is missing".to_owned()));
@@ -271,7 +273,10 @@ mod tests {
             why("fs.read", "src/{a,b}"),
             "`src/{a,b}`: `{` and `}` have no meaning in a pattern: write one entry for each path"
         );
-        assert_eq!(why("shell.run", "{tool} *"), "`{tool} *`: unknown placeholder `{tool}`; patterns have none");
+        assert_eq!(
+            why("shell.run", "{tool} *"),
+            "`{tool} *`: unknown placeholder `{tool}`; patterns do not support placeholders"
+        );
         let blanks = "a pattern has at least one character, no control characters and no blanks around it";
         assert_eq!(why("fs.read", " "), format!("` `: {blanks}"));
         assert_eq!(

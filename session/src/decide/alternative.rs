@@ -73,7 +73,7 @@ fn answer(draft: &Draft<'_>, of: Option<Seq>) -> Result<(Seq, Exchange), Rejecti
     let meant = match (of, answers.last()) {
         (Some(of), _) => of,
         (None, Some(last)) => *last,
-        (None, None) => return Err(Rejection::BadInput("the session has no answer yet to give anew".into())),
+        (None, None) => return Err(Rejection::BadInput("the session has no answer to regenerate yet".into())),
     };
     if let Some(run) = context::rolled_back(draft.state, meant) {
         return Err(hidden(meant, run));

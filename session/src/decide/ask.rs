@@ -13,7 +13,7 @@ use crate::ids::{CallId, Text, TurnNo};
 use crate::record::{AskBy, AskVerdict, Park, Record};
 use crate::state::CallPhase;
 
-const STALE: Rejection = Rejection::Stale("a person's word");
+const STALE: Rejection = Rejection::Stale("an approval");
 
 /// Applies an approver's answer. `always` covers every call of the turn that needs the same access.
 pub(super) fn answered(draft: &mut Draft<'_>, call: CallId, verdict: AskVerdict, by: AskBy) -> Result<(), Rejection> {
@@ -171,14 +171,14 @@ impl Draft<'_> {
 fn go_on_planning(by: AskBy) -> Text {
     let told = match by {
         AskBy::Person => {
-            "The plan is not approved: a person read it and said no. Go on planning: find out what is wrong with it or missing, \
+            "The plan is not approved: the approver rejected it. Continue planning: find out what is wrong with it or missing, \
              by asking where you cannot tell, and change nothing."
         }
         AskBy::Deadline => {
-            "The plan is not approved: nobody answered in time. Change nothing: give the plan as your answer."
+            "The plan is not approved: no approver answered in time. Change nothing: give the plan as your answer."
         }
         AskBy::NoApprover => {
-            "The plan is not approved: nobody is there who could. Change nothing: give the plan as your answer."
+            "The plan is not approved: no approver is attached. Change nothing: give the plan as your answer."
         }
         AskBy::Closed => "The plan is not approved: it was withdrawn before anyone answered. Change nothing.",
     };
@@ -191,8 +191,8 @@ fn refusal(access: &Access, by: AskBy) -> Text {
     let why = match by {
         AskBy::Person => "a person was asked and said no",
         AskBy::Deadline => "a person was asked and did not answer in time",
-        AskBy::NoApprover => "it needs a person's word, and nobody is there to give it",
+        AskBy::NoApprover => "approval required, and no approver is attached",
         AskBy::Closed => "it was withdrawn before anyone answered",
     };
-    format!("Not allowed: {action} on {resource}; {why}. Go on without it.").into()
+    format!("Not allowed: {action} on {resource}; {why}. Continue without it.").into()
 }

@@ -42,7 +42,7 @@ pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Reje
         draft.run().and_then(|run| run.owned.get(&call)).and_then(|owned| draft.state.children.get(&owned.child));
     let id = child.map(|child| child.short.to_string()).unwrap_or_default();
     let text = format!(
-        "{{\"session_id\":\"{id}\",\"status\":\"moved_to_background\",\"message\":\"It goes on; its end is told to you.\"}}"
+        "{{\"session_id\":\"{id}\",\"status\":\"moved_to_background\",\"message\":\"It continues; you are notified when it ends.\"}}"
     );
     draft.finish_call(call, CallEnd::Backgrounded, text.into());
     draft.check();

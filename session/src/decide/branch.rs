@@ -29,14 +29,16 @@ pub(super) fn branch(draft: &mut Draft<'_>, plan: BranchPlan) -> Result<(), Reje
         BranchKind::Service => (Transcript::default(), 0),
         BranchKind::Subagent => (Transcript::default(), 1),
         BranchKind::Alternative => {
-            return Err(Rejection::BadInput("an alternative answers a message anew: regenerate that message".into()));
+            return Err(Rejection::BadInput(
+                "an alternative is made by regenerating an answer: regenerate that message".into(),
+            ));
         }
     };
     let depth = draft.state.created.place.depth().saturating_add(deeper);
     let max = draft.state.limits.max_depth;
     if depth > max {
         return Err(Rejection::BadInput(format!(
-            "the session stands at level {}, and the limit is {max} levels of tasks: branch off further up",
+            "the session is at level {}, and the limit is {max} levels of tasks: branch off further up",
             depth.saturating_sub(1)
         )));
     }

@@ -188,7 +188,7 @@ impl Draft<'_> {
 pub(super) fn closing_text(end: &CallEnd) -> &'static str {
     match end {
         CallEnd::UnknownEffects => {
-            "Interrupted while it ran: it may have had all, some or none of its effects. Look before you call it again."
+            "Interrupted while it ran: it may have had all, some or none of its effects. Check before you call it again."
         }
         CallEnd::Interrupted => "Interrupted before it was done. Call it again if it is still needed.",
         CallEnd::Cancelled => "Cancelled: the run is ending.",

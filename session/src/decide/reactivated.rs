@@ -71,7 +71,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
         }
     }
     for call in unknown {
-        let text = "Interrupted: side effects unknown. Look before you call it again.";
+        let text = "Interrupted: side effects unknown. Check before you call it again.";
         draft.finish_call(call, CallEnd::UnknownEffects, text.into());
     }
     for call in again {

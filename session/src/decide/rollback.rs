@@ -19,8 +19,8 @@ pub(super) fn roll_back(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) -> Re
     match at.and_then(|at| draft.state.outcomes.get(at)) {
         Some(Outcome::Completed) => {
             return Err(Rejection::BadInput(format!(
-                "run {run} completed: only a run that came to another end is rolled back; to go on from before it, branch off \
-                 there, or have its answer given anew"
+                "run {run} completed: only a run that came to another end is rolled back; to continue from before it, branch off \
+                 there, or regenerate its answer"
             )));
         }
         Some(_) => {}

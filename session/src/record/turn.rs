@@ -124,7 +124,7 @@ pub enum AskVerdict {
     Always,
 }
 
-/// Who answered an ask.
+/// The origin of an answer to an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AskBy {

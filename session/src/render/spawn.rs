@@ -133,7 +133,7 @@ fn ended(state: &State, id: SessionId, child: &Child, taken: &Taken<'_>) -> Stri
         Some(item) => job(&item, child, &state.limits),
         None if child.key.is_none() && !state.owed.values().any(|owed| *owed == id) => {
             format!(
-                "[{}: ERROR]\nThe job works on its own: nothing waits for it, and its end is told by itself.",
+                "[{}: ERROR]\nThe job is detached: nothing waits for it, and you are notified when it ends.",
                 child.short
             )
         }

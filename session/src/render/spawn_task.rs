@@ -59,7 +59,7 @@ pub(super) fn unfinished(child: SessionId, queued: bool, now_ms: i64) -> String 
 
 /// Returns the status of a detached task.
 pub(super) fn detached(child: SessionId) -> String {
-    format!("Task {} works on its own: nothing waits for it, and its end is told by itself.", task_id(child))
+    format!("Task {} is detached: nothing waits for it, and you are notified when it ends.", task_id(child))
 }
 
 /// Returns the block of an end that was not checked before.

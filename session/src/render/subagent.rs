@@ -11,13 +11,14 @@ use crate::state::{Child, State};
 
 /// Returns the result of a starting call.
 pub(super) fn started(short: &Short) -> Text {
-    let message = "The subagent is at work. Its result comes to you by itself: go on, or end your turn.";
+    let message = "The subagent is running. You receive its result automatically: continue, or end your turn.";
     answered(short, message)
 }
 
 /// Returns the result of a continuing call.
 pub(super) fn continued(short: &Short) -> Text {
-    let message = "The subagent goes on where it stopped. Its result comes to you by itself: go on, or end your turn.";
+    let message =
+        "The subagent resumes where it stopped. You receive its result automatically: continue, or end your turn.";
     answered(short, message)
 }
 
@@ -51,7 +52,7 @@ pub(super) fn ended(state: &State, item: &Notice, child: &Child) -> String {
     put("iterations", item.base_turns.saturating_add(item.turns).into());
     let why = item.refused.map_or_else(
         || format!("The subagent {}.", how(item)),
-        |why| format!("The subagent did not go on: {}.", refusal(why)),
+        |why| format!("The subagent did not continue: {}.", refusal(why)),
     );
     put("message", why.clone().into());
     if !text.is_empty() {

@@ -25,14 +25,15 @@ fn pending() -> Value {
 /// Each dialect has its own handle, and no dialect uses the words of another.
 #[test]
 fn what_a_call_says_that_starts_a_child_and_does_not_wait() {
-    let subagent = subagent("The subagent is at work. Its result comes to you by itself: go on, or end your turn.");
+    let subagent =
+        subagent("The subagent is running. You receive its result automatically: continue, or end your turn.");
     let minion = json!({
         "minionChatId": "a3f9c1",
         "minionResponse": "",
         "minionUsedReturnTool": false,
         "activity": {"turns": 0},
         "status": "started",
-        "message": "This minion works on its own: no call waits for it, and its end is told by itself.",
+        "message": "This minion is detached: no call waits for it, and you are notified when it ends.",
     });
     let task = json!({"session_id": "a3f9c1", "status": "started"});
     let told = each(|dialect, child, short| started(dialect, child, short, false));
@@ -45,7 +46,8 @@ fn what_a_call_says_that_starts_a_child_and_does_not_wait() {
 
 #[test]
 fn what_a_call_says_that_lets_a_child_go_on_and_does_not_wait() {
-    let message = "The subagent goes on where it stopped. Its result comes to you by itself: go on, or end your turn.";
+    let message =
+        "The subagent resumes where it stopped. You receive its result automatically: continue, or end your turn.";
     let other = json!({"session_id": "a3f9c1", "status": "continued"});
     assert_eq!(each(continued), [subagent(message), other.clone(), json!("a3f9c1"), pending(), other]);
 }

@@ -58,7 +58,7 @@ impl State {
             }
             Record::AskAnswered { call, .. } => {
                 let asked = |call: &Call| matches!(call.phase, CallPhase::Asked(_));
-                need(self.call(*call).is_some_and(asked), "nobody was asked for the call")
+                need(self.call(*call).is_some_and(asked), "the call has no open ask")
             }
             Record::BranchCreated(created) => {
                 need(!self.children.contains_key(&created.child), "the child was born before")

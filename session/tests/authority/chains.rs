@@ -86,7 +86,7 @@ fn additions() -> impl Strategy<Value = Added> {
 }
 
 /// P-2: a deny that is added anywhere enlarges nothing at the end of the chain, and an allow that is added there never exceeds
-/// what stands above it.
+/// what holds above it.
 fn is_monotone(read: Reading, (chain, set, place, rule, at): Added) -> Result<(), TestCaseError> {
     let with = |set: usize, verdict| {
         let mut more = chain.clone();
@@ -101,7 +101,7 @@ fn is_monotone(read: Reading, (chain, set, place, rule, at): Added) -> Result<()
         && !above.is_empty()
     {
         let allowed = with(chain.len() - 1, Verdict::Allow);
-        prop_assert!(read(&allowed, &at) <= read(above, &at), "an allow exceeds what stands above");
+        prop_assert!(read(&allowed, &at) <= read(above, &at), "an allow exceeds what holds above");
     }
     Ok(())
 }

@@ -15,9 +15,9 @@ const AGENTS: usize = 4;
 /// What can happen to a tree of sessions.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A session, the last one born where there is none, starts a child of an agent.
+    /// A session, else the last one born, starts a child of an agent.
     Spawn(Option<Index>, usize),
-    /// A session goes on, by whatever id it is named.
+    /// A session is continued, by any of its ids.
     Continue,
     /// The host is started again; with another policy, with another manifest of one agent.
     Restart(Option<RuleSet>, usize, RuleSet),
@@ -111,7 +111,7 @@ fn ceiling_forgotten(host: &Host, of: usize) -> Authority {
     host.policy.meet(host.own(of))
 }
 
-/// Seeded: what was recorded holds for ever, whatever the host is started with.
+/// Seeded bug: the recorded ceiling applies forever, whatever policy the host starts with.
 fn frozen(host: &Host, of: usize) -> Authority {
     host.sessions[of].ceiling.clone()
 }
@@ -156,7 +156,7 @@ fn is_held(at_use: AtUse, (policy, manifests, steps, ats): Life) -> Result<(), T
         let may: Vec<[Verdict; 2]> =
             (0..host.sessions.len()).map(|of| at_use(&host, of)).map(|may| verdicts(&may, &ats)).collect();
         if born && let Some(child) = host.sessions.get(count) {
-            // At its birth no child may do more than its parent may at that moment, whoever has taken over there.
+            // At its birth no child may do more than its parent may at that moment, whichever agent is active there.
             let (born, parent) = (verdicts(&child.ceiling, &ats), may[child.parent.unwrap()]);
             prop_assert!(never_more(born, parent), "born above its parent");
         }

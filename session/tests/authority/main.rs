@@ -3,7 +3,7 @@
 //! A property is a function of a *reading*: how a chain of rule sets comes to a verdict. The one of this crate must keep it in
 //! every case; each seeded one must break it in some.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot continue fails")]
 
 mod chains;
 mod given;

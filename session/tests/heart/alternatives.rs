@@ -1,4 +1,4 @@
-//! Alternatives: answers given anew, and which of them is seen.
+//! Alternatives: regenerated answers, and the selection among them.
 
 use std::sync::Arc;
 
@@ -165,7 +165,7 @@ fn completed_alternative_is_seen_when_its_answer_is_last() {
     assert_eq!(heart.says(completed(CHILD, "other")), "message[1] alternative_switched > E");
     assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:other");
     assert_eq!(heart.state.transcript, before, "the original stays as it is");
-    assert_eq!(heart.says(completed(CHILD, "other")), "S", "told twice");
+    assert_eq!(heart.says(completed(CHILD, "other")), "S", "repeated notice");
     let heart = heart.refolded().then(send(3, "three"));
     assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:other U:three");
 }
@@ -234,7 +234,7 @@ fn invalid_regenerate_or_switch_is_refused_with_valid_choices() {
             "answer {one} not found: no answer that can be regenerated has that number; there are {first}, {second}"
         )
     );
-    assert_eq!(refusal(&mut Heart::root(), regenerate(1, None)), "the session has no answer yet to give anew");
+    assert_eq!(refusal(&mut Heart::root(), regenerate(1, None)), "the session has no answer to regenerate yet");
     assert_eq!(
         refusal(&mut heart, switch(SwitchTo::Next)),
         "no answer of this session has alternatives: regenerate one"
@@ -349,7 +349,7 @@ fn the_seeded_bug_of_alternatives_shows() {
     assert_eq!(an_original_is_kept(rules), "U:one A:first U:two A:other");
 }
 
-/// A step of a life that talks, works, branches and gives answers anew.
+/// A step of a life with messages, work, branches and regenerated answers.
 pub(crate) fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
     let turn = heart.state.turn().map_or(1, |turn| turn.no.0);
     let fresh = 0x9000 + u128::from(heart.state.next_seq.0);

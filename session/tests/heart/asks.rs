@@ -1,4 +1,4 @@
-//! A person's word for a call: asked for, given, withheld, withdrawn.
+//! Approvals of calls: requested, given, denied, withdrawn.
 
 use std::collections::BTreeMap;
 
@@ -142,15 +142,15 @@ fn a_denied_call_tells_the_model_why() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(text(deny(0)), "Not allowed: fs.write on a; a person was asked and said no. Go on without it.");
+    assert_eq!(text(deny(0)), "Not allowed: fs.write on a; a person was asked and said no. Continue without it.");
     assert_eq!(
         text(Command::Deadline(Deadline::Ask(call(1, 0)))),
-        "Not allowed: fs.write on a; a person was asked and did not answer in time. Go on without it."
+        "Not allowed: fs.write on a; a person was asked and did not answer in time. Continue without it."
     );
     let by = AskBy::NoApprover;
     assert_eq!(
         text(Command::AskAnswered { call: call(1, 0), verdict: AskVerdict::Deny, by }),
-        "Not allowed: fs.write on a; it needs a person's word, and nobody is there to give it. Go on without it."
+        "Not allowed: fs.write on a; approval required, and no approver is attached. Continue without it."
     );
 }
 
@@ -168,7 +168,7 @@ fn the_last_denied_call_opens_the_next_turn() {
 fn calls_that_may_write_keep_the_order_of_their_answer() {
     let calls = || vec![(writes(), Some("a")), (writes(), None), (writes(), Some("c"))];
     let mut heart = child(calls());
-    assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the second stands behind the first");
+    assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the second waits behind the first");
     assert!(!heart.state.run.as_ref().unwrap().slot, "and keeps no slot");
     assert_eq!(heart.says(allow(2)), "ask_answered Done > Wm");
     assert_eq!(heart.says(allow(0)), "ask_answered parked(slot) Done > Wm");
@@ -247,7 +247,7 @@ fn always_covers_its_access_and_calls_with_the_same_access() {
 #[test]
 fn a_word_that_is_not_asked_for_is_stale() {
     let mut heart = root(vec![(writes(), Some("a")), (reads(), None)]);
-    let stale = Err(Rejection::Stale("a person's word"));
+    let stale = Err(Rejection::Stale("an approval"));
     assert_eq!(heart.tell(allow(1)), stale, "started");
     assert_eq!(heart.tell(allow(7)), stale, "none");
     heart.tell(allow(0)).unwrap();
@@ -366,7 +366,7 @@ fn answered_once(log: &[Record]) {
     }
 }
 
-/// The writes of each turn start in the order of their answer, and none beside another.
+/// The writes of each turn start in the order of their answer, and none alongside another.
 fn writes_in_order(log: &[Record]) {
     let mut last: Option<CallId> = None;
     let mut at_work = None;

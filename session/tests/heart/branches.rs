@@ -166,7 +166,7 @@ fn what_no_branch_can_hang_on_is_refused_with_what_there_is() {
     let says = refusal(&mut Heart::root(), human(1, None));
     assert_eq!(says, "the session has no message yet to branch off from: send one");
     let says = refusal(&mut heart, branch(1, BranchKind::Alternative, None));
-    assert_eq!(says, "an alternative answers a message anew: regenerate that message");
+    assert_eq!(says, "an alternative is made by regenerating an answer: regenerate that message");
     let mut many = (3..9).fold(talked(), |heart, n| heart.then(send(n, "more")).then(answers(n as u32, "said")));
     let says = refusal(&mut many, human(1, Some(1)));
     assert!(says.ends_with(", and 8 before them"), "{says}");
@@ -183,7 +183,11 @@ fn branch_of_a_working_session_shows_open_calls_as_pending() {
     let mut heart = heart.then(ended(0xB1, call(1, 1)));
     let [_, answer] = points(&heart)[..] else { panic!() };
     assert_eq!(inherits(&mut heart, human(4, Some(answer))), "U:one A+3 R:found R:done R:written");
-    assert_eq!(heart.says(answers(2, "done")), "answered ended(completed) > E", "the parent goes on as if nothing was");
+    assert_eq!(
+        heart.says(answers(2, "done")),
+        "answered ended(completed) > E",
+        "the parent continues as if nothing was"
+    );
 }
 
 #[test]
@@ -215,7 +219,7 @@ fn persons_subagent_is_one_level_deeper_with_empty_context() {
     assert_eq!((born.place.depth(), born.inherited.len()), (0, 0));
     let mut deep = Heart::child_with(Limits { max_depth: 1, ..Limits::default() }, 5);
     let says = refusal(&mut deep, branch(1, BranchKind::Subagent, None));
-    assert_eq!(says, "the session stands at level 1, and the limit is 1 levels of tasks: branch off further up");
+    assert_eq!(says, "the session is at level 1, and the limit is 1 levels of tasks: branch off further up");
     assert_eq!(deep.says(branch(1, BranchKind::Service, None)), "branch_created Branched > Q");
 }
 
@@ -264,7 +268,7 @@ fn a_deleted_session_has_no_new_branches() {
     }
 }
 
-/// What a branch at the first answer sees of a talk that went on.
+/// What a branch at the first answer sees of a talk that continued.
 fn a_branch_sees_what_was_before(rules: Rules) -> String {
     let mut heart = talked().under(rules);
     let at = points(&heart)[1];

@@ -182,7 +182,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Each attempt sets aside what its request weighs as the journal has it then, and is settled before the next one is made,
-    /// but for those that were lost with their activation: nobody will ever say what they took, and they count in full.
+    /// but for those that were lost with their activation: their usage stays unknown, and they count in full.
     #[test]
     fn reservations_match_journal_and_settle_one_by_one(
         steps in proptest::collection::vec(any::<(u8, u8)>(), 0..60),

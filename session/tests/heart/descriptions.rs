@@ -1,4 +1,4 @@
-//! Titles and summaries: a service's answer is taken once, and what a person chose stands.
+//! Titles and summaries: a service's answer is taken once, and a person's choice remains.
 
 use subtend_session::command::{BranchPlan, Command, Description};
 use subtend_session::effect::{Rejection, Reply};
@@ -73,7 +73,7 @@ fn each_service_sums_a_session_up_once_and_the_last_stands() {
     assert_eq!(writes(&mut heart, second), [Record::SummarySet(Box::new(set("two", 0xA2)))]);
     assert_eq!(writes(&mut heart, first), [], "it comes again, after another");
     assert_eq!(heart.state.summary.as_deref(), Some(&set("two", 0xA2)));
-    assert_eq!(&*shown(&heart.state), "hello", "a summary is no title");
+    assert_eq!(&*shown(&heart.state), "hello", "a summary is not a title");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn invalid_title_or_foreign_service_is_refused_with_reason() {
     assert_eq!(why(title(&"x".repeat(201), By::Person, None)), "the title has 201 characters, the limit is 200");
     assert_eq!(why(title("a\nb", By::Person, None)), "the title is more than one line, or has control characters");
     assert_eq!(why(summary("", session(0xA1))), "the summary has 0 bytes: it is to have from 1 to 32768");
-    let person = "session 00000000-0000-0000-0000-0000000000c1 is no service session of this one";
+    let person = "session 00000000-0000-0000-0000-0000000000c1 is not a service session of this session";
     assert_eq!(why(title("Fix it", By::Host, Some(session(0xC1)))), person);
     assert_eq!(why(summary("done", session(0xC1))), person);
 }

@@ -139,7 +139,7 @@ impl Life {
                     turns: None,
                     tools: None,
                     child: born.unwrap_or(session(child)),
-                    text: "go on".into(),
+                    text: "continue".into(),
                     mode,
                     grant: SpawnGranted { spawns_left: 1 },
                 }))),
@@ -192,7 +192,7 @@ impl Life {
 }
 
 /// S-9 and the words about sessions that are put away, over a journal: a row opens one run or is refused, and what is closed or
-/// deleted opens none; a queue that stands opens none before another input.
+/// deleted opens none; a queue that stays queued opens none before another input.
 fn put_away_is_put_away(log: &[Record]) {
     let (mut closed, mut deleted, mut stands) = (false, false, false);
     let mut answered = BTreeSet::new();
@@ -206,7 +206,7 @@ fn put_away_is_put_away(log: &[Record]) {
             Record::InputAccepted(_) => stands = false,
             Record::RunEnded(ended) => stands = ended.queue_stands,
             Record::RunOpened(opened) => {
-                assert!(!closed && !stands, "{opened:?} in a closed session, or of a queue that stands");
+                assert!(!closed && !stands, "{opened:?} in a closed session, or of a queue that stays queued");
                 if let Owner::Run { session, call, .. } = &opened.owner {
                     assert!(answered.insert((*session, *call)), "a row opens one run");
                 }
@@ -219,7 +219,7 @@ fn put_away_is_put_away(log: &[Record]) {
     }
 }
 
-/// Rule 6 over an owner's journal: a child is asked to go on when its owner has heard of every run before.
+/// Rule 6 over an owner's journal: a child is asked to continue when its owner has heard of every run before.
 fn one_key_at_a_time(log: &[Record]) {
     let mut open = BTreeMap::new();
     for record in log {
@@ -295,7 +295,7 @@ fn transcript_is_whole(state: &State) {
                     assert!(state.turn().is_some_and(|turn| turn.open > 0), "results are missing");
                     return;
                 }
-                Some(other) => panic!("{other:?} stands between a call and its result"),
+                Some(other) => panic!("{other:?} is between a call and its result"),
             }
         }
     }

@@ -190,7 +190,7 @@ impl Heart {
     }
 
     pub(crate) fn refolds(&self) {
-        // A seeded bug writes journals that are none.
+        // A seeded bug writes invalid journals.
         if self.rules.are_broken() {
             return;
         }
@@ -250,7 +250,7 @@ pub(crate) fn background() -> CallKind {
     CallKind::Child(Mode::Background)
 }
 
-/// Proposes that `build` goes on.
+/// Proposes that `build` continues.
 pub(crate) fn proposal() -> CallKind {
     CallKind::Propose(Arc::new(AgentOverride {
         agent: "build".into(),
@@ -338,7 +338,7 @@ pub(crate) fn go_on(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command 
         turns: None,
         tools: None,
         child: session(n),
-        text: "go on".into(),
+        text: "continue".into(),
         mode,
         grant: SpawnGranted { spawns_left: 3 },
     };
@@ -356,7 +356,7 @@ pub(crate) fn continued(key: CallId, owner_over: Option<OutcomeKind>) -> Command
         run: RunNo(1),
         key,
         input: continue_input(session(OWNER), key),
-        text: "go on".into(),
+        text: "continue".into(),
         mode: Mode::Blocking,
         wall_cap_at: Some(8_000_000),
         owner_over,

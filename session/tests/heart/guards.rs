@@ -13,7 +13,7 @@ use subtend_session::usage::Usage;
 
 use crate::given::*;
 
-/// What keeps the journal of `heart` from going on with `record`.
+/// Returns why `record` may not follow in the journal of `heart`.
 pub(crate) fn unfit(heart: &Heart, record: &Record) -> Option<&'static str> {
     let fold = State::fold(session(ME), heart.log.iter().chain([record]));
     fold.err().map(|error| match error {
@@ -133,7 +133,7 @@ fn full_queue_rejects_input_in_every_phase_that_queues_it() {
         assert_eq!(heart.tell(send(71, "one too many")), Err(busy), "{column}");
     }
     let mut quiet = works().then(send(70, "waits")).then(cancel_tree()).then(answers(1, "late"));
-    assert_eq!(quiet.says(send(71, "go on")), "accepted opened > Q", "what opens a run takes one out of it");
+    assert_eq!(quiet.says(send(71, "continue")), "accepted opened > Q", "what opens a run takes one out of it");
 }
 
 #[test]

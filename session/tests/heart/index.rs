@@ -96,7 +96,7 @@ fn asks_of_one_session_to_another_are_rows() {
         tools: None,
         call: call(4, 0),
         child: session(0xB1),
-        input: "go on".into(),
+        input: "continue".into(),
         mode: Mode::Blocking,
     }));
     let refused = Record::ContinueRefused { owner: session(OWNER), key: call(5, 0), why: ContinueRefusal::InFlight };
@@ -142,7 +142,7 @@ fn the_notice_is_the_end_record_seen_from_the_owner() {
     let mut by_person = (**ended).clone();
     by_person.outcome = Outcome::Cancelled { by: By::Person };
     let (_, notice) = notice_from(session(ME), place, &opened(owner), &by_person).unwrap();
-    assert!(!notice.waking, "the end that a person made wakes nobody");
+    assert!(!notice.waking, "the end that a person made wakes no run");
     assert_eq!((notice.turns, notice.base_turns), (1, 3), "what it counts from is said too");
 }
 
@@ -158,7 +158,7 @@ fn bodies_travel_as_definitions() {
 
 #[test]
 fn what_a_row_says_is_the_same_whenever_it_is_read() {
-    // Of the format: a row that was told before an update of the program is found again after it.
+    // Of the format: a row delivered before an update of the program is found again after it.
     let input = continue_input(session(OWNER), call(5, 0)).to_string();
     assert_eq!(input, "9d991764-32fa-89f9-a311-bb1a9834945d");
     assert_ne!(continue_input(session(OWNER), call(5, 1)).to_string(), input);

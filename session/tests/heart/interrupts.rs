@@ -1,4 +1,4 @@
-//! Interrupts: what stops, what goes on, and what resumes.
+//! Interrupts: what stops, what continues, and what resumes.
 
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::command::{Command, Deadline};
@@ -17,7 +17,7 @@ fn started() -> Heart {
     Heart::root().then(send(1, "go"))
 }
 
-/// A root whose answer made the blocking 0xB1 and the background 0xB2, has a tool with side effects at work, and awaits all.
+/// A root whose answer made the blocking 0xB1 and the background 0xB2, has a tool with side effects active, and awaits all.
 fn busy() -> Heart {
     let awaits = CallKind::Await { all: true, runs: Vec::new() };
     started()
@@ -106,7 +106,7 @@ fn interrupt_answers_waits_stops_work_and_spares_background() {
 
 #[test]
 fn next_input_resumes_with_full_context_and_new_allowance() {
-    let mut heart = busy().then(interrupt()).then(send(2, "go on"));
+    let mut heart = busy().then(interrupt()).then(send(2, "continue"));
     assert_eq!(heart.says(tool(1, 2, "written")), "-2:interrupted > Hi", "a call is open: the input waits");
     let decision = heart.tell(cancelled()).unwrap();
     let words: Vec<String> = decision.records.iter().map(word).collect();
@@ -119,8 +119,8 @@ fn next_input_resumes_with_full_context_and_new_allowance() {
     assert!(told[0].1.contains("cancelled by an interrupt of its owner"), "{}", told[0].1);
     assert!(told[2].1.contains("finished all the same:\nwritten"), "{}", told[2].1);
     let last = heart.state.transcript.last();
-    assert!(matches!(last, Some(Message::User { text, .. }) if &**text == "go on"), "{last:?}");
-    assert_eq!(heart.says(answers(2, "went on")), "answered > Wr");
+    assert!(matches!(last, Some(Message::User { text, .. }) if &**text == "continue"), "{last:?}");
+    assert_eq!(heart.says(answers(2, "continued")), "answered > Wr");
     assert_eq!(heart.says(ended(0xB2, call(1, 1))), "message[1] turn > W", "resumed, it is woken again");
 }
 
@@ -133,10 +133,10 @@ fn a_notice_that_comes_while_the_run_is_held_is_stored_unread() {
         .then(interrupt());
     let decision = heart.tell(ended(0xB1, call(1, 0))).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["message[1]"]);
-    assert_eq!(decision.effects, [Effect::Unload], "nobody is woken");
+    assert_eq!(decision.effects, [Effect::Unload], "no run is woken");
     assert_eq!(heart.says(send(2, "and?")), "accepted taken turn > W");
     let said: Vec<&str> = heart.state.transcript.iter().rev().take(2).map(of_whom).collect();
-    assert_eq!(said, ["user", "notice"], "it stands before the input");
+    assert_eq!(said, ["user", "notice"], "it precedes the input");
 }
 
 fn of_whom(message: &Message) -> &'static str {

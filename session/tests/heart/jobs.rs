@@ -60,7 +60,7 @@ fn star_awaits_jobs_and_no_children_of_other_dialects() {
     let heart = started().then(awaits(2, &[]));
     assert_eq!(result(&heart), None);
     let other = heart.clone().then(ended(0xB2, call(1, 1)));
-    assert_eq!(result(&other), None, "the end of a task is no end of a job");
+    assert_eq!(result(&other), None, "the end of a task is not the end of a job");
     let heart = heart.then(ended(0xB1, call(1, 0)));
     let short = heart.state.children[&session(0xB1)].short.clone();
     assert_eq!(result(&heart), Some(format!("[{short}: OK]\ndone")));
@@ -70,7 +70,7 @@ fn star_awaits_jobs_and_no_children_of_other_dialects() {
         Record::NoticeTaken(taken) => Some(taken.items.iter().map(|item| item.child).collect::<Vec<_>>()),
         _ => None,
     });
-    // The task is told of at the boundary, with its own words.
+    // The task is reported at the boundary, in its own dialect.
     assert_eq!(taken.collect::<Vec<_>>(), [vec![session(0xB1)], vec![session(0xB2)]]);
 }
 

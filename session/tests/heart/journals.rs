@@ -1,4 +1,4 @@
-//! Which record may follow: what is no journal of ours is refused with why.
+//! Which record may follow: an invalid journal is refused with the reason.
 
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::command::Command;
@@ -129,7 +129,7 @@ fn a_child_is_asked_to_go_on_while_no_run_of_it_is_owed() {
         .then(calls(3, vec![CallKind::Continue(Mode::Blocking), CallKind::Continue(Mode::Blocking)]))
         .recorded(starts(3, 0, CallKind::Continue(Mode::Blocking)));
     let asked = |ix, child| {
-        let (call, child, input, mode) = (call(3, ix), session(child), "go on".into(), Mode::Blocking);
+        let (call, child, input, mode) = (call(3, ix), session(child), "continue".into(), Mode::Blocking);
         Record::ContinueAsked(Box::new(ContinueAsked { turns: None, tools: None, call, child, input, mode }))
     };
     let in_flight = Some("there is no such child, or its run is owned and in flight");

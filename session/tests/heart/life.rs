@@ -1,4 +1,4 @@
-//! Going on, being cancelled, moving to the background, being put away: the verbs of a session's life, and what waits meanwhile.
+//! Continuation, cancel, background, close and delete of a session, with queued inputs.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::{ChildPlan, Command, Continue, Deadline, Plan, SpawnVerdict};
@@ -44,7 +44,7 @@ fn heard() -> Heart {
         .then(ended(0xB1, call(1, 0)))
 }
 
-/// The same, where 0xB1 goes on by call 2.0.
+/// The same, where 0xB1 continues by call 2.0.
 fn goes_on(mode: Mode) -> Heart {
     heard().then(calls(2, vec![CallKind::Continue(mode)])).then(go_on(2, mode, &[(0, 0xB1)]))
 }
@@ -76,11 +76,7 @@ fn a_model_asks_an_ended_child_to_go_on_and_waits_for_it() {
     assert_eq!(words(&decision), ["+0", "continue_asked"]);
     let Record::ContinueAsked(record) = &decision.records[1] else { panic!("not asked") };
     let opened = heart.state.run.as_ref().unwrap().opened.clone();
-    assert_eq!(
-        asked(&decision),
-        [&continue_from(session(ME), &opened, record)],
-        "told live, it says what its row says"
-    );
+    assert_eq!(asked(&decision), [&continue_from(session(ME), &opened, record)], "delivered live, it equals its row");
     let row = Row { to: session(0xB1), from: session(ME), kind: RowKind::Continue, key: RowKey::Call(call(2, 0)) };
     assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).put, [row]);
     assert_eq!(heart.says(again(2, call(2, 0), "done again")), "result turn > W");
@@ -106,7 +102,7 @@ fn an_ended_session_goes_on_as_the_next_run_of_its_owner() {
     let row = Row { to: session(ME), from: session(OWNER), kind: RowKind::Continue, key: RowKey::Call(call(5, 0)) };
     assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).take, [row]);
     let mut heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None });
-    assert_eq!(said_so_far(&heart), ["task", "go on"]);
+    assert_eq!(said_so_far(&heart), ["task", "continue"]);
     let told = heart.tell(answers(2, "more")).unwrap();
     let notice = told.effects.iter().find_map(|effect| match effect {
         Effect::DeliverCompletion { to, notice } => Some((*to, notice.key, notice.run, &*notice.prefix)),
@@ -133,7 +129,7 @@ fn b6_continue_keeps_a_task_that_never_began() {
     let mut heart = Heart::child().then(cancel());
     heart.tell(continued(call(5, 0), None)).unwrap();
     let heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None });
-    assert_eq!(said_so_far(&heart), ["task", "go on"]);
+    assert_eq!(said_so_far(&heart), ["task", "continue"]);
     let heart = Heart::child().then(admitted()).then(cancel()).then(attempt_failed(1, 1, ModelFail::Dropped));
     let mut heart = heart.then(send(2, "dropped")).then(cancel()).then(send(3, "said"));
     heart.tell(Command::Admitted { run: RunNo(3), owner_over: None }).unwrap();
@@ -164,11 +160,11 @@ fn refusal_is_result_of_blocking_call_and_message_otherwise() {
     let refused = |why| Command::OwnedEnded(vec![refusal_from(session(0xB1), call(2, 0), why)]);
     let mut waits = goes_on(Mode::Blocking);
     assert_eq!(waits.says(refused(ContinueRefusal::InFlight)), "result turn > W");
-    let text = "Task 0000b1 (general) did not go on: it is at work already, for someone else: try again later.";
+    let text = "Task 0000b1 (general) did not continue: it is already running for another owner: try again later.";
     assert_eq!(last_text(&waits), text);
     let mut aside = goes_on(Mode::Background).then(answers(3, "so far"));
     assert_eq!(aside.says(refused(ContinueRefusal::Closed)), "message[1] turn > W");
-    assert!(last_text(&aside).contains("it did not go on: it is closed: start a new one"), "{}", last_text(&aside));
+    assert!(last_text(&aside).contains("it did not continue: it is closed: start a new one"), "{}", last_text(&aside));
     assert_eq!(aside.says(again(2, call(2, 0), "late")), "S", "one notice by key");
 }
 
@@ -198,9 +194,9 @@ fn k26_messages_that_stand_open_the_run_behind_a_continue() {
     ));
     assert_eq!(heart.says(continued(call(5, 0), None)), "accepted opened > Q");
     assert_eq!(heart.says(Command::Admitted { run: RunNo(2), owner_over: None }), "started taken turn > W");
-    assert_eq!(heart.says(answers(2, "went on")), "answered ended(completed) opened > Q");
+    assert_eq!(heart.says(answers(2, "continued")), "answered ended(completed) opened > Q");
     let heart = heart.then(Command::Admitted { run: RunNo(3), owner_over: None });
-    assert_eq!(said_so_far(&heart), ["task", "go on", "and this"]);
+    assert_eq!(said_so_far(&heart), ["task", "continue", "and this"]);
 }
 
 fn cancels(child: u128) -> CallKind {
@@ -258,7 +254,7 @@ fn an_interrupt_reaches_a_continued_run_that_is_not_opened_yet() {
     let row = Row { to: session(0xB1), from: session(ME), kind: RowKind::Cancel, key: RowKey::Call(call(2, 0)) };
     assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).put, [row]);
     let mut aside = goes_on(Mode::Background);
-    assert_eq!(aside.says(interrupt()), "held(interrupted) Done > Hi", "one in the background goes on");
+    assert_eq!(aside.says(interrupt()), "held(interrupted) Done > Hi", "one in the background continues");
 }
 
 #[test]
@@ -291,7 +287,7 @@ fn an_await_of_all_lists_what_still_runs_by_its_child() {
 }
 
 fn with_turns(n: u128, turns: u32, lane: Lane) -> Command {
-    Command::Submit(Box::new(InputAccepted { turns: Some(turns), ..said(n, "go on", lane) }))
+    Command::Submit(Box::new(InputAccepted { turns: Some(turns), ..said(n, "continue", lane) }))
 }
 
 #[test]
@@ -377,9 +373,9 @@ fn whether_the_queue_stands_is_the_last_word_about_it() {
     let (opens, stands) = ("-0:ok ended(cancelled) opened started taken turn > W", "-0:ok ended(cancelled) > E");
     assert_eq!(end(closing().then(cancel()).then(cancel_tree())), stands, "the tree's cancel comes second");
     assert_eq!(end(closing().then(cancel_tree()).then(cancel())), stands, "a later plain cancel changes nothing");
-    // What is sent behind the cancel of the tree is a wish to go on.
-    assert_eq!(end(closing().then(cancel_tree()).then(send(3, "no, go on"))), opens);
-    assert_eq!(end(closing().then(cancel_tree()).then(send(3, "go on")).then(cancel_tree())), stands);
+    // What is sent behind the cancel of the tree is a wish to continue.
+    assert_eq!(end(closing().then(cancel_tree()).then(send(3, "no, continue"))), opens);
+    assert_eq!(end(closing().then(cancel_tree()).then(send(3, "continue")).then(cancel_tree())), stands);
     let timed_out = closing().then(Command::Deadline(Deadline::Run(RunNo(1))));
     let mut timed_out = timed_out.then(cancel_tree());
     assert!(matches!(
@@ -403,7 +399,7 @@ fn removed_inputs_never_open_a_run_in_any_phase() {
         .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
         .then(ended(0xB1, call(1, 0)))
         .then(Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person });
-    assert_eq!(notices.state.arrived.len(), 1, "notices are no inputs (K5)");
+    assert_eq!(notices.state.arrived.len(), 1, "notices are not inputs (K5)");
 }
 
 #[test]
@@ -451,7 +447,7 @@ fn a_detached_child_has_no_owner_and_an_end_of_its_own() {
     assert_eq!((&opened.owner, opened.slot), (&Owner::Detached { by_host: false }, true));
     assert_eq!(opened.wall_cap_at, Some(4_600_000), "an hour from its birth");
     assert_eq!(heart.says(calls(2, vec![cancels(0xB1)])), "answered +0 -0:error turn > W");
-    assert_eq!(heart.says(answers(3, "done")), "answered ended(completed) > E", "nobody waits for it");
+    assert_eq!(heart.says(answers(3, "done")), "answered ended(completed) > E", "no call waits for it");
     let mut child = child.then(admitted());
     assert_eq!(
         child.says(Command::OwnerOver {
@@ -468,7 +464,7 @@ fn a_detached_child_has_no_owner_and_an_end_of_its_own() {
         Effect::DeliverCompletion { to, notice } => Some((to, notice)),
         _ => None,
     });
-    let (to, notice) = told.expect("its parent is told");
+    let (to, notice) = told.expect("its parent is notified");
     assert_eq!((to, notice.key, notice.run, notice.waking), (session(ME), None, Some(RunNo(1)), false));
     assert_eq!(heart.says(Command::OwnedEnded(vec![*notice])), "message[1] > E", "stored, and wakes nothing");
 }

@@ -1,4 +1,4 @@
-//! A planner proposes that another agent goes on, and a person decides (G12, K14).
+//! A planner proposes that another agent continues, and a person decides (G12, K14).
 
 use subtend_session::authority::Access;
 use subtend_session::call::CallEnd;
@@ -23,7 +23,7 @@ fn planning() -> Heart {
     Heart::root().then(send(1, "go")).then(calls(1, vec![proposal()]))
 }
 
-/// Who answers: its system prompt and its model.
+/// Returns the active agent: its system prompt and its model.
 fn given(heart: &Heart) -> (String, String) {
     let context = context(&heart.state);
     (context.system.to_string(), context.model.to_string())
@@ -37,7 +37,7 @@ fn builder() -> (String, String) {
     ("You build.".to_owned(), "maker".to_owned())
 }
 
-/// How the call ended, and what the model is told of it.
+/// Returns how the call ended, and the text for the model.
 fn told(heart: &Heart) -> (CallEnd, String) {
     let finished = heart.log.iter().find_map(|record| match record {
         Record::CallFinished(finished) => Some((finished.end.clone(), finished.content.to_string())),
@@ -73,10 +73,9 @@ fn approved_proposal_hands_over_in_the_batch_of_the_approval() {
 
 #[test]
 fn what_is_not_approved_leaves_the_planner_planning() {
-    for (by, says) in [
-        (AskBy::Person, "a person read it and said no. Go on planning"),
-        (AskBy::NoApprover, "nobody is there who could"),
-    ] {
+    for (by, says) in
+        [(AskBy::Person, "the approver rejected it. Continue planning"), (AskBy::NoApprover, "no approver is attached")]
+    {
         let heart = planning().then(word(0, AskVerdict::Deny, by));
         let (end, told) = told(&heart);
         assert_eq!((end, given(&heart)), (CallEnd::Denied, planner()));
@@ -84,7 +83,7 @@ fn what_is_not_approved_leaves_the_planner_planning() {
         assert_eq!(heart.state.phase(), Phase::Working, "the next turn is under way");
     }
     let heart = planning().then(Command::Deadline(Deadline::Ask(call(1, 0))));
-    assert!(told(&heart).1.contains("nobody answered in time"));
+    assert!(told(&heart).1.contains("no approver answered in time"));
     let mut heart = planning();
     heart.tell(Command::Cancel { run: None, by: By::Person, queue_stands: false }).expect("decided");
     assert_eq!(heart.state.last.as_ref().map(|last| last.outcome.clone()), Some(Outcome::Cancelled { by: By::Person }));

@@ -65,8 +65,8 @@ fn what_is_said_beside_calls_is_no_result() {
 fn what_continues_an_answer_of_nothing_is_an_answer_of_its_own() {
     let heart = told().then(answer(3, 1, None, Vec::new(), Stop::Length));
     assert_eq!(so_far(&heart), None);
-    let heart = heart.then(answer(4, 1, Some("anew"), Vec::new(), Stop::End));
-    assert_eq!(so_far(&heart), Some("anew".into()));
+    let heart = heart.then(answer(4, 1, Some("again"), Vec::new(), Stop::End));
+    assert_eq!(so_far(&heart), Some("again".into()));
     let half = told().then(answer(3, 1, Some("half"), Vec::new(), Stop::Length));
     assert_eq!(so_far(&half.then(answers(4, " more"))), Some("half more".into()));
 }

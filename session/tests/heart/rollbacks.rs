@@ -31,7 +31,7 @@ fn failed() -> Heart {
     tool_used.then(cancel()).then(attempt_failed(3, 1, ModelFail::Dropped))
 }
 
-/// An answer that is cut off; the second in a row fails the run.
+/// An answer that is truncated; the second in a row fails the run.
 fn cut(turn: u32, text: &str) -> Command {
     answer(turn, 1, Some(text), Vec::new(), Stop::Length)
 }
@@ -52,7 +52,11 @@ fn what_a_failed_run_said_is_hidden_and_stays_in_the_journal() {
     assert_eq!(seen(&heart.state.transcript), ALL, "nothing is deleted");
     assert_eq!(told(&heart.refolded()), "U:one A:first", "nor comes it back over a restart");
     let heart = heart.then(send(4, "three"));
-    assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:three", "a later run goes on from what is seen");
+    assert_eq!(
+        seen(&context(&heart.state).messages),
+        "U:one A:first U:three",
+        "a later run continues from what is seen"
+    );
 }
 
 #[test]
@@ -71,8 +75,8 @@ fn what_is_no_failed_run_is_refused_with_why() {
     let mut heart = Heart::root();
     assert_eq!(refusal(&mut heart, roll_back(None)), "the session has no run yet to roll back");
     let mut heart = failed();
-    let completed = "run 1 completed: only a run that came to another end is rolled back; to go on from before it, branch \
-                     off there, or have its answer given anew";
+    let completed = "run 1 completed: only a run that came to another end is rolled back; to continue from before it, branch \
+                     off there, or regenerate its answer";
     assert_eq!(refusal(&mut heart, roll_back(Some(1))), completed);
     for none in [0, 3] {
         let why = format!("the session has no run {none}: its runs are 1 to 2");
@@ -93,7 +97,7 @@ fn an_earlier_run_is_rolled_back_alone_and_each_by_its_own_word() {
     assert_eq!(told(&heart.then(roll_back(Some(3)))), "U:one A:first U:four A:fourth");
 }
 
-/// A failed run in a session that goes on: what a later branch inherits.
+/// A failed run in a session that continues: what a later branch inherits.
 fn a_branch_afterwards(rules: Rules) -> String {
     let mut heart = failed().under(rules).then(roll_back(None)).then(send(4, "three")).then(answers(4, "third"));
     inherits(&mut heart, human(CHILD, None))
@@ -122,12 +126,12 @@ fn no_branch_no_answer_and_no_switch_hangs_on_what_is_hidden() {
         assert_eq!(refusal(&mut heart, human(CHILD, Some(at))), why(at));
     }
     assert_eq!(refusal(&mut heart, regenerate(CHILD, Some(answer))), why(answer));
-    assert_eq!(inherits(&mut heart, regenerate(CHILD, None)), "", "the last answer that is seen is given anew");
+    assert_eq!(inherits(&mut heart, regenerate(CHILD, None)), "", "the last answer that is seen is regenerated");
 }
 
 #[test]
 fn alternatives_within_a_rolled_back_run_are_hidden_with_it() {
-    // The answer of run 1, and one of run 2, which goes on after it and fails, have an alternative each.
+    // The answer of run 1, and one of run 2, which continues after it and fails, have an alternative each.
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
     let heart = heart.then(completed(CHILD, "other"));
     let heart = heart.then(send(2, "two")).then(cut(2, "half")).then(cut(3, "more"));
@@ -158,7 +162,7 @@ fn the_word_before_a_hidden_run_is_the_last_one_again() {
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
     let heart = heart.then(send(2, "two")).then(cancel()).then(attempt_failed(2, 1, ModelFail::Dropped));
     let said_later = heart.clone().then(completed(CHILD, "other"));
-    assert_eq!(told(&said_later), "U:one A:first U:two", "somebody said something after it");
+    assert_eq!(told(&said_later), "U:one A:first U:two", "a message follows it");
     assert_eq!(told(&heart.then(roll_back(None)).then(completed(CHILD, "other"))), "U:one A:other");
 }
 
@@ -194,7 +198,7 @@ fn records_that_no_decision_writes_do_not_fold() {
     assert!(fold(&[rolled_back(2)]));
     assert!(!fold(&[rolled_back(2), rolled_back(2)]), "twice");
     assert!(!fold(&[rolled_back(1)]), "it completed");
-    assert!(!fold(&[rolled_back(3)]), "there is none");
+    assert!(!fold(&[rolled_back(3)]), "no such run");
     assert!(!fold(&[Record::SessionDeleted { by: By::Person }, rolled_back(2)]), "it is deleted");
     let working = heart.clone().then(send(4, "three"));
     assert!(State::fold(working.state.id, working.log.iter().chain(&[rolled_back(2)])).is_err(), "it works");

@@ -1,4 +1,4 @@
-//! The rules that bind every cell: each as one story, told once as it must go and once with the rule broken, which must show.
+//! The rules that apply to every cell: each as one scenario, run once correctly and once with the rule broken, which must show.
 
 use subtend_invariants::bugs::Rules;
 use subtend_session::call::CallKind;
@@ -129,23 +129,23 @@ fn rule_6_a_continue_is_answered_once() {
     assert_eq!(refused.says(continued(call(5, 0), None)), "continue_refused > Q");
     assert_eq!(refused.says(continued(call(5, 0), None)), "S");
     let mut quiet = refused.then(admitted()).then(answers(1, "done")).refolded();
-    assert_eq!(quiet.says(continued(call(5, 0), None)), "S", "its owner was told no: it stays no");
+    assert_eq!(quiet.says(continued(call(5, 0), None)), "S", "its owner was refused: it stays refused");
     assert_eq!(quiet.says(continued(call(6, 0), None)), "accepted opened > Q");
 }
 
-/// Who is told of a refusal, and the rows of it.
+/// Returns the notifications and rows of a refusal.
 fn a_refusal_is_told(rules: Rules) -> String {
     let mut heart = Heart::child().under(rules);
     let before = Before::of(&heart.state);
     let decision = heart.tell(continued(call(5, 0), None)).unwrap();
-    let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::DeliverCompletion { .. })).count();
+    let sent = decision.effects.iter().filter(|effect| matches!(effect, Effect::DeliverCompletion { .. })).count();
     let rows = rules.changes(&before, &heart.state, &decision.records, Stamp::default());
-    format!("{told} told, {} put, {} taken", rows.put.len(), rows.take.len())
+    format!("{sent} notified, {} put, {} taken", rows.put.len(), rows.take.len())
 }
 
 #[test]
 fn rule_6_a_refusal_is_a_notice() {
-    assert_eq!(a_refusal_is_told(Rules::ALL), "1 told, 1 put, 1 taken");
+    assert_eq!(a_refusal_is_told(Rules::ALL), "1 notified, 1 put, 1 taken");
 }
 
 #[test]
@@ -259,14 +259,14 @@ fn an_end_tells_its_owner(rules: Rules) -> String {
     let mut heart = Heart::child().under(rules).then(admitted());
     let before = Before::of(&heart.state);
     let decision = heart.tell(answers(1, "done")).unwrap();
-    let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::DeliverCompletion { .. })).count();
+    let sent = decision.effects.iter().filter(|effect| matches!(effect, Effect::DeliverCompletion { .. })).count();
     let rows = rules.changes(&before, &heart.state, &decision.records, Stamp::default());
-    format!("{told} told, {} rows", rows.put.len())
+    format!("{sent} notified, {} rows", rows.put.len())
 }
 
 #[test]
 fn an_end_obliges_its_owner_to_hear_of_it() {
-    assert_eq!(an_end_tells_its_owner(Rules::ALL), "1 told, 1 rows");
+    assert_eq!(an_end_tells_its_owner(Rules::ALL), "1 notified, 1 rows");
 }
 
 fn a_cancel_comes_late(rules: Rules) -> String {
@@ -344,7 +344,7 @@ fn every_seeded_bug_shows() {
         (Bug::CancelReachesNextRun, a_cancel_of_an_earlier_run),
         (Bug::BackgroundStaysBlocking, an_interrupt_after_the_move),
     ];
-    // Those behind them have their stories beside their rules: asks, budgets and branches.
+    // The others have their scenarios with their rules: asks, budgets and branches.
     assert_eq!(stories.map(|(bug, _)| bug), Bug::ALL[..stories.len()]);
     for (bug, story) in stories {
         assert_ne!(story(Rules::without(bug)), story(Rules::ALL), "{bug:?} does not show");
@@ -360,7 +360,7 @@ fn a_seeded_bug_is_the_rule_alone() {
     let mut children = live();
     assert_eq!(children.says(calls(1, vec![blocking(), blocking()])), "answered > W", "none is born yet");
     assert_eq!(children.says(spawn(1, Mode::Blocking, &[(0, 0xB1)])), "+0 spawned > W");
-    assert_eq!(live().then(calls(1, vec![reads(), reads()])).says(tool(1, 0, "read")), "-0:ok > W", "one is at work");
+    assert_eq!(live().then(calls(1, vec![reads(), reads()])).says(tool(1, 0, "read")), "-0:ok > W", "one is active");
     assert_eq!(live().says(answers(1, "done")), "answered ended(completed) > E", "it asks for none");
     let mut last = Heart::root().under(with(Bug::NoCheckAfterLast)).then(send(1, "go")).then(calls(1, vec![reads()]));
     assert_eq!(last.says(tool(1, 0, "read")), "-0:ok > W", "a tool is local work as a stream is");

@@ -23,19 +23,19 @@ fn owner_over_alone() -> Command {
 
 #[test]
 fn the_queue_of_an_owned_session_stands_with_the_tree() {
-    let (opens, stands) = ("ended(cancelled) opened > Q", "ended(cancelled) > E");
+    let (opens, stays) = ("ended(cancelled) opened > Q", "ended(cancelled) > E");
     let queued = || Heart::child().then(send(2, "next"));
-    assert_eq!(queued().says(owner_over_with_its_tree()), stands, "it never ran");
+    assert_eq!(queued().says(owner_over_with_its_tree()), stays, "it never ran");
     assert_eq!(queued().says(owner_over_alone()), opens);
     let works = || queued().then(admitted()).then(calls(1, vec![writes()]));
     let end = |mut heart: Heart| heart.says(tool(1, 0, "x"));
-    let (opens, stands) = (format!("-0:ok {opens}"), format!("-0:ok {stands}"));
-    assert_eq!(end(works().then(owner_over_with_its_tree())), stands);
+    let (opens, stays) = (format!("-0:ok {opens}"), format!("-0:ok {stays}"));
+    assert_eq!(end(works().then(owner_over_with_its_tree())), stays);
     assert_eq!(end(works().then(owner_over_alone())), opens);
-    assert_eq!(end(works().then(owner_over_alone()).then(owner_over_with_its_tree())), stands, "it comes second");
-    assert_eq!(end(works().then(owner_over_with_its_tree()).then(owner_over_alone())), stands);
-    let resumed = works().then(owner_over_with_its_tree()).then(send(3, "go on"));
-    assert_eq!(end(resumed), opens, "what is sent behind it is a wish to go on");
+    assert_eq!(end(works().then(owner_over_alone()).then(owner_over_with_its_tree())), stays, "it comes second");
+    assert_eq!(end(works().then(owner_over_with_its_tree()).then(owner_over_alone())), stays);
+    let resumed = works().then(owner_over_with_its_tree()).then(send(3, "continue"));
+    assert_eq!(end(resumed), opens, "what is sent behind it is a wish to continue");
 }
 
 #[test]

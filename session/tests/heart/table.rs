@@ -47,15 +47,15 @@ enum Doing {
     Alone,
     /// Turn 2 streams, and the end of what is owned has arrived.
     Told,
-    /// Turn 2 asked for a child and for a tool: the child is at work, and so is the tool where it can be.
+    /// Turn 2 asked for a child and for a tool: the child is active, and so is the tool where it can be.
     Both,
     /// Turn 2 awaits the background child.
     Await,
-    /// Turn 2 asked the ended child 0xB1 to go on, which is not admitted yet.
+    /// Turn 2 asked the ended child 0xB1 to continue, which is not admitted yet.
     GoesOn,
     /// An input of a person waits wherever one can; the end before Quiet, and the one that Closing awaits, leave it so.
     Waits,
-    /// Turn 2 asked for a tool that a person is asked for, and for one that reads: that is at work where it can be.
+    /// Turn 2 asked for a tool that a person is asked for, and for one that reads: that is active where it can be.
     Asks,
     /// As a stream; a quiet session is closed.
     Closed,
@@ -112,7 +112,7 @@ fn given(column: Phase, doing: Doing) -> Heart {
         Phase::WaitingMidTurn if doing == Doing::Asks => words::asks(streams).then(tool(2, 1, "read")),
         Phase::WaitingMidTurn if doing == Doing::Await => streams.then(calls(2, vec![awaits])),
         Phase::WaitingMidTurn => waits(asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))),
-        // What waits at rest takes what steers at once; a message waits for the end of an owned run.
+        // A run at rest takes steering inputs at once; a message waits for the end of an owned run.
         Phase::WaitingAtRest if matches!(doing, Doing::Slot | Doing::Waits) => {
             waits(streams.then(answers(2, "so far")).then(steer(77, "and?")))
         }

@@ -1,4 +1,4 @@
-//! What is armed and disarmed, and what a fresh activation arms anew: nothing runs on for what is over.
+//! What is armed and disarmed, and what a fresh activation arms again.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};
@@ -63,7 +63,7 @@ fn fresh_activation_arms_only_the_deadlines_of_its_phase() {
         ("waits mid-turn", waits(), vec![cap()]),
         ("waits for a slot", waits().then(ended(0xB1, call(1, 0))), vec![cap(), slot(true)]),
         ("waits at rest", aside().then(answers(2, "so far")), vec![cap()]),
-        ("held, with a tool at work", works().then(calls(1, vec![writes()])).then(interrupt()), vec![cap(), grace()]),
+        ("held, with a tool active", works().then(calls(1, vec![writes()])).then(interrupt()), vec![cap(), grace()]),
         ("held, with a child to stop", waits().then(interrupt()), vec![cap(), grace()]),
         ("held, with nothing to stop", aside().then(answers(2, "so far")).then(interrupt()), vec![cap()]),
         ("held out of turns", out, vec![cap()]),
@@ -97,7 +97,7 @@ fn the_end_of_a_run_disarms_what_was_armed_for_it_and_no_more() {
             Effect::Unload,
         ]
     );
-    // Its clock stands already while it waits.
+    // Its clock is already stopped while it waits.
     let effects = waits().tell(cancel()).unwrap().effects;
     let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, queue_stands: false };
     assert_eq!(effects, [owned, grace(), Effect::Unload]);
@@ -130,7 +130,7 @@ fn a_call_that_closes_disarms_its_deadline_where_it_has_one() {
     let effects = checks.tell(cancel()).unwrap().effects;
     let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, queue_stands: false };
     assert_eq!(effects, [disarm(Deadline::Call(call(2, 0))), owned, grace(), Effect::Unload]);
-    // That of a child has none: its run has deadlines of its own.
+    // A child's call has no deadline: its run has deadlines of its own.
     let root = || Heart::root().then(send(1, "go")).then(calls(1, vec![blocking(), writes()]));
     let mut root = root().then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
     assert_eq!(root.tell(Command::Background { call: call(1, 0) }).unwrap().effects, []);

@@ -261,7 +261,7 @@ fn out_of_turns_alone_ends_the_run_and_with_children_holds_it() {
     assert_eq!(owner.says(spawn(1, Mode::Background, &[(0, 0xB1)])), "+0 spawned -0:ok held(out_of_turns) > Ho");
     let mut resumed = owner.clone();
     assert_eq!(owner.says(ended(0xB1, call(1, 0))), "message[1] ended(out_of_turns) > E");
-    assert_eq!(resumed.says(send(2, "go on")), "accepted taken turn > W");
+    assert_eq!(resumed.says(send(2, "continue")), "accepted taken turn > W");
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn waiting_child_releases_slot_and_requests_it_to_resume() {
     heart.tell(calls(1, vec![blocking()])).unwrap();
     let waits = heart.tell(spawn(1, Mode::Blocking, &[(0, 0xB1)])).unwrap();
     assert_eq!(slots(&waits), ["release"]);
-    assert!(waits.effects.contains(&Effect::Disarm { deadline: Deadline::Run(RunNo(1)) }), "its clock stands");
+    assert!(waits.effects.contains(&Effect::Disarm { deadline: Deadline::Run(RunNo(1)) }), "its clock is stopped");
     let due = heart.tell(ended(0xB1, call(1, 0))).unwrap();
     assert_eq!((slots(&due), model_calls(&due)), (vec!["request again"], vec![]));
     let goes_on = heart.tell(admitted()).unwrap();

@@ -27,7 +27,7 @@ pub(super) struct Args {
     /// The text to replace, exactly as the file has it, without line numbers; with enough around it to be found once.
     #[schemars(length(min = 1))]
     old: String,
-    /// What stands in its place.
+    /// The replacement text.
     new: String,
     /// Replace every occurrence.
     #[serde(default)]
@@ -117,7 +117,7 @@ fn missing(path: &str, text: &str, old: &str) -> ToolError {
         String::new()
     };
     ToolError::not_found(format!(
-        "`old` is not in `{path}`{hint}: read the file and give the text exactly as it stands there"
+        "`old` is not in `{path}`{hint}: read the file and give the text exactly as it is there"
     ))
 }
 

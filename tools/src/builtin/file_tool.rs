@@ -93,7 +93,7 @@ impl Job {
         for action in actions {
             let why = match self.verdict(action, real) {
                 Verdict::Allow => continue,
-                Verdict::Ask => "needs a person's word: name it itself",
+                Verdict::Ask => "requires approval: name it explicitly",
                 Verdict::Deny => "is not allowed here",
             };
             return Err(ToolError::denied(format!("`{path}` leads to `{real}`, and {action} of `{real}` {why}")));

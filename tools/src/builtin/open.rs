@@ -40,9 +40,7 @@ pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(Fil
     // Checked before opening: opening a device can have effects.
     let found = metadata(job, Path::new(real)).map_err(failed)?;
     if found.is_dir() {
-        return Err(ToolError::bad_args(format!(
-            "`{path}` is a directory: look into it with list, and {verb} a file in it"
-        )));
+        return Err(ToolError::bad_args(format!("`{path}` is a directory: list it, and {verb} a file in it")));
     }
     // A link replaced it since it was resolved: opening it fails with that reason.
     if !found.is_file() && !found.is_symlink() {

@@ -151,7 +151,7 @@ impl Page {
         };
         if self.shown > 0 && self.shown < total {
             let why = if self.out.cut() > 0 { "cut by the size of the result; " } else { "" };
-            said.push_str(&format!("; {why}go on with from_line={}", self.shown.saturating_add(1)));
+            said.push_str(&format!("; {why}continue with from_line={}", self.shown.saturating_add(1)));
         }
         if self.lossy {
             said.push_str("; not all of it is UTF-8: such bytes are shown as \u{fffd}");

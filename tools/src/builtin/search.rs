@@ -39,7 +39,7 @@ pub(super) struct Search;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Args {
-    /// What to look for, within one line: literal text unless `regex` is true.
+    /// The text to find, within one line: literal text unless `regex` is true.
     #[schemars(length(min = 1))]
     pattern: String,
     /// The file or directory to search, from the workspace.
@@ -51,7 +51,7 @@ pub(super) struct Args {
     #[serde(default)]
     regex: bool,
     /// List matching files instead of lines, each with its number of matching lines: first those whose path matches, then
-    /// those with most matches. Good for finding where to look.
+    /// those with most matches. Good for finding the right files.
     #[serde(default)]
     files: bool,
     /// Matching lines, or files, to show at most; all are counted.

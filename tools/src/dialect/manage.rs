@@ -29,10 +29,10 @@ pub struct CheckRequest {
 const ABOUT_CHECK: &str = "\
 Look at a task that you started in the background, and by default wait for its end: you get its answer, or how it failed.
 
-Use it when you cannot go on without that answer. Do not use it to pass the time: a task's answer comes to you by itself, at the \
-latest when you end your turn, and several can be at work meanwhile. When the wait is over and the task is not, nothing happened \
-to the task; it goes on. With `wait: false` you learn only whether it is still at work.
-Good: three tasks at work, and the next step needs the first one's answer: check that one.
+Use it when you cannot continue without that answer. Do not use it to pass the time: a task's answer comes to you by itself, at the \
+latest when you end your turn, and several can run meanwhile. When the wait is over and the task is not, nothing happened \
+to the task; it continues. With `wait: false` you learn only whether it is still running.
+Good: three tasks are running, and the next step needs the first one's answer: check that one.
 Bad: checking the same task again and again with `wait: false`.";
 
 const ABOUT_CANCEL: &str = "\
@@ -44,7 +44,8 @@ long: ask with `check_task` first. A task that has ended already stays as it is.
 
 /// Returns the tools. `continues`: offered with `task`, which can continue an ended task.
 pub fn specs(continues: bool) -> [ToolSpec; 2] {
-    let later = if continues { "; a task that you started with `task` can go on later, by its session_id" } else { "" };
+    let later =
+        if continues { "; a task that you started with `task` can continue later, by its session_id" } else { "" };
     let about_cancel = ABOUT_CANCEL.replace("{later}", later);
     let task = json!({"type": "string", "description": "The task, by the id that you were given when you started it."});
     let check = json!({
@@ -98,7 +99,7 @@ struct Cancel {
 pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
     let asked: Check = super::arguments(CHECK, args, "taskId, wait and timeoutMs")?;
     if asked.timeout_ms == Some(0) {
-        return Err(ToolError::bad_args("timeoutMs is 0: to look without waiting, say `wait: false`"));
+        return Err(ToolError::bad_args("timeoutMs is 0: to check without waiting, say `wait: false`"));
     }
     let (task, wait) = (named(CHECK, &asked.task)?, asked.wait.unwrap_or(true));
     Ok(CheckRequest { task, wait, timeout_ms: asked.timeout_ms })
@@ -190,7 +191,7 @@ mod tests {
         );
         assert_eq!(
             error(parse_check(r#"{"taskId":"x","timeoutMs":0}"#)),
-            "timeoutMs is 0: to look without waiting, say `wait: false`"
+            "timeoutMs is 0: to check without waiting, say `wait: false`"
         );
         assert!(error(parse_check(r#"{"task":"x"}"#)).contains("unknown field `task`"));
         assert!(error(parse_cancel("[]")).contains("an array"));

@@ -29,8 +29,8 @@ its response with a minionChatId.
 
 Use it to keep long reading or many small steps out of this conversation. Do not use it for what you can do with one call.
 The minion knows nothing of this conversation: its message must say all that it needs, and what it should give back. Name the \
-tools that it needs in enabledTools; with an empty list it has none and can only think.
-With minionChatId an earlier minion goes on: it remembers its own conversation, and has the tools that you name this time.";
+tools that it needs in enabledTools; with an empty list it has no tools and can only think.
+With minionChatId an earlier minion continues: it remembers its own conversation, and has the tools that you name this time.";
 
 const ABOUT_TEMPLATES: &str = "\n\nWith a template, message and values fill in what was written for such tasks; enableWeb and \
 enabledTools may be left out where it names them. A minion that continues keeps its prompt and model, so leave the template out \
@@ -56,7 +56,7 @@ pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
         "type": "object",
         "properties": {
             "message": {"type": "string", "minLength": 1, "description": "The task, with all that the minion needs to know."},
-            "minionChatId": {"type": "string", "description": "An earlier minion of yours that is to go on."},
+            "minionChatId": {"type": "string", "description": "An earlier minion of yours to continue."},
             "enableWeb": {"type": "boolean", "description": "Whether it may use the web, where there are tools for it."},
             "enabledTools": {
                 "type": "array",

@@ -19,10 +19,10 @@ pub const NAME: &str = "spawn";
 pub const AWAIT: &str = jobs::AWAIT;
 
 const ABOUT: &str = "\
-Start a job: an isolated agent that works on one task beside you, in a context of its own. You get a short job id at once and go \
-on; fetch the result later with spawn_await.
+Start a job: an isolated agent that works on one task alongside you, in a context of its own. You get a short job id at once and continue \
+with your own work; fetch the result later with spawn_await.
 
-Use it for research that takes long, for parts that are independent and can go on at the same time, and for work that needs \
+Use it for research that takes long, for parts that are independent and can run at the same time, and for work that needs \
 other tools or another manner than yours. Do not use it for what one or two direct tool calls settle, or where the next step \
 needs the result at once.
 
@@ -33,9 +33,9 @@ Bad: \"check the thing from before\"";
 
 const ABOUT_AWAIT: &str = "\
 Wait for jobs that you started with spawn, and get their results: one block for each job, `[id: OK]` or `[id: ERROR]` with its \
-text below, `[id: NOT FOUND]` for an id that is none of yours. Results stay: a job can be awaited again.
+text below, `[id: NOT FOUND]` for an id that is not yours. Results stay: a job can be awaited again.
 
-Start all jobs that can go on at the same time first, do what needs none of them, then wait for them together.";
+Start all jobs that can run at the same time first, do what does not need them, then wait for them together.";
 
 /// Returns the tools, with the profiles that may be named.
 pub fn specs(profiles: &[OfferedProfile]) -> [ToolSpec; 2] {
@@ -52,7 +52,7 @@ pub fn specs(profiles: &[OfferedProfile]) -> [ToolSpec; 2] {
         "properties": {
             "task": {"type": "string", "minLength": 1, "description": "What the job is to do: all that it needs to know."},
             "profile": profile,
-            "context": {"type": "string", "description": "More that the job should know: it stands below its task."},
+            "context": {"type": "string", "description": "More that the job should know: it follows its task."},
             "system_prompt": {"type": "string", "description": "Instructions that are added to those of the profile."},
             "tools": {
                 "type": "string",
@@ -122,7 +122,7 @@ fn find<'a>(name: &str, profiles: &'a [OfferedProfile]) -> Result<&'a OfferedPro
     profiles.iter().find(|profile| *profile.name == *name).ok_or_else(|| {
         let shown: String = name.chars().take(60).collect();
         if profiles.is_empty() {
-            return ToolError::bad_args(format!("no profile `{shown}`: there are none here, so leave profile out"));
+            return ToolError::bad_args(format!("no profile `{shown}`: no profiles exist here, so leave profile out"));
         }
         let names: Vec<&str> = profiles.iter().map(|profile| &*profile.name).collect();
         ToolError::bad_args(format!("no profile `{shown}`. Valid: {}.", near::listed(&names)))

@@ -15,7 +15,7 @@ use crate::result::ToolError;
 pub const NAME: &str = "spawn_task";
 
 const ABOUT: &str = "\
-Start a background task and go on with your own work. It returns a task id at once; fetch the result with check_task when you \
+Start a background task and continue with your own work. It returns a task id at once; fetch the result with check_task when you \
 need it.
 
 When: a question about the codebase that needs much reading; documentation or facts that have to be looked up; a plan for a \
@@ -28,7 +28,7 @@ and facts that you have, and say what the answer should contain.
 Good: \"Read src/cache/ and say which functions write to disk, with file and line, and in which order they do it on shutdown.\"
 Bad: \"Why is it slow?\"
 
-Workflow: start one or more tasks; go on with what does not need them; check_task with wait when you need a result; answer with \
+Workflow: start one or more tasks; continue with what does not need them; check_task with wait when you need a result; answer with \
 what they found, checked. cancel_task ends one that you no longer need.
 
 Types:";

@@ -26,15 +26,15 @@ pub const GO_ON: &str = "Continue your previous work.";
 
 const ABOUT: &str = "\
 Start a subagent that works on a task in the background, in a branch of this conversation with a context of its own. The call \
-returns at once; the result comes to you by itself when it is complete, so go on or end your turn.
+returns at once; the result comes to you by itself when it is complete, so continue or end your turn.
 
-Use it for research that needs several searches, for analysis that reads many files, and for parts that can go on at the same \
-time. Do not use it for a single look-up. It sees none of this conversation: give it the whole task, and with contextFiles and \
+Use it for research that needs several searches, for analysis that reads many files, and for parts that can run at the same \
+time. Do not use it for a single query. It sees none of this conversation: give it the whole task, and with contextFiles and \
 context what it should know from the start. It has the tools that you have, but cannot start subagents.
 Good: \"Compare how src/a and src/b parse dates, and list the inputs on which they differ, with file and line.\"
 Bad: \"continue with that\"
 
-A subagent that stopped at its maximum of iterations, or that you want to ask more, goes on with continueBranchId.";
+A subagent that stopped at its maximum of iterations, or that you want to ask more, continues with continueBranchId.";
 
 /// Returns the tool; `agents` (name, description) can be named.
 pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
@@ -57,7 +57,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
             "context": {"type": "string", "description": "More that it should know from the start."},
             "maxIterations": {"type": "integer", "minimum": 1, "description": format!("After how many iterations it pauses; by default as many as its agent says, else {ITERATIONS}.")},
             "maxTokens": {"type": "integer", "minimum": 1, "description": "Output tokens of each of its answers at most; it cannot raise the cap that you have."},
-            "continueBranchId": {"type": "string", "description": "The branch of an ended subagent of yours that is to go on."},
+            "continueBranchId": {"type": "string", "description": "The branch of an ended subagent of yours to continue."},
         },
         "additionalProperties": false,
     });
@@ -90,7 +90,7 @@ pub(super) fn refusal(offered: &Offered) -> Option<ToolError> {
         ));
     }
     if offered.nested && !offered.has(Dialect::Subagent) {
-        let message = "A subagent cannot start subagents: say in your answer what else should be looked into.";
+        let message = "A subagent cannot start subagents: say in your answer what else should be examined.";
         return Some(refused("NESTED_SUBAGENT_NOT_ALLOWED", message));
     }
     None

@@ -108,7 +108,7 @@ impl Offered {
             let names: Vec<&str> = self.templates.iter().map(|template| &*template.name).collect();
             let shown = bounded::shown(name, 100);
             let valid = match names.is_empty() {
-                true => "there are none, so leave `template` out".to_owned(),
+                true => "no templates exist, so leave `template` out".to_owned(),
                 false => format!("valid: {}", near::listed(&names)),
             };
             ToolError::bad_args(format!("no template `{shown}`; {valid}"))

@@ -211,7 +211,7 @@ fn a_call_is_checked_again_when_it_runs() {
         )
     );
     let unasked = check("doc/a", &authority).unwrap_err();
-    assert!(unasked.denied && unasked.message.contains("needs a person's word, and nobody gave it for this call"));
+    assert!(unasked.denied && unasked.message.contains("requires approval, and this call was not approved"));
     let outside = check("src/../b", &authority).unwrap_err();
     assert!(!outside.denied && outside.message.contains("holds `..`"), "{outside:?}");
 }

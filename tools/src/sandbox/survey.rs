@@ -238,7 +238,7 @@ impl<'a> Survey<'a> {
             }
             self.entries = self.entries.saturating_add(1);
             if self.entries > MAX_ENTRIES {
-                return Err(format!("the workspace has more than {MAX_ENTRIES} files to look at"));
+                return Err(format!("the workspace has more than {MAX_ENTRIES} files to inspect"));
             }
             if let Some(entry) = Entry::open(dir, name, path) {
                 look(self, entry)?;

@@ -1,4 +1,4 @@
-//! Branches and alternatives: born in any column, given anew and switched in a quiet session only.
+//! Branches and alternatives: born in any column, regenerated and switched in a quiet session only.
 
 use subtend_session::command::{BranchPlan, Command, Description, RegeneratePlan, SwitchTo};
 use subtend_session::ids::Seq;
@@ -92,7 +92,8 @@ fn descriptions() {
     ]);
 }
 
-const NO_SERVICE: &str = "bad input: session 00000000-0000-0000-0000-0000000000c1 is no service session of this one";
+const NO_SERVICE: &str =
+    "bad input: session 00000000-0000-0000-0000-0000000000c1 is not a service session of this session";
 const NO_MESSAGE: &str = "bad input: the session has no message yet to branch off from: send one";
 const NO_ALTERNATIVE: &str = "bad input: no answer of this session has alternatives: regenerate one";
 
@@ -103,8 +104,8 @@ fn roll_back() -> Command {
 #[test]
 fn rollbacks() {
     const BUSY: &str = "busy: roll back needs a quiet session, and a run is in flight: wait for its end, or cancel it";
-    const COMPLETED: &str = "bad input: run 1 completed: only a run that came to another end is rolled back; to go on from before \
-                             it, branch off there, or have its answer given anew";
+    const COMPLETED: &str = "bad input: run 1 completed: only a run that came to another end is rolled back; to continue from before \
+                             it, branch off there, or regenerate its answer";
     let quiet = |cell| [BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, cell];
     walk(&[
         row("roll back", Doing::Stream, roll_back, quiet(COMPLETED)),

@@ -47,7 +47,7 @@ fn ends_of_owned_runs() {
             ],
         },
         Row {
-            name: "owned ended, its call open, a tool at work beside it",
+            name: "owned ended, its call open, a tool active next to it",
             doing: Doing::Both,
             command: || ended(0xB2, call(2, 0)),
             cells: ["S", "result > W", "result parked(slot) > Wm", "S", "result > Hi", "S", "result > Hc", "S"],
@@ -160,7 +160,7 @@ fn interrupts() {
     let row = |name, doing, cells| Row { name, doing, command: interrupt, cells };
     walk(&[
         row("interrupt", Doing::Stream, cells(held, reached)),
-        row("interrupt, a tool at work", Doing::Tool, cells(held, reached)),
+        row("interrupt, a tool active", Doing::Tool, cells(held, reached)),
         row(
             "interrupt, a call not admitted",
             Doing::Admission,

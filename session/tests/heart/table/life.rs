@@ -45,7 +45,7 @@ fn rows_that_ask_to_go_on() {
             || continued(call(9, 0), Some(OutcomeKind::Cancelled)),
             "accepted opened ended(cancelled) > E",
         ),
-        // It opens nothing in passing: what a cancel of the tree left standing stands.
+        // It opens nothing in passing: what a cancel of the tree left queued stays queued.
         row(
             "continue, its owner over, an input waits",
             Doing::Waits,
@@ -66,10 +66,10 @@ fn admissions_of_continues() {
         row("continue, background", Doing::GoesOn, || go_on(2, Mode::Background, &[(0, 0xB1)]), {
             "+0 continue_asked -0:ok turn > W"
         }),
-        row("continue of nobody's child", Doing::GoesOn, || go_on(2, Mode::Blocking, &[(0, 0xEE)]), {
+        row("continue of an unknown child", Doing::GoesOn, || go_on(2, Mode::Blocking, &[(0, 0xEE)]), {
             "+0 -0:error turn > W"
         }),
-        row("continue of a child at work", Doing::Admission, || go_on(2, Mode::Blocking, &[(0, 0xB1)]), {
+        row("continue of a child active", Doing::Admission, || go_on(2, Mode::Blocking, &[(0, 0xB1)]), {
             "+0 -0:error turn > W"
         }),
         row("continue, refused by the ledger", Doing::GoesOn, refused, "+0 -0:error turn > W"),
@@ -181,7 +181,7 @@ fn moves_to_the_background() {
         row("background, the only call", Doing::Stream, at(0, 2), {
             ["NF > Q", "NF > W", "-0:backgrounded parked(slot) Done > Wm", "NF > Wr", "NF > Hi", "NF > Ho", hc, e]
         }),
-        row("background, a tool at work beside it", Doing::Both, at(0, 2), {
+        row("background, a tool active next to it", Doing::Both, at(0, 2), {
             [
                 "NF > Q",
                 "-0:backgrounded Done > W",

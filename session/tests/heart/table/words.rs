@@ -1,4 +1,4 @@
-//! A person's word for a call, and a budget that refuses one.
+//! Approvals of calls, and a budget that refuses one.
 
 use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::{AttemptNo, TurnNo};

@@ -170,7 +170,7 @@ fn answers_that_call_for_tasks() {
         row("answered, cancel of what has ended", Doing::Told, || calls(2, vec![cancels(0xB1)]), {
             "answered +0 -0:error message[1] turn > W"
         }),
-        row("answered, cancel of nobody's task", Doing::Stream, || calls(2, vec![cancels(0xEE)]), {
+        row("answered, cancel of an unknown task", Doing::Stream, || calls(2, vec![cancels(0xEE)]), {
             "answered +0 -0:error turn > W"
         }),
         row("answered, check", Doing::Stream, || calls(2, vec![checks(true)]), "answered +0 parked(midturn) > Wm"),
@@ -243,13 +243,13 @@ fn tools() {
             cells: ["S", "-0:ok turn > W", "S", "S", "-0:interrupted > Hi", "S", "-0:ok > Hc", "S"],
         },
         Row {
-            name: "tool finished, a child at work beside it",
+            name: "tool finished, a child active next to it",
             doing: Doing::Both,
             command: || tool(2, 1, "written"),
             cells: ["S", "-1:ok parked(midturn) > Wm", "S", "S", "-1:interrupted > Hi", "S", "-1:ok > Hc", "S"],
         },
         Row {
-            name: "tool finished, a check beside it",
+            name: "tool finished, a check next to it",
             doing: Doing::Await,
             command: || tool(2, 1, "written"),
             cells: ["S", "-1:ok parked(midturn) > Wm", "S", "S", "S", "S", "S", "S"],

@@ -40,7 +40,7 @@ async fn what_is_not_found_says_what_comes_near() {
         assert_eq!(kind, ToolErrorKind::NotFound);
         message
     };
-    let end = ": read the file and give the text exactly as it stands there";
+    let end = ": read the file and give the text exactly as it is there";
     assert_eq!(missing("a.rs", "zzz").await, format!("`old` is not in `a.rs`{end}"));
     assert_eq!(
         missing("a.rs", "\tb();\n").await,
@@ -50,7 +50,7 @@ async fn what_is_not_found_says_what_comes_near() {
         missing("win", "a\nb").await,
         format!("`old` is not in `win`; the file ends its lines with \\r\\n{end}")
     );
-    assert_eq!(missing("none", "a").await, "cannot open `none`: no such file or directory; look with list");
+    assert_eq!(missing("none", "a").await, "cannot open `none`: no such file or directory; check with list");
 }
 
 #[tokio::test]

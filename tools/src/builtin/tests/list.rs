@@ -95,7 +95,7 @@ async fn what_is_not_there_or_not_permitted_is_said() {
     let bench = project().ruled(&[("fs.read", "src/main.rs", Verdict::Deny), ("fs.read", "docs", Verdict::Deny)]);
     assert_eq!(
         bench.error("list", json!({"path": "none"})).await,
-        (ToolErrorKind::NotFound, "cannot open `none`: no such file or directory; look with list".into())
+        (ToolErrorKind::NotFound, "cannot open `none`: no such file or directory; check with list".into())
     );
     let denied = bench.call("list", json!({"path": "docs"})).await.unwrap_err();
     assert_eq!(

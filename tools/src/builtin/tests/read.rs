@@ -21,10 +21,10 @@ async fn a_page_says_how_to_go_on() {
     let bench = Bench::new(&[("a.txt", &numbered(1000))]);
     assert_eq!(
         bench.text("read", json!({"path": "a.txt", "from_line": 10, "lines": 2})).await,
-        "    10\tline 10\n    11\tline 11\n[lines 10-11 of 1000, 8893 bytes; go on with from_line=12]"
+        "    10\tline 10\n    11\tline 11\n[lines 10-11 of 1000, 8893 bytes; continue with from_line=12]"
     );
     let first = bench.text("read", json!({"path": "a.txt"})).await;
-    assert!(first.ends_with("   400\tline 400\n[lines 1-400 of 1000, 8893 bytes; go on with from_line=401]"));
+    assert!(first.ends_with("   400\tline 400\n[lines 1-400 of 1000, 8893 bytes; continue with from_line=401]"));
     let last = bench.text("read", json!({"path": "a.txt", "from_line": 1000})).await;
     assert_eq!(last, "  1000\tline 1000\n[lines 1000-1000 of 1000, 8893 bytes]");
 }
@@ -52,11 +52,11 @@ async fn what_cannot_be_shown_says_what_it_is() {
     );
     assert_eq!(
         bench.error("read", json!({"path": "dir"})).await,
-        (ToolErrorKind::BadArgs, "`dir` is a directory: look into it with list, and read a file in it".into())
+        (ToolErrorKind::BadArgs, "`dir` is a directory: list it, and read a file in it".into())
     );
     assert_eq!(
         bench.error("read", json!({"path": "none"})).await,
-        (ToolErrorKind::NotFound, "cannot open `none`: no such file or directory; look with list".into())
+        (ToolErrorKind::NotFound, "cannot open `none`: no such file or directory; check with list".into())
     );
     assert_eq!(bench.error("read", json!({"path": "a.bin/x"})).await.0, ToolErrorKind::NotFound);
 }
@@ -94,7 +94,7 @@ async fn the_result_is_bounded_and_says_where_to_go_on() {
     assert!(page.content.len() <= 400 && page.truncated_from.is_some_and(|from| from > 10_000), "{page:?}");
     assert!(
         page.content.ends_with(
-            "    16\tline 16\n[lines 1-16 of 1000, 8893 bytes; cut by the size of the result; go on with from_line=17]"
+            "    16\tline 16\n[lines 1-16 of 1000, 8893 bytes; cut by the size of the result; continue with from_line=17]"
         ),
         "{}",
         page.content
