@@ -1,16 +1,14 @@
-//! Chance from a seed: the same numbers in every run.
+//! Random numbers from a seed: the same in every run.
 
-/// Draws numbers (SplitMix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// All that follows from `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// All that follows from `seed` and `words`.
+    /// Returns the generator of `seed` and `words`.
     pub(crate) fn of(seed: u64, words: &str) -> Self {
         let mixed = words
             .bytes()
@@ -18,7 +16,6 @@ impl Chance {
         Self(mixed)
     }
 
-    /// The next number.
     pub(crate) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,17 +23,16 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 where that is 0.
+    /// Returns a number below `bound`; 0 where that is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.draw().checked_rem(bound).unwrap_or(0)
     }
 
-    /// True one time in `n`.
+    /// Returns true one time in `n`.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// Puts `cards` in another order.
     pub(crate) fn shuffle<T>(&mut self, cards: &mut [T]) {
         for last in (1..cards.len()).rev() {
             let with = usize::try_from(self.below(last as u64 + 1)).unwrap_or(0);

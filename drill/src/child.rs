@@ -50,10 +50,10 @@ pub struct Args {
     patience_ms: u64,
 }
 
-/// Works on a store until it is killed, or until it is at rest. `guard` is how to start the guard of a tool's processes.
+/// Works on a store until it is killed or at rest. `guard` starts the guard of a tool's processes.
 ///
 /// # Errors
-/// When the store or the runtime cannot be opened: the drill sees it by how the process ends.
+/// If the store or the runtime cannot be opened: the drill sees it in the exit status.
 pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     follow_the_drill();
     let home = Home::of(&args.engine, &args.dir);
@@ -88,7 +88,7 @@ pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     })
 }
 
-/// Dies with the drill: its stdin is a pipe that ends when the drill does, however that is.
+/// Dies with the drill, which holds the other end of stdin.
 fn follow_the_drill() {
     std::thread::spawn(|| {
         let mut byte = [0];
@@ -113,7 +113,7 @@ async fn start(
         registry = registry.tool(tool).map_err(unfit)?;
     }
     let mut catalog = Catalog::builtin();
-    let worker = Manifest::new(names::WORKER, AgentMode::All, "You are at work in a drill.");
+    let worker = Manifest::new(names::WORKER, AgentMode::All, "You work in a drill.");
     let steady = Manifest { name: names::STEADY.into(), on_restart: OnRestart::Resume, ..worker.clone() };
     catalog.insert(worker);
     catalog.insert(steady);
@@ -125,23 +125,23 @@ async fn start(
         .model(Arc::new(model::model(args.seed)))
         .policy(RuleSet { default: Verdict::Allow, rules: vec![asked] })
         .faults(Faults::named(&std::env::var(VARIABLE).unwrap_or_default()))
-        // Owners that wait leave memory at once, so that ends find them there and not there.
+        // Waiting owners leave memory at once, so that ends find some in memory and some not.
         .options(Options { durable_before_call: true, idle: Duration::from_millis(10), ..Options::default() });
     builder.journal(journal).start().await.map_err(|error| DrillError::Other(error.to_string()))
 }
 
-/// Waits until nothing is in flight any more and nobody is owed anything; tells how many runs are when patience is at an end.
+/// Waits until no run is in flight and no obligation remains; returns the number of runs in flight at the timeout.
 async fn rest(runtime: &Runtime, patience: Duration) -> Result<usize, DrillError> {
     const LOOK: Duration = Duration::from_millis(10);
     let journal = runtime.journal();
     let until = Instant::now() + patience;
     let mut quiet = 0_u32;
     loop {
-        // A poisoned journal is told by what is read next, or by who looks at the store afterwards.
+        // The next read reports a poisoned journal, or the judge of the store does.
         drop(journal.settled().await);
         let (inflight, owed) = (journal.inflight()?.len(), journal.outbox()?.len());
         quiet = if inflight == 0 && owed == 0 { quiet.saturating_add(1) } else { 0 };
-        // Twice in a row: between the end of a run and the beginning of the next there may be a moment.
+        // Twice in a row: between the end of a run and the start of the next there may be a gap.
         if quiet == 2 || Instant::now() > until {
             return Ok(inflight);
         }

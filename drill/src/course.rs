@@ -1,4 +1,4 @@
-//! The course of a drill: kill, look, recover, look again; round after round.
+//! The rounds of a drill: kill, inspect, recover, inspect again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,14 +16,13 @@ use super::process::{Left, Start};
 use super::report::{Report, Verdict};
 use super::sabotage::Sabotage;
 
-/// How long runs may take to end after a recovery, before they count as endless.
+/// How long runs may take to end after a recovery.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// With a sabotage: those that never end are what is looked for.
+/// With a sabotage, endless runs are expected.
 const SABOTAGED_PATIENCE: Duration = Duration::from_secs(10);
-/// Kills after which another store begins to age: to look at one takes longer each time.
+/// Kills until a fresh store replaces the aging one: each inspection takes longer.
 const AGE: u64 = 100;
 
-/// One drill.
 pub(crate) struct Course<'a> {
     ground: Ground,
     plan: Plan,
@@ -34,15 +33,14 @@ pub(crate) struct Course<'a> {
     stop: &'a AtomicBool,
 }
 
-/// A store that is drilled, with what is known of it.
+/// A store under drill, with what is known of it.
 struct Subject {
     home: Home,
     judge: Judge,
     name: &'static str,
     kills: u64,
-    /// Processes that its tools started.
     processes: u64,
-    /// How it was seen after the last kill.
+    /// The inspection after the last kill.
     look: Option<Look>,
 }
 
@@ -58,7 +56,7 @@ impl<'a> Course<'a> {
         Self { ground, plan: Plan::new(seed), kills, sabotage, report, tell, stop }
     }
 
-    /// Runs it to its end, to a sabotage that is caught, or until it is asked to stop.
+    /// Runs the drill to its end, a caught sabotage, or a stop.
     pub(crate) fn run(mut self) -> Result<Report, DrillError> {
         let started = Instant::now();
         let mut aged: Option<Subject> = None;
@@ -103,8 +101,8 @@ impl<'a> Course<'a> {
         Ok(Subject { home: self.ground.home()?, judge: Judge::default(), name, kills: 0, processes: 0, look: None })
     }
 
-    /// The kills of one round, and the recovery from the last of them. `None` where something was wrong: then the store stays as
-    /// it is, and is killed no more.
+    /// Runs the kills of one round and the recovery after the last. Returns `None` after a violation: the store is then
+    /// kept.
     fn round(&mut self, mut subject: Subject, round: &Round) -> Result<Option<Subject>, DrillError> {
         let before = self.report.violations();
         for order in &round.orders {
@@ -160,7 +158,7 @@ impl<'a> Course<'a> {
         Start { home, engine: self.ground.engine(), sabotage: self.sabotage, patience }
     }
 
-    /// Looks at what a process left: at its store, and at what it had started.
+    /// Inspects the store and the processes that the killed process left.
     fn look(&mut self, subject: &mut Subject, left: Left, at_rest: bool) {
         let orphans = Orphans::watch(&subject.home, left.gone);
         self.report.acknowledged = self.report.acknowledged.saturating_add(left.told.count());
@@ -186,13 +184,12 @@ impl<'a> Course<'a> {
         self.report.processes = self.report.processes.saturating_add(subject.processes);
     }
 
-    /// The store has done its part.
     fn leave(&mut self, subject: &Subject) {
         self.count(subject);
         subject.home.remove();
     }
 
-    /// Something was wrong in the store: it is for a person to look at, unless that was to be expected.
+    /// Keeps a store with a violation for inspection, unless the violation was expected.
     fn set_aside(&mut self, subject: &Subject) -> Option<Subject> {
         self.count(subject);
         if self.sabotage.is_none() {

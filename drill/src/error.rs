@@ -1,20 +1,17 @@
-//! Why a drill comes to nothing.
+//! Errors of a drill.
 
 use subtend_journal::{OpenError, ReadError};
 
-/// Why a drill cannot start or go on.
+/// Why a drill cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum DrillError {
-    /// It was asked for something that cannot be drilled.
+    /// Unsupported options.
     #[error("{0}")]
     Usage(String),
-    /// A store cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A store cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The system refused something.
     #[error("{0}")]
     Other(String),
 }

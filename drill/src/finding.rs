@@ -1,30 +1,30 @@
-//! What a drill finds.
+//! Findings of a drill.
 
 use serde::Serialize;
 
-/// What was violated.
+/// The violated guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The store does not open, or is not what it should be.
+    /// The store does not open or is inconsistent.
     Unsound,
-    /// Acknowledged, and gone.
+    /// Acknowledged and missing.
     Lost,
-    /// Deleted and erased, and still in the files of the store.
+    /// Deleted and erased, but still in the files of the store.
     Kept,
-    /// An owner heard of an end twice.
+    /// An owner received an end twice.
     Duplicated,
-    /// An owner never heard of an end.
+    /// An owner never received an end.
     Missing,
     /// A call has no result at rest.
     Dangling,
-    /// A run has not exactly one end at rest.
+    /// A run does not have exactly one end at rest.
     Endless,
     /// A side effect happened again.
     Repeated,
     /// A side effect happened that no durable record intends.
     Unintended,
-    /// A record of a later process is in the epoch of an earlier one.
+    /// A record of a later process has the epoch of an earlier one.
     Unfenced,
     /// A process outlived the kill by more than a second.
     Orphaned,
@@ -35,6 +35,6 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
     pub kind: Kind,
-    /// What is wrong, and where.
+    /// The finding and its location.
     pub what: String,
 }

@@ -1,4 +1,4 @@
-//! Where a drill takes place: directories with a store each.
+//! The directories of a drill, each with a store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use tokio::time::Instant;
 
 use super::error::DrillError;
 
-/// How long the store of a process that was killed may still be held: by a child of it that had not become another program.
+/// How long a killed process's store may stay locked, by a child before its exec.
 const HELD: Duration = Duration::from_secs(5);
 
-/// The directory of a drill. It is removed at the end, but for what a person is to look at.
+/// The directory of a drill. It is removed at the end, except for what is kept for inspection.
 #[derive(Debug)]
 pub(crate) struct Ground {
     engine: String,
     dir: PathBuf,
     homes: u32,
-    /// Whether the directory was there before.
+    /// Whether the directory existed before.
     found: bool,
     kept: bool,
 }
 
 impl Ground {
-    /// Prepares the directory of a store specification that names an engine, and a directory if it is not to be a temporary one.
+    /// Prepares the directory of a store specification: an engine, and a directory unless a temporary one is used.
     pub(crate) fn prepare(store: &str, seed: u64) -> Result<Self, DrillError> {
         let (engine, dir) = store.split_once(':').map_or((store, None), |(engine, dir)| (engine, Some(dir)));
         if engine == "memory" {
@@ -32,11 +32,11 @@ impl Ground {
                 "`memory` cannot be drilled: nothing of it is there after a kill (--store ENGINE or ENGINE:DIR)".into(),
             ));
         }
-        // The engine's own word on what is possible.
+        // The engine decides what is possible.
         StoreSpec::parse(&format!("{engine}:{}", dir.unwrap_or("store")))?;
         let dir = match dir {
             Some(dir) => std::path::absolute(dir)
-                .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is no path: {error}")))?,
+                .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is not a usable path: {error}")))?,
             None => std::env::temp_dir().join(format!("subtend-drill-{}-{seed:x}", std::process::id())),
         };
         let found = dir.exists();
@@ -51,12 +51,10 @@ impl Ground {
         Ok(Self { engine: engine.to_owned(), dir, homes: 0, found, kept: false })
     }
 
-    /// The engine.
     pub(crate) fn engine(&self) -> &str {
         &self.engine
     }
 
-    /// A place for another store.
     pub(crate) fn home(&mut self) -> Result<Home, DrillError> {
         self.homes = self.homes.saturating_add(1);
         let dir = self.dir.join(self.homes.to_string());
@@ -65,7 +63,7 @@ impl Ground {
         Ok(Home { engine: self.engine.clone(), dir })
     }
 
-    /// Leaves a home where it is, for a person to look at; says where.
+    /// Keeps a home for inspection and returns its path.
     pub(crate) fn keep(&mut self, home: &Home) -> PathBuf {
         self.kept = true;
         home.dir.clone()
@@ -74,7 +72,7 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // What cannot be removed is not worth more words: a later drill takes another directory.
+        // A leftover does no harm: a later drill takes another directory.
         if !self.kept && !self.found {
             drop(std::fs::remove_dir_all(&self.dir));
         }
@@ -85,7 +83,7 @@ fn not_made(dir: &Path, error: &io::Error) -> DrillError {
     DrillError::Other(format!("{} cannot be made: {error} (--store ENGINE:DIR names another place)", dir.display()))
 }
 
-/// One store with what its processes leave beside it.
+/// One store, and the files of its processes next to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     engine: String,
@@ -93,47 +91,43 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// As the process that works there is told.
     pub(crate) fn of(engine: &str, dir: &Path) -> Self {
         Self { engine: engine.to_owned(), dir: dir.to_path_buf() }
     }
 
-    /// Its directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where tools work.
     pub(crate) fn workspace(&self) -> PathBuf {
         self.dir.join("workspace")
     }
 
-    /// A line for each side effect.
+    /// Returns the file with one line per side effect.
     pub(crate) fn marks(&self) -> PathBuf {
         self.dir.join("marks")
     }
 
-    /// A line for each process that a tool started.
+    /// Returns the file with one line per process of a tool.
     pub(crate) fn processes(&self) -> PathBuf {
         self.workspace().join("processes")
     }
 
-    /// What the last process said on its standard error.
+    /// Returns the file with the last process's standard error.
     pub(crate) fn errors(&self) -> PathBuf {
         self.dir.join("stderr")
     }
 
-    /// The directory of the store.
     pub(crate) fn store(&self) -> PathBuf {
         self.dir.join("store")
     }
 
-    /// The store, as `--store` takes it.
+    /// Returns the store as `--store` takes it.
     pub(crate) fn spec(&self) -> String {
         format!("{}:{}", self.engine, self.store().display())
     }
 
-    /// Compacts the store, if one exists; tells whether every deleted session is erased.
+    /// Compacts the store, if it exists; returns whether every deleted session is erased.
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<bool, OpenError> {
         if !self.store().exists() {
             return Ok(false);
@@ -141,18 +135,17 @@ impl Home {
         let done = compact_store(&StoreSpec::parse(&self.spec())?, &Options::default(), progress);
         match done {
             Ok(done) => Ok(done.held.is_empty()),
-            // The process that was to make it was killed before.
+            // The process that should have created it was killed before.
             Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Opens the store.
     pub(crate) fn open(&self) -> Result<Journal, OpenError> {
         open_store(&StoreSpec::parse(&self.spec())?)
     }
 
-    /// Opens the store of a process that was killed just now.
+    /// Opens the store of a process that was just killed.
     pub(crate) fn open_after_kill(&self) -> Result<Journal, OpenError> {
         let killed = Instant::now();
         loop {
@@ -165,9 +158,8 @@ impl Home {
         }
     }
 
-    /// Removes all of it.
     pub(crate) fn remove(&self) {
-        // A directory that stays does no harm: it goes with the whole drill's.
+        // A leftover goes with the whole drill's directory.
         drop(std::fs::remove_dir_all(&self.dir));
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold of a store after a kill, and what besides at rest.
+//! What must hold of a store after a kill, and at rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +13,24 @@ use super::look::{self, Gone, Look, Sessions};
 use super::marks::Marks;
 use super::told::Told;
 
-/// A store through its kills: what was acknowledged on it, and how it was seen last.
+/// A store over its kills: what was acknowledged, and the last inspection.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     told: Told,
     auditor: Auditor,
     lasts: BTreeMap<SessionId, (Seq, Epoch)>,
-    /// What was found already: it is found again at every look.
+    /// Violations found before: every inspection finds them again.
     known: BTreeSet<Violation>,
 }
 
 impl Judge {
-    /// Takes what a process was told before it died.
+    /// Adds the acknowledgements of a process that died.
     pub(crate) fn hears(&mut self, told: Told) {
         self.told.add(told);
     }
 
-    /// Looks at the store: after a kill, or `at_rest` when a recovery is done and nothing is in flight any more. `None` where it
-    /// does not open.
+    /// Inspects the store after a kill, or `at_rest` after a recovery with nothing in flight. `None` if it does not
+    /// open.
     pub(crate) fn look(&mut self, home: &Home, at_rest: bool) -> (Option<Look>, Vec<Violation>) {
         let read = home.open_after_kill().map_err(|error| format!("the store does not open: {error}"));
         let read = read.and_then(|journal| {
@@ -48,7 +48,7 @@ impl Judge {
         (look, self.unknown(found))
     }
 
-    /// Those of `found` that were not found before.
+    /// Returns those of `found` that are new.
     pub(crate) fn unknown(&mut self, found: Vec<Violation>) -> Vec<Violation> {
         found.into_iter().filter(|violation| self.known.insert(violation.clone())).collect()
     }
@@ -69,7 +69,7 @@ impl Judge {
         if at_rest {
             found.extend(of(Kind::Endless, endless(&sessions)));
             found.extend(of(Kind::Missing, missing(&sessions)));
-            let owed = self.auditor.rows().iter().map(|row| format!("at rest an obligation stands: {row:?}"));
+            let owed = self.auditor.rows().iter().map(|row| format!("an obligation remains at rest: {row:?}"));
             found.extend(of(Kind::Missing, owed.collect()));
             found.extend(of(Kind::Dangling, dangling(&sessions)));
         }
@@ -81,8 +81,8 @@ fn of(kind: Kind, what: Vec<String>) -> Vec<Violation> {
     what.into_iter().map(|what| Violation { kind, what }).collect()
 }
 
-/// A record behind the last one of an earlier process that is not in a later epoch than that: one that was thought dead could
-/// have written it (J-6).
+/// Reports a record after an earlier process's last one without a later epoch: a process that counted as dead could
+/// have written it.
 fn unfenced(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option<String> {
     let next = last.next();
     (later <= epoch).then(|| {
@@ -92,7 +92,7 @@ fn unfenced(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option
     })
 }
 
-/// Notices that were taken, by owner's session and key.
+/// Counts taken notices by owner's session and key.
 fn taken(sessions: &Sessions<'_>) -> BTreeMap<(SessionId, CallId), u32> {
     let mut taken: BTreeMap<(SessionId, CallId), u32> = BTreeMap::new();
     for (session, records) in sessions {
@@ -109,13 +109,13 @@ fn keys(record: &Record) -> Vec<CallId> {
     taken.items.iter().filter_map(|item| item.key).collect()
 }
 
-/// Ends that their owners heard of twice.
+/// Returns ends that their owners received twice.
 fn duplicated(sessions: &Sessions<'_>) -> Vec<String> {
     let twice = taken(sessions).into_iter().filter(|(_, count)| *count > 1);
     twice.map(|((owner, key), count)| format!("{owner} has {count} notices of its call {key}")).collect()
 }
 
-/// Owned runs of whose ends their owners never heard.
+/// Returns owned runs whose owners never received their ends.
 fn missing(sessions: &Sessions<'_>) -> Vec<String> {
     let taken = taken(sessions);
     let mut found = Vec::new();
@@ -134,14 +134,14 @@ fn missing(sessions: &Sessions<'_>) -> Vec<String> {
     found
 }
 
-/// Runs that have not exactly one end.
+/// Returns runs without exactly one end.
 fn endless(sessions: &Sessions<'_>) -> Vec<String> {
     let ends = sessions.iter().flat_map(|(session, records)| look::ends(*session, records));
     let wrong = ends.filter(|(_, count)| *count != 1);
     wrong.map(|(key, count)| format!("run {} of {} has {count} ends", key.run, key.session)).collect()
 }
 
-/// Calls without a result in sessions that are at rest.
+/// Returns calls without a result in sessions at rest.
 fn dangling(sessions: &Sessions<'_>) -> Vec<String> {
     let open = sessions.iter().flat_map(|(session, records)| look::open(records).map(move |call| (session, call)));
     open.map(|(session, call)| format!("call {call} of {session} has no result")).collect()

@@ -1,7 +1,7 @@
 //! The kill drill of `subtend drill`: starts real processes on real stores, kills them with SIGKILL, and judges what
 //! they left.
 //!
-//! It judges by what is on the disk and by what callers were told, never by the process that it killed.
+//! It judges by the files and by what callers received, never by the killed process.
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
@@ -37,24 +37,21 @@ mod tools;
 mod trigger;
 mod workload;
 
-/// What is drilled.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The engine, and the directory of the drill behind a colon; a temporary one if absent.
+    /// The engine, and after a colon the directory of the drill; a temporary one if absent.
     pub store: String,
     /// The seed of the work and of the kills.
     pub seed: u64,
-    /// How many kills.
     pub kills: u64,
-    /// The bug that is to be noticed.
+    /// The bug that must be noticed.
     pub sabotage: Option<Sabotage>,
 }
 
-/// Drills, to the end or until `stop` is set: then the kill at hand is the last. Tells after each kill and recovery how
-/// far it is.
+/// Drills to the end, or until `stop` is set. Reports progress after each kill and recovery.
 ///
 /// # Errors
-/// When the store cannot be drilled, or the system refuses a directory or a process.
+/// If the store cannot be drilled, or the system refuses a directory or a process.
 pub fn drill(
     options: &Options,
     stop: &AtomicBool,

@@ -1,37 +1,34 @@
-//! What the process that is killed tells the drill: a line for each thing that was acknowledged to it.
+//! The protocol from the killed process to the drill: one line per acknowledgement.
 
 use std::fmt;
 use std::io::Write as _;
 
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId, TurnNo};
 
-/// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// The store is open; recovery begins.
+    /// The store is open; recovery starts.
     Opened,
-    /// Recovery is done, so many microseconds after the store was to be opened.
+    /// Recovery is done, this many microseconds after the store was to be opened.
     Ready(u64),
-    /// The moment for the kill has come.
+    /// The moment to kill it.
     Strike,
-    /// An input was accepted.
     Input(SessionId, InputId),
     Ended(SessionId, RunNo),
     Cancelled(SessionId, RunNo),
     Interrupted(SessionId, RunNo),
-    /// A branch was made.
     Branched(SessionId),
-    /// A person's word was given for a call.
+    /// An approval was acknowledged.
     Word(SessionId, CallId),
     /// A durable record was shown.
     Seen(SessionId, Seq),
-    /// A session and all below it are to be deleted.
+    /// A session and its descendants will be deleted.
     Deleting(SessionId),
-    /// They were.
+    /// They were deleted.
     Deleted(SessionId),
-    /// The store was compacted, before it was opened; every deleted session was erased.
+    /// The store was compacted before it was opened; every deleted session was erased.
     Compacted,
-    /// Nothing is in flight any more; or so many runs are, and patience is at an end.
+    /// Nothing is in flight; or this many runs are at the timeout.
     Quiet(usize),
 }
 
@@ -57,7 +54,7 @@ impl fmt::Display for Line {
 }
 
 impl Line {
-    /// Reads a line; `None` for one that the kill tore.
+    /// Parses a line; `None` if the kill truncated it.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         Some(match words.as_slice() {
@@ -82,11 +79,11 @@ impl Line {
         })
     }
 
-    /// Tells it, in one write, so that a kill tears at most the last line.
+    /// Writes the line at once, so that a kill truncates at most the last one.
     pub(crate) fn say(self) {
         let line = format!("{self}\n");
         let mut out = std::io::stdout().lock();
-        // A drill that does not read any more has gone, and this process is about to hear of it.
+        // The drill is gone, and this process ends next.
         drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
     }
 }

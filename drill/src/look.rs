@@ -1,4 +1,4 @@
-//! What is on the disk: read after a kill with nothing at work, and again at rest.
+//! The content of a store, read after a kill or at rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,33 +7,28 @@ use subtend_session::ids::{CallId, Epoch, RunKey, Seq, SessionId};
 use subtend_session::index::Head;
 use subtend_session::record::{Carrier, NoticeTaken, Record};
 
-/// Every session's records.
 pub(crate) type Sessions<'a> = BTreeMap<SessionId, &'a [Record]>;
 
-/// How a store was seen.
+/// An inspection of a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
-    /// How many sessions it holds.
     pub(crate) sessions: u64,
-    /// Sessions that were erased from it.
     pub(crate) erased: u64,
-    /// Runs in flight.
     pub(crate) in_flight: u64,
-    /// Obligations that nobody has taken.
+    /// Obligations that no session has taken.
     pub(crate) owed: u64,
-    /// Whether a call is open in a run in flight.
+    /// Whether a run in flight has an open call.
     pub(crate) open_call: bool,
 }
 
 impl Look {
-    /// Whether there is something for a recovery to do.
+    /// Returns whether a recovery has work to do.
     pub(crate) fn needs_recovery(self) -> bool {
         self.in_flight > 0 || self.owed > 0
     }
 }
 
-/// Reads all of `journal`, and tells what does not hold of it: its bytes and rows, and the predicates that the model checker
-/// uses too.
+/// Reads all of `journal` and checks its bytes and rows, and the predicates that the model checker uses too.
 pub(crate) fn read(
     journal: &Journal,
     auditor: &mut Auditor,
@@ -60,7 +55,7 @@ pub(crate) fn read(
     Ok((look, Gone(journal.heads()?.into_iter().collect()), unsound))
 }
 
-/// Heads, by which deleted sessions are known and whom they stand below.
+/// The heads of deleted sessions and their ancestors.
 #[derive(Debug, Default)]
 pub(crate) struct Gone(BTreeMap<SessionId, Head>);
 
@@ -71,35 +66,33 @@ impl<const N: usize> From<[(SessionId, Head); N]> for Gone {
 }
 
 impl Gone {
-    /// Deleted sessions.
     pub(crate) fn deleted(&self) -> impl Iterator<Item = SessionId> {
         self.0.iter().filter(|(_, head)| head.deleted).map(|(session, _)| *session)
     }
 
-    /// Whether all records of a session are gone.
+    /// Returns whether all records of a session are gone.
     pub(crate) fn is_erased(&self, session: SessionId) -> bool {
         self.0.get(&session).is_some_and(Head::is_erased)
     }
 
-    /// The session, and those above it.
+    /// Returns the session and its ancestors.
     pub(crate) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
         let parent = |at: &SessionId| self.0.get(at).and_then(|head| head.parent);
         std::iter::successors(Some(session), parent).take(self.0.len())
     }
 }
 
-/// What the auditor has read.
 pub(crate) fn sessions(auditor: &Auditor) -> Sessions<'_> {
     auditor.sessions().collect()
 }
 
-/// Where every session ends, and the epoch in which its last record was written.
+/// Returns the last record of each session, with its epoch.
 pub(crate) fn lasts(auditor: &Auditor) -> BTreeMap<SessionId, (Seq, Epoch)> {
     let ends = auditor.sessions().map(|(session, records)| (session, Seq(records.len() as u64)));
     ends.filter_map(|(session, last)| Some((session, (last, auditor.epoch(session, last)?)))).collect()
 }
 
-/// The calls of a session that have no result.
+/// Returns the calls of a session without a result.
 pub(crate) fn open(records: &[Record]) -> impl Iterator<Item = CallId> {
     let mut open = BTreeSet::new();
     for record in records {
@@ -116,7 +109,7 @@ pub(crate) fn open(records: &[Record]) -> impl Iterator<Item = CallId> {
     open.into_iter()
 }
 
-/// The calls that are answered by ends which were taken.
+/// Returns the calls that taken ends answer.
 fn results(taken: &NoticeTaken) -> impl Iterator<Item = CallId> {
     let (own, other) = match taken.carrier {
         Carrier::Result => (true, None),
@@ -126,7 +119,7 @@ fn results(taken: &NoticeTaken) -> impl Iterator<Item = CallId> {
     taken.items.iter().filter_map(move |item| item.key.filter(|_| own)).chain(other)
 }
 
-/// Every run of a session, and how many ends it has.
+/// Counts the ends of each run of a session.
 pub(crate) fn ends(session: SessionId, records: &[Record]) -> BTreeMap<RunKey, u32> {
     let mut ends: BTreeMap<RunKey, u32> = BTreeMap::new();
     for record in records {

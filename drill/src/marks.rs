@@ -1,4 +1,4 @@
-//! Side effects: a line in a file for each time that a tool did what cannot be undone.
+//! Side effects: one line in a file for each irreversible action of a tool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -11,12 +11,10 @@ use subtend_tools::tool::ToolKey;
 use super::home::Home;
 use super::look::{Gone, Sessions};
 
-/// A tool that marks what it does, by whether it may be repeated.
+/// Whether a marked effect may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Effect {
-    /// Never.
     Once,
-    /// Under the same key.
     Idempotent,
 }
 
@@ -29,7 +27,7 @@ impl Effect {
     }
 }
 
-/// Leaves a mark: one write of one line, so that a kill leaves all of it or nothing.
+/// Writes a mark at once, so that a kill leaves all of it or nothing.
 pub(crate) fn leave(path: &Path, effect: Effect, key: ToolKey) -> std::io::Result<()> {
     let ToolKey { session, run, call } = key;
     let line = format!("{} {session} {run} {} {}\n", effect.word(), call.turn, call.ix);
@@ -41,7 +39,6 @@ pub(crate) fn leave(path: &Path, effect: Effect, key: ToolKey) -> std::io::Resul
 pub(crate) struct Marks(BTreeMap<(SessionId, RunNo, CallId), (Effect, u32)>);
 
 impl Marks {
-    /// Reads what is there.
     pub(crate) fn read(home: &Home) -> Self {
         let text = std::fs::read_to_string(home.marks()).unwrap_or_default();
         let mut marks = Self::default();
@@ -52,7 +49,7 @@ impl Marks {
         marks
     }
 
-    /// Effects that happened again though they may not.
+    /// Returns effects that were repeated although they must not be.
     pub(crate) fn repeated(&self) -> Vec<String> {
         let twice = self.0.iter().filter(|(_, (effect, count))| *effect == Effect::Once && *count > 1);
         twice
@@ -62,7 +59,7 @@ impl Marks {
             .collect()
     }
 
-    /// Effects of calls that nothing on the disk says were to start (J-5).
+    /// Returns effects of calls without a durable intent.
     pub(crate) fn unintended(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
         let mut intended = BTreeSet::new();
         for (session, records) in sessions {

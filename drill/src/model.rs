@@ -1,7 +1,7 @@
-//! The model of a drill: what it answers follows from the seed and from what it is asked.
+//! The model of a drill: its answers follow from the seed and the request.
 //!
-//! A prompt names its place and how many levels go on below it. The first answer marks, may run a command, and starts children, some
-//! of them in the background; later ones look at those, cancel one, or have one go on.
+//! A prompt names its position and the levels below it. The first answer marks, may run a command, and starts children,
+//! some in the background; later answers check those, cancel one, or continue one.
 
 use std::time::Duration;
 
@@ -15,12 +15,11 @@ use super::chance::Chance;
 use super::orphans::COMMAND;
 use super::{names, tools};
 
-/// What a session is asked for at the place `name`, with `depth` levels below it.
+/// Returns the prompt at the position `name`, with `depth` levels below it.
 pub(crate) fn prompt(name: &str, depth: u64) -> String {
     format!("at {name} depth {depth}")
 }
 
-/// The model.
 pub(crate) fn model(seed: u64) -> impl Model {
     let model = fn_model("drill", move |request: Request, _| {
         let (nap, answer) = answer(seed, &request);
@@ -29,11 +28,11 @@ pub(crate) fn model(seed: u64) -> impl Model {
             Ok(answer)
         }
     });
-    // As a provider's: its calls wait for the records that intend them.
+    // Like a provider: its calls wait for the records that intend them.
     model.leaving_process(true)
 }
 
-/// What the transcript says since the last prompt.
+/// The transcript since the last prompt.
 #[derive(Debug, Default)]
 struct Asks {
     agent: String,
@@ -41,7 +40,6 @@ struct Asks {
     depth: u64,
     /// Answers since then.
     answers: u64,
-    /// Children that were started in the background.
     tasks: Vec<String>,
 }
 
@@ -76,7 +74,7 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     let calls = match (asks.answers, asks.tasks.first()) {
         (0, _) => first(&asks, &mut chance),
         (1, Some(task)) => about(task, &mut chance),
-        // What was looked at has ended, as a rule; where it has not, the call is answered with that.
+        // A checked child has usually ended; if not, the result says so.
         (2, Some(task)) if chance.one_in(2) => {
             let prompt = prompt(&format!("{}-on", asks.name), 0);
             vec![asked("task", &json!({"session_id": task, "prompt": prompt, "background": chance.one_in(2)}))]
@@ -85,7 +83,7 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     };
     // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
     let nap = chance.below(if asks.answers == 0 { 15 } else { 80 });
-    // The answer names what is deleted later, so that a copy of it above is found.
+    // The answer names what is deleted later, so that a copy in an ancestor is found.
     let text = if asks.name.starts_with(names::SECRET) { &*asks.name } else { "done" };
     let answer = if calls.is_empty() { Answer::of_text(text) } else { Answer::of_calls(None, calls) };
     (Duration::from_millis(nap), answer)
@@ -117,12 +115,12 @@ fn other(agent: &str) -> &'static str {
     if agent == names::STEADY { names::WORKER } else { names::STEADY }
 }
 
-/// What a model does about a child in the background.
+/// Returns the calls about a child in the background.
 fn about(task: &str, chance: &mut Chance) -> Vec<ToolCall> {
     match chance.below(5) {
         0 => vec![asked("cancel_task", &json!({"taskId": task}))],
         1 | 2 => vec![asked("check_task", &json!({"taskId": task, "timeoutMs": 2_000}))],
-        // It goes on with its own work, and hears of the end at the next boundary.
+        // It continues with its own work, and receives the end at the next boundary.
         3 => vec![asked(tools::MARK, &naps(chance)), asked(tools::NOTE, &naps(chance))],
         _ => Vec::new(),
     }

@@ -2,7 +2,7 @@
 
 /// The agent whose runs end with the process.
 pub(crate) const WORKER: &str = "worker";
-/// The agent whose runs go on in the next one.
+/// The agent whose runs continue in the next one.
 pub(crate) const STEADY: &str = "steady";
-/// How names of sessions begin that are going to be deleted.
+/// The prefix of sessions that will be deleted.
 pub(crate) const SECRET: &str = "secret-";

@@ -1,4 +1,4 @@
-//! Processes that tools started, and whether they outlive the one that is killed.
+//! Processes of tools, and whether they outlive the killed one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,27 +9,27 @@ use tokio::time::Instant;
 
 use super::home::Home;
 
-/// How long a process of ours may outlive a kill.
+/// How long a process may outlive a kill.
 const MOST: Duration = Duration::from_secs(1);
 
-/// What a tool runs: two processes that would live for five minutes, one of them in a session of its own. Each writes its number
-/// and that of the guard over it.
+/// The command of a tool: two processes that live for five minutes, one in a session of its own. Each writes its id and
+/// its guard's.
 pub(crate) const COMMAND: &str = "\
     (setsid sh -c 'echo $$ >> processes; exec sleep 300' &); \
     sh -c 'echo $$ >> processes; exec sleep 300' & \
     echo $PPID >> processes; sleep 0.05";
 
-/// Those that are left, counted beside what else is looked at after a kill.
+/// The remaining processes, counted during the inspection after a kill.
 pub(crate) struct Orphans(JoinHandle<(u64, Vec<u32>)>);
 
 impl Orphans {
-    /// Watches from the moment of the kill on.
+    /// Watches from the kill on.
     pub(crate) fn watch(home: &Home, killed: Instant) -> Self {
         let path = home.processes();
         Self(std::thread::spawn(move || watch(&path, killed)))
     }
 
-    /// How many processes there were, and those that live longer than they may; they are ended.
+    /// Returns the number of processes and those that live too long; the latter are killed.
     pub(crate) fn left(self) -> (u64, Vec<u32>) {
         let (all, left) = self.0.join().unwrap_or_default();
         left.iter().copied().for_each(end);
@@ -53,20 +53,20 @@ fn read(path: &Path) -> BTreeSet<u32> {
     text.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-/// Whether there is such a process, and it is not another one that was given the same number since.
+/// Returns whether the process exists and its id was not reused.
 #[cfg(target_os = "linux")]
 fn is_ours(process: u32) -> bool {
     let of = PathBuf::from(format!("/proc/{process}"));
     let words = std::fs::read(of.join("cmdline")).unwrap_or_default();
     if words.is_empty() {
-        // It has ended and was not waited for, or it is just becoming another program.
+        // A zombie, or a process before its exec.
         return std::fs::read_to_string(of.join("stat")).is_ok_and(|stat| !has_ended(&stat));
     }
     let mut words = words.split(|byte| *byte == 0);
     words.any(|word| word == b"guard" || word == b"300" || word.ends_with(b"exec sleep 300"))
 }
 
-/// Whether what the system tells of a process is that it has ended: the state stands behind its name, which may hold anything.
+/// Returns whether a stat line reports an ended process; the name before the state may contain anything.
 #[cfg(target_os = "linux")]
 fn has_ended(stat: &str) -> bool {
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
@@ -112,7 +112,7 @@ mod tests {
         std::fs::create_dir(home.workspace()).expect("a workspace");
         let mut sleeper = Command::new("sleep").arg("300").spawn().expect("a process");
         std::fs::write(home.processes(), format!("{}\n1\n\n", sleeper.id())).expect("a file");
-        // Number 1 lives, and is none of ours.
+        // Process 1 lives and was not started by the drill.
         let (all, left) = Orphans::watch(&home, Instant::now() - MOST).left();
         assert_eq!((all, left), (2, vec![sleeper.id()]));
         sleeper.wait().expect("it was ended");

@@ -1,7 +1,7 @@
-//! What is killed when: rounds of kills on one store each, drawn from the seed.
+//! The plan of kills: rounds on one store each, drawn from the seed.
 //!
-//! A kill is ordered by the progress of the process that dies (its hundredth event, its tenth side effect, the third frame of
-//! its recovery), not by the clock: so a slow machine is struck in the same places as a fast one.
+//! Kills follow the progress of the process (its hundredth event, its tenth side effect, a frame of its recovery), not
+//! the clock, so that slow and fast machines are hit at the same points.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,17 +11,17 @@ use super::chance::Chance;
 /// When a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strike {
-    /// While it starts, and opens or makes its store.
+    /// While it opens or creates its store.
     Opening,
-    /// In the compaction of the store, at so many of its steps.
+    /// During compaction, at this step.
     Compaction(u64),
-    /// In recovery, when so many frames of it are durable.
+    /// During recovery, when this many frames are durable.
     Recovery(u64),
-    /// At work, when so many records were shown.
+    /// During work, when this many records were shown.
     Seen(u64),
-    /// At work, when so many owned runs have ended.
+    /// During work, when this many owned runs have ended.
     Ended(u64),
-    /// At work, right behind so many side effects.
+    /// During work, right after this many side effects.
     Marked(u64),
 }
 
@@ -43,7 +43,7 @@ impl FromStr for Strike {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, at) = text.split_once(':').unwrap_or((text, "0"));
-        let at = at.parse().map_err(|_| format!("`{text}` names no moment: its number is none"))?;
+        let at = at.parse().map_err(|_| format!("`{text}` does not name a moment: its number is invalid"))?;
         match word {
             "opening" => Ok(Self::Opening),
             "compaction" => Ok(Self::Compaction(at)),
@@ -56,27 +56,25 @@ impl FromStr for Strike {
     }
 }
 
-/// A kill that is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// When. The number of a [`Strike::Recovery`] is in thousandths of what there is to recover, which is not known yet.
+    /// When. A [`Strike::Recovery`] counts thousandths of the recovery, whose size is not known yet.
     pub(crate) strike: Strike,
-    /// How long after that, in microseconds, so that kills fall between events too.
+    /// The delay after that in microseconds, so that kills fall between events too.
     pub(crate) late_us: u64,
-    /// Seed of what the process does.
+    /// The seed of the process's work.
     pub(crate) seed: u64,
 }
 
-/// Kills one after the other on one store; recovery follows the last of them.
+/// Consecutive kills on one store; recovery follows the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
-    /// On the store that ages through the whole drill, or on a fresh one.
+    /// On the store that ages through the drill, or on a fresh one.
     pub(crate) aged: bool,
-    /// The kills.
     pub(crate) orders: Vec<Order>,
 }
 
-/// What a round is made of, before its numbers are drawn.
+/// The ingredients of a round, before its numbers are drawn.
 #[derive(Clone, Copy, Debug)]
 enum Card {
     Opening,
@@ -92,9 +90,9 @@ enum Moment {
     Marked,
 }
 
-/// Rounds without end. They come from a stack of cards that is shuffled anew when it is used up, so that a short drill strikes
-/// everything too: of thirteen kills seven strike at work, four in recovery, one in a compaction and one while a store is made. Of two at work the second
-/// process recovers by itself, and works on beside the runs that go on.
+/// An endless series of rounds from a stack of cards that is reshuffled when empty, so that a short drill covers
+/// everything: of thirteen kills seven hit work, four recovery, one a compaction and one the creation of a store. Of
+/// two kills during work the second process recovers by itself and works alongside the resumed runs.
 #[derive(Debug)]
 pub(crate) struct Plan {
     chance: Chance,
@@ -104,12 +102,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan of `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Self { chance: Chance::new(seed), rounds: Vec::new(), moments: Vec::new(), aged: false }
     }
 
-    /// The next round, of at most `left` kills.
+    /// Returns the next round, of at most `left` kills.
     pub(crate) fn next(&mut self, left: usize) -> Round {
         use Card::{Compaction, Opening, Recovery, Work};
         const ROUNDS: [&[Card]; 6] = [
@@ -133,9 +130,9 @@ impl Plan {
     fn order(&mut self, card: Card) -> Order {
         let strike = match card {
             Card::Opening => Strike::Opening,
-            // A small store has six steps or so.
+            // A small store has about six steps.
             Card::Compaction => Strike::Compaction(self.chance.below(7)),
-            // The last third is left out: recovery may be over before the kill comes.
+            // The last third is omitted: recovery may finish before the kill.
             Card::Recovery => Strike::Recovery(self.chance.below(667)),
             Card::Work => match self.moment() {
                 Moment::Seen => Strike::Seen(60 + self.chance.below(500)),

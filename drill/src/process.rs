@@ -1,4 +1,4 @@
-//! The process that is killed, as the drill sees it.
+//! The killed process, as the drill sees it.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,9 +15,8 @@ use super::plan::{Order, Strike};
 use super::sabotage::{Sabotage, VARIABLE};
 use super::told::Told;
 
-/// The hidden verb that the process runs.
 pub(crate) const VERB: &str = "drill-child";
-/// A process that has not come to its moment, or to rest, by then hangs.
+/// The time until a process counts as hanging.
 const LONGEST: Duration = Duration::from_secs(180);
 
 /// How a process is started.
@@ -33,22 +32,22 @@ pub(crate) struct Start<'a> {
 /// What a process left.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// What was acknowledged to it.
+    /// Its acknowledgements.
     pub(crate) told: Told,
-    /// Whether its store was open: its recovery had begun.
+    /// Whether it opened the store: recovery had started.
     pub(crate) opened: bool,
-    /// How long the recovery took, if it was done.
+    /// How long the recovery took, if it finished.
     pub(crate) ready: Option<Duration>,
-    /// Runs that were in flight when it gave up waiting for rest; absent if it did not come so far.
+    /// Runs in flight when it gave up waiting for rest; absent if it did not get there.
     pub(crate) quiet: Option<usize>,
-    /// When it was gone.
+    /// When it ended.
     pub(crate) gone: Instant,
     /// Why it ended, if it neither came to rest nor was killed.
     pub(crate) broke: Option<String>,
 }
 
 impl Start<'_> {
-    /// Starts the process and kills it when `order` says so.
+    /// Starts the process and kills it as `order` says.
     pub(crate) fn and_kill(&self, order: &Order) -> Result<Left, DrillError> {
         let mut command = self.command()?;
         command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.strike.to_string());
@@ -61,7 +60,7 @@ impl Start<'_> {
         self.follow(child, late)
     }
 
-    /// Starts the process, has it recover, and waits until it is at rest.
+    /// Starts the process, lets it recover, and waits until it is at rest.
     pub(crate) fn and_recover(&self, seed: u64) -> Result<Left, DrillError> {
         let mut command = self.command()?;
         command.arg("--seed").arg(seed.to_string());
@@ -85,9 +84,9 @@ impl Start<'_> {
     fn spawn(&self, mut command: Command) -> Result<Child, DrillError> {
         let errors = std::fs::File::create(self.home.errors())
             .map_err(|error| DrillError::Other(format!("{} cannot be made: {error}", self.home.errors().display())))?;
-        // Its stdin stays open as long as this process lives: it goes when we go, however that is.
+        // Its stdin closes when this process ends, however that happens.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        // A Ctrl-C at the terminal is for the drill, which then kills in its own time.
+        // A Ctrl-C at the terminal is for the drill, which then kills the process.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command
@@ -95,7 +94,7 @@ impl Start<'_> {
             .map_err(|error| DrillError::Other(format!("the process to be killed cannot be started: {error}")))
     }
 
-    /// Reads what the process says until it is gone.
+    /// Reads the process's lines until it ends.
     fn follow(&self, mut child: Child, late: Duration) -> Result<Left, DrillError> {
         let watchdog = Watchdog::over(&child);
         let mut left =
@@ -136,7 +135,7 @@ impl Start<'_> {
         Ok(left)
     }
 
-    /// The end of what the process said on stderr.
+    /// Returns the end of its stderr.
     fn last_words(&self) -> String {
         const ENOUGH: usize = 600;
         let said = std::fs::read(self.home.errors()).unwrap_or_default();
@@ -147,7 +146,7 @@ impl Start<'_> {
 }
 
 fn kill(child: &mut Child) {
-    // It may have ended by itself, which its exit status tells.
+    // It may have ended by itself; its exit status says so.
     drop(child.kill());
 }
 
@@ -182,7 +181,7 @@ impl Watchdog {
         Self { rest, thread }
     }
 
-    /// Ends the watch, before the process is waited for: then its number may be another's. Tells whether it hung.
+    /// Stops the watch before the process is reaped, since its id may be reused then. Returns whether it hung.
     fn rest(self) -> bool {
         drop(self.rest);
         self.thread.join().unwrap_or(false)
@@ -192,7 +191,7 @@ impl Watchdog {
 #[cfg(unix)]
 fn end(process: u32) {
     if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) {
-        // It ended at this very moment, or does now.
+        // It may end at this moment.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }

@@ -8,25 +8,24 @@ use serde::Serialize;
 use super::finding::{Kind, Violation};
 use super::sabotage::Sabotage;
 
-/// Violations that the JSON object tells one by one; the rest is counted.
+/// Violations listed in the JSON object; further ones are counted.
 pub const TOLD: usize = 50;
-/// Characters of each of them.
+/// Characters of each violation.
 const TOLD_CHARS: usize = 1_000;
 
-/// What kills hit.
+/// The targets that kills hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hits {
     /// Kills that left a call open in a run in flight.
     pub open_call: u64,
-    /// Kills that left an obligation which nobody had taken.
+    /// Kills that left an obligation in the outbox.
     pub outbox: u64,
-    /// Kills that struck a recovery with something to recover.
+    /// Kills during a recovery with work to do.
     pub recovery: u64,
 }
 
 impl Hits {
-    /// What is hit, how often it was, and what part of all kills must hit it, in percent: a drill that hits less shows
-    /// nothing.
+    /// Returns each target, its hits, and the required percentage of kills: a drill with fewer hits shows nothing.
     fn wanted(self) -> [(&'static str, u64, u64); 3] {
         [
             ("an open call", self.open_call, 30),
@@ -36,7 +35,7 @@ impl Hits {
     }
 }
 
-/// A violation, where and after how many kills it was found.
+/// A violation, with its store and kill.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Told {
     pub kill: u64,
@@ -50,61 +49,51 @@ pub struct Told {
 pub struct Report {
     pub engine: String,
     pub seed: u64,
-    /// The bug that was put in.
     pub sabotage: Option<Sabotage>,
-    /// Kills so far.
     pub kills: u64,
     /// Runs that were in flight at a kill.
     pub in_flight: u64,
-    /// Sessions that the stores held at the end.
+    /// Sessions in the stores at the end.
     pub sessions: u64,
-    /// Processes of tools.
     pub processes: u64,
     pub acknowledged: u64,
     /// Trees whose deletion was acknowledged.
     pub deleted: u64,
-    /// Sessions that were erased from the stores at the end.
+    /// Sessions erased from the stores at the end.
     pub erased: u64,
-    /// What kills hit.
     pub hits: Hits,
-    /// How long each recovery took.
     pub recoveries: Vec<Duration>,
-    /// Violations by kind.
     pub counts: BTreeMap<Kind, u64>,
-    /// The first violations.
     pub told: Vec<Told>,
-    /// Stores that are kept for a person to look at.
+    /// Stores that are kept for inspection.
     pub kept: Vec<String>,
-    /// How long it took.
+    /// The duration of the drill.
     pub took: Duration,
-    /// Whether it was stopped before its end.
     pub stopped: bool,
 }
 
-/// What a drill came to.
+/// The result of a drill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Enough was hit, and nothing is wrong.
+    /// Enough was hit, without a violation.
     Sound,
-    /// Something is wrong.
+    /// A violation was found.
     Violated,
-    /// Too little was hit to say that nothing is.
+    /// Too little was hit for a conclusion.
     Vacuous,
-    /// The sabotage was noticed.
     Caught,
-    /// The sabotage was not noticed: the drill is of no use.
+    /// The sabotage was not noticed: the drill is useless.
     Uncaught,
-    /// It was stopped before its end.
     Stopped,
 }
 
-/// How long recoveries took, in milliseconds.
+/// Durations of recoveries in milliseconds.
 #[derive(Serialize)]
 pub struct Recovery {
     pub count: u64,
     pub p50: f64,
-    /// Of a hundred, the slowest but one.
+    /// The 99th percentile.
     pub p99: f64,
     pub max: f64,
 }
@@ -144,7 +133,7 @@ struct Json<'a> {
 }
 
 impl Report {
-    /// Takes what was found after the last kill.
+    /// Adds the findings after the last kill.
     pub fn take(&mut self, store: &str, found: Vec<Violation>) {
         for Violation { kind, what } in found {
             let of_kind = self.counts.entry(kind).or_default();
@@ -156,17 +145,15 @@ impl Report {
         }
     }
 
-    /// How many things are wrong.
     pub fn violations(&self) -> u64 {
         self.counts.values().fold(0, |all, of_kind| all.saturating_add(*of_kind))
     }
 
-    /// Returns how many things of a kind are wrong.
     pub fn of(&self, kind: Kind) -> u64 {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// What was hit too seldom.
+    /// Returns the targets with too few hits.
     pub fn vacuous(&self) -> Vec<String> {
         let seldom = self.hits.wanted().into_iter().filter(|(_, hit, least)| hit * 100 < least * self.kills);
         let text = |(what, hit, least): (&str, u64, u64)| {
@@ -175,7 +162,6 @@ impl Report {
         seldom.map(text).collect()
     }
 
-    /// What it came to.
     pub fn verdict(&self) -> Verdict {
         match (self.sabotage, self.violations()) {
             (Some(sabotage), _) if sabotage.shows().iter().any(|kind| self.of(*kind) > 0) => Verdict::Caught,
@@ -187,7 +173,6 @@ impl Report {
         }
     }
 
-    /// Returns how long recoveries took.
     pub fn recovery(&self) -> Recovery {
         let mut all = self.recoveries.clone();
         all.sort_unstable();
@@ -198,10 +183,10 @@ impl Report {
         Recovery { count: all.len() as u64, p50: at(50), p99: at(99), max: at(100) }
     }
 
-    /// Returns it as one JSON object.
+    /// Returns the report as one JSON object.
     ///
     /// # Errors
-    /// When it cannot be written as JSON.
+    /// If it cannot be written as JSON.
     pub fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string(&Json {
             verdict: self.verdict(),

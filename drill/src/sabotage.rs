@@ -7,16 +7,15 @@ use subtend_journal::FAULT_POINTS;
 
 use super::finding::Kind;
 
-/// Tells the process that is killed which bug it has.
+/// The variable that names the bug of the killed process.
 pub(crate) const VARIABLE: &str = "SUBTEND_FAULT";
 
-/// One bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sabotage {
     /// The journal acknowledges before it commits
     AckBeforeCommit,
-    /// Nobody is obliged to hear of an end
+    /// The end of a run puts no row into the outbox
     NoOutbox,
     /// An end that was taken is taken again
     NoDedup,
@@ -24,14 +23,14 @@ pub enum Sabotage {
     NoEpoch,
     /// Tools do not wait for the records that intend them
     NoIntent,
-    /// Nothing stands over the processes that tools start
+    /// Processes of tools run without a guard
     NoGuard,
     /// A compaction leaves what is deleted
     NoErase,
 }
 
 impl Sabotage {
-    /// Its name, as the command line and the environment spell it.
+    /// Returns its name on the command line and in the environment.
     pub fn name(self) -> &'static str {
         match self {
             Self::AckBeforeCommit => "ack-before-commit",
@@ -46,7 +45,7 @@ impl Sabotage {
 }
 
 impl Sabotage {
-    /// What it leads to: one of these is to be found, or it was not noticed.
+    /// Returns the violations that it may cause; one of them must be found.
     pub(crate) fn shows(self) -> &'static [Kind] {
         match self {
             Self::AckBeforeCommit => &[Kind::Lost],
@@ -60,7 +59,7 @@ impl Sabotage {
     }
 }
 
-/// Whether the process has that bug, of which the drill tells it.
+/// Returns whether the drill enabled the bug in this process.
 pub(crate) fn is_on(sabotage: Sabotage) -> bool {
     let named = |words: String| words.split(',').any(|word| word.trim() == sabotage.name());
     Sabotage::is_built_in() && std::env::var(VARIABLE).is_ok_and(named)
@@ -72,7 +71,7 @@ impl Sabotage {
         FAULT_POINTS && Faults::COMPILED
     }
 
-    /// Returns why a binary without fault points sabotages nothing, and where one with them comes from.
+    /// Returns why a binary without fault points cannot be sabotaged, and how to get one.
     pub fn refusal(self) -> String {
         format!(
             "this subtend has no fault points, so that nothing of yours can be sabotaged by it: for --sabotage {} build \

@@ -1,4 +1,4 @@
-//! What was acknowledged: to be there for ever, whatever is killed.
+//! Acknowledgements, which must survive every kill.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,19 @@ use super::line::Line;
 use super::look::{Gone, Sessions};
 use super::workload;
 
-/// Acknowledgements of one store, of all the processes that worked on it.
+/// The acknowledgements of all processes on one store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     facts: Acknowledged,
     deleting: BTreeSet<SessionId>,
     deleted: BTreeSet<SessionId>,
-    /// Deleted sessions of which no byte may be left: the store was compacted since.
+    /// Deleted sessions of which no byte may remain: the store was compacted since.
     erased: BTreeSet<SessionId>,
     compacted: bool,
     count: u64,
 }
 
 impl Told {
-    /// Takes a line.
     pub(crate) fn take(&mut self, line: Line) {
         match line {
             Line::Input(session, input) => drop(self.facts.inputs.insert((session, input))),
@@ -47,17 +46,17 @@ impl Told {
         self.count = self.count.saturating_add(1);
     }
 
-    /// How many acknowledgements these are.
+    /// Counts the acknowledgements.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many deletions these are.
+    /// Counts the acknowledged deletions.
     pub(crate) fn deletions(&self) -> u64 {
         self.deleted.len() as u64
     }
 
-    /// Adds what a later process was told.
+    /// Adds the acknowledgements of a later process.
     pub(crate) fn add(&mut self, other: Self) {
         // It compacted the store before it deleted anything itself.
         if other.compacted {
@@ -69,17 +68,17 @@ impl Told {
         self.count = self.count.saturating_add(other.count);
     }
 
-    /// What of it is not on the disk.
+    /// Returns the acknowledgements that the store lacks.
     pub(crate) fn lost(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
         let mut lost = self.deletions_lost(gone);
-        // What was acknowledged of a session went with its records.
+        // An erased session's acknowledgements went with its records.
         let mut facts = self.facts.clone();
         facts.retain(|session| !gone.is_erased(*session));
         lost.extend(facts.lost(sessions));
         lost
     }
 
-    /// Deletions that were acknowledged and are gone, and deletions that nobody asked for.
+    /// Returns acknowledged deletions that are missing, and deletions that were not requested.
     fn deletions_lost(&self, gone: &Gone) -> Vec<String> {
         let found: BTreeSet<SessionId> = gone.deleted().collect();
         let undone = self.deleted.difference(&found);
@@ -90,7 +89,7 @@ impl Told {
         lost
     }
 
-    /// Files of the store that hold text of a session which was erased.
+    /// Returns the store's files with text of an erased session.
     pub(crate) fn kept(&self, home: &Home) -> Vec<String> {
         if self.erased.is_empty() {
             return Vec::new();

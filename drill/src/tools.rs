@@ -1,4 +1,4 @@
-//! The tools of a drill, beside those of a workspace: they leave marks that can be counted.
+//! The tools of a drill besides those of a workspace: they leave countable marks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::home::Home;
 use super::marks::{self, Effect};
 use super::trigger::Trigger;
 
-/// The tool that may never be repeated.
+/// The tool that must never be repeated.
 pub(crate) const MARK: &str = "mark";
 /// The tool that may be repeated under its key.
 pub(crate) const NOTE: &str = "note";
@@ -28,11 +28,10 @@ struct Args {
     after_ms: u64,
 }
 
-/// The tools that work at `home`.
 pub(crate) fn all(home: &Home, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
     let mark = tool(MARK, ToolEffect::SideEffect, Effect::Once, home, trigger);
     let note = tool(NOTE, ToolEffect::Idempotent, Effect::Idempotent, home, trigger);
-    // A person is asked before it.
+    // It requires approval.
     let note = note.access(|_| vec![Access { action: NOTE.into(), resource: "*".into() }]);
     [Arc::new(mark), Arc::new(note)]
 }

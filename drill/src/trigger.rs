@@ -1,4 +1,4 @@
-//! The moment at which the process dies: counted by the process itself, so that it comes at the same place on every machine.
+//! The moment at which the process dies: counted by the process itself, so that it is the same on every machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,6 @@ use subtend_session::ids::Lsn;
 use super::line::Line;
 use super::plan::Strike;
 
-/// Counts what happens up to the moment.
 #[derive(Debug)]
 pub(crate) struct Trigger {
     strike: Option<Strike>,
@@ -19,7 +18,7 @@ pub(crate) struct Trigger {
 }
 
 impl Trigger {
-    /// Waits for `strike`; for nothing, where there is none.
+    /// Returns the trigger of `strike`; without one it never fires.
     pub(crate) fn new(strike: Option<Strike>) -> Self {
         Self {
             strike,
@@ -30,7 +29,7 @@ impl Trigger {
         }
     }
 
-    /// A record was shown.
+    /// Counts a shown record.
     pub(crate) fn seen(&self) {
         if let Some(Strike::Seen(at)) = self.strike
             && reached(&self.seen, at)
@@ -39,7 +38,7 @@ impl Trigger {
         }
     }
 
-    /// An owned run has ended.
+    /// Counts the end of an owned run.
     pub(crate) fn ended(&self) {
         if let Some(Strike::Ended(at)) = self.strike
             && reached(&self.ended, at)
@@ -48,7 +47,7 @@ impl Trigger {
         }
     }
 
-    /// A tool had its effect, and has not told of it: the process dies here and now.
+    /// Counts a tool's effect before its result is reported; the process dies here.
     pub(crate) fn marked(&self) {
         if let Some(Strike::Marked(at)) = self.strike
             && reached(&self.marked, at)
@@ -57,12 +56,12 @@ impl Trigger {
         }
     }
 
-    /// Whether the process is to die in a compaction.
+    /// Returns whether the process is to die during a compaction.
     pub(crate) fn compacts(&self) -> bool {
         matches!(self.strike, Some(Strike::Compaction(_)))
     }
 
-    /// A compaction has come to its next step.
+    /// Counts a step of a compaction.
     pub(crate) fn compacting(&self) {
         if let Some(Strike::Compaction(at)) = self.strike
             && reached(&self.compacting, at)
@@ -71,21 +70,20 @@ impl Trigger {
         }
     }
 
-    /// The compaction is done: a moment in it that has not come does not come any more, and the process dies now.
+    /// Fires if the awaited step of the compaction never came.
     pub(crate) fn compacted(&self) {
         if self.compacts() {
             die();
         }
     }
 
-    /// Recovery is about to begin: the process dies when enough of it is durable, by a thread that nothing of the recovery waits
-    /// for.
+    /// Watches recovery: a thread that recovery never waits for kills the process when enough is durable.
     pub(crate) fn recovers(&self, journal: &Journal) {
         let Some(Strike::Recovery(after)) = self.strike else { return };
         let (journal, until) = (journal.clone(), Lsn(journal.durable().0.saturating_add(after)));
         let watch = std::thread::Builder::new().name("drill-strike".into()).spawn(move || {
             let Ok(tokio) = tokio::runtime::Builder::new_current_thread().build() else { die() };
-            // A journal that failed meanwhile is told by the recovery itself.
+            // Recovery itself reports a failed journal.
             if tokio.block_on(journal.wait(until)).is_ok() {
                 die();
             }
@@ -95,7 +93,7 @@ impl Trigger {
         }
     }
 
-    /// Recovery is done: a moment in it that has not come does not come any more, and the process dies now.
+    /// Fires if the awaited moment of recovery never came.
     pub(crate) fn recovered(&self) {
         if let Some(Strike::Recovery(_)) = self.strike {
             die();
@@ -107,10 +105,10 @@ fn reached(count: &AtomicU64, at: u64) -> bool {
     count.fetch_add(1, Ordering::Relaxed).saturating_add(1) == at.max(1)
 }
 
-/// Kills this process as nothing in it can notice.
+/// Kills this process without any chance to react.
 #[cfg(unix)]
 pub(crate) fn die() -> ! {
-    // It is always allowed to do that; and the signal may take a moment to arrive.
+    // Always permitted; the signal may take a moment to arrive.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     loop {
         std::thread::park();

@@ -1,5 +1,5 @@
-//! The people of a drill: they open trees, send, cancel, interrupt, go on, branch off, give their word for calls, and tell what was
-//! acknowledged to them.
+//! The users of a drill: they open trees, send, cancel, interrupt, continue, branch and approve, and report what was
+//! acknowledged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::model;
 use super::names::{SECRET, STEADY, WORKER};
 use super::trigger::Trigger;
 
-/// Trees at the same time.
+/// Concurrent trees.
 const TREES: u32 = 8;
 
 /// Works until it is killed.
@@ -28,7 +28,7 @@ pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
         let runtime = Arc::clone(&runtime);
         trees.spawn(async move {
             for round in 0_u32.. {
-                // A runtime that stops of itself is found by its exit: nothing is acknowledged any more.
+                // A runtime that stops by itself is detected by its exit: nothing is acknowledged any more.
                 if one_tree(&runtime, seed, tree, round).await.is_none() {
                     return;
                 }
@@ -39,7 +39,7 @@ pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
     shown.abort();
 }
 
-/// Tells every durable event.
+/// Reports every durable event.
 async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
     let mut events = runtime.subscribe(None);
     while let Some(next) = events.next().await {
@@ -53,11 +53,11 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
     }
 }
 
-/// One tree from its first message to its last; `None` when the runtime takes nothing any more.
+/// Runs one tree from its first message to its last; `None` once the runtime accepts nothing.
 async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option<()> {
     let name = format!("{tree}-{round}");
     let mut chance = Chance::of(seed, &name);
-    // Some early and some later: few trees come to their end before the kill.
+    // Some early and some later: few trees finish before the kill.
     if (round == 0 && tree < 2) || chance.one_in(4) {
         let (depth, branches) = (chance.below(2), chance.one_in(2).then_some(name.as_str()));
         return deleted_tree(runtime, depth, branches).await;
@@ -66,7 +66,7 @@ async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option
     let depth = 1 + chance.below(4);
     let first = send(&session, &name, depth).await?;
     if chance.one_in(4) {
-        // Behind the first: it waits in the queue, or opens the next run.
+        // Behind the first: it is queued, or opens the next run.
         send(&session, &format!("{name}-queued"), 1).await?;
     }
     if chance.one_in(5) {
@@ -77,7 +77,7 @@ async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option
         tokio::time::sleep(Duration::from_millis(chance.below(80))).await;
         interrupt(&session).await?;
         if chance.one_in(2) {
-            // It takes the run up again, or opens the next one.
+            // It resumes the run, or opens the next one.
             send(&session, &format!("{name}-on"), 1).await?;
         }
     }
@@ -99,12 +99,12 @@ async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option
     Some(())
 }
 
-/// What a session is told that is going to be deleted, and what its model answers.
+/// Returns the text of a session that will be deleted, in its prompt and answers.
 pub(crate) fn secret(session: SessionId) -> String {
     format!("{SECRET}{}", session.0.simple())
 }
 
-/// A small tree or a branch, with text that no other session has, that is deleted at its end.
+/// Runs a small tree or a branch with unique text, and deletes it at its end.
 async fn deleted_tree(runtime: &Runtime, depth: u64, branches: Option<&str>) -> Option<()> {
     let mut session = runtime.open(WORKER).ok()?;
     if let Some(name) = branches {
@@ -135,14 +135,14 @@ async fn interrupt(session: &SessionHandle) -> Option<()> {
     Some(())
 }
 
-/// Gives a person's word for each call that needs one, sooner or later.
+/// Answers each approval, sooner or later.
 pub(crate) async fn answer(mut approver: Approver, seed: u64) {
     loop {
         let asked = approver.next().await;
         let mut chance = Chance::of(seed, &format!("{} {}", asked.session, asked.call));
         tokio::time::sleep(Duration::from_millis(chance.below(40))).await;
         let verdict = if chance.one_in(4) { AskVerdict::Deny } else { AskVerdict::Allow };
-        // Refused where the run ended meanwhile.
+        // Refused if the run ended meanwhile.
         if let Ok(Control::Done(_)) = approver.answer(&asked, verdict).await {
             Line::Word(asked.session, asked.call).say();
         }

@@ -1,17 +1,15 @@
-//! What was acknowledged of sessions: it stays durable, whatever happens later (J-1).
+//! Acknowledgements, which must stay durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId};
 use subtend_session::record::{Hold, Record};
 
-/// Facts that callers were told of.
+/// Facts that callers received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Accepted inputs.
     pub inputs: BTreeSet<(SessionId, InputId)>,
     pub ends: BTreeSet<(SessionId, RunNo)>,
-    /// Cancelled runs.
     pub cancels: BTreeSet<(SessionId, RunNo)>,
     pub interrupts: BTreeSet<(SessionId, RunNo)>,
     pub branches: BTreeSet<SessionId>,
@@ -22,7 +20,7 @@ pub struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Adds what was acknowledged later.
+    /// Adds later acknowledgements.
     pub fn add(&mut self, other: Self) {
         self.inputs.extend(other.inputs);
         self.ends.extend(other.ends);
@@ -35,13 +33,12 @@ impl Acknowledged {
         }
     }
 
-    /// Notes that a record was shown.
     pub fn shows(&mut self, session: SessionId, seq: Seq) {
         let last = self.shown.entry(session).or_default();
         *last = (*last).max(seq);
     }
 
-    /// Keeps the facts of those sessions that `holds` names: those of an erased session went with its records.
+    /// Keeps the facts of sessions that `holds` accepts: those of an erased session went with its records.
     pub fn retain(&mut self, holds: impl Fn(&SessionId) -> bool) {
         self.inputs.retain(|(session, _)| holds(session));
         self.ends.retain(|(session, _)| holds(session));
@@ -52,7 +49,7 @@ impl Acknowledged {
         self.shown.retain(|session, _| holds(session));
     }
 
-    /// Returns what of it is not among the records of `sessions`, in words.
+    /// Returns the facts that the records of `sessions` lack, as texts.
     pub fn lost(&self, sessions: &BTreeMap<SessionId, &[Record]>) -> Vec<String> {
         let mut kept = Kept::default();
         for (session, records) in sessions {
@@ -62,7 +59,9 @@ impl Acknowledged {
         let inputs = self.inputs.iter().filter(|input| !kept.inputs.contains(input));
         lost.extend(inputs.map(|(session, input)| format!("the accepted input {input} of {session} is gone")));
         let ends = self.ends.iter().filter(|end| !kept.ends.contains(end));
-        lost.extend(ends.map(|(session, run)| format!("the end of run {run} of {session}, which was told, is gone")));
+        lost.extend(
+            ends.map(|(session, run)| format!("the end of run {run} of {session}, which was reported, is gone")),
+        );
         let cancels = self.cancels.iter().filter(|run| !kept.ends.contains(run) && !kept.closing.contains(run));
         lost.extend(cancels.map(|(session, run)| format!("the cancel of run {run} of {session} is gone")));
         let interrupts =
@@ -71,7 +70,7 @@ impl Acknowledged {
         let branches = self.branches.iter().filter(|branch| !sessions.contains_key(branch));
         lost.extend(branches.map(|branch| format!("the branch {branch} is gone")));
         let words = self.words.iter().filter(|word| !kept.words.contains(word));
-        lost.extend(words.map(|(session, call)| format!("a person's word for call {call} of {session} is gone")));
+        lost.extend(words.map(|(session, call)| format!("the approval of call {call} of {session} is gone")));
         for (session, seq) in &self.shown {
             let last = Seq(sessions.get(session).map_or(0, |records| records.len() as u64));
             if last < *seq {
@@ -82,7 +81,7 @@ impl Acknowledged {
     }
 }
 
-/// What the disk has of what is acknowledged.
+/// The acknowledged facts on disk.
 #[derive(Default)]
 struct Kept {
     inputs: BTreeSet<(SessionId, InputId)>,

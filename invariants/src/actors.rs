@@ -1,4 +1,4 @@
-//! Actors as they were seen: V-1, V-3, V-5, T-8.
+//! Actors as observed: V-1, V-3, V-5, T-8.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, Seq, SessionId};
 use subtend_session::outcome::Outcome;
 
-/// Restarts stay within the budget of their session, which no sibling shares; one is refused only when it is spent, or in a storm.
+/// Restarts stay within their session's own budget; one is refused only if the budget is spent, or in a storm.
 pub(super) fn within_budget(world: &World<'_>) -> Verdict {
     let Some((observed, budget)) = world.observed.and_then(|observed| Some((observed, observed.budget?))) else {
         return Ok(());
@@ -29,7 +29,7 @@ fn told(restart: &Restart, own: u32, budget: &RestartBudget) -> String {
     format!("it is {word} after {own} restarts within {} ms, where {} are allowed", budget.within_ms, budget.max)
 }
 
-/// Restarts that were admitted before `restart`, within the window that ends with it.
+/// Counts the restarts admitted before `restart`, within its window.
 fn admitted(observed: &Observed, restart: &Restart, within_ms: u64, counts: impl Fn(&Restart) -> bool) -> u32 {
     let since = restart.at.ms.saturating_sub(within_ms);
     let window = observed.restarts.iter().filter(|other| {
@@ -39,7 +39,7 @@ fn admitted(observed: &Observed, restart: &Restart, within_ms: u64, counts: impl
     u32::try_from(window.count()).unwrap_or(u32::MAX)
 }
 
-/// A run whose actor was given up has ended, and for that reason unless its outcome was fixed before.
+/// A run whose actor was given up has ended for that reason, unless its outcome was fixed before.
 pub(super) fn given_up_ended(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let shown = |restart: &&Restart| !restart.admitted && world.sessions.contains_key(&restart.session);
@@ -58,7 +58,7 @@ pub(super) fn given_up_ended(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// One command kills twice at most, and is named where it did; a third activation without a new record is the last.
+/// One command crashes a session at most twice and is then named; a third activation without a new record is the last.
 pub(super) fn killers_set_aside(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut killed: BTreeMap<(SessionId, u64), u32> = BTreeMap::new();
@@ -104,7 +104,7 @@ fn without_progress(world: &World<'_>, observed: &Observed) -> Verdict {
     Ok(())
 }
 
-/// No other actor goes with one that dies.
+/// A dying actor takes no other actor with it.
 pub(super) fn others_live(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.deaths.iter().try_for_each(|death| {
@@ -114,7 +114,8 @@ pub(super) fn others_live(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A shutdown takes nothing new, stops owned before owners, kills only what does not stop in time, and leaves nothing.
+/// A shutdown accepts nothing new, stops owned runs before owners, kills only what does not stop in time, and leaves
+/// nothing.
 pub(super) fn in_order(world: &World<'_>) -> Verdict {
     let Some((observed, shutdown)) = world.observed.and_then(|observed| Some((observed, observed.shutdown?))) else {
         return Ok(());

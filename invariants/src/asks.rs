@@ -6,7 +6,7 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{CallId, SessionId};
 use subtend_session::record::{AskBy, AskVerdict, Record};
 
-/// Each ask is put once, at the root, and answered once, before its call has a result; only a person allows.
+/// Each ask is opened once, at the root, and answered once, before its call has a result; only a person allows.
 pub(super) fn paired(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let root = seen.place().map(|place| place.root(*session));
@@ -29,7 +29,7 @@ pub(super) fn paired(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Nothing starts that was denied or is still asked for, and nothing is closed over an open ask.
+/// Nothing starts while denied or still open, and nothing closes over an open ask.
 fn in_order(session: SessionId, seen: &Seen<'_>) -> Verdict {
     for (at, record) in seen.view.records.iter().enumerate() {
         let (call, starts) = if let Record::CallStarted { call, .. } = record {
@@ -51,12 +51,12 @@ fn in_order(session: SessionId, seen: &Seen<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whether a call that starts here is closed at once: a start that stands only for its refusal.
+/// Returns whether a call that starts here is closed at once as refused.
 fn refused_after(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
     matches!(seen.view.records.get(at.saturating_add(1)), Some(Record::CallFinished(finished)) if finished.call == call)
 }
 
-/// Without an approver an ask is denied at once, with one it waits until its deadline and no longer.
+/// Without an approver an ask is denied at once; with one it waits until its deadline and no longer.
 pub(super) fn answered_rightly(world: &World<'_>) -> Verdict {
     let Some((observed, approvers)) = world.observed.and_then(|it| Some((it, it.approvers.as_deref()?))) else {
         return Ok(());
@@ -79,21 +79,21 @@ fn judge(observed: &Observed, approvers: &[Approver], ask: &AskSeen) -> Result<(
     match ask.answered {
         None => Ok(()),
         Some((at, AskBy::NoApprover)) => {
-            need(!there(ask.opened), "somebody was there who could answer")?;
-            need(at.ms == ask.opened.ms, "nobody was there, and it waited")
+            need(!there(ask.opened), "an approver was attached")?;
+            need(at.ms == ask.opened.ms, "no approver was attached, and it waited")
         }
         Some((at, AskBy::Deadline)) => {
             need(deadline.is_none_or(|deadline| at.ms >= deadline), "its deadline had not passed")
         }
         Some((_, AskBy::Person)) => {
             let ever = approvers.iter().any(|it| it.from <= until && it.until.is_none_or(|gone| gone > ask.opened));
-            need(ever, "nobody was there who could have answered")
+            need(ever, "no approver was ever attached")
         }
         Some((_, AskBy::Closed)) => Ok(()),
     }
 }
 
-/// An "always" is never heard of in another session: whatever starts there without being asked for had its own word.
+/// An "always" has no effect in other sessions.
 pub(super) fn always_is_own(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };
@@ -102,7 +102,7 @@ pub(super) fn always_is_own(world: &World<'_>) -> Verdict {
             words.any(|ask| matches!(ask.answered, Some((_, AskVerdict::Always, AskBy::Person))))
         });
         ensure_if(!state.always.is_empty(), own, InvariantId::P5, *session, || {
-            format!("it holds an \"always\" that nobody gave here: {:?}", state.always)
+            format!("it holds an \"always\" that was not given here: {:?}", state.always)
         })?;
     }
     Ok(())

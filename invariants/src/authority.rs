@@ -1,4 +1,4 @@
-//! What may be done: P-1 to P-4, P-6, P-7.
+//! Authority: P-1 to P-4, P-6, P-7.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ fn each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -> Verd
     observed.probes.iter().try_for_each(|probe| judge(observed, probe))
 }
 
-/// What the authority of `session` says to `access` as things are, where it was asked.
+/// Returns the observed present verdict of `session` on `access`.
 fn present(observed: &Observed, session: SessionId, access: &Access) -> Option<Answer> {
     let mut probes = observed.probes.iter();
     let same = |probe: &&Probe| probe.under == Under::Present && probe.session == session && probe.access == *access;
     probes.find(same).map(|probe| probe.verdict)
 }
 
-/// A session may do nothing that one above it may not.
+/// A session may do nothing that its parent may not.
 pub(super) fn below_parents(world: &World<'_>) -> Verdict {
     each(world, |observed, probe| {
         let exceeds = world
@@ -38,7 +38,7 @@ pub(super) fn below_parents(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A deny that is added enlarges nothing; an allow that is added exceeds nothing above it.
+/// An added deny enlarges nothing; an added allow exceeds nothing above it.
 pub(super) fn monotone(world: &World<'_>) -> Verdict {
     each(world, |observed, probe| {
         let Under::Added { at, rule } = &probe.under else { return Ok(()) };
@@ -63,7 +63,7 @@ pub(super) fn orderless(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Nothing rises above the ceilings that were recorded: of the session and of all above it.
+/// Nothing exceeds the recorded ceilings of the session and its ancestors.
 pub(super) fn below_ceilings(world: &World<'_>) -> Verdict {
     each(world, |_, probe| {
         let judged = matches!(probe.under, Under::Present | Under::After(_) | Under::Reordered);
@@ -83,14 +83,14 @@ pub(super) fn below_ceilings(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The least of the ceilings of a session and of all above it.
+/// Returns the lowest verdict of the ceilings of a session and its ancestors.
 fn ceiling(world: &World<'_>, session: SessionId, access: &Access) -> Answer {
     let chain = std::iter::once(session).chain(world.above(session));
     let ceilings = chain.filter_map(|id| world.sessions.get(&id).and_then(Seen::ceiling));
     ceilings.map(|ceiling| ceiling.verdict(access)).min().unwrap_or(Answer::Allow)
 }
 
-/// What calls that started were let through with, and what was put to persons.
+/// Returns the accesses of started calls and of asks.
 fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
     let asked = seen.asks.iter().map(|(call, ask)| {
         let (action, resource) = ask.access;
@@ -103,8 +103,8 @@ fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
     asked.chain(started).collect()
 }
 
-/// What a model writes settles neither place nor means: a child stands where its parent stands and under its ceilings, only own
-/// children go on, and nobody but persons and the host names another agent.
+/// A model's text sets neither position nor authority: a child has its parent's position and ceilings, a call continues
+/// only own children, and only persons and the host select another agent.
 pub(super) fn model_fields(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for record in seen.view.records {
@@ -122,7 +122,7 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
             let mine = seen.spawned.iter().any(|(born, spawned)| born < at && child(spawned.child))
                 || seen.branches.iter().any(|(born, branch)| born < at && child(branch.child));
             ensure(mine, InvariantId::P6, *session, || {
-                format!("call {} continues {}, which is no child of it", asked.call, asked.child)
+                format!("call {} continues {}, which is not its child", asked.call, asked.child)
             })?;
         }
         for (child, key) in &seen.cancel_asked {
@@ -136,7 +136,7 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Proposals that were carried out, each with the place of its result.
+/// Returns the executed proposals, each with the position of its result.
 fn handed_over<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = (usize, CallId)> + 'a {
     let proposes = |of: CallId| move |record: &Record| matches!(record, Record::CallStarted { call, kind, .. } if *call == of && matches!(**kind, CallKind::Propose(_)));
     seen.view.records.iter().enumerate().filter_map(move |(at, record)| {
@@ -163,7 +163,7 @@ fn input_is_plain(input: &InputAccepted) -> bool {
     }
 }
 
-/// A child works where its parent works, and a call may make no child of an agent that the ceilings deny.
+/// A child has its parent's workspace, and no call creates a child of an agent that the ceilings deny.
 fn born_below(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     for (_, spawned) in &seen.spawned {
         let access = Access { action: format!("task:{}", spawned.agent).into(), resource: ".".into() };
@@ -180,8 +180,8 @@ fn born_below(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict
     Ok(())
 }
 
-/// A tool is offered if it may be allowed, and what was not offered is not run, unless a person who came meanwhile has said so;
-/// each call is checked again when it starts.
+/// A tool is offered iff it may be allowed. A tool that was not offered does not run unless it was approved meanwhile.
+/// Each call is checked again at its start.
 pub(super) fn offered(world: &World<'_>) -> Verdict {
     let contexts = world.observed.map_or(&[][..], |observed| &observed.contexts);
     for given in contexts {
@@ -202,7 +202,7 @@ pub(super) fn offered(world: &World<'_>) -> Verdict {
     world.sessions.iter().try_for_each(|(session, seen)| checked_again(*session, seen))
 }
 
-/// Whether a person allowed the call, or always allows what it started with.
+/// Returns whether a person approved the call, or always allows its access.
 fn had_word(seen: &Seen<'_>, call: CallId) -> bool {
     let access = seen.view.records.iter().find_map(|record| {
         let Record::CallStarted { call: started, access, .. } = record else { return None };
@@ -228,7 +228,7 @@ fn may_be_used(offer: &Offer) -> bool {
     }
 }
 
-/// Calls of the answer to `turn` that started as something else than an invalid one, with their tools.
+/// Returns the valid calls of the answer to `turn` that started, with their tools.
 fn started<'a>(seen: &Seen<'a>, turn: TurnNo) -> Vec<(CallId, &'a str)> {
     let answer = seen.view.records.iter().find_map(|record| {
         let Record::TurnAnswered(answer) = record else { return None };
@@ -243,7 +243,8 @@ fn started<'a>(seen: &Seen<'a>, turn: TurnNo) -> Vec<(CallId, &'a str)> {
     calls.collect()
 }
 
-/// A call that the session's own ceiling would have a person asked for had that word, or an "always" of this session before.
+/// A call that the session's ceiling puts to an approver was approved, or is covered by an earlier "always" of this
+/// session.
 fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
     let mut always: BTreeSet<Access> = BTreeSet::new();
     let mut allowed: BTreeSet<CallId> = BTreeSet::new();
@@ -257,20 +258,20 @@ fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
             let asks = seen.ceiling().is_some_and(|ceiling| ceiling.verdict(access) == Answer::Ask);
             let word = allowed.contains(call) || always.contains(access);
             ensure_if(asks, word, InvariantId::P7, session, || {
-                format!("call {call} started with {access:?}, which nobody allowed")
+                format!("call {call} started with {access:?}, which was not approved")
             })?;
         }
     }
     Ok(())
 }
 
-/// A branch is a person's or the host's, and a child's first run is that of its call.
+/// A branch is created by a person or the host, and a child's first run belongs to its call.
 pub(super) fn made_by_whom(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let model = |branch: &BranchCreated| matches!(branch.by, By::Model { .. } | By::Owner { .. } | By::Sweep);
         let wrong = seen.branches.iter().find(|(_, branch)| model(branch));
         ensure_if(!seen.branches.is_empty(), wrong.is_none(), InvariantId::P6, *session, || {
-            format!("{wrong:?} is no person's and not the host's")
+            format!("{wrong:?} is neither a person's nor the host's")
         })?;
         let Some(Place::Child { parent, call: Some(call), .. }) = seen.place() else { continue };
         let first = seen.runs.values().next().and_then(|run| run.opened);

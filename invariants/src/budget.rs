@@ -1,4 +1,4 @@
-//! What runs cost, and the caps that bind them: E-3, E-4.
+//! Cost of runs and their caps: E-3, E-4.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
 use subtend_session::record::{Record, Reserved};
 use subtend_session::usage::Usage;
 
-/// The end of a run says what its attempts and its noticed owned runs cost, each once.
+/// The end of a run reports the cost of its attempts and its noticed owned runs, each once.
 pub(super) fn counted_once(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((opened, _)), Some((at, ended))) = (run.opened, run.ended) else { continue };
@@ -37,10 +37,10 @@ pub(super) fn counted_once(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// What a root run and all that it owns reserved and used is never above its limit.
+/// A root run and its owned runs never reserve or use more than their limit.
 ///
-/// A request is let through only where what was settled and what is reserved, itself included, is within the limit; so the sum
-/// of what was used, of each attempt no more than was reserved for it, is within it whatever the order was.
+/// A request is admitted only if settled plus reserved tokens, its own included, are within the limit. So the sum of
+/// usage, each attempt capped at its reservation, is within it in any order.
 pub(super) fn within_limits(world: &World<'_>) -> Verdict {
     let mut spent: BTreeMap<RunKey, u64> = BTreeMap::new();
     for (key, run) in world.runs() {
@@ -59,7 +59,7 @@ pub(super) fn within_limits(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The run above `key` that no run owns, or itself.
+/// Returns the unowned run above `key`, or itself.
 fn root_run(world: &World<'_>, key: RunKey) -> RunKey {
     let mut root = key;
     let mut steps = world.sessions.len();
@@ -70,7 +70,7 @@ fn root_run(world: &World<'_>, key: RunKey) -> RunKey {
     root
 }
 
-/// Tokens of the attempts of a run that were reserved and whose use is known, each up to its reservation.
+/// Returns the tokens of a run's settled attempts, each up to its reservation.
 fn settled(seen: &Seen<'_>, run: &SeenRun<'_>) -> u64 {
     let mut reserved: BTreeMap<(TurnNo, AttemptNo), &Reserved> = BTreeMap::new();
     let mut sum = 0_u64;
@@ -94,7 +94,7 @@ fn settled(seen: &Seen<'_>, run: &SeenRun<'_>) -> u64 {
     sum
 }
 
-/// A wall-clock cap binds all that the run owns.
+/// A wall-clock cap applies to all owned runs.
 pub(super) fn caps_bind(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((owner, _)), Some((_, opened))) = (run.owner(), run.opened) else { continue };

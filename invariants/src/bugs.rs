@@ -1,7 +1,7 @@
-//! Seeded bugs: single rules of sessions broken from outside, so that the checks can show that they notice.
+//! Seeded bugs: single rules of sessions broken from outside, to show that the checks notice.
 //!
-//! Sessions decide as always. A broken rule changes the command, the state that it is decided on, or the records and
-//! effects that were decided. A record that does not fit is counted and changes nothing else.
+//! Sessions decide as always. A broken rule changes the command, its state, or the decided records and effects. A
+//! record that does not fit is counted and changes nothing else.
 
 use subtend_session::command::{Clock, Command};
 use subtend_session::decide;
@@ -16,7 +16,6 @@ mod dropped;
 mod refold;
 mod rows;
 
-/// One rule that can be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bug {
     /// Rule 1: pending rows are not taken at a boundary, a hold or an end.
@@ -35,7 +34,7 @@ pub enum Bug {
     SlotWithoutTaking,
     /// Rule 9: completions that are not awaited are accepted.
     StaleAccepted,
-    /// The end of a run obliges no owner to take a notice of it.
+    /// The end of a run creates no notice for its owner.
     NoOutbox,
     /// A cancel of an ended run ends it again.
     EndTwice,
@@ -47,9 +46,9 @@ pub enum Bug {
     InterruptStopsHere,
     /// Rule 6: a `continue` row that was answered opens another run.
     ContinueTwice,
-    /// Rule 6: a refusal to go on obliges nobody to hear of it.
+    /// Rule 6: a refused continuation creates no notice.
     ContinueRefusedSilently,
-    /// Rule 7: a `continue` row is carried out though its owner is over.
+    /// Rule 7: a `continue` row takes effect although its owner has ended.
     ContinueOfOver,
     /// Rule 9: the queue opens the next run also after a cancel of the whole tree.
     QueueOpensAfterTreeCancel,
@@ -59,24 +58,24 @@ pub enum Bug {
     CancelReachesNextRun,
     /// Rule 9: an interrupt reaches a run whose call was moved to the background.
     BackgroundStaysBlocking,
-    /// A call that is closed while an approval is awaited leaves the ask open.
+    /// A call that is closed while it awaits approval leaves the ask open.
     AskLeftOpen,
     /// A run that waits for an approval keeps its slot.
     SlotKeptWhileAsking,
     /// An alternative that is seen replaces the message of the original (B13).
     AlternativeOverwrites,
-    /// A branch inherits what was said after the message that it hangs on (B2).
+    /// A branch inherits messages after its branch point (B2).
     BranchSeesLater,
-    /// What was rolled back is given to models and inherited as before (M10).
+    /// Rolled-back messages are still visible to models and branches (M10).
     RolledBackSeen,
-    /// The end of a run that a person opened is given to the model of its session's parent (K26).
+    /// The end of a run that a person opened reaches the model of the parent (K26).
     PersonsRunShown,
-    /// The end of a run that a person opened is stored with its text, which no deletion of the run's session reaches
+    /// The end of a run that a person opened is stored with its text, which survives deletion of the run's session
     /// (J-10).
     UnreadTextKept,
-    /// A run that ends with its owner says that a person cancelled it (T-5, S-8).
+    /// A run that ends with its owner names a person's cancel (T-5, S-8).
     OwnersEndNamesPerson,
-    /// Completions are taken together with a person's message, behind it (B11).
+    /// Completions are taken together with a person's message, after it (B11).
     CompletionsJoinMessages,
     /// A queued message extends a run that a model's call opened (K26).
     MessageExtendsOwnedRun,
@@ -120,17 +119,15 @@ impl Bug {
     ];
 }
 
-/// The rules of sessions, all of them or all but one.
+/// The rules of sessions: all, or all but one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rules {
     broken: Option<Bug>,
 }
 
 impl Rules {
-    /// Every rule holds.
     pub const ALL: Self = Self { broken: None };
 
-    /// Every rule holds but the one that `bug` breaks.
     pub const fn without(bug: Bug) -> Self {
         Self { broken: Some(bug) }
     }
@@ -143,7 +140,7 @@ impl Rules {
     /// Decides one command, as [`decide::decide`] does.
     ///
     /// # Errors
-    /// When nothing is decided.
+    /// If nothing is decided.
     pub fn decide(self, state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {
         let Some(bug) = self.broken else { return decide::decide(state, command, clock) };
         let case = Case { bug, before: state.clone(), command, clock };
@@ -176,10 +173,9 @@ impl Rules {
     }
 }
 
-/// One command that is decided with a broken rule.
+/// One command decided with a broken rule.
 struct Case {
     bug: Bug,
-    /// The session before it.
     before: State,
     command: Command,
     clock: Clock,

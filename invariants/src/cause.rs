@@ -1,7 +1,7 @@
 //! True causes: S-8.
 //!
-//! Each outcome leaves traces of its cause in the journals: of the run, of its owner. What only the outside world knows is
-//! compared where it was observed.
+//! Each outcome leaves traces of its cause in the journals of the run and its owner. External causes are compared where
+//! observed.
 
 use crate::observed::Causes;
 use crate::world::{Seen, SeenRun, World};
@@ -33,21 +33,20 @@ fn need(holds: bool, why: &'static str) -> Told {
     if holds { Ok(()) } else { Err(why) }
 }
 
-/// What the records of a run say before its outcome is fixed.
+/// The records of a run before its outcome is fixed.
 #[derive(Debug, Default)]
 struct Traces<'a> {
     started: bool,
     answer: Option<&'a TurnAnswered>,
-    /// The error of the last attempt, where no later one was begun.
+    /// The error of the last attempt, unless a later one started.
     failed: Option<ModelFail>,
-    /// Whether a model call is due.
     streams: bool,
-    /// Answers since the last input was taken, and the least allowance that was given.
+    /// Answers since the last taken input, and the smallest allowance.
     spent: u32,
     allowance: Option<u32>,
     interrupted: Option<&'a By>,
     out_of_turns: bool,
-    /// Bytes of text that its records hold.
+    /// Bytes of text in its records.
     recorded: u64,
 }
 
@@ -138,7 +137,7 @@ impl<'a> Traces<'a> {
         };
         let own = match kind {
             FailKind::AgentMissing | FailKind::Authority | FailKind::Internal { .. } => return Ok(()),
-            FailKind::Truncated => need(ended(Some(Stop::Length)), "its last answer was not cut off"),
+            FailKind::Truncated => need(ended(Some(Stop::Length)), "its last answer was not truncated"),
             FailKind::Empty => need(ended(None), "its last answer was not empty"),
             FailKind::Refused => need(ended(Some(Stop::Refused)), "the model did not refuse"),
             FailKind::Model { error, .. } => need(self.failed == Some(*error), "its last attempt did not fail so"),
@@ -168,7 +167,7 @@ fn limited(limits: &subtend_session::limits::Limits, which: Budget) -> bool {
     }
 }
 
-/// Whose word it was. That an owner is over is T-5's.
+/// Checks who cancelled. T-5 covers owners that ended.
 fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &By, started: bool) -> Told {
     let Some((_, opened)) = run.opened else { return Ok(()) };
     let owner = match &opened.owner {
@@ -182,22 +181,22 @@ fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &By, started
             need(above.model_cancels.contains(&(*call, key.session, opening)), "that call did not cancel it")
         }
         By::Owner { .. } => need(owner.is_some(), "no run owns it"),
-        By::Sweep => need(owner.is_some() && !started, "it was started, or nobody owns it"),
+        By::Sweep => need(owner.is_some() && !started, "it was started, or has no owner"),
         By::Person | By::Host => Ok(()),
     }
 }
 
-/// What the outside world knows of it.
+/// Checks against the observed external causes.
 fn happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Told {
     let session = key.session;
     match outcome {
         Outcome::Cancelled { by: by @ (By::Person | By::Host) } => {
-            need(causes.cancels.iter().any(|(run, word)| *run == key && word == by), "nobody cancelled it so")
+            need(causes.cancels.iter().any(|(run, word)| *run == key && word == by), "no such cancel happened")
         }
         Outcome::Cancelled { by: By::Sweep } | Outcome::Lost => need(causes.boots > 0, "the host did not restart"),
         Outcome::Cancelled { by: By::Model { .. } | By::Owner { .. } } => Ok(()),
         Outcome::Interrupted { by } => {
-            need(causes.interrupts.iter().any(|(run, word)| *run == key && word == by), "nobody interrupted it so")
+            need(causes.interrupts.iter().any(|(run, word)| *run == key && word == by), "no such interrupt happened")
         }
         Outcome::TimedOut { what } => need(causes.passed.contains(&(key, *what)), "no such deadline of it passed"),
         // The journal itself shows it.

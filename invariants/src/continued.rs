@@ -1,4 +1,4 @@
-//! Runs that other runs opened: S-9.
+//! Runs opened by other runs: S-9.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::world::{Seen, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId};
 
-/// An owned run was asked for once, by the run that it names as its owner while that was at work.
+/// An owned run was requested once, by the owner that it names, while that was active.
 pub(super) fn asked_for_once(world: &World<'_>) -> Verdict {
     let mut met: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
     for (key, run) in world.runs() {
@@ -41,7 +41,7 @@ fn asked(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
     continued.find(|(_, asked)| (asked.child, asked.call) == (child, call)).map(|(at, _)| *at)
 }
 
-/// Rule 6: a session asks a child to go on only when it has heard of the run that it asked for before.
+/// Rule 6: a session continues a child only after it took the end of the previous owned run.
 pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (at, asked) in &seen.continued {
@@ -55,8 +55,8 @@ pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Late messages of an ended run: what carries a run's number stands within that run, and what carries a call's within the run
-/// that asked for the call.
+/// Late messages are ignored: a record with a run's number lies within that run, and one with a call's id within the
+/// run of that call.
 pub(super) fn late_words_are_lost(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some(seen) = world.sessions.get(&key.session) else { continue };

@@ -1,4 +1,4 @@
-//! Coverage: in how many worlds each predicate examined something, so that it could have been false.
+//! Coverage: how many worlds each predicate could have failed in.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{ALWAYS, Predicate, QUIESCENT, Verdict, World};
 
 thread_local! {
-    /// Claims that this thread has examined. A count of its own for each thread: worlds are judged side by side.
+    /// Claims examined by this thread; worlds are judged in parallel.
     static EXAMINED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -15,15 +15,14 @@ pub(super) fn examine() {
     EXAMINED.set(EXAMINED.get().wrapping_add(1));
 }
 
-/// Worlds that one predicate judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     pub judged: u64,
-    /// Those in which it examined at least one claim: in the others it could not have been false.
+    /// Worlds with at least one examined claim.
     pub telling: u64,
 }
 
-/// Counts of every predicate, which several threads may fill.
+/// Counts per predicate, filled by several threads.
 #[derive(Debug)]
 pub struct Coverage(Vec<[AtomicU64; 2]>);
 
@@ -38,8 +37,7 @@ fn each_predicate() -> impl Iterator<Item = &'static Predicate> {
 }
 
 impl Coverage {
-    /// Judges what must hold in every state and, at rest, what must hold there, and counts what each predicate
-    /// examined.
+    /// Judges what must hold in every state, and at rest also the quiescent predicates; counts what each examined.
     ///
     /// # Errors
     /// The first violation.
@@ -54,7 +52,6 @@ impl Coverage {
         })
     }
 
-    /// Adds the counts of `other`.
     pub fn add(&self, other: &Self) {
         for ([worlds, telling], [more, of_them]) in self.0.iter().zip(&other.0) {
             worlds.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Effects as they were seen: J-5, S-5, S-6, T-4, E-1, E-5, V-2, V-4.
+//! Effects as observed: J-5, S-5, S-6, T-4, E-1, E-5, V-2, V-4.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn each(world: &World<'_>, judge: impl Fn(&Observed, &Effect) -> Verdict) -> Ver
     observed.effects.iter().try_for_each(|effect| judge(observed, effect))
 }
 
-/// The intent of what leaves the process is durable before it leaves, and so is whatever a word to anyone rests on.
+/// The intent of an external effect is durable before the effect, and so is the basis of every reply.
 pub(super) fn intended(world: &World<'_>) -> Verdict {
     each(world, |_, effect| {
         let (Some(durable), Some(seen)) = (effect.durable, world.sessions.get(&effect.run.session)) else {
@@ -47,7 +47,7 @@ fn works(effect: &Effect) -> bool {
     matches!(effect.work, Work::Model(..) | Work::Tool { .. })
 }
 
-/// Nothing is started for an ended run, and what it had at work is gone within the grace.
+/// Nothing starts for an ended run, and its running work stops within the grace.
 pub(super) fn none_after_end(world: &World<'_>) -> Verdict {
     each(world, |observed, effect| {
         let Some(ended) = observed.ended.get(&effect.run) else { return Ok(()) };
@@ -57,7 +57,7 @@ pub(super) fn none_after_end(world: &World<'_>) -> Verdict {
         let Some(grace) = observed.grace_ms else { return Ok(()) };
         let until = effect.gone.unwrap_or(observed.now).ms;
         ensure(until <= ended.ms.saturating_add(grace), InvariantId::S5, effect.run.session, || {
-            format!("{:?} of run {} is at work at {until} ms, ended at {}", effect.work, effect.run.run, ended.ms)
+            format!("{:?} of run {} is active at {until} ms, ended at {}", effect.work, effect.run.run, ended.ms)
         })
     })
 }
@@ -71,7 +71,7 @@ pub(super) fn none_after_token(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A tool that may not be repeated is started once, whatever happens to who started it.
+/// A tool that must not be repeated starts once, whatever happens to its session.
 pub(super) fn not_repeated(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut met: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
@@ -83,7 +83,7 @@ pub(super) fn not_repeated(world: &World<'_>) -> Verdict {
     })
 }
 
-/// No attempt of a model call is made twice: a restart makes the next one.
+/// No model attempt is made twice: a restart makes the next one.
 pub(super) fn nothing_redone(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut met: BTreeSet<(SessionId, TurnNo, AttemptNo)> = BTreeSet::new();
@@ -95,7 +95,7 @@ pub(super) fn nothing_redone(world: &World<'_>) -> Verdict {
     })
 }
 
-/// An activation of a run that had ended, or whose end was fixed, starts nothing for it.
+/// An activation of a run with a fixed outcome starts nothing for it.
 pub(super) fn no_revival(world: &World<'_>) -> Verdict {
     each(world, |observed, effect| {
         let mut activations = observed.activations.iter();
@@ -111,18 +111,18 @@ pub(super) fn no_revival(world: &World<'_>) -> Verdict {
     })
 }
 
-/// What an ended run took from the system is released; after a shutdown, all that any run took.
+/// An ended run has released its resources; after a shutdown, every run has.
 pub(super) fn released(world: &World<'_>) -> Verdict {
     each(world, |observed, effect| {
         let over = world.run(effect.run).is_some_and(|run| run.ended.is_some());
         let down = observed.shutdown.is_some_and(|shutdown| shutdown.returned.is_some());
         ensure_if(over || down, effect.gone.is_some(), InvariantId::E5, effect.run.session, || {
-            format!("{:?} of run {} is there and nobody needs it", effect.work, effect.run.run)
+            format!("{:?} of run {} remains without a user", effect.work, effect.run.run)
         })
     })
 }
 
-/// Whatever is waited for, but for runs, has a deadline; and those waits end in none of runs that wait for each other.
+/// Every wait except for runs has a deadline, and no runs wait for each other in a cycle.
 pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for (session, seen) in &world.sessions {
@@ -149,7 +149,7 @@ pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The deadlines that a run in flight must have armed.
+/// Returns the deadlines that a run in flight must have armed.
 fn needed(run: &Run) -> Vec<Deadline> {
     let mut needed = Vec::new();
     if run.opened.wall_cap_at.is_some() {
@@ -182,7 +182,7 @@ fn needed(run: &Run) -> Vec<Deadline> {
     needed
 }
 
-/// What a model call is given shows the answers of the journal, and nothing of an attempt that was discarded.
+/// A model call contains the answers of the journal and nothing of a discarded attempt.
 pub(super) fn contexts_are_clean(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for given in &observed.contexts {

@@ -11,17 +11,16 @@ macro_rules! invariants {
         }
 
         impl InvariantId {
-            /// All of them, in order.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The id as documents write it, such as `J-1`.
+            /// Returns the id as documents write it, such as `J-1`.
             pub fn id(self) -> &'static str {
                 match self {
                     $(Self::$variant => $id,)*
                 }
             }
 
-            /// What it says, in one line.
+            /// Returns the invariant in one line.
             pub fn text(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
@@ -69,7 +68,7 @@ invariants! {
     N3 "N-3" "a notice is never durable before its end, and notices of one child keep run order",
     N4 "N-4" "every tool call has exactly one result before the next model request",
     N5 "N-5" "a notice wakes an idle owner, waits for a busy one, and wakes no ended one",
-    N6 "N-6" "a subscriber sees each event once and in order, or is told what it missed",
+    N6 "N-6" "a subscriber sees each event once and in order, or is notified of the gap",
     N7 "N-7" "a run that a person opened never enters the model context of its session's parent",
     E1 "E-1" "a call in an unknown state after a crash is reported, and repeated only if its tool is declared idempotent",
     E2 "E-2" "a retried model call leaves no trace of the abandoned attempt in the transcript",

@@ -44,7 +44,7 @@ pub(super) fn one_writer(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// What one batch writes in several places is in all of them or in none.
+/// The parts of one batch are all durable or none.
 pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
     if !world.complete {
         return Ok(());
@@ -88,7 +88,7 @@ fn ends_are_owed(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verd
     seen.refused.iter().try_for_each(|(owner, key, _)| told(world, session, *owner, RowKey::Call(*key)))
 }
 
-/// The word of `from` to `to` stands as a row, or was taken.
+/// Checks that the row from `from` to `to` exists or was taken.
 fn told(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdict {
     if world.lacks(to) {
         return Ok(());
@@ -129,7 +129,7 @@ fn asked(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     Ok(())
 }
 
-/// An ask stands at the root from the record that puts it to the one that answers it.
+/// Checks that an ask is a row at the root until it is answered.
 fn put_to_persons(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     seen.asks.iter().try_for_each(|(call, ask)| {
         let row = Row { to: ask.root, from: session, kind: RowKind::Ask, key: RowKey::Call(*call) };
@@ -140,7 +140,7 @@ fn put_to_persons(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Ver
     })
 }
 
-/// A row stands only where a record of its sender obliges to it.
+/// A row exists only where a record of its sender obliges to it.
 fn obliged(world: &World<'_>, row: &Row) -> Verdict {
     let Some(from) = world.sessions.get(&row.from) else {
         return ensure(false, InvariantId::J3, row.from, || format!("{row:?} of a session that is not there"));
@@ -177,9 +177,9 @@ pub(super) fn fold_is_state(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The first durable field in which two states differ.
+/// Returns the first durable field in which two states differ.
 fn difference(a: &State, b: &State) -> Option<&'static str> {
-    // Every field is named, so that a new one is judged or left out on purpose.
+    // Destructured, so that a new field is compared or excluded on purpose.
     let State {
         id,
         created,
@@ -263,7 +263,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
     })
 }
 
-/// The whole text of an ended run is known until the next fold, which knows its bounded prefix.
+/// The whole text of an ended run is known until the next fold, which has the bounded prefix.
 fn same_last(a: Option<&Ended>, b: Option<&Ended>) -> bool {
     let facts = |ended: &Ended| (ended.run, ended.turns, ended.max_turns, ended.usage_self, ended.usage_owned);
     a.map(facts) == b.map(facts)

@@ -1,8 +1,8 @@
-//! Invariants: what must hold in every interleaving, as predicates over plain data.
+//! Invariants that hold in every interleaving, as predicates over plain data.
 //!
-//! The model checker, the simulator, the audit of a store and the tests that use it fill a [`World`] and ask the same
-//! predicates of it. A predicate says nothing of what its world does not show: an absent state, frame list, ledger or
-//! observation ([`Observed`]: what no journal holds) is not judged.
+//! The model checker, the simulator, the store audit and the tests fill a [`World`] and evaluate the same predicates. A
+//! predicate skips what its world lacks: an absent state, frame list, ledger or observation ([`Observed`]: what no
+//! journal holds).
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
@@ -45,7 +45,7 @@ pub use world::{Activation, Frame, Ledger, Pool, View, World};
 
 use subtend_session::ids::SessionId;
 
-/// An invariant that does not hold.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub id: InvariantId,
@@ -61,13 +61,12 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// What a predicate says.
+/// The result of a predicate.
 pub type Verdict = Result<(), Violation>;
 
-/// Something that must hold of a world.
 #[derive(Clone, Copy)]
 pub struct Predicate {
-    /// Which invariant it judges, or a part of it.
+    /// The invariant that it judges, or a part of it.
     pub id: InvariantId,
     /// Its module and function, as VERIFICATION.md names it.
     pub name: &'static str,
@@ -167,7 +166,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     P7 => authority::offered,
 };
 
-/// Predicates of quiescent states: the process is up, no message is in flight, only the outside world can act.
+/// Predicates of quiescent states: the process is up, no message is in flight, only external events can follow.
 pub const QUIESCENT: &[Predicate] = predicates! {
     S1 => session::all_ended,
     S2 => outside::done_is_done,
@@ -193,7 +192,7 @@ pub fn always(world: &World<'_>) -> Verdict {
     ALWAYS.iter().try_for_each(|predicate| (predicate.check)(world))
 }
 
-/// Judges what must hold in a quiescent state, besides what always must.
+/// Judges a quiescent state: all predicates.
 ///
 /// # Errors
 /// The first violation.
@@ -202,7 +201,7 @@ pub fn quiescent(world: &World<'_>) -> Verdict {
 }
 
 impl InvariantId {
-    /// Asks every predicate of this invariant; the quiescent ones only if `at_rest`.
+    /// Judges this invariant; the quiescent predicates only if `at_rest`.
     ///
     /// # Errors
     /// The first violation.
@@ -213,13 +212,12 @@ impl InvariantId {
     }
 }
 
-/// Examines a claim.
 fn ensure(holds: bool, id: InvariantId, session: SessionId, what: impl FnOnce() -> String) -> Verdict {
     coverage::examine();
     if holds { Ok(()) } else { Err(Violation { id, session, what: what() }) }
 }
 
-/// Examines a claim that is made only where `premise` holds; elsewhere it could not be false.
+/// Examines a claim if `premise` holds; otherwise it could not be false.
 fn ensure_if(
     premise: bool,
     holds: bool,

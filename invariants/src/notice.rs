@@ -29,7 +29,7 @@ pub(super) fn never_two(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Every key that was ended or refused is noticed, but where the owner is at work: there the row stands until its boundary.
+/// Every ended or refused key is noticed, unless its owner is active: the row then waits for the boundary.
 pub(super) fn told(world: &World<'_>) -> Verdict {
     if !world.complete {
         return Ok(());
@@ -126,7 +126,7 @@ pub(super) fn after_its_end(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// At most one result per call ever; exactly one before the next turn starts and when the run ends.
+/// A call has at most one result ever, and exactly one before the next turn and at the end of the run.
 pub(super) fn one_result(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut open = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What enters a model's context, and in which order: S-13 and N-7 (B11, K26).
+//! Contents and order of a model's context: S-13 and N-7 (B11, K26).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,16 @@ use subtend_session::record::{
     Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, QueueChange, Record, RunOpened,
 };
 
-/// The queue of one session, as its records tell it.
+/// The queue of one session, from its records.
 #[derive(Debug, Default)]
 struct Order<'a> {
     queue: BTreeMap<InputId, &'a InputAccepted>,
-    /// What the run in flight was opened with.
+    /// The inputs that opened the run in flight.
     opened_with: Vec<InputId>,
-    /// Whether a model's call opened the run in flight.
     of_a_model: bool,
-    /// Whether a turn of the run started, and nothing holds it since.
+    /// Whether a turn of the run started and no hold followed.
     turning: bool,
-    /// Whether the newest thing before the next turn is a person's message.
+    /// Whether the newest item before the next turn is a person's message.
     message: bool,
 }
 
@@ -31,7 +30,7 @@ impl<'a> Order<'a> {
         self.queue.get(&id).is_some_and(|input| input.from == From::Person)
     }
 
-    /// Whether a message is queued that is taken at a rest point.
+    /// Returns whether a message is queued that a rest point takes.
     fn message_waits(&self) -> bool {
         self.queue.values().any(|input| input.from == From::Person && input.lane == Lane::Send)
     }
@@ -43,7 +42,7 @@ impl<'a> Order<'a> {
             0 => owned || !self.queue.values().any(|input| input.from == From::Person),
             _ => opened.inputs.len() == 1,
         };
-        // They stay among the queued ones until the run takes them: its first turn may take what steers with them.
+        // They stay queued until the run takes them: its first turn may take steering inputs with them.
         self.opened_with.clone_from(&opened.inputs);
         (self.of_a_model, self.turning, self.message) = (opened.owner.answers_a_model(), false, false);
         if fits { Ok(()) } else { Err(format!("run {} is opened by {:?}", opened.run, opened.inputs)) }
@@ -64,7 +63,7 @@ impl<'a> Order<'a> {
         } else if messages == 0 && !sent.is_empty() && self.message_waits() {
             Some("a system entry goes before a message")
         } else if any && !last {
-            Some("a system entry stands between a message and its answer")
+            Some("a system entry is between a message and its answer")
         } else {
             None
         };
@@ -112,7 +111,8 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Queued messages go first, one turn each; completions and system entries follow; a run of a model takes only what steers.
+/// Queued messages go first, one per turn; completions and system entries follow; a run of a model takes only steering
+/// inputs.
 pub(super) fn messages_first(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut order = Order::default();
@@ -125,7 +125,7 @@ pub(super) fn messages_first(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Ends of runs that persons opened are in no transcript, in no model call, and no result of a call.
+/// Ends of runs that persons opened are in no transcript, model call or call result.
 pub(super) fn persons_runs_stay_out(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut persons = BTreeSet::new();
@@ -161,7 +161,7 @@ pub(super) fn persons_runs_stay_out(world: &World<'_>) -> Verdict {
 }
 
 fn stays_out(session: SessionId, seen: &Seen<'_>, persons: &BTreeSet<Seq>, messages: &[Message]) -> Verdict {
-    // What a branch inherits has the record numbers of its parent.
+    // Inherited messages have the record numbers of the parent.
     let inherited = seen.created.map_or(0, |created| created.inherited.len());
     let shown = messages.iter().skip(inherited).find_map(|message| match message {
         Message::Notice { seq, .. } => persons.get(seq),

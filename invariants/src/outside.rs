@@ -1,4 +1,4 @@
-//! What people and subscribers are told: J-1, S-2, S-3, T-9, N-6, B-1, B-2.
+//! Replies and events for people and subscribers: J-1, S-2, S-3, T-9, N-6, B-1, B-2.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use subtend_session::ids::{RunKey, Seq, SessionId};
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::record::Record;
 
-/// Whatever was acknowledged is in the journal.
+/// Everything acknowledged is in the journal.
 pub(super) fn acknowledged(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let kept = observed.acked.iter().filter(|acked| !world.erased.contains(&acked.session));
@@ -22,7 +22,7 @@ pub(super) fn acknowledged(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Everyone who is told of an end is told of the one that is recorded, and a cancel that was done is what ended the run.
+/// Every reported end equals the recorded one, and an acknowledged cancel is what ended the run.
 pub(super) fn one_winner(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
@@ -38,7 +38,7 @@ pub(super) fn one_winner(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Controls of ended runs name the end, those of others do not; what comes late is counted and changes nothing.
+/// Controls of ended runs name the end, those of others do not; late completions are counted and change nothing.
 pub(super) fn answers_fit(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
@@ -59,14 +59,14 @@ fn answer_fits(world: &World<'_>, seen: &AnswerSeen) -> Result<(), &'static str>
         (Answer::Done, Given::End | Given::Late) => Ok(()),
         (Answer::Ended(_), _) => need(!known || run.is_none_or(|run| run.fixed().is_some()), "it has not ended"),
         (Answer::NotFound, _) => {
-            // A control may have come before the run did: then there is a later word for it, or none was needed.
-            need(run.is_none_or(|run| run.ended.is_none()), "it is there, and has ended")
+            // A control may precede the run: then a later one exists, or none was needed.
+            need(run.is_none_or(|run| run.ended.is_none()), "it exists, and has ended")
         }
         (Answer::Stale(records), _) => need(*records == 0, "records were written all the same"),
     }
 }
 
-/// Every live descendant is in the listing of its root, and a control by its id reaches it.
+/// Every live descendant is in its root's listing, and a control by its id reaches it.
 pub(super) fn listed(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.listings.iter().try_for_each(|listing| {
@@ -92,7 +92,7 @@ fn live_below(world: &World<'_>, root: SessionId) -> BTreeSet<SessionId> {
     world.sessions.iter().filter(|(session, seen)| lives(session, seen)).map(|(session, _)| *session).collect()
 }
 
-/// Each event once and in order; where some are missing, that was said, and exactly which or how many.
+/// Each event arrives once and in order; gaps are reported exactly.
 pub(super) fn heard_in_order(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.subscribers.iter().try_for_each(|log| heard(world, log))
@@ -116,7 +116,10 @@ fn heard(world: &World<'_>, log: &SubscriberLog) -> Verdict {
         })?;
         gaps = gaps.saturating_add(first.0.saturating_sub(expected.0));
         ensure(gaps <= missed, InvariantId::N6, session, || {
-            format!("{} heard of record {first} where {expected} is next, and was told of {missed} missed", log.name)
+            format!(
+                "{} heard of record {first} where {expected} is next, and was notified of {missed} missed",
+                log.name
+            )
         })?;
         next.insert(session, last.next());
     }
@@ -127,7 +130,7 @@ fn heard(world: &World<'_>, log: &SubscriberLog) -> Verdict {
     ensure(all, InvariantId::N6, session, || format!("{} heard of {known} records of {there}", log.name))
 }
 
-/// Queues keep their bound, refuse only at it, and drop nothing that they took.
+/// Queues keep their bound, refuse only at it, and drop nothing accepted.
 pub(super) fn queues_bounded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.queues.iter().try_for_each(|put| {
@@ -143,7 +146,7 @@ pub(super) fn queues_bounded(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Whether a receipt was given for an input that is in no journal.
+/// Returns whether a receipt was given for an input that is in no journal.
 fn dropped(world: &World<'_>, put: &QueueSeen) -> bool {
     let (QueueAnswer::Taken(Some(id)), Some(seen)) = (put.answer, world.sessions.get(&put.session)) else {
         return false;
@@ -162,7 +165,7 @@ pub(super) fn own_lane(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A cancel that was answered with done has ended the run when nothing is left to happen.
+/// An acknowledged cancel has ended the run at rest.
 pub(super) fn done_is_done(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
@@ -170,7 +173,7 @@ pub(super) fn done_is_done(world: &World<'_>) -> Verdict {
         let cancelled = kept && matches!((&seen.answer, &seen.given), (Answer::Done, Given::Cancel(_)));
         let fixed = fixed(world, seen.run);
         ensure_if(cancelled, fixed.is_some(), InvariantId::S2, seen.run.session, || {
-            format!("run {} was cancelled, and goes on", seen.run.run)
+            format!("run {} was cancelled, and continues", seen.run.run)
         })
     })
 }

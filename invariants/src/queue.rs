@@ -1,4 +1,4 @@
-//! Inputs from their receipt to the run that takes them: V-2, B-1, and rule 9 of S-12.
+//! Inputs from receipt to run: V-2, B-1, and rule 9 of S-12.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -7,17 +7,17 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{InputId, SessionId};
 use subtend_session::record::{Hold, QueueChange, Record};
 
-/// Where the accepted inputs of a session are.
+/// The accepted inputs of a session by location.
 #[derive(Debug, Default)]
 struct Inputs {
     accepted: BTreeSet<InputId>,
     queue: VecDeque<InputId>,
-    /// Of the run in flight, until it takes them.
+    /// Inputs of the run in flight, until it takes them.
     waiting: Vec<InputId>,
 }
 
 impl Inputs {
-    /// Goes on by one record; what a record names that is not there is told.
+    /// Applies one record; fails if it names a missing input.
     fn go(&mut self, record: &Record) -> Result<(), &'static str> {
         if let Record::InputAccepted(input) = record {
             self.queue.push_back(input.id);
@@ -54,7 +54,7 @@ impl Inputs {
     }
 }
 
-/// Each accepted input is taken, removed or consumed once, and stands in the state until then.
+/// Each accepted input is taken, removed or consumed once, and is in the state until then.
 pub(super) fn inputs_kept(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
@@ -78,7 +78,7 @@ pub(super) fn inputs_kept(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The queue never holds more than its bound; what opens a run at once is not queued.
+/// The queue never exceeds its bound; an input that opens a run at once is not queued.
 pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(bound) = seen.limits().and_then(|limits| usize::try_from(limits.queue).ok()) else { continue };
@@ -96,7 +96,7 @@ pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Rule 9: a queue that was told to stand stands, and any other opens the next run with the end of the last.
+/// Rule 9: a queue that should stay queued does, and any other opens the next run with the end of the last.
 pub(super) fn queue_stands(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
@@ -107,7 +107,7 @@ pub(super) fn queue_stands(world: &World<'_>) -> Verdict {
                 break;
             }
             if matches!(record, Record::InputAccepted(_)) {
-                // What comes after the cancel of the tree is a wish to go on.
+                // An input after the cancel of the tree lifts it.
                 told = false;
             } else if let Record::RunHeld { why, .. } = record {
                 told |= matches!(**why, Hold::Closing { queue_stands: true, .. });
@@ -124,18 +124,18 @@ fn after_end(
     session: SessionId,
     seen: &Seen<'_>,
     inputs: &Inputs,
-    (told, stands): (bool, bool),
+    (told, stays): (bool, bool),
     next: Option<&Record>,
 ) -> Verdict {
-    ensure_if(told, stands, InvariantId::S12, session, || {
-        "the queue was told to stand when the run closed, and not when it ended".to_owned()
+    ensure_if(told, stays, InvariantId::S12, session, || {
+        "the queue was to stay queued when the run closed, and not when it ended".to_owned()
     })?;
     let opens = matches!(next, Some(Record::RunOpened(_)));
     let waits = !inputs.queue.is_empty();
-    ensure(opens == (waits && !stands), InvariantId::S12, session, || {
+    ensure(opens == (waits && !stays), InvariantId::S12, session, || {
         let len = seen.view.records.len();
         format!(
-            "{} inputs wait at an end, to stand: {stands}, and of {len} records {next:?} follows",
+            "{} inputs are queued at an end, to stay queued: {stays}, and of {len} records {next:?} follows",
             inputs.queue.len()
         )
     })

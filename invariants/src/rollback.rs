@@ -1,4 +1,4 @@
-//! What was rolled back leaves no trace in what models are given and in what branches inherit: E-2 for whole runs.
+//! Rolled-back messages are in no model call and no branch: E-2 for whole runs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use subtend_session::ids::{Seq, TurnNo};
 use subtend_session::message::Message;
 use subtend_session::record::Record;
 
-/// What runs said that were rolled back.
+/// The messages of rolled-back runs.
 #[derive(Default)]
 struct Hidden {
     records: BTreeSet<Seq>,
@@ -16,7 +16,7 @@ struct Hidden {
 }
 
 impl Hidden {
-    /// By what the journal says: rollbacks among the first `records`.
+    /// Returns them after the first `records` of the journal.
     fn before(seen: &Seen<'_>, records: usize) -> Self {
         let mut hidden = Self::default();
         for record in seen.view.records.iter().take(records) {
@@ -24,7 +24,7 @@ impl Hidden {
             let Some(run) = seen.runs.get(run) else { continue };
             let from = run.opened.map_or(0, |(at, _)| at);
             let span = (1_u64..).map(Seq).skip(from).zip(seen.span(run));
-            // What is noted while a run waits for its slot is none of its messages.
+            // Notices stored while a run is queued are not among its messages.
             for (seq, record) in span.skip_while(|(_, record)| !matches!(record, Record::RunStarted { .. })) {
                 hidden.records.insert(seq);
                 if let Record::TurnStarted { turn, .. } = record {
@@ -50,7 +50,7 @@ impl Hidden {
     }
 }
 
-/// No model call is given anything of a run that was rolled back before its turn.
+/// No model call contains a run that was rolled back before its turn.
 pub(super) fn no_model_is_given_it(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for given in &observed.contexts {
@@ -67,7 +67,7 @@ pub(super) fn no_model_is_given_it(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// No branch inherits anything of a run that was rolled back before its birth.
+/// No branch inherits a run that was rolled back before its birth.
 pub(super) fn no_branch_inherits_it(world: &World<'_>) -> Verdict {
     for seen in world.sessions.values() {
         let inherited = seen.created.map_or(0, |created| created.inherited.len());
@@ -83,7 +83,7 @@ pub(super) fn no_branch_inherits_it(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The records of runs that were rolled back among the first `records` of `seen`.
+/// Returns the records of rolled-back runs among the first `records` of `seen`.
 pub(super) fn hidden_before(seen: &Seen<'_>, records: usize) -> BTreeSet<Seq> {
     Hidden::before(seen, records).records
 }

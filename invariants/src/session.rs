@@ -19,7 +19,7 @@ pub(super) fn one_end(world: &World<'_>) -> Verdict {
     })
 }
 
-/// When nobody waits for the outside world, every run has ended.
+/// When no external event is awaited, every run has ended.
 pub(super) fn all_ended(world: &World<'_>) -> Verdict {
     let waits = |activation: &Activation| {
         !(activation.models.is_empty()
@@ -40,7 +40,7 @@ pub(super) fn all_ended(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Whether a person is asked for a call of the turn.
+/// Returns whether a call of the turn awaits approval.
 fn asked(turn: &Turn) -> bool {
     turn.calls.iter().any(|call| matches!(call.phase, CallPhase::Asked(_)))
 }
@@ -74,7 +74,7 @@ pub(super) fn ends_stand(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The run that a record is about, for records that are about one.
+/// Returns the run that a record belongs to, if any.
 fn run_of(record: &Record) -> Option<RunNo> {
     match record {
         Record::RunOpened(opened) => Some(opened.run),
@@ -139,7 +139,7 @@ pub(super) fn one_stream(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Runs are numbered from 1 without gaps, each opened after the end of the one before.
+/// Runs are numbered from 1 without gaps, each opened after the end of the previous one.
 pub(super) fn runs_in_order(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut next = RunNo(1);
@@ -214,7 +214,7 @@ pub(super) fn open_is_counted(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Why a run in flight may stand still.
+/// Why a run in flight may be idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Model,
@@ -235,7 +235,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
                 reason = Some(found);
             }
             ensure(!needed || backed, InvariantId::S4, *session, || {
-                format!("run {} waits for {found:?}, and nobody was asked", run.no)
+                format!("run {} waits for {found:?}, and no ask is open", run.no)
             })
         };
         if let Some(turn) = &run.turn {
@@ -245,7 +245,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
             let put = (0_u32..).zip(&turn.calls).filter(|(_, call)| matches!(call.phase, CallPhase::Asked(_)));
             let standing = put.into_iter().all(|(ix, _)| stands(world, *session, CallId { turn: turn.no, ix }));
             needs(asked(turn), standing || !world.complete, Reason::Ask)?;
-            // A call that has not started waits behind another one of the same answer, for the ledger, or for a slot.
+            // An unstarted call waits for an earlier one of its answer, the ledger, or a slot.
             let ahead = turn.local > 0 || !awaits.admits.is_empty() || asked(turn) || run.parked == Some(Park::Slot);
             needs(turn.unstarted > 0, ahead, Reason::Ledger)?;
         }
@@ -257,12 +257,12 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whether the ask for `call` stands at its root.
+/// Returns whether the ask for `call` is open at its root.
 fn stands(world: &World<'_>, session: SessionId, call: CallId) -> bool {
     world.rows.iter().any(|row| row.from == session && row.kind == RowKind::Ask && row.key == RowKey::Call(call))
 }
 
-/// A slot is asked for only for a turn that is due: what makes it due was taken right before (rule 8).
+/// A slot is requested only for a due turn, whose cause was taken right before (rule 8).
 pub(super) fn slot_for_a_due_turn(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for pair in seen.view.records.windows(2) {
@@ -291,7 +291,7 @@ pub(super) fn nothing_takeable_waits(world: &World<'_>) -> Verdict {
                 let last = seen.runs.values().last().and_then(|run| run.ended);
                 let stands = last.is_some_and(|(_, ended)| ended.queue_stands);
                 ensure(state.queue.is_empty() || stands, InvariantId::S12, *session, || {
-                    format!("{} inputs wait in a quiet session whose queue was not told to stand", state.queue.len())
+                    format!("{} inputs wait in a quiet session whose queue was not to stay queued", state.queue.len())
                 })?;
             }
         }
@@ -337,13 +337,13 @@ fn interrupt_reached(session: SessionId, seen: &Seen<'_>, run: &Run) -> Verdict 
         let asked =
             run.owned.get(&id).is_none_or(|owned| owned.cancel_asked || seen.cancel_asked.contains(&(owned.child, id)));
         ensure(asked, InvariantId::S12, session, || {
-            format!("run {} is interrupted, and blocking call {id} goes on", run.no)
+            format!("run {} is interrupted, and blocking call {id} continues", run.no)
         })?;
     }
     Ok(())
 }
 
-/// Each answer of the journal, and nothing else, stands as an answer in the transcript, with its own text.
+/// Each answer of the journal, and nothing else, is an answer in the transcript, with its own text.
 pub(super) fn no_trace_of_discarded(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };

@@ -1,7 +1,6 @@
-//! The table, seen from the records: S-3.
+//! The decision table, checked from the records: S-3.
 //!
-//! Which record may follow in which column. `state::legal` says what the fold needs in order not to break; this says what a
-//! decision may write, from the records alone.
+//! `state::legal` says what the fold needs; this says what a decision may write in each column.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +26,6 @@ pub(super) fn transitions(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The column of the run in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Column {
     /// No run in flight.
@@ -69,7 +67,7 @@ impl Walk {
         need(!(self.deleted && dead), "the session is deleted")?;
         match record {
             Record::SessionCreated(_) => Err("the session was born before"),
-            // What others wrote for it may still arrive: an end, and an owner that does not know yet.
+            // Rows that others wrote may still arrive: an end, or an owner that does not know yet.
             Record::NoticeTaken(taken) => match taken.carrier {
                 Carrier::Message => Ok(()),
                 Carrier::Result | Carrier::Await { .. } => within(&[Started, Held, Closing], "no call can be open"),
@@ -109,7 +107,7 @@ impl Walk {
             }
             Record::RunResumed { .. } => within(&[Started], "no run waits"),
             Record::RunHeld { why, .. } => match **why {
-                // A cancel of the whole tree may still tell the queue of a closing run to stand.
+                // A cancel of the whole tree may still keep the queue of a closing run queued.
                 Hold::Closing { queue_stands: true, .. } => {
                     within(&[Started, Held, Closing], "there is nothing to close")
                 }
@@ -124,7 +122,7 @@ impl Walk {
                 within(&[Started], "nothing starts")?;
                 self.is_open(*call)
             }
-            Record::AskAnswered { .. } => within(&[Started, Held, Closing], "nobody was asked"),
+            Record::AskAnswered { .. } => within(&[Started, Held, Closing], "no ask is open"),
             Record::AlternativeSwitched { .. } | Record::RolledBack { .. } => within(&[Quiet], "a run is in flight"),
             Record::SessionClosed { .. } => {
                 within(&[Quiet], "a run is in flight")?;
@@ -145,7 +143,7 @@ impl Walk {
         need(self.column == Column::Started, "no turn may start")?;
         need(self.parked.is_none(), "the run waits")?;
         need(self.open.is_empty(), "calls are open")?;
-        // After a restart the next attempt stands for the one whose stream died with the old activation.
+        // After a restart the next attempt replaces the one whose stream was lost.
         need(self.stream.is_none_or(|(no, last)| no == turn && last < attempt), "a stream is in flight")
     }
 
@@ -157,7 +155,7 @@ impl Walk {
         need(self.open.contains(&call), "the call is not open")
     }
 
-    /// What a run's birth and its end leave as it is.
+    /// What the birth and the end of a run leave unchanged.
     fn between_runs(&mut self) -> Self {
         let services = std::mem::take(&mut self.services);
         Self { closed: self.closed, titled: self.titled, services, ..Self::default() }

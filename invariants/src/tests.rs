@@ -1,4 +1,4 @@
-//! Each predicate holds of one good world, and fails of that world with one thing changed.
+//! Each predicate holds in one good world, and fails with one thing changed.
 
 mod durable;
 mod legal;
@@ -62,7 +62,7 @@ fn j10_an_erased_child_is_not_missed() {
     }
 }
 
-/// What was changed, where from, and which invariants see it.
+/// The change, its base scene, and the invariants that detect it.
 type Case = (&'static str, fn() -> Scene, fn(&mut Scene), &'static [InvariantId]);
 
 const JOURNAL: &[Case] = &[
@@ -95,7 +95,7 @@ const JOURNAL: &[Case] = &[
 
 const SESSION: &[Case] = &[
     ("a second end", Scene::good, |s| s.root.push(ended(1, Outcome::Lost)), &[InvariantId::S1, InvariantId::S2]),
-    ("nobody will ever answer", Scene::at_work, |_| (), &[InvariantId::S1, InvariantId::S4]),
+    ("no answer can come", Scene::at_work, |_| (), &[InvariantId::S1, InvariantId::S4]),
     ("a turn after the end", Scene::good, |s| s.root.push(turn(3, 1)), &[InvariantId::S2, InvariantId::S10]),
     (
         "a notice names another outcome",
@@ -130,17 +130,12 @@ const SESSION: &[Case] = &[
         &[InvariantId::S2],
     ),
     (
-        "a stream that nobody runs",
+        "a stream without a model call",
         Scene::at_work,
         |s| s.root_run().turn.as_mut().expect("a turn").streaming = true,
         &[InvariantId::S4],
     ),
-    (
-        "a slot that nobody was asked for",
-        Scene::at_work,
-        |s| s.root_run().parked = Some(Park::Slot),
-        &[InvariantId::S4],
-    ),
+    ("a slot without a request", Scene::at_work, |s| s.root_run().parked = Some(Park::Slot), &[InvariantId::S4]),
     (
         "two streams",
         Scene::at_work,
@@ -150,7 +145,7 @@ const SESSION: &[Case] = &[
         },
         &[InvariantId::S7],
     ),
-    ("an attempt that was there", Scene::at_work, |s| s.root.push(turn(2, 1)), &[InvariantId::S7]),
+    ("a repeated attempt", Scene::at_work, |s| s.root.push(turn(2, 1)), &[InvariantId::S7]),
     (
         "a second answer to a turn",
         Scene::good,
@@ -159,7 +154,7 @@ const SESSION: &[Case] = &[
     ),
     ("a run number is left out", Scene::good, |s| s.root.push(opened(3, Owner::Person)), &[InvariantId::S9]),
     (
-        "a run beside a run",
+        "a run next to a run",
         Scene::at_work,
         |s| s.root.push(opened(2, Owner::Person)),
         &[InvariantId::S9, InvariantId::S10],
@@ -273,7 +268,7 @@ const TREE: &[Case] = &[
         &[InvariantId::T5],
     ),
     (
-        "a child goes on under a cancelled owner",
+        "a child continues under a cancelled owner",
         Scene::child_at_work,
         |s| s.root.push(ended(1, Outcome::Cancelled { by: By::Person })),
         &[InvariantId::T5, InvariantId::T7],
@@ -320,7 +315,7 @@ const NOTICE: &[Case] = &[
         &[InvariantId::N1, InvariantId::N3],
     ),
     (
-        "an end that was never told",
+        "an end without a notice",
         Scene::good,
         |s| {
             s.root[TAKEN] = finished(CALL);
@@ -344,7 +339,7 @@ const NOTICE: &[Case] = &[
         &[InvariantId::N2],
     ),
     (
-        "a title of a session that is no service",
+        "a title of a session that is not a service",
         Scene::good,
         |s| {
             let set = TitleSet { title: "work".into(), by: By::Host, of: Some(CHILD) };
@@ -383,7 +378,7 @@ fn each_predicate_sees_what_it_is_for() {
     }
 }
 
-/// Not only each id: each part of it.
+/// Each part of an invariant, not only each id.
 #[test]
 fn every_predicate_is_seen_to_fail() {
     let worlds: Vec<Scene> = cases()

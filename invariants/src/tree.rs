@@ -10,7 +10,7 @@ use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Owner, Place};
 use subtend_session::record::BranchCreated;
 
-/// A call made the child, or a branch: in either case its parent has the record.
+/// The parent has the record of the call or branch that created a child.
 pub(super) fn parents_know(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(Place::Child { parent, call, kind, .. }) = seen.place() else { continue };
@@ -51,7 +51,7 @@ pub(super) fn places(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A branch inherits what was said up to the message that it hangs on, and nothing that came later.
+/// A branch inherits the messages up to its branch point, and none after.
 fn inherits(world: &World<'_>, parent: SessionId, seen: &Seen<'_>, branch: &BranchCreated) -> Verdict {
     let Some(created) = world.sessions.get(&branch.child).and_then(|child| child.created) else { return Ok(()) };
     let above = seen.created.map_or(0, |created| created.inherited.len());
@@ -87,7 +87,7 @@ fn place(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     Ok(())
 }
 
-/// Slots that runs hold, by root: of owned and detached runs, and of those that persons opened in branches.
+/// Returns the held slots by root: of owned and detached runs, and of persons' runs in branches.
 fn held(world: &World<'_>) -> [BTreeMap<SessionId, u32>; 2] {
     let (mut owned, mut persons) = (BTreeMap::new(), BTreeMap::new());
     for (session, seen) in &world.sessions {
@@ -134,7 +134,7 @@ pub(super) fn slots_recounted(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A run that waits has given its slot back: nobody waits behind one that does nothing.
+/// A waiting run has released its slot.
 pub(super) fn idle_hold_none(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(run) = seen.view.state.and_then(|state| state.run.as_ref()).filter(|run| run.slot) else { continue };
@@ -152,7 +152,7 @@ pub(super) fn no_late_effect(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A cancel names whose word it was, and that word was given.
+/// A cancel names its true cause.
 pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some(outcome) = run.fixed() else { continue };
@@ -168,7 +168,7 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
         }
         if let (Outcome::Cancelled { by: By::Person }, Some(ledger)) = (outcome, world.ledger) {
             ensure(ledger.cancelled.contains(&key), InvariantId::T5, key.session, || {
-                format!("run {} is cancelled by a person, and nobody did", key.run)
+                format!("run {} is cancelled by a person, and no such cancel happened", key.run)
             })?;
         }
         if let (Outcome::Cancelled { by: By::Model { .. } }, Some((owner, call))) = (outcome, run.owner()) {
@@ -184,7 +184,7 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// An interrupt ends only runs that its own one waits for, each of which it asked to cancel.
+/// An interrupt ends only runs that its own run waits for, each of which it cancelled by record.
 pub(super) fn interrupts_spare(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         if run.fixed().and_then(by_owner) != Some(OutcomeKind::Interrupted) {
@@ -192,7 +192,7 @@ pub(super) fn interrupts_spare(world: &World<'_>) -> Verdict {
         }
         let Some((owner, call)) = run.owner() else { continue };
         let Some(above) = world.sessions.get(&owner.session) else { continue };
-        // Asked to go on by an owner that was held when the host died: it is over, and nothing was begun.
+        // Continued by an owner that was held when the host died: it has ended, and nothing started.
         let left =
             is_left(world, owner, OutcomeKind::Interrupted) || world.run(owner).is_some_and(|it| it.ended.is_some());
         if !run.started && left && world.causes().is_none_or(|causes| causes.boots > 0) {
@@ -206,7 +206,7 @@ pub(super) fn interrupts_spare(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A detached run has a cap of its own, ends with no owner, and by a person's word only with its whole tree or by its own name.
+/// A detached run has its own cap, outlives owners, and is cancelled only by name or with its whole tree.
 pub(super) fn detached_stand(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some((_, opened)) = run.opened.filter(|(_, opened)| matches!(opened.owner, Owner::Detached { .. })) else {
@@ -224,16 +224,16 @@ pub(super) fn detached_stand(world: &World<'_>) -> Verdict {
             let meant = causes.cancels.iter().any(|(run, word)| *run == key && word == by)
                 || root.is_some_and(|root| causes.trees.contains(&root));
             ensure(meant || *by == By::Sweep, InvariantId::T6, key.session, || {
-                format!("run {} is detached and {outcome:?}, and nobody meant it or its tree", key.run)
+                format!("run {} is detached and {outcome:?}, and no control named it or its tree", key.run)
             })?;
         }
     }
     Ok(())
 }
 
-/// Whether `owner` is over as `kind` says, or is about to be cancelled because a run above it is over or cancels it.
+/// Returns whether `owner` has ended as `kind` says, or is about to be cancelled through an ancestor.
 ///
-/// One token fires for all that is below, at once: below a run that has not heard of it yet, others may have ended.
+/// One token fires for all descendants at once: others may have ended below a run that was not notified yet.
 fn is_over(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let Some(run) = world.run(owner) else { return world.lacks(owner.session) };
     let itself =
@@ -253,9 +253,9 @@ fn is_over(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     itself
 }
 
-/// Whether the host died over `owner`, which the sweep has not reached: it will end so. What it asked for is answered before.
-/// One whose end as lost brought its actor down again and again was given up in that very command: what it owned was told
-/// before that it would be lost.
+/// Returns whether the host died with `owner` in flight and the sweep has not reached it. Its requests are answered
+/// before. If the recovery crashed its actor repeatedly, the actor was given up after its owned runs were notified of
+/// the loss.
 fn is_left(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
     if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.fixed().is_some_and(given_up)) {
@@ -266,14 +266,14 @@ fn is_left(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     restarted && will_end && world.run(owner).is_some_and(|run| run.fixed().is_none())
 }
 
-/// Whoever ended with its owner has an owner that is over, and a run that its owner cancelled alone has ended.
+/// A run that ended with its owner has an ended owner, and a run that its owner cancelled alone has ended.
 pub(super) fn words_are_kept(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((owner, call)), Some(fixed)) = (run.owner(), run.fixed()) else { continue };
         let above = world.run(owner).is_none_or(|above| above.fixed().is_some());
         let alone = by_owner(fixed) == Some(OutcomeKind::Interrupted);
         ensure_if(by_owner(fixed).is_some(), above || alone, InvariantId::T5, key.session, || {
-            format!("run {} is {fixed:?}, and its owner {owner:?} (call {call}) goes on", key.run)
+            format!("run {} is {fixed:?}, and its owner {owner:?} (call {call}) continues", key.run)
         })?;
     }
     for seen in world.sessions.values() {
@@ -281,7 +281,7 @@ pub(super) fn words_are_kept(world: &World<'_>) -> Verdict {
             let mut runs = world.sessions.get(child).into_iter().flat_map(|child| child.runs.values());
             let goes_on = runs.find(|run| run.owner().is_some_and(|(_, call)| call == *key) && run.fixed().is_none());
             ensure(goes_on.is_none(), InvariantId::T5, *child, || {
-                format!("the run by key {key} was cancelled by its owner, and goes on")
+                format!("the run by key {key} was cancelled by its owner, and continues")
             })?;
         }
     }
@@ -294,25 +294,25 @@ pub(super) fn cancelled_trees_ended(world: &World<'_>) -> Verdict {
         let Some(outcome) = world.run(owner).and_then(SeenRun::fixed) else { continue };
         let cancelled = matches!(outcome, Outcome::Cancelled { .. });
         ensure_if(cancelled, run.ended.is_some() || running_down(world, key), InvariantId::T5, key.session, || {
-            format!("run {} goes on while its owner {owner:?} is {outcome:?}", key.run)
+            format!("run {} continues while its owner {owner:?} is {outcome:?}", key.run)
         })?;
     }
     Ok(())
 }
 
-/// Whether a run is closing too, and waits for what it owns or for local work to stop.
+/// Returns whether a run is closing and waits for owned runs or local work.
 fn running_down(world: &World<'_>, key: RunKey) -> bool {
     world.run(key).is_some_and(|run| run.closing.is_some())
 }
 
-/// Whether a start of the host ended a run that an earlier one had held: with the outcome of its hold.
+/// Returns whether a start of the host ended a held run with the outcome of its hold.
 fn swept(world: &World<'_>, seen: &Seen<'_>, run: &SeenRun<'_>) -> bool {
     let epochs = run.held.and_then(|at| seen.epoch(at)).zip(run.ended.and_then(|(at, _)| seen.epoch(at)));
     world.causes().is_none_or(|causes| causes.boots > 0) && epochs.is_some_and(|(held, ended)| held < ended)
 }
 
-/// No run ends while one that it owns has not been noticed; only one that a start of the host ends may, for it cannot wait
-/// for a child that has yet to hear that it is to go on.
+/// No run ends before its owned runs are noticed. Only a start of the host may do so: it cannot wait for a child that
+/// has not received its `continue` row yet.
 pub(super) fn ends_after_owned(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (no, run) in &seen.runs {
@@ -336,12 +336,12 @@ pub(super) fn owned_ended(world: &World<'_>) -> Verdict {
         let Some((owner, _)) = run.owner() else { return Ok(()) };
         let owner_ended = world.run(owner).is_some_and(|owner| owner.ended.is_some());
         ensure_if(owner_ended, run.ended.is_some(), InvariantId::T7, key.session, || {
-            format!("run {} goes on, and its owner {owner:?} has ended", key.run)
+            format!("run {} continues, and its owner {owner:?} has ended", key.run)
         })
     })
 }
 
-/// What a cancelled run owns has ended within one grace of the cancel's answer.
+/// The runs owned by a cancelled run end within one grace of the cancel's reply.
 pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
     let Some((observed, grace)) = world.observed.and_then(|observed| Some((observed, observed.grace_ms?))) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Who is woken by what: N-5.
+//! Causes of turns: N-5.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{Carrier, Hold, NoticeTaken, Park, Prompt, Record};
 use subtend_session::state::State;
 
-/// A notice opens no run, does not break into a busy one, and opens no turn unless it wakes.
+/// A notice opens no run, does not interrupt an active one, and opens no turn unless it wakes.
 pub(super) fn notices_wait(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for run in seen.runs.values() {
@@ -28,7 +28,7 @@ pub(super) fn notices_wait(world: &World<'_>) -> Verdict {
 /// Why the next turn may start.
 #[derive(Debug, Default)]
 struct Due {
-    /// Whether the last answer stands at a rest point.
+    /// Whether the last answer ends at a rest point.
     rest: bool,
     taken: bool,
     woken: bool,
@@ -94,7 +94,7 @@ fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verd
     Ok(())
 }
 
-/// Keys that the run made itself: those of an earlier one wake it not.
+/// Returns the keys that the run itself created: those of an earlier run do not wake it.
 fn keys_of(seen: &Seen<'_>, run: &SeenRun<'_>) -> BTreeSet<CallId> {
     let from = run.opened.map_or(usize::MAX, |(at, _)| at);
     let to = run.ended.map_or(usize::MAX, |(at, _)| at);
@@ -105,7 +105,7 @@ fn wakes(taken: &NoticeTaken, mine: &BTreeSet<CallId>) -> bool {
     taken.items.iter().any(|item| item.waking && item.key.is_some_and(|key| mine.contains(&key)))
 }
 
-/// Whether what is taken here is stored for a run that is held or ends in the same decision.
+/// Returns whether rows are stored for a run that is held or ends in the same decision.
 pub(super) fn stops(records: &[Record]) -> bool {
     let next = records.iter().find(|record| {
         !matches!(
@@ -120,7 +120,7 @@ pub(super) fn stops(records: &[Record]) -> bool {
     matches!(next, Some(Record::RunHeld { .. } | Record::RunEnded(_)))
 }
 
-/// A run at rest whose owned run has ended goes on.
+/// A run at rest whose owned run has ended continues.
 pub(super) fn the_idle_wake(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(run) = seen.view.state.filter(|state| idles(state)).and_then(|state| state.run.as_ref()) else {
@@ -141,7 +141,7 @@ pub(super) fn the_idle_wake(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whether a run stands at rest and is neither held nor waits for a slot.
+/// Returns whether a run is at rest, neither held nor awaiting a slot.
 fn idles(state: &State) -> bool {
     state.run.as_ref().is_some_and(|run| {
         let turn = run.turn.as_ref().is_some_and(|turn| !turn.streaming && turn.open == 0);
@@ -150,12 +150,12 @@ fn idles(state: &State) -> bool {
     })
 }
 
-/// Every notice that was stored before a turn stands in what its model call is given.
+/// Every notice stored before a turn is in the input of its model call.
 pub(super) fn the_model_hears(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for given in &observed.contexts {
         let (Some(messages), Some(seen)) = (&given.messages, world.sessions.get(&given.run.session)) else { continue };
-        // Where another alternative is seen, what lies behind the original answer is not.
+        // If another alternative is selected, the messages after the original answer are hidden.
         if seen.view.records.iter().any(|record| matches!(record, Record::AlternativeSwitched { .. })) {
             continue;
         }
@@ -187,7 +187,7 @@ fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
         .filter(|(seq, record)| {
             let Record::NoticeTaken(taken) = record else { return false };
             let heard = taken.carrier == Carrier::Message && !hidden.contains(seq);
-            // A run that a person opened is for views only (K26).
+            // The end of a run that a person opened is for views only (K26).
             heard && taken.items.iter().any(|item| item.key.is_some() && !silent.contains(&item.child))
         })
         .map(|(seq, _)| seq)

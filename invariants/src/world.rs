@@ -1,4 +1,4 @@
-//! What the predicates look at: plain data that a model or an audit fills.
+//! The input of the predicates: plain data from a model or an audit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,9 @@ use subtend_session::record::{
 };
 use subtend_session::state::State;
 
-/// Sessions, obligations and what is in use, at one instant.
+/// Sessions, obligations and resources at one instant.
 ///
-/// Build it with [`World::new`], which reads the records once; predicates share what it found.
+/// [`World::new`] reads the records once; predicates share the result.
 #[derive(Debug)]
 pub struct World<'a> {
     pub(super) sessions: BTreeMap<SessionId, Seen<'a>>,
@@ -29,77 +29,71 @@ pub struct World<'a> {
     pub(super) erased: BTreeSet<SessionId>,
 }
 
-/// One session, as it is known.
+/// One session, as far as it is known.
 #[derive(Clone, Debug, Default)]
 pub struct View<'a> {
     /// Its durable records, from sequence number 1.
     pub records: &'a [Record],
-    /// The frames that hold them; empty where they are not known.
+    /// The frames that hold them; empty if unknown.
     pub frames: &'a [Frame],
-    /// Its state: of the activation, or folded.
+    /// Its state, of the activation or folded.
     pub state: Option<&'a State>,
-    /// The fold of the records, where it is to be compared with the state.
+    /// The fold of the records, to compare with the state.
     pub folded: Option<&'a State>,
-    /// What its activation has asked for and not got; absent when nothing is activated.
+    /// Outstanding requests of its activation; absent without one.
     pub activation: Option<Activation>,
 }
 
-/// A frame: the records of one session in one batch.
+/// The records of one session in one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frame {
-    /// Its first record.
     pub first_seq: Seq,
-    /// How many records it holds.
     pub count: u32,
-    /// The activation that wrote it.
     pub epoch: Epoch,
 }
 
-/// What an activation has asked for and not got yet.
+/// Outstanding requests of an activation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activation {
     pub epoch: Epoch,
-    /// Model calls in flight or due.
+    /// Model calls that are active or due.
     pub models: Vec<(TurnNo, AttemptNo)>,
-    /// Local tools in flight.
+    /// Active local tools.
     pub tools: BTreeSet<CallId>,
-    /// The run for which a slot is asked.
+    /// The run that requests a slot.
     pub slot: Option<RunNo>,
-    /// Child calls that the ledger is asked about.
+    /// Child calls awaiting admission.
     pub admits: BTreeSet<CallId>,
 }
 
-/// Slots and tokens of all trees, and who cancelled what.
+/// Slots and tokens of all trees, and cancels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ledger {
-    /// Slots of the whole host, of each class, where they are bounded.
+    /// Slots of the host per class, if bounded.
     pub global: Option<u32>,
-    /// Whether the states of the sessions may lag behind these counts; then they are not compared with them.
+    /// Whether session states may lag behind these counts, which are then not compared.
     pub lagging: bool,
     /// Slots of owned and detached runs.
     pub owned: Pool,
     /// Slots of runs that persons opened in branches.
     pub persons: Pool,
-    /// Runs that a person cancelled.
     pub cancelled: BTreeSet<RunKey>,
-    /// Whether any token has fired; before that no effect can be late.
+    /// Whether any token has fired: before that no effect is late.
     pub fired: bool,
-    /// Runs that started an effect after the token of one of their owners had fired.
+    /// Runs that started an effect after an owner's token had fired.
     pub late_effects: BTreeSet<RunKey>,
 }
 
-/// Slots of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pool {
-    /// Slots of each root.
     pub per_root: u32,
-    /// Slots in use, by root, as the ledger counts them.
+    /// Slots in use by root.
     pub used: BTreeMap<SessionId, u32>,
-    /// Slots granted whose word has not arrived, by root.
+    /// Granted slots whose message is in flight, by root.
     pub on_the_way: BTreeMap<SessionId, u32>,
 }
 
-/// A session with what its records say, in the order of the journal.
+/// A session's records, indexed.
 #[derive(Debug)]
 pub(super) struct Seen<'a> {
     pub(super) view: View<'a>,
@@ -111,52 +105,50 @@ pub(super) struct Seen<'a> {
     pub(super) refused: Vec<(SessionId, CallId, ContinueRefusal)>,
     pub(super) taken: Vec<(usize, &'a Notice)>,
     pub(super) cancel_asked: Vec<(SessionId, CallId)>,
-    /// The calls by which models cancelled, each with what it cancelled.
+    /// Cancels by models: the call, and what it cancelled.
     pub(super) model_cancels: Vec<(CallId, SessionId, CallId)>,
-    /// Calls that a person was asked for.
+    /// Calls that were put to approvers.
     pub(super) asks: BTreeMap<CallId, SeenAsk<'a>>,
-    /// Calls that were moved to the background.
     pub(super) backgrounded: BTreeSet<CallId>,
-    /// How many results each call has.
     pub(super) results: BTreeMap<CallId, u32>,
 }
 
-/// What the records say of one ask.
+/// The records of one ask.
 #[derive(Debug)]
 pub(super) struct SeenAsk<'a> {
     pub(super) at: usize,
     pub(super) access: (&'a Text, &'a Text),
     pub(super) root: SessionId,
     pub(super) answered: Option<(usize, AskVerdict, AskBy)>,
-    /// How often it was put, and how often answered.
+    /// How often it was opened and answered.
     pub(super) counts: (u32, u32),
 }
 
-/// What the records say of one run.
+/// The records of one run.
 #[derive(Debug, Default)]
 pub(super) struct SeenRun<'a> {
     pub(super) opened: Option<(usize, &'a RunOpened)>,
     pub(super) started: bool,
     pub(super) interrupted: bool,
     pub(super) closing: Option<(usize, &'a Outcome, bool)>,
-    /// The record that held it last.
+    /// The last record that held it.
     pub(super) held: Option<usize>,
     pub(super) ended: Option<(usize, &'a RunEnded)>,
     pub(super) ends: usize,
 }
 
 impl SeenRun<'_> {
-    /// The outcome that is fixed, if one is.
+    /// Returns the fixed outcome, if any.
     pub(super) fn fixed(&self) -> Option<&Outcome> {
         self.ended.map(|(_, ended)| &ended.outcome).or(self.closing.map(|(_, outcome, _)| outcome))
     }
 
-    /// The record that fixed the outcome, if one did.
+    /// Returns the record that fixed the outcome, if any.
     pub(super) fn fixed_at(&self) -> Option<usize> {
         self.closing.map(|(at, ..)| at).or(self.ended.map(|(at, _)| at))
     }
 
-    /// The run that owns this one, with the call that opened it.
+    /// Returns the owning run and the call that opened this one.
     pub(super) fn owner(&self) -> Option<(RunKey, CallId)> {
         match &self.opened?.1.owner {
             Owner::Run { session, run, call } => Some((RunKey { session: *session, run: *run }, *call)),
@@ -166,7 +158,7 @@ impl SeenRun<'_> {
 }
 
 impl<'a> Seen<'a> {
-    /// The activation that wrote the record `at`, where that is known.
+    /// Returns the activation that wrote the record `at`, if known.
     pub(super) fn epoch(&self, at: usize) -> Option<Epoch> {
         let at = u64::try_from(at).ok()?.checked_add(1)?;
         let holds =
@@ -281,13 +273,13 @@ impl<'a> Seen<'a> {
         *results = results.saturating_add(1);
     }
 
-    /// Its limits, where they are known.
+    /// Returns its limits, if known.
     pub(super) fn limits(&self) -> Option<&Limits> {
         let recorded = || self.created.and_then(|created| created.limits.body.as_deref());
         self.view.state.map(|state| &*state.limits).or_else(recorded)
     }
 
-    /// Its ceiling, where it is known: without the bound of an import, which holds only for what comes after it.
+    /// Returns its ceiling, if known, without the bound of an import, which applies only to later records.
     pub(super) fn ceiling(&self) -> Option<&Authority> {
         let recorded = || self.created.and_then(|created| created.ceiling.body.as_deref());
         let Some(state) = self.view.state else { return recorded() };
@@ -297,14 +289,14 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The records of a run: from its opening to its end, where it has one.
+    /// Returns the records of a run, from its opening to its end.
     pub(super) fn span(&self, run: &SeenRun<'a>) -> &'a [Record] {
         let Some((from, _)) = run.opened else { return &[] };
         let to = run.ended.map_or(self.view.records.len(), |(at, _)| at.saturating_add(1));
         self.view.records.get(from..to).unwrap_or_default()
     }
 
-    /// Whether a run is in flight after so many records, and whether its outcome was fixed.
+    /// Returns the run in flight after that many records, and whether its outcome was fixed.
     pub(super) fn in_flight_at(&self, records: usize) -> Option<(RunNo, bool)> {
         let opened = |run: &SeenRun<'_>| run.opened.is_some_and(|(at, _)| at < records);
         let (no, run) = self.runs.iter().rev().find(|(_, run)| opened(run))?;
@@ -316,12 +308,12 @@ impl<'a> Seen<'a> {
         self.created.map(|created| &created.place)
     }
 
-    /// The notices taken for the run that `key` opened.
+    /// Returns the notices taken for the run that `key` opened.
     pub(super) fn taken_by_key(&self, child: SessionId, key: CallId) -> impl Iterator<Item = (usize, &'a Notice)> {
         self.taken.iter().copied().filter(move |(_, item)| item.child == child && item.key == Some(key))
     }
 
-    /// Keys that were made for a call that waits and was not moved to the background, each with its child.
+    /// Returns the keys of blocking calls that stayed blocking, each with its child.
     pub(super) fn blocking(&self) -> impl Iterator<Item = (CallId, SessionId)> {
         let spawned = self.spawned.iter().map(|(_, spawned)| (spawned.mode, spawned.call, spawned.child));
         let all = spawned.chain(self.continued.iter().map(|(_, asked)| (asked.mode, asked.call, asked.child)));
@@ -329,7 +321,7 @@ impl<'a> Seen<'a> {
             .map(|(_, call, child)| (call, child))
     }
 
-    /// Owned keys that this session's journal made: where, key, child. Detached runs are not owned.
+    /// Returns the owned keys that this journal created: position, key, child. Detached runs are not owned.
     pub(super) fn keys(&self) -> impl Iterator<Item = (usize, CallId, SessionId)> {
         let spawned = self.spawned.iter().filter(|(_, spawned)| !spawned.detached);
         spawned
@@ -339,10 +331,9 @@ impl<'a> Seen<'a> {
 }
 
 impl<'a> World<'a> {
-    /// Reads the records of `sessions`.
+    /// Indexes the records of `sessions`.
     ///
-    /// `complete` says that every session of their trees is among them; without it, what would have to be asked of an
-    /// absent session is not judged.
+    /// With `complete`, every session of their trees is present; otherwise predicates skip absent sessions.
     pub fn new(
         sessions: impl IntoIterator<Item = (SessionId, View<'a>)>,
         rows: &'a BTreeSet<Row>,
@@ -353,32 +344,31 @@ impl<'a> World<'a> {
         Self { sessions, rows, ledger, observed: None, complete, erased: BTreeSet::new() }
     }
 
-    /// Returns the same world without these sessions, which were erased: what would have to be asked of them is not
-    /// judged.
+    /// Returns the world without these erased sessions, which predicates then skip.
     #[must_use]
     pub fn without(mut self, erased: impl IntoIterator<Item = SessionId>) -> Self {
         self.erased = erased.into_iter().collect();
         self
     }
 
-    /// Whether nothing can be asked of `session`, since this world does not hold every session or has it erased.
+    /// Returns whether predicates must skip `session` because it may be absent or erased.
     pub(super) fn lacks(&self, session: SessionId) -> bool {
         !self.complete || self.erased.contains(&session)
     }
 
-    /// The same world, with what was seen of it from outside.
+    /// Returns the world with external observations.
     #[must_use]
     pub fn seen_as(mut self, observed: &'a Observed) -> Self {
         self.observed = Some(observed);
         self
     }
 
-    /// What may have ended runs, where that was observed.
+    /// Returns the observed external causes, if any.
     pub(super) fn causes(&self) -> Option<&'a Causes> {
         self.observed?.causes.as_ref()
     }
 
-    /// The sessions above `session`, its parent first.
+    /// Returns the ancestors of `session`, parent first.
     pub(super) fn above(&self, session: SessionId) -> Vec<SessionId> {
         let parent = |of: &SessionId| self.sessions.get(of).and_then(Seen::place).and_then(Place::parent);
         let mut above = Vec::new();
@@ -390,7 +380,7 @@ impl<'a> World<'a> {
         above
     }
 
-    /// Whether `run` is owned by `above`, directly or through others.
+    /// Returns whether `above` owns `run`, directly or indirectly.
     pub(super) fn is_below(&self, run: RunKey, above: RunKey) -> bool {
         let mut passed = BTreeSet::from([run]);
         let mut at = self.run(run).and_then(SeenRun::owner).map(|(owner, _)| owner);
@@ -407,7 +397,6 @@ impl<'a> World<'a> {
         self.sessions.get(&key.session)?.runs.get(&key.run)
     }
 
-    /// Every run, with its session.
     pub(super) fn runs(&self) -> impl Iterator<Item = (RunKey, &SeenRun<'a>)> {
         self.sessions.iter().flat_map(|(session, seen)| {
             seen.runs.iter().map(|(run, facts)| (RunKey { session: *session, run: *run }, facts))
@@ -415,7 +404,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Whether `by` is the word of a run's owner being over.
+/// Returns the owner's outcome, if `outcome` was caused by the owner's end.
 pub(super) fn by_owner(outcome: &Outcome) -> Option<subtend_session::outcome::OutcomeKind> {
     match outcome {
         Outcome::Cancelled { by: By::Owner { outcome } } => Some(*outcome),

@@ -98,7 +98,7 @@ fn owned() -> Owner {
     Owner::Run { session: OWNER, run: RUN, call: CALL }
 }
 
-/// What is found of an owner and its child at rest, by kind.
+/// Returns the findings of an owner and its child at rest, by kind.
 fn found(owner: &[Record], child: &[Record]) -> Vec<(Kind, String)> {
     let sessions = Sessions::from([(OWNER, owner), (CHILD, child)]);
     let all = [
@@ -114,7 +114,7 @@ fn found(owner: &[Record], child: &[Record]) -> Vec<(Kind, String)> {
 fn a_tree_at_rest_is_clean() {
     let owner = [opened(Owner::Person), answered(), finished(), noticed(Carrier::Message), ended()];
     assert_eq!(found(&owner, &[opened(owned()), ended()]), []);
-    // A blocking call, whose notice is its result; and one that was awaited.
+    // A blocking call, whose notice is its result, and an awaited one.
     for carrier in [Carrier::Result, Carrier::Await { call: CALL }] {
         let owner = [opened(Owner::Person), answered(), noticed(carrier), ended()];
         assert_eq!(found(&owner, &[opened(owned()), ended()]), []);
@@ -183,11 +183,11 @@ fn what_was_acknowledged_and_is_gone_is_found() {
     );
     let expected = [
         format!("the accepted input {input} of {OWNER} is gone"),
-        format!("the end of run 1 of {OWNER}, which was told, is gone"),
+        format!("the end of run 1 of {OWNER}, which was reported, is gone"),
         format!("the cancel of run 1 of {CHILD} is gone"),
         format!("the interrupt of run 1 of {CHILD} is gone"),
         format!("the branch {CHILD} is gone"),
-        format!("a person's word for call 2.1 of {OWNER} is gone"),
+        format!("the approval of call 2.1 of {OWNER} is gone"),
         format!("record 3 of {OWNER}, which was shown, is gone: the last is 1"),
     ];
     assert_eq!(told.lost(&Sessions::from([(OWNER, &owner[1..2])]), &Gone::default()), expected);
@@ -227,7 +227,7 @@ fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
     let there = Gone::from([(OWNER, head.clone())]);
     let lost = told.lost(&Sessions::new(), &there);
     assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is gone")));
-    // Erased with all that was acknowledged of it, and nothing but that.
+    // Erased together with its acknowledgements, and nothing else.
     let child = Head { parent: Some(OWNER), ..head.clone() }.erased();
     let gone = Gone::from([(OWNER, head.erased()), (CHILD, child.clone())]);
     assert_eq!(told.lost(&Sessions::new(), &gone), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Rules that are broken by what is added: records that nothing asked for, and what becomes of the state.
+//! Broken rules that add records or change the state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use subtend_session::state::{Owned, State};
 use super::refold::{force, refold, takes_message};
 use super::{Bug, Case};
 
-/// Adds what the broken rule would have kept out.
+/// Adds what the broken rule should have prevented.
 pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
     match case.bug {
         Bug::RowTakenTwice => more(state, decision, taken_again(case)),
@@ -65,7 +65,7 @@ pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
     }
 }
 
-/// Returns what is decided where the command should have been rejected, if the broken rule would have rejected it.
+/// Returns the decision in place of a rejection that the broken rule should have caused.
 pub(super) fn in_place_of(case: &Case, state: &mut State, rejection: &Rejection) -> Option<Decision> {
     let Rejection::Stale(_) = rejection else { return None };
     let records = if case.bug == Bug::StaleAccepted {
@@ -82,13 +82,13 @@ pub(super) fn in_place_of(case: &Case, state: &mut State, rejection: &Rejection)
     Some(decision).filter(|decision| !decision.records.is_empty())
 }
 
-/// Adds records behind those that were decided.
+/// Appends records to the decided ones.
 fn more(state: &mut State, decision: &mut Decision, records: Vec<Record>) {
     records.iter().for_each(|record| force(state, record));
     decision.records.extend(records);
 }
 
-/// The completion is recorded although nothing awaits it.
+/// Records a completion that nothing awaits.
 fn stale(case: &Case) -> Option<Record> {
     let run = case.before.run.as_ref()?;
     run.turn.as_ref()?;
@@ -130,7 +130,7 @@ fn stale(case: &Case) -> Option<Record> {
     }
 }
 
-/// Rows that are not owed any more are taken all the same.
+/// Takes rows that are no longer owed.
 fn taken_again(case: &Case) -> Vec<Record> {
     let Command::OwnedEnded(notices) = &case.command else { return Vec::new() };
     let is_owed = |notice: &Notice| match (notice.key, notice.run) {
@@ -143,7 +143,7 @@ fn taken_again(case: &Case) -> Vec<Record> {
     again.map(|notice| Record::NoticeTaken(Box::new(taken(notice)))).collect()
 }
 
-/// The input of a row that was answered is accepted a second time.
+/// Accepts the input of an answered row again.
 fn accepted_again(case: &Case) -> Option<Record> {
     let Command::Continue(ask) = &case.command else { return None };
     let owner = Owner::Run { session: ask.owner, run: ask.run, call: ask.key };
@@ -162,7 +162,7 @@ fn accepted_again(case: &Case) -> Option<Record> {
     })))
 }
 
-/// A cancel that comes late ends the run a second time.
+/// Ends a run again for a late cancel.
 fn ended_again(case: &Case, reply: &Reply) -> Vec<Record> {
     let (Command::Cancel { by, .. }, Reply::AlreadyEnded(key, _)) = (&case.command, reply) else { return Vec::new() };
     let last = case.before.last.as_ref().filter(|last| last.run == key.run);
@@ -184,7 +184,7 @@ fn ended_again(case: &Case, reply: &Reply) -> Vec<Record> {
     ended.map(|ended| Record::RunEnded(Box::new(ended))).into_iter().collect()
 }
 
-/// No child lives: the next turn starts, whatever calls of the answer are still to start.
+/// Starts the next turn without living children, although calls of the answer have not started.
 fn start_early(case: &Case, state: &mut State, decision: &mut Decision) {
     let Command::OwnedEnded(_) = case.command else { return };
     let waits = state.run.as_ref().filter(|run| run.hold.is_none() && run.parked.is_none() && run.owned.is_empty());
@@ -200,7 +200,7 @@ fn start_early(case: &Case, state: &mut State, decision: &mut Decision) {
     decision.effects.push(Effect::CallModel { turn: no, attempt, after_ms: 0 });
 }
 
-/// An interrupt cancels those of the owned runs too that `reaches` names.
+/// Cancels further owned runs on an interrupt, as `reaches` selects.
 fn reach(case: &Case, state: &mut State, decision: &mut Decision, reaches: impl Fn(&Owned) -> bool) {
     let (Command::Interrupt { .. } | Command::Reactivated { .. }) = case.command else { return };
     let is_interrupted = |hold: &Hold| matches!(hold, Hold::Interrupted { .. });
@@ -220,7 +220,7 @@ fn reach(case: &Case, state: &mut State, decision: &mut Decision, reaches: impl 
     }
 }
 
-/// What is moved to the background is held for what it was.
+/// Keeps treating a call as blocking after it moved to the background.
 fn stay_blocking(state: &mut State, records: &[Record]) {
     for record in records {
         if let Record::CallFinished(finished) = record
@@ -232,7 +232,7 @@ fn stay_blocking(state: &mut State, records: &[Record]) {
     }
 }
 
-/// Completions that wait are taken behind a person's message.
+/// Takes waiting completions behind a person's message.
 fn join(case: &Case, state: &mut State, decision: &mut Decision) {
     let waiting = case.before.run.iter().flat_map(|run| &run.waiting).chain(&case.before.queue);
     let said = decision.records.iter().filter_map(|record| {
@@ -250,7 +250,7 @@ fn join(case: &Case, state: &mut State, decision: &mut Decision) {
     refold(case, state, &decided, &decision.records);
 }
 
-/// The message of the original is replaced by the alternative that is seen.
+/// Replaces the original message with the selected alternative.
 fn overwrite(state: &mut State, records: &[Record]) {
     for record in records {
         let Record::AlternativeSwitched { of, to, .. } = record else { continue };
@@ -267,7 +267,7 @@ fn overwrite(state: &mut State, records: &[Record]) {
     }
 }
 
-/// The ends of persons' runs are given to the model.
+/// Gives the ends of persons' runs to the model.
 fn show(case: &Case, state: &mut State, records: &[Record]) {
     for (record, seq) in records.iter().zip(case.before.next_seq.0..) {
         let Record::NoticeTaken(taken) = record else { continue };
@@ -284,7 +284,7 @@ fn show(case: &Case, state: &mut State, records: &[Record]) {
     }
 }
 
-/// The texts of all ends are kept.
+/// Keeps the texts of all ends.
 fn keep_text(case: &Case, state: &mut State, records: &mut [Record]) {
     let Command::OwnedEnded(notices) = &case.command else { return };
     let row = |notice: &Notice| (notice.child, notice.row_key());
@@ -301,7 +301,7 @@ fn keep_text(case: &Case, state: &mut State, records: &mut [Record]) {
     }
 }
 
-/// A branch inherits all that is seen, whatever message it hangs on.
+/// Lets a branch inherit everything visible.
 fn see_later(case: &Case, decision: &mut Decision) {
     let (Command::Branch(_) | Command::Regenerate(_)) = case.command else { return };
     for record in decision.births.iter_mut().flat_map(|birth| &mut birth.records) {

@@ -1,4 +1,4 @@
-//! Rules that are broken by what is asked: another command, or another state to decide it on.
+//! Broken rules that change the command or its state.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{Bug, Case};
 /// Decides the command of `case`.
 ///
 /// # Errors
-/// When nothing is decided.
+/// If nothing is decided.
 pub(super) fn decide(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     match (case.bug, &case.command) {
         (Bug::ClosedTakesContinue, Command::Continue(_)) if state.closed => reopened(case, state),
@@ -32,7 +32,7 @@ fn plain(case: &Case, state: &mut State, command: Command) -> Result<Decision, R
     decide::decide(state, command, case.clock)
 }
 
-/// Returns the command, without what the rule would look at.
+/// Returns the command without what the rule would check.
 fn changed(case: &Case) -> Command {
     let mut command = case.command.clone();
     match (case.bug, &mut command) {
@@ -51,7 +51,7 @@ fn changed(case: &Case) -> Command {
     command
 }
 
-/// The session is taken for an open one.
+/// Treats the session as open.
 fn reopened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     state.closed = false;
     let decided = plain(case, state, case.command.clone());
@@ -59,7 +59,7 @@ fn reopened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     decided
 }
 
-/// What was rolled back is taken for what was not.
+/// Treats rolled-back messages as visible.
 fn unhidden(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let hidden: Vec<RunNo> =
         state.stretches.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, _)| *run).collect();
@@ -76,7 +76,7 @@ fn unhidden(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     decided
 }
 
-/// A queue that is to stay opens the next run.
+/// Opens the next run from a queue that should stay queued.
 fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = plain(case, state, case.command.clone())?;
     let stays = |record: &Record| matches!(record, Record::RunEnded(ended) if ended.queue_stands);
@@ -107,7 +107,7 @@ fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     Ok(opened)
 }
 
-/// A run that answers a model is taken for a person's, where it then takes a message.
+/// Treats a run that answers a model as a person's, which takes a message.
 fn extended(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = plain(case, state, case.command.clone())?;
     let mut other = case.before.clone();
@@ -123,7 +123,6 @@ fn extended(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     Ok(longer)
 }
 
-/// Returns the inputs that runs take.
 fn taken(records: &[Record]) -> Vec<InputId> {
     let ids = records.iter().filter_map(|record| {
         let Record::InputsTaken { ids, .. } = record else { return None };
@@ -132,7 +131,7 @@ fn taken(records: &[Record]) -> Vec<InputId> {
     ids.flatten().copied().collect()
 }
 
-/// The end of the last owned run is taken without the check that follows.
+/// Takes the end of the last owned run without the check that follows.
 fn unchecked(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = plain(case, state, case.command.clone())?;
     let Command::OwnedEnded(notices) = &case.command else { return Ok(decision) };

@@ -1,4 +1,4 @@
-//! Rules that are broken by what is left out: records and effects that are dropped, or that name something else.
+//! Broken rules that drop records and effects, or change what they name.
 
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::command::{Command, Deadline};
@@ -11,7 +11,7 @@ use subtend_session::state::{CallPhase, Due, State};
 use super::refold::{force, refold, takes_message};
 use super::{Bug, Case, rows};
 
-/// Drops what the broken rule would have had recorded and done; `state` becomes what the other records lead to.
+/// Drops what the broken rule requires; `state` becomes the fold of the remaining records.
 pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision) {
     rows::mute(case.bug, &decision.records, &mut decision.effects);
     let decided = decision.records.clone();
@@ -73,7 +73,7 @@ fn closes_ask(record: &Record) -> bool {
     matches!(record, Record::AskAnswered { by: AskBy::Closed, .. })
 }
 
-/// A run that asks for a slot takes nothing before. A held one does: that is what lifts the hold.
+/// Drops what is taken before a slot request, except in a held run, whose input lifts the hold.
 fn take_nothing_for_a_slot(case: &Case, records: &mut Vec<Record>) {
     let held = case.before.run.as_ref().is_some_and(|run| run.hold.is_some());
     let asks = |record: &Record| matches!(record, Record::RunParked { why: Park::Slot, .. });
@@ -82,7 +82,7 @@ fn take_nothing_for_a_slot(case: &Case, records: &mut Vec<Record>) {
     }
 }
 
-/// Nothing follows the result of the last local call.
+/// Drops everything after the result of the last local call.
 fn stop_behind_the_tool(case: &Case, state: &mut State, decision: &mut Decision) {
     let Command::ToolFinished { call: of, .. } = &case.command else { return };
     let finishes = |record: &Record| matches!(record, Record::CallFinished(finished) if finished.call == *of);
@@ -97,7 +97,7 @@ fn stop_behind_the_tool(case: &Case, state: &mut State, decision: &mut Decision)
     state.due = case.before.due.clone();
 }
 
-/// A hold or an end leaves calls without a result, but for started local ones.
+/// Drops the results of calls at a hold or an end, except of started local ones.
 fn leave_calls_open(case: &Case, records: &mut Vec<Record>) {
     let held = case.before.run.as_ref().is_some_and(|run| run.hold.is_some());
     if !held && !records.iter().any(|record| matches!(record, Record::RunHeld { .. } | Record::RunEnded(_))) {
@@ -113,7 +113,7 @@ fn leave_calls_open(case: &Case, records: &mut Vec<Record>) {
     });
 }
 
-/// A new activation does nothing for the calls that had not started.
+/// Drops the starts of unstarted calls in a new activation.
 fn forget_unstarted(case: &Case, state: &mut State, decision: &mut Decision) {
     let Command::Reactivated { owner_over: None, .. } = case.command else { return };
     let is_unstarted = |call: CallId| case.before.call(call).is_some_and(|call| call.phase == CallPhase::Unstarted);
@@ -148,7 +148,7 @@ fn forget_unstarted(case: &Case, state: &mut State, decision: &mut Decision) {
     state.due = Due { asked, ..Due::default() };
 }
 
-/// Calls count as open while an owned run lives: the next turn waits for runs in the background too.
+/// Counts calls as open while an owned run lives, background runs included.
 fn wait_for_the_living(case: &Case, decision: &mut Decision) {
     let over =
         |record: &Record| matches!(record, Record::RunHeld { .. } | Record::RunEnded(_) | Record::RunStarted { .. });
@@ -176,19 +176,19 @@ fn wait_for_the_living(case: &Case, decision: &mut Decision) {
     decision.records = kept;
 }
 
-/// Whether a record belongs to the start of the next turn.
+/// Returns whether a record belongs to the start of the next turn.
 fn goes_on(record: &Record) -> bool {
     let starts = matches!(record, Record::TurnStarted { attempt: AttemptNo(1), .. } | Record::InputsTaken { .. });
     starts || takes_message(record) || matches!(record, Record::RunParked { .. } | Record::RunResumed { .. })
 }
 
-/// Whether all calls of the turn have their results, and an owned run lives.
+/// Returns whether all calls of the turn have results and an owned run lives.
 fn lives(state: &State) -> bool {
     let Some(run) = state.run.as_ref().filter(|run| run.hold.is_none() && !run.owned.is_empty()) else { return false };
     run.turn.as_ref().is_some_and(|turn| !turn.streaming && turn.open == 0 && !turn.calls.is_empty())
 }
 
-/// The end of a run by its owner names a person.
+/// Names a person as the cause of an end by the owner.
 fn name_a_person(decision: &mut Decision) {
     let rename = |outcome: &mut Outcome| {
         if matches!(outcome, Outcome::Cancelled { by: By::Owner { .. } }) {

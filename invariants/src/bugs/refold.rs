@@ -1,11 +1,11 @@
-//! The state that other records lead to than those that were decided.
+//! The state after changed records.
 
 use subtend_session::record::{Carrier, Notice, Record};
 use subtend_session::state::State;
 
 use super::Case;
 
-/// Folds a record that may not fit: then it is counted, so that the next one has its place in the journal.
+/// Folds a record that may not fit, counting it in any case.
 pub(super) fn force(state: &mut State, record: &Record) {
     let next = state.next_seq;
     state.apply(record);
@@ -14,7 +14,7 @@ pub(super) fn force(state: &mut State, record: &Record) {
     }
 }
 
-/// Makes `state` what `records` lead to from the state before. `decided` are the records that led to it until now.
+/// Sets `state` to the fold of `records` over the state before; `decided` are the records that led to it until now.
 pub(super) fn refold(case: &Case, state: &mut State, decided: &[Record], records: &[Record]) {
     let mut folded = case.before.clone();
     records.iter().for_each(|record| force(&mut folded, record));
@@ -32,7 +32,6 @@ pub(super) fn refold(case: &Case, state: &mut State, decided: &[Record], records
     *state = folded;
 }
 
-/// Returns the notices that `records` take.
 fn notices(records: &[Record]) -> impl Iterator<Item = &Notice> {
     let taken = records.iter().filter_map(|record| {
         let Record::NoticeTaken(taken) = record else { return None };

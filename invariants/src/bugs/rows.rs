@@ -1,4 +1,4 @@
-//! Obligations that are forgotten: rows that are not put, and words that are not sent.
+//! Dropped obligations: rows and notifications.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use subtend_session::record::Record;
 
 use super::Bug;
 
-/// The keys that `records` refuse to continue.
+/// Returns the keys that `records` refuse to continue.
 fn refused(records: &[Record]) -> BTreeSet<RowKey> {
     let key = |record: &Record| {
         let Record::ContinueRefused { key, .. } = record else { return None };
@@ -17,19 +17,19 @@ fn refused(records: &[Record]) -> BTreeSet<RowKey> {
     records.iter().filter_map(key).collect()
 }
 
-/// Returns whether the notice of `key` is one that `bug` forgets.
+/// Returns whether `bug` drops the notice of `key`.
 fn forgets(bug: Bug, refused: &BTreeSet<RowKey>, key: Option<RowKey>) -> bool {
     let is_refusal = key.is_some_and(|key| refused.contains(&key));
     (bug == Bug::NoOutbox && !is_refusal) || (bug == Bug::ContinueRefusedSilently && is_refusal)
 }
 
-/// Forgets rows of notices.
+/// Drops rows of notices.
 pub(super) fn forget(bug: Bug, records: &[Record], put: &mut Vec<Row>) {
     let refused = refused(records);
     put.retain(|row| row.kind != RowKind::Notice || !forgets(bug, &refused, Some(row.key)));
 }
 
-/// Forgets to tell owners.
+/// Drops notifications of owners.
 pub(super) fn mute(bug: Bug, records: &[Record], effects: &mut Vec<Effect>) {
     let refused = refused(records);
     effects.retain(|effect| {

@@ -1,4 +1,4 @@
-//! Words from outside, and what was answered.
+//! Controls from outside, and replies.
 
 use std::collections::BTreeSet;
 
@@ -6,98 +6,90 @@ use super::When;
 use subtend_session::ids::{InputId, RunKey, SessionId, Text};
 use subtend_session::outcome::{Budget, By, Outcome, TimeLimit};
 
-/// Everything that may end a run, as it was done from outside or befell the host.
-///
-/// A cause that is not here did not happen.
+/// All external causes of ends. A cause that is missing here did not happen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
-    /// Cancels by persons and the host, of a run or of its whole tree: every run that was told.
+    /// Cancels by persons and the host, of a run or its tree: every notified run.
     pub cancels: Vec<(RunKey, By)>,
-    /// Trees that were cancelled whole, by their root: ends detached runs too (T-6).
+    /// Cancelled trees, by root: they end detached runs too.
     pub trees: BTreeSet<SessionId>,
     /// Interrupts by persons and the host.
     pub interrupts: Vec<(RunKey, By)>,
-    /// Deadlines that passed.
     pub passed: Vec<(RunKey, TimeLimit)>,
-    /// Budgets that were refused for good.
+    /// Permanently refused budgets.
     pub refused: Vec<(RunKey, Budget)>,
-    /// Starts of the host on a store that had runs in flight.
+    /// Starts of the host with runs in flight.
     pub boots: u32,
     /// Sessions whose actor was given up.
     pub given_up: BTreeSet<SessionId>,
-    /// Sessions in whose turn task, model or tool there was a panic.
+    /// Sessions with a panic in turn task, model or tool.
     pub panicked: BTreeSet<SessionId>,
 }
 
-/// What a control, or a wait for an end, was answered.
+/// The reply to a control, or to a wait for an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerSeen {
-    /// The run that was meant.
     pub run: RunKey,
     pub given: Given,
-    /// When it was answered.
     pub at: When,
     pub answer: Answer,
 }
 
-/// What was asked for.
+/// What the reply is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Given {
     Cancel(By),
     Interrupt(By),
-    /// To be told of the end: a wait, an event, a notice.
+    /// A wait, event or notice of an end.
     End,
-    /// A completion that came late: an answer, a tool's result, a slot, a deadline.
+    /// A late completion: an answer, a tool result, a slot, a deadline.
     Late,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
-    /// The run has ended so, or will.
+    /// The run has ended, or will, with this outcome.
     Ended(Outcome),
-    /// There is no such run.
+    /// The run does not exist.
     NotFound,
-    /// It is not awaited any more: counted, not recorded. The number of records that were written all the same.
+    /// No longer awaited, with the number of records that were written nevertheless.
     Stale(u32),
 }
 
-/// A control on its way.
+/// A control in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlSeen {
     pub session: SessionId,
     pub given: When,
     pub handled: When,
-    /// How many times the actor began to handle what waits in its lanes, before the time in which it handled this. One
-    /// that was at work already is not counted.
+    /// Handler starts of the actor before it handled this one. A handler that was already active does not count.
     pub waited_for: u32,
 }
 
-/// A queue, when something was put to it.
+/// A queue at an insertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueSeen {
-    /// The session that it belongs to.
     pub session: SessionId,
     /// Its name, such as `inbox` or `queue`.
     pub queue: Text,
     pub at: When,
-    /// What it held before.
+    /// Its length before.
     pub len: u64,
     pub bound: u64,
-    /// What who put it was answered.
+    /// The reply to the sender.
     pub answer: QueueAnswer,
 }
 
-/// What somebody was answered who put something to a queue.
+/// The reply to an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueAnswer {
-    /// It was taken; an input's receipt, where it is one.
+    /// It was accepted, with an input's receipt.
     Taken(Option<InputId>),
-    /// The queue is full.
     Busy,
-    /// The sender failed for want of room.
+    /// The sender failed because the queue was full.
     Failed,
-    /// The runtime is shut down, and takes nothing.
+    /// The runtime is shut down.
     Stopped,
 }
 
@@ -106,16 +98,16 @@ pub enum QueueAnswer {
 pub struct Listing {
     pub root: SessionId,
     pub listed: BTreeSet<SessionId>,
-    /// What a control by its id reaches from the root; absent where that was not tried.
+    /// The sessions that a control by id reaches from the root, if tried.
     pub reached: Option<BTreeSet<SessionId>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
-    /// When it was asked for: from there on nothing new is taken.
+    /// When it was requested: nothing new is accepted from here on.
     pub asked: When,
-    /// When it returned: from there on nothing of ours is alive.
+    /// When it returned: nothing is alive from here on.
     pub returned: Option<When>,
-    /// How long what runs may take to stop, milliseconds, before it is killed.
+    /// The time for running work to stop, milliseconds, before it is killed.
     pub grace_ms: u64,
 }

@@ -1,40 +1,36 @@
-//! What somebody outside was shown.
+//! Output to subscribers and callers.
 
 use super::When;
 use subtend_session::ids::{Seq, SessionId, Text};
 
-/// A record that somebody relies on: a receipt, an answer to a control, an event that was shown.
+/// A record that a caller relies on: a receipt, a reply, a shown event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
     pub session: SessionId,
-    /// The last record that the word rests on.
+    /// The last record behind it.
     pub seq: Seq,
-    /// When it was given.
     pub at: When,
-    /// The last durable record of the session then; absent where that is not known (J-5).
+    /// The last durable record of the session then, if known.
     pub durable: Option<Seq>,
 }
 
-/// What one subscriber heard of durable events, in order.
+/// The durable events that one subscriber received, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscriberLog {
     /// Its name, for the verdict.
     pub name: Text,
-    /// The one session that it follows, with the first record that it asked for; absent for one that hears all that
-    /// happens.
+    /// The session that it follows and the first requested record; absent for a subscriber of all sessions.
     pub follows: Option<(SessionId, Seq)>,
     pub heard: Vec<Heard>,
-    /// Whether it has heard all that there is: it was read dry at the instant of the world.
+    /// Whether it has received everything up to the instant of the world.
     pub dry: bool,
 }
 
-/// One thing that a subscriber heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// An event, by its record.
     Record(SessionId, Seq),
-    /// That it missed these records, first to last.
+    /// A gap with these records, first to last.
     Skipped(SessionId, Seq, Seq),
-    /// That it missed so many events of all sessions, passing ones included.
+    /// A gap of this many events of all sessions, transient ones included.
     Missed(u64),
 }

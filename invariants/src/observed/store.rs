@@ -1,4 +1,4 @@
-//! What a store went through: recoveries, damage, failures.
+//! Recoveries, damage and failures of a store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,45 +6,41 @@ use super::When;
 use subtend_session::ids::{RunKey, Seq, SessionId, Text};
 use subtend_session::outcome::Outcome;
 
-/// A start of a host that returned.
+/// A completed start of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
-    /// When it began.
     pub at: When,
-    /// Whether no run was in flight and nothing was owed then.
+    /// Whether no run was in flight and no row was owed.
     pub at_rest: bool,
-    /// Frames that it wrote.
     pub wrote: u64,
 }
 
-/// What recovery made of one crash, once everything had come to rest.
+/// The result of recovering from one crash, at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// The crash; all that was recovered from the same bytes has the same name.
+    /// The crash; recoveries from the same bytes share its name.
     pub crash: Text,
-    /// How many recoveries were cut short before this one.
+    /// Interrupted recoveries before this one.
     pub cut: u32,
-    /// How the runs ended that had begun when the host died.
+    /// How the runs in flight at the crash ended.
     pub ends: BTreeMap<RunKey, Outcome>,
 }
 
-/// Sessions of a store that was damaged, and how all of them answered.
+/// Damaged sessions of a store, and the replies of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Aside {
-    /// Those whose data is not what was written.
     pub damaged: BTreeSet<SessionId>,
-    /// Those that answered with a typed error which names them.
+    /// Sessions that replied with a typed error naming them.
     pub refused: BTreeSet<SessionId>,
-    /// Those that answered as ever.
+    /// Sessions that replied as usual.
     pub served: BTreeSet<SessionId>,
 }
 
-/// A write or a sync that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub at: When,
-    /// When the store was opened again; absent where it was not yet.
+    /// When the store was reopened, if it was.
     pub reopened: Option<When>,
-    /// How far each session was durable before it.
+    /// The last durable record of each session before it.
     pub durable: BTreeMap<SessionId, Seq>,
 }

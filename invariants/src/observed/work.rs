@@ -1,48 +1,45 @@
-//! Work that leaves the heart: model calls, tools, and what they hold.
+//! External work: model calls, tools, and held resources.
 
 use super::When;
 use crate::observed::Offer;
 use subtend_session::ids::{AttemptNo, CallId, Epoch, RunKey, Seq, Text, TurnNo};
 use subtend_session::message::Transcript;
 
-/// What is at work for a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Work {
-    /// A model call.
     Model(TurnNo, AttemptNo),
     Tool {
         call: CallId,
-        /// Whether it may be run again under the same key: it reads only, or is declared idempotent.
+        /// Whether it may run again under the same key: read-only or idempotent.
         repeatable: bool,
     },
-    /// Something taken from the system: a process, a file, a permit.
+    /// A system resource: a process, a file, a permit.
     Held(Text),
 }
 
-/// One effect: from when it was started until it was gone.
+/// One effect, from its start to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
     pub run: RunKey,
-    /// The activation that asked for it.
+    /// The activation that requested it.
     pub epoch: Epoch,
     pub work: Work,
-    /// When it was started: for a model or a tool, when it was first polled.
+    /// When it started: for a model or a tool, its first poll.
     pub started: When,
-    /// The last durable record of the session when it was started; absent where that is not known, or where it does not
-    /// leave the process and so waits for none (J-5).
+    /// The last durable record at its start; absent if unknown, or if it stays in the process and waits for none.
     pub durable: Option<Seq>,
-    /// When it was gone; absent while it is at work.
+    /// When it ended; absent while active.
     pub gone: Option<When>,
 }
 
-/// What one model call was given.
+/// The input of one model call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContextGiven {
     pub run: RunKey,
     pub turn: TurnNo,
     pub attempt: AttemptNo,
-    /// The messages; absent where they were not looked at.
+    /// The messages, if captured.
     pub messages: Option<Transcript>,
-    /// All tools that the session might have been offered; empty where they were not looked at.
+    /// All tools that the session might be offered; empty if not captured.
     pub tools: Vec<Offer>,
 }

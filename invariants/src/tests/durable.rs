@@ -1,4 +1,4 @@
-//! Journals with one thing changed: what the newer predicates see without an observer.
+//! Journals with one thing changed, judged without an observer.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::*;
 use subtend_session::usage::Usage;
 
-/// Makes the root's run, which is at work in its second turn, end so.
+/// Ends the root's active run in its second turn this way.
 fn ends(scene: &mut Scene, outcome: Outcome) {
     scene.root.push(ended_after(1, outcome, 1));
 }
@@ -80,7 +80,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S3],
     ),
     (
-        "a deleted session goes on",
+        "a deleted session continues",
         Scene::good,
         |s| s.root.extend([Record::SessionDeleted { by: By::Person }, accepted(9)]),
         &[InvariantId::S3],
@@ -91,13 +91,8 @@ pub(super) const STORIES: &[Case] = &[
         |s| s.child.push(Record::ContinueRefused { owner: ROOT, key: AGAIN, why: ContinueRefusal::Closed }),
         &[InvariantId::S3, InvariantId::J3],
     ),
-    (
-        "an ask that stands where nobody asked",
-        Scene::good,
-        |s| _ = s.rows.insert(asks(super::NOTICE_ROW)),
-        &[InvariantId::J3],
-    ),
-    ("an answered ask that stands", Scene::asked, |s| s.rows.clear(), &[InvariantId::J3, InvariantId::S4]),
+    ("an ask row without an ask", Scene::good, |s| _ = s.rows.insert(asks(super::NOTICE_ROW)), &[InvariantId::J3]),
+    ("an answered ask whose row remains", Scene::asked, |s| s.rows.clear(), &[InvariantId::J3, InvariantId::S4]),
     (
         "a branch that was not born",
         Scene::good,
@@ -185,7 +180,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S8],
     ),
     (
-        "a run that nobody asked for",
+        "a run without a request",
         Scene::continued,
         |s| {
             s.root.retain(|record| !matches!(record, Record::ContinueAsked(_)));
@@ -196,13 +191,13 @@ pub(super) const STORIES: &[Case] = &[
         "a run that is opened by a call twice",
         Scene::continued,
         |s| {
-            let Some(Record::RunOpened(opened)) = s.child.get_mut(9) else { panic!("it goes on") };
+            let Some(Record::RunOpened(opened)) = s.child.get_mut(9) else { panic!("it continues") };
             opened.owner = owned_by_root();
         },
         &[InvariantId::S9],
     ),
     (
-        "a key beside an open one",
+        "a key next to an open one",
         Scene::continued,
         |s| {
             let taken = s.root.remove(TAKEN);
@@ -220,7 +215,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S9],
     ),
     (
-        "a queue that was told to stand, and opens the next run",
+        "a queue that should stay queued, and opens the next run",
         Scene::good,
         |s| {
             let hold = Hold::Closing { outcome: Outcome::Completed, queue_stands: true };
@@ -229,7 +224,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S12],
     ),
     (
-        "an input that waits over an end",
+        "a queued input past an end",
         Scene::good,
         |s| s.root.insert(END, accepted(9)),
         &[InvariantId::S12, InvariantId::V2],
@@ -256,7 +251,7 @@ pub(super) const STORIES: &[Case] = &[
         "a person's run on an owned slot",
         Scene::child_at_work,
         |s| {
-            let run = s.child_state.run.as_mut().expect("the child is at work");
+            let run = s.child_state.run.as_mut().expect("the child is active");
             Arc::make_mut(&mut run.opened).owner = Owner::Person;
         },
         &[InvariantId::T3],
@@ -282,7 +277,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::T6],
     ),
     (
-        "a refusal told otherwise",
+        "a refusal reported differently",
         Scene::good,
         |s| {
             let refused = Some(ContinueRefusal::Closed);
@@ -457,7 +452,7 @@ pub(super) const STORIES: &[Case] = &[
     ),
     ("a first run that a person owns", Scene::good, |s| run_of_child(s).owner = Owner::Person, &[InvariantId::P6]),
     (
-        "a call that nobody was asked for",
+        "a call without an ask",
         Scene::good,
         |s| {
             let Some(Record::CallStarted { access: asked, .. }) = s.root.get_mut(7) else { panic!("a call starts") };

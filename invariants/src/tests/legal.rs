@@ -1,4 +1,4 @@
-//! What is legal and looks as if it were not.
+//! Legal worlds that seem illegal.
 
 use super::scene::{
     AGAIN, CALL, END, ROOT, Scene, TAKEN, accepted, answered, ended_after, id, notice, opened_with, taken, turn,

@@ -1,4 +1,4 @@
-//! What enters a model's context out of its order, or at all.
+//! Violations of the order and contents of a model's context.
 
 use std::sync::Arc;
 
@@ -77,12 +77,12 @@ fn of_host(n: u128) -> Record {
     Record::InputAccepted(Box::new(InputAccepted { from: From::Host, ..input(n) }))
 }
 
-/// The end of the second run of the child.
+/// Returns the end of the second run of the child.
 fn aside() -> Notice {
     Notice { key: None, waking: false, ..notice(2, Outcome::Completed) }
 }
 
-/// A person had a run in the child after the one that the root owned.
+/// Returns a scene in which a person had a run in the child after the owned one.
 fn persons_run() -> Scene {
     let Scene { mut root, mut child, .. } = Scene::good();
     child.extend([

@@ -1,4 +1,4 @@
-//! One good world, and two instants before it.
+//! One good world, and two earlier instants.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) const CALL: CallId = CallId { turn: TurnNo(1), ix: 0 };
 pub(super) const AGAIN: CallId = CallId { turn: TurnNo(2), ix: 0 };
 pub(super) const NOTICE_ROW: Row = Row { to: ROOT, from: CHILD, kind: RowKind::Notice, key: RowKey::Call(CALL) };
 
-/// Asks for everything but tasks; allows to write `b`, and denies one file and one agent.
+/// Requires approval for everything but tasks; allows writing `b`, and denies one file and one agent.
 pub(super) fn ceiling() -> Authority {
     let rule =
         |action: &str, resource: &str, verdict| Rule { action: action.into(), resource: resource.into(), verdict };
@@ -127,7 +127,7 @@ pub(super) fn accepted(n: u128) -> Record {
     Record::InputAccepted(Box::new(input(n)))
 }
 
-/// An input that the call `call` of the root gives to its child.
+/// Returns an input that the root's call `call` gives to its child.
 pub(super) fn asked_by(n: u128, call: CallId) -> Record {
     let from = From::Model { session: ROOT, run: RunNo(1), call };
     let as_owner = Owner::Run { session: ROOT, run: RunNo(1), call };
@@ -252,12 +252,12 @@ pub(super) fn turn_of(calls: Vec<Call>, open: u32) -> Box<Turn> {
     })
 }
 
-/// Where the root of [`Scene::good`] says what.
+/// Record positions in the root of [`Scene::good`].
 pub(super) const SPAWNED: usize = 8;
 pub(super) const TAKEN: usize = 9;
 pub(super) const END: usize = 12;
 
-/// A root that made a blocking child, took its end and completed; both quiet.
+/// A root that created a blocking child, took its end and completed; both quiet.
 pub(super) struct Scene {
     pub(super) root: Vec<Record>,
     pub(super) child: Vec<Record>,
@@ -273,7 +273,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// A root and its child as their records tell them; nothing is in flight.
+    /// Returns a root and its child with these records; nothing is in flight.
     pub(super) fn of(root: Vec<Record>, child: Vec<Record>) -> Self {
         let fold = |id, records: &[Record]| State::fold(id, records).expect("a legal journal");
         let (root_state, child_state) = (fold(ROOT, &root), fold(CHILD, &child));
@@ -338,7 +338,7 @@ impl Scene {
         Self::of(root, child)
     }
 
-    /// The good scene cut before the root's second turn ends; nothing is in flight for it.
+    /// Returns the good scene up to the root's second turn; nothing is in flight for it.
     pub(super) fn at_work() -> Self {
         let (mut root, child) = Self::stories();
         root.truncate(11);
@@ -347,7 +347,7 @@ impl Scene {
         scene
     }
 
-    /// The good scene cut right after the birth of the child; both runs are in flight.
+    /// Returns the good scene up to the birth of the child; both runs are in flight.
     pub(super) fn child_at_work() -> Self {
         let (mut root, mut child) = Self::stories();
         root.truncate(9);
@@ -357,7 +357,7 @@ impl Scene {
         scene
     }
 
-    /// The good scene, whose root asks the child to go on before it answers.
+    /// Returns the good scene, whose root continues the child before it answers.
     pub(super) fn continued() -> Self {
         let (mut root, mut child) = Self::stories();
         root.truncate(11);
@@ -369,7 +369,7 @@ impl Scene {
                 tools: None,
                 call: AGAIN,
                 child: CHILD,
-                input: "go on".into(),
+                input: "continue".into(),
                 mode: Mode::Blocking,
             })),
             taken(Carrier::Result, vec![Notice { key: Some(AGAIN), ..notice(2, Outcome::Completed) }]),
@@ -389,7 +389,7 @@ impl Scene {
         Self::of(root, child)
     }
 
-    /// The good scene, whose root has a call that a person allows before it answers.
+    /// Returns the good scene with an approved call before the root's answer.
     pub(super) fn allowed() -> Self {
         let (mut root, child) = Self::stories();
         root.truncate(11);
@@ -406,7 +406,7 @@ impl Scene {
         Self::of(root, child)
     }
 
-    /// What stands of the ask of [`Scene::allowed`] while nobody has answered.
+    /// Returns the scene of [`Scene::allowed`] while the ask is open.
     pub(super) fn asked() -> Self {
         let scene = Self::allowed();
         let mut scene = Self::of(scene.root[..13].to_vec(), scene.child);
@@ -415,7 +415,7 @@ impl Scene {
     }
 
     pub(super) fn root_run(&mut self) -> &mut Run {
-        self.root_state.run.as_mut().expect("the root is at work")
+        self.root_state.run.as_mut().expect("the root is active")
     }
 
     pub(super) fn with<T>(&self, judge: impl FnOnce(&World<'_>) -> T) -> T {

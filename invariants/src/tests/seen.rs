@@ -1,4 +1,4 @@
-//! Worlds as they were seen from outside, with one thing changed.
+//! Observed worlds with one thing changed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ fn all_heard() -> Vec<Heard> {
     (1..=13).map(|seq| Heard::Record(ROOT, Seq(seq))).collect()
 }
 
-/// Everything seen of the good scene, and nothing wrong with it.
+/// Returns all observations of the good scene.
 fn seen() -> Observed {
     let budget = RestartBudget { max: 1, within_ms: 1000, storm: Some((2, 100)) };
     let causes = Causes { boots: 0, ..Causes::default() };
@@ -189,7 +189,7 @@ fn child_at_work() -> Scene {
     scene
 }
 
-/// A root that closes over a child that has not been told of its end, and the child's end as its own matter.
+/// Returns a root that closes over a child whose own end is unrelated.
 fn closes_over_a_child(ended_by: Epoch) -> Scene {
     let mut scene = child_at_work();
     let outcome = Outcome::Failed { kind: FailKind::Refused };
@@ -202,7 +202,7 @@ fn closes_over_a_child(ended_by: Epoch) -> Scene {
     scene
 }
 
-/// Nor may another activation of the same life: only a start of the host cannot wait.
+/// Nor may another activation of the same process: only a start of the host cannot wait.
 #[test]
 fn only_a_host_start_may_end_a_held_run_before_its_owned_runs() {
     let held = |ended_by, boots| {
@@ -228,7 +228,7 @@ pub(super) const SIGHTS: &[Case] = &[
     ("damaged, and it answers", good, |s| _ = aside(s).damaged.insert(ROOT), &[InvariantId::J8]),
     ("damaged, and it is silent", good, |s| aside(s).refused.clear(), &[InvariantId::J8]),
     ("refused, and nothing is wrong with it", good, |s| _ = aside(s).refused.insert(CHILD), &[InvariantId::J8]),
-    ("one that does not start beside the damage", good, |s| _ = aside(s).served.remove(&CHILD), &[InvariantId::J8]),
+    ("one that does not start alongside the damage", good, |s| _ = aside(s).served.remove(&CHILD), &[InvariantId::J8]),
     (
         "a word on what came after a failure",
         good,
@@ -236,10 +236,15 @@ pub(super) const SIGHTS: &[Case] = &[
         &[InvariantId::J9],
     ),
     ("a word of a session that was not there", good, |s| s.observed.failures[0].durable.clear(), &[InvariantId::J9]),
-    ("told of another end", good, |s| s.observed.answers[0].answer = Answer::Ended(Outcome::Lost), &[InvariantId::S2]),
+    (
+        "notified of another end",
+        good,
+        |s| s.observed.answers[0].answer = Answer::Ended(Outcome::Lost),
+        &[InvariantId::S2],
+    ),
     ("a cancel that was done and was not", good, |s| s.observed.answers[0].answer = Answer::Done, &[InvariantId::S2]),
     (
-        "a cancel that was done, and the run goes on",
+        "a cancel that was done, and the run continues",
         child_at_work,
         |s| s.observed.answers.push(answer(Given::Cancel(By::Person), Answer::Done)),
         &[InvariantId::S2],
@@ -270,7 +275,7 @@ pub(super) const SIGHTS: &[Case] = &[
         &[InvariantId::S8],
     ),
     (
-        "lost, and the host went on",
+        "lost, and the host continued",
         child_at_work,
         |s| {
             s.observed.causes = Some(Causes::default());
@@ -286,7 +291,7 @@ pub(super) const SIGHTS: &[Case] = &[
         &[InvariantId::T5],
     ),
     (
-        "a detached run that nobody meant",
+        "a detached run that no control named",
         child_at_work,
         |s| {
             let Some(Record::RunOpened(opened)) = s.child.get_mut(2) else { panic!("the child has a run") };
@@ -386,10 +391,10 @@ pub(super) const SIGHTS: &[Case] = &[
         },
         &[InvariantId::E2],
     ),
-    ("a process that nobody needs", good, |s| s.observed.effects[3].gone = None, &[InvariantId::E5]),
+    ("a process without a user", good, |s| s.observed.effects[3].gone = None, &[InvariantId::E5]),
     ("a restart beyond the budget", good, |s| s.observed.restarts.push(restart(2, true)), &[InvariantId::V1]),
     ("given up with restarts left", good, |s| s.observed.restarts = vec![restart(2, false)], &[InvariantId::V1]),
-    ("given up, and it went on", good, |s| s.observed.restarts.push(restart(2, false)), &[InvariantId::V1]),
+    ("given up, and it continued", good, |s| s.observed.restarts.push(restart(2, false)), &[InvariantId::V1]),
     ("an attempt twice", good, |s| s.observed.effects.push(effect(OF_CHILD, model(1), 4, Some(5))), &[InvariantId::V2]),
     ("a third death by one command", good, |s| s.observed.deaths.push(death(3, &[])), &[InvariantId::V3]),
     (
@@ -461,16 +466,21 @@ pub(super) const SIGHTS: &[Case] = &[
         |s| s.observed.probes.push(probe(CHILD, "secret", Answered::Ask, Under::After("a restart".into()))),
         &[InvariantId::P4],
     ),
-    ("denied, and somebody was there", good, |s| s.observed.asks[0].opened = when(6), &[InvariantId::P5]),
+    ("denied, and an approver was attached", good, |s| s.observed.asks[0].opened = when(6), &[InvariantId::P5]),
     (
-        "nobody there, and it waits",
+        "no approver, and it waits",
         good,
         |s| s.observed.asks[0].answered = Some((when(4), AskBy::NoApprover)),
         &[InvariantId::P5],
     ),
     ("an early deadline", good, |s| s.observed.asks[2].answered = Some((when(8), AskBy::Deadline)), &[InvariantId::P5]),
-    ("an ask for ever", good, |s| s.observed.asks[2].answered = None, &[InvariantId::P5]),
-    ("answered by nobody", good, |s| s.observed.asks[1] = ask(10, Some((11, AskBy::Person))), &[InvariantId::P5]),
+    ("an ask without end", good, |s| s.observed.asks[2].answered = None, &[InvariantId::P5]),
+    (
+        "answered without an approver",
+        good,
+        |s| s.observed.asks[1] = ask(10, Some((11, AskBy::Person))),
+        &[InvariantId::P5],
+    ),
     (
         "offered, and denied",
         good,

@@ -1,4 +1,4 @@
-//! A good scene holds as it is seen.
+//! Good observed scenes pass.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn a_good_world_holds_as_it_is_seen() {
     assert_eq!(child_at_work().with(crate::always), Ok(()));
 }
 
-/// What is kept back and run on a word for it is no fault.
+/// A tool that was withheld and then approved is legal.
 #[test]
 fn approval_covers_its_access_and_always_equal_accesses() {
     for word in [AskVerdict::Allow, AskVerdict::Always] {
