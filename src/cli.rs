@@ -46,6 +46,7 @@ mod resume;
 mod rollback;
 mod run;
 mod send;
+mod serve;
 mod sessions;
 mod settings;
 mod shelf;
@@ -53,6 +54,7 @@ mod show;
 mod summary;
 mod switch;
 mod tasks;
+mod token;
 mod tree;
 mod trust;
 mod usage;
@@ -80,6 +82,7 @@ enum Verb {
     Run(run::Args),
     Chat(chat::Args),
     Send(send::Args),
+    Serve(serve::Args),
     Continue(resume::Args),
     Branch(branch::Args),
     Regenerate(regenerate::Args),
@@ -104,6 +107,7 @@ enum Verb {
     Prompt(agents::prompt::Args),
     Config(config::Args),
     Trust(trust::Args),
+    Token(token::Args),
     Verify(verify::Args),
     Drill(drill::Args),
     Recover(recover::Args),
@@ -139,6 +143,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Run(args) => run::verb(&args),
         Verb::Chat(args) => chat::verb(&args),
         Verb::Send(args) => send::verb(&args),
+        Verb::Serve(args) => serve::verb(&args),
         Verb::Continue(args) => resume::verb(&args),
         Verb::Branch(args) => branch::verb(&args),
         Verb::Regenerate(args) => regenerate::verb(&args),
@@ -162,6 +167,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Prompt(args) => agents::prompt::deprecated(&args),
         Verb::Config(args) => config::verb(&args),
         Verb::Trust(args) => trust::verb(&args),
+        Verb::Token(args) => token::verb(&args),
         Verb::Verify(args) => verify::verb(&args),
         Verb::Drill(args) => drill::verb(&args),
         Verb::Recover(args) => recover::verb(&args),

@@ -23,6 +23,8 @@ mod rollback;
 mod runs;
 #[cfg(target_os = "linux")]
 mod screen;
+#[cfg(unix)]
+mod serve;
 mod services;
 mod store;
 #[cfg(target_os = "linux")]

@@ -24,6 +24,8 @@ pub struct HostOptions {
     pub body_time: Duration,
     /// Time between two heartbeats of an idle event stream.
     pub heartbeat: Duration,
+    /// What sessions are opened with where a client does not say: agent, model, servers.
+    pub open: OpenOptions,
 }
 
 impl Default for HostOptions {
@@ -33,6 +35,7 @@ impl Default for HostOptions {
             body_bytes: 4 << 20,
             body_time: Duration::from_secs(30),
             heartbeat: Duration::from_secs(15),
+            open: OpenOptions::agent("general"),
         }
     }
 }

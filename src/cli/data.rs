@@ -65,7 +65,8 @@ impl StoreArgs {
     pub(crate) fn kept(&self) -> Result<Vec<PathBuf>, Fail> {
         let Some(store) = self.place()?.path().map(Path::to_owned) else { return Ok(Vec::new()) };
         let data = store.parent().filter(|_| self.store.is_none());
-        Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).collect())
+        let host = self.place()?.host_dir();
+        Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(host).collect())
     }
 
     /// The options that find the store again, as a shell takes them.
@@ -130,6 +131,16 @@ impl Place {
     /// The directory, unless the store is in memory.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.spec.path()
+    }
+
+    /// The directory of the host's socket and tokens: in the data directory, or alongside the store. `None` of a store in memory.
+    pub(crate) fn host_dir(&self) -> Option<PathBuf> {
+        let beside = |store: &Path| {
+            let mut name = store.as_os_str().to_owned();
+            name.push(".host");
+            PathBuf::from(name)
+        };
+        self.data.as_ref().map(|data| data.join("host")).or_else(|| self.path().map(beside))
     }
 
     /// The place for people.

@@ -24,6 +24,7 @@ use here::Found;
 use watch::Watch;
 
 pub(crate) use here::{About, HereArgs};
+pub(crate) use hosted::{Hosting, hosted};
 pub(crate) use screen::Screen;
 pub(crate) use stop::Stop;
 
@@ -32,6 +33,7 @@ pub(crate) mod brief;
 pub(crate) mod choice;
 pub(crate) mod diff;
 mod here;
+mod hosted;
 pub(crate) mod hub;
 mod limit;
 mod live;
@@ -135,6 +137,17 @@ pub(crate) struct Work<'a> {
 }
 
 impl WorkArgs {
+    /// Refuses options that have no effect where clients follow the runs.
+    ///
+    /// # Errors
+    /// [`Fail::Usage`], with what to do.
+    pub(crate) fn not_for_host(&self) -> Result<(), Fail> {
+        if self.raw {
+            return Err(Fail::Usage("`--raw`: a host prints no answers; leave it out".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Refuses limits and permissions for a session that exists: it keeps those that it was opened with.
     ///
     /// # Errors

@@ -196,9 +196,7 @@ pub(super) async fn list(State(host): State<Host>, Query(filter): Query<Filter>)
 #[serde(deny_unknown_fields)]
 pub(super) struct Open {
     /// The agent; the host's default if not given.
-    #[serde(default = "default_agent")]
-    #[schema(default = "general")]
-    agent: String,
+    agent: Option<String>,
     title: Option<String>,
     /// What the client attaches: a JSON object.
     metadata: Option<Map<String, Value>>,
@@ -209,10 +207,6 @@ pub(super) struct Open {
     limits: Option<Limits>,
     /// The first input.
     input: Option<Draft>,
-}
-
-fn default_agent() -> String {
-    "general".to_owned()
 }
 
 /// An opened session, with the receipt of its first input.
@@ -231,18 +225,21 @@ pub(super) async fn open(State(host): State<Host>, Key(key): Key, Body(open): Bo
     if let Some(draft) = &open.input {
         draft.check()?;
     }
+    let default = host.options().open.clone();
+    let agent = open.agent.map_or_else(|| default.agent.clone(), Into::into);
     let options = OpenOptions {
         id: key.as_deref().map(host::id_of_key),
+        agent: agent.clone(),
         title: open.title.clone().map(Into::into),
-        metadata: open.metadata.as_ref().map(|object| Value::from(object.clone()).to_string().into()),
-        model: open.model.clone().map(Into::into),
+        metadata: open.metadata.map(|object| Value::from(object).to_string().into()),
+        model: open.model.map(Into::into).or_else(|| default.model.clone()),
         limits: open.limits,
-        ..OpenOptions::agent(open.agent.clone())
+        ..default
     };
     let (handle, new) = host.open(options).await?;
     let runtime = host.runtime();
     let birth = birth(runtime, handle.id())?;
-    if !new && birth.is_none_or(|birth| !open_alike(&birth, &open.agent, open.title.as_deref())) {
+    if !new && birth.is_none_or(|birth| !open_alike(&birth, &agent, open.title.as_deref())) {
         return Err(reused(key.as_deref().unwrap_or_default()));
     }
     let input = match open.input {

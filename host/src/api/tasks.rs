@@ -101,7 +101,8 @@ pub(super) async fn spawn(
         id: key.as_deref().map(host::id_of_key),
         title: spawn.description.map(Into::into),
         metadata: spawn.metadata.map(|object| Value::from(object).to_string().into()),
-        ..OpenOptions::agent(spawn.r#type)
+        agent: spawn.r#type.into(),
+        ..host.options().open.clone()
     };
     let receipt = host.runtime().spawn_task(options, spawn.prompt).await?;
     Ok((StatusCode::CREATED, Json(row(&host, receipt.session().id()).await?)))

@@ -1,0 +1,108 @@
+//! `subtend token`: tokens of the host's API.
+
+use std::io::Write as _;
+
+use clap::ValueEnum;
+use subtend_host::auth::{Scope, TokenError};
+
+use super::data::StoreArgs;
+use super::fail::{Code, Fail};
+use super::paint::harmless;
+use super::serve;
+use crate::cli::json;
+
+/// Creates, lists and revokes tokens for `subtend serve`. A change counts at once, also for a host that is running.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Create a token; its secret is printed once
+    Create {
+        /// Its name, by which it is revoked
+        name: String,
+
+        /// What it allows: `read` sees everything, `act` also sends, approves and cancels, `admin` also deletes and exports
+        #[arg(long, value_enum, default_value_t = Allows::Act)]
+        scope: Allows,
+    },
+    /// List tokens, without their secrets
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a token
+    Revoke {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Allows {
+    Read,
+    Act,
+    Admin,
+}
+
+/// Runs the command.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let place = args.store.place()?;
+    let tokens = serve::tokens(&place)?;
+    let mut out = std::io::stdout().lock();
+    match &args.what {
+        What::Create { name, scope } => {
+            if name.is_empty() || name.len() > 64 || name.chars().any(|c| c.is_control()) {
+                return Err(Fail::Usage(format!(
+                    "token name {:?}: 1 to 64 characters on one line are needed",
+                    harmless(name)
+                )));
+            }
+            let scope = match scope {
+                Allows::Read => Scope::Read,
+                Allows::Act => Scope::Act,
+                Allows::Admin => Scope::Admin,
+            };
+            let secret = tokens.create(name, scope)?;
+            writeln!(out, "{secret}")?;
+            writeln!(anstream::stderr(), "token {name:?} allows {scope}; it is shown this once")?;
+        }
+        What::List { json } => {
+            let tokens = tokens.list()?;
+            if *json {
+                let rows: Vec<_> =
+                    tokens.iter().map(|token| serde_json::json!({"name": token.name, "scope": token.scope})).collect();
+                json::write(&mut out, &rows)?;
+                writeln!(out)?;
+            } else if tokens.is_empty() {
+                writeln!(anstream::stderr(), "no tokens in {}: `subtend token create NAME` makes one", place.name())?;
+            }
+            for token in tokens.iter().filter(|_| !json) {
+                writeln!(out, "{:<6} {}", token.scope.to_string(), harmless(&token.name))?;
+            }
+        }
+        What::Revoke { name } => {
+            tokens.revoke(name)?;
+            writeln!(anstream::stderr(), "token {name:?} is revoked")?;
+        }
+    }
+    Ok(Code::Done)
+}
+
+impl From<TokenError> for Fail {
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::Exists(_) | TokenError::Unknown(_) => Self::Usage(error.to_string()),
+            TokenError::Io { .. } | TokenError::Malformed { .. } | TokenError::NoRandomness => {
+                Self::Other(error.to_string())
+            }
+        }
+    }
+}

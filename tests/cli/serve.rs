@@ -1,0 +1,190 @@
+//! `subtend serve` as its clients meet it: the socket, tokens, a login, and the end of the host.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::call::{Under, User};
+
+/// A host, and where it is found.
+struct Serving {
+    host: Under,
+    address: String,
+    socket: String,
+    login: String,
+}
+
+/// A response: status, head and body.
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+fn serve(user: &User, model: &str) -> Serving {
+    let host = user.start(&["serve", "--json", "--listen", "127.0.0.1:0", "--model", model]);
+    let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
+    assert_eq!((&line["type"], &line["pid"]), (&json!("serving"), &json!(host.pid())));
+    let word = |name: &str| line[name].as_str().expect("a word").to_owned();
+    Serving { address: word("address"), socket: word("socket"), login: word("login"), host }
+}
+
+/// Sends a request on a connection of its own.
+fn http(mut stream: impl Read + Write, request: &str, headers: &str, body: &str) -> Reply {
+    let length = body.len();
+    let head = format!("{request} HTTP/1.1\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).expect("the head is written");
+    stream.write_all(body.as_bytes()).expect("the body is written");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("a response");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("a head in {text:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    let body = if head.contains("transfer-encoding: chunked") { unchunked(body) } else { body.to_owned() };
+    Reply { status, head: head.to_owned(), body }
+}
+
+fn unchunked(mut rest: &str) -> String {
+    let mut body = String::new();
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        body.push_str(&after[..size]);
+        rest = after[size..].trim_start_matches("\r\n");
+        if size == 0 {
+            break;
+        }
+    }
+    body
+}
+
+impl Serving {
+    fn tcp(&self, request: &str, headers: &str, body: &str) -> Reply {
+        let stream = TcpStream::connect(&self.address).expect("connected");
+        http(stream, request, &format!("host: {}\r\n{headers}", self.address), body)
+    }
+
+    fn unix(&self, request: &str, body: &str) -> Reply {
+        let stream = UnixStream::connect(&self.socket).expect("connected");
+        http(stream, request, "host: local\r\ncontent-type: application/json\r\n", body)
+    }
+
+    /// Opens a session with an input, and waits for the end of its run.
+    fn talk(&self, text: &str) -> String {
+        let opened = self.unix("POST /v1/sessions", &json!({"input": {"text": text}}).to_string());
+        assert_eq!(opened.status, 201, "{opened:?}");
+        let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
+        let run = self.unix(&format!("GET /v1/sessions/{id}/runs/1?wait=true&timeout=60000"), "");
+        assert_eq!(run.json()["outcome"], "completed", "{run:?}");
+        id
+    }
+}
+
+#[test]
+fn host_serves_until_it_is_stopped_and_keeps_what_was_done() {
+    let user = User::new();
+    let serving = serve(&user, &user.script_named("hello", "Hello."));
+    let id = serving.talk("Good morning.");
+    let dir = Path::new(&serving.socket).parent().expect("a directory").to_owned();
+    let mode = |path: &Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
+    assert_eq!((mode(&dir), mode(Path::new(&serving.socket))), (0o700, 0o600));
+    let second = user.call(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(second.code, Some(3), "a store has one host: {second:?}");
+    serving.host.signal("TERM");
+    let socket = serving.socket.clone();
+    let done = serving.host.done();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(!Path::new(&socket).exists());
+    let sessions = user.json(&["sessions", "--json"]);
+    assert_eq!((&sessions[0]["id"], &sessions[0]["outcome"]), (&json!(id), &json!("completed")));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn h7_requests_over_tcp_need_a_token_that_is_not_revoked() {
+    let user = User::new();
+    let serving = serve(&user, &user.script_named("hello", "Hello."));
+    assert_eq!(serving.tcp("GET /v1/sessions", "", "").status, 401);
+    let made = user.call(&["token", "create", "phone", "--scope", "read"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let bearer = format!("authorization: Bearer {}\r\n", made.out.trim());
+    assert_eq!(serving.tcp("GET /v1/sessions", &bearer, "").json(), json!({"items": [], "next": null}));
+    let json = format!("{bearer}content-type: application/json\r\n");
+    assert_eq!(serving.tcp("POST /v1/sessions", &json, "{}").json()["code"], "scope_too_small");
+    let listed = user.json(&["token", "list", "--json"]);
+    assert_eq!(listed, json!([{"name": "phone", "scope": "read"}]));
+    assert_eq!(user.call(&["token", "revoke", "phone"]).code, Some(0));
+    assert_eq!(serving.tcp("GET /v1/sessions", &bearer, "").status, 401);
+    serving.host.signal("INT");
+    assert_eq!(serving.host.done().code, Some(0));
+}
+
+#[test]
+fn login_link_is_opened_once() {
+    let user = User::new();
+    let serving = serve(&user, &user.script_named("hello", "Hello."));
+    let path = serving.login.split_once(&serving.address).expect("the address").1.to_owned();
+    let opened = serving.tcp(&format!("GET {path}"), "", "");
+    assert_eq!(opened.status, 303, "{opened:?}");
+    let cookie = opened.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
+    let cookie = format!("cookie: {}\r\n", cookie.split(';').next().expect("a pair"));
+    assert_eq!(serving.tcp("GET /v1/sessions", &cookie, "").status, 200);
+    assert_eq!(serving.tcp(&format!("GET {path}"), "", "").status, 401);
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+}
+
+#[test]
+fn h3_resent_prompt_runs_once_over_a_kill_of_the_host() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let open = |serving: &Serving| {
+        let stream = UnixStream::connect(&serving.socket).expect("connected");
+        let headers = "host: local\r\ncontent-type: application/json\r\nidempotency-key: invoice-17\r\n";
+        http(stream, "POST /v1/sessions", headers, &json!({"input": {"text": "Pay the invoice."}}).to_string()).json()
+    };
+    let serving = serve(&user, &model);
+    let first = open(&serving);
+    serving.host.signal("KILL");
+    drop(serving.host.done());
+    let serving = serve(&user, &model);
+    let again = open(&serving);
+    assert_eq!(again["session"]["id"], first["session"]["id"]);
+    assert_eq!((&again["input"]["input"], &again["input"]["again"]), (&first["input"]["input"], &json!(true)));
+    let id = again["session"]["id"].as_str().expect("an id");
+    let records = serving.unix(&format!("GET /v1/sessions/{id}/records"), "").json();
+    let opened =
+        records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_opened"].is_object());
+    assert_eq!(opened.count(), 1, "{records}");
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn serve_refuses_what_cannot_take_effect() {
+    let user = User::new();
+    let memory = user.call(&["serve", "--store", "memory"]);
+    assert_eq!(memory.code, Some(2), "{memory:?}");
+    assert!(memory.err.contains("`serve` needs a store on disk"), "{memory:?}");
+    let raw = user.call(&["serve", "--raw"]);
+    assert_eq!(raw.code, Some(2), "{raw:?}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = taken.local_addr().expect("an address").to_string();
+    let busy = user.call(&["serve", "--listen", &address]);
+    assert_eq!(busy.code, Some(1), "{busy:?}");
+    assert!(
+        busy.err.contains(&format!("cannot listen on {address}")) && busy.err.contains("--listen ADDRESS"),
+        "{busy:?}"
+    );
+    assert_eq!(user.call(&["token", "revoke", "none"]).code, Some(2));
+}
