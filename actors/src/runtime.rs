@@ -207,6 +207,27 @@ impl Runtime {
         self.open_root(options.into(), false)
     }
 
+    /// As [`Runtime::open`], with the events of the new session's tree from its first record on, which [`SessionHandle::watch`] of
+    /// an open session may miss. The events of a session that exists begin with the call.
+    ///
+    /// # Errors
+    /// [`OpenSessionError`].
+    ///
+    /// # Durability
+    /// As [`Runtime::open`]; the first event comes when the session is durable.
+    pub fn open_watched(
+        &self,
+        options: impl Into<OpenOptions>,
+    ) -> Result<(SessionHandle, Subscription), OpenSessionError> {
+        let mut options = options.into();
+        let id = *options.id.get_or_insert_with(|| self.hub.mint.session());
+        let events = self.subscribe(Some(id));
+        let session = self.open_root(options, false)?;
+        // A session that exists may be one below a root.
+        let events = if session.is_root() { events } else { session.watch() };
+        Ok((session, events))
+    }
+
     /// Opens a root session; as a task, also of an agent that only other agents start.
     pub(crate) fn open_root(&self, options: OpenOptions, task: bool) -> Result<SessionHandle, OpenSessionError> {
         if self.rooms.life.gate.is_closed() {

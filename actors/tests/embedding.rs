@@ -115,6 +115,22 @@ async fn events_and_activity_are_streams() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn events_begin_with_the_birth_when_opened_watched() {
+    let journal = journal();
+    let runtime = builder(&journal).model(hello()).start().await.expect("a runtime");
+    let (session, watched) = runtime.open_watched("general").expect("a session");
+    // Another session's events are not among them.
+    crate::support::open(&runtime).send("aside").await.expect("accepted");
+    session.send("you").await.expect("accepted");
+    let seen = kinds(watched, |next| match next {
+        Next::Event(event) => event.what,
+        Next::Missed(missed) => panic!("{missed} events are missed"),
+    });
+    assert_eq!(seen.await, crate::support::kinds(&journal, session.id()).await);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn tool_of_the_host_is_offered_unless_denied() {
     let deny = Rule { action: "tool:look".into(), resource: "*".into(), verdict: Verdict::Deny };
     let mut denying = HostPolicy::default_for_workspace();

@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 
 use subtend_actors::SessionHandle;
+use subtend_actors::event::Subscription;
 
 use super::fail::{Code, Fail};
 use super::work::{self, About, HereArgs, Screen, Work, WorkArgs, hub};
@@ -52,9 +53,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     // Where lines are what is said, there is nobody to ask.
     let asked = |screen: &Screen| typed && screen.is_drawn();
     work::verb_asking(&args.work, about, asked, async |mut work: Work<'_>| {
-        let session = session(args, &work)?;
+        let (session, events) = session(args, &work)?;
         if !(typed && work.screen.is_drawn()) {
-            return piped::talk(&mut work, &session).await;
+            return piped::talk(&mut work, &session, events).await;
         }
         // A new session may not be in the journal yet.
         let agent = match args.session {
@@ -62,7 +63,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             None => work.agent.clone(),
         };
         let id = session.id();
-        let code = Talk::begin(&mut work, session, agent).await?.talk().await?;
+        let code = Talk::begin(&mut work, session, events, agent).await?.talk().await?;
         if args.work.store.place()?.path().is_some() && work.runtime.journal().head(id)?.is_some() {
             work.screen.note(&format!("return to it: subtend chat {}{}", id.short().0, args.work.store.again()));
         }
@@ -70,9 +71,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     })
 }
 
-fn session(args: &Args, work: &Work<'_>) -> Result<SessionHandle, Fail> {
+fn session(args: &Args, work: &Work<'_>) -> Result<(SessionHandle, Subscription), Fail> {
     match &args.session {
-        Some(_) => work.session(),
+        Some(_) => work.session().map(|session| {
+            let events = session.watch();
+            (session, events)
+        }),
         None => hub::open(work.runtime, &work.agent, work.model.as_ref(), &work.servers),
     }
 }

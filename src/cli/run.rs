@@ -23,8 +23,7 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let prompt = prompt::read(&args.prompt, std::io::stdin())?;
     work::verb(&args.work, About::New(args.agent.as_deref()), async |mut work: Work<'_>| {
-        let session = hub::open(work.runtime, &work.agent, work.model.as_ref(), &work.servers)?;
-        let events = session.watch();
+        let (session, events) = hub::open(work.runtime, &work.agent, work.model.as_ref(), &work.servers)?;
         let receipt = session.send(prompt).await?;
         work.follow(events, &session, receipt.run).await
     })

@@ -3,14 +3,16 @@
 use std::io::BufRead as _;
 
 use subtend_actors::SessionHandle;
+use subtend_actors::event::Subscription;
 use tokio::sync::mpsc;
 
 use super::super::fail::{Code, Fail};
 use super::super::work::Work;
 
-/// Sends each line of stdin that says something, and waits for the end of its run before the next.
-pub(super) async fn talk(work: &mut Work<'_>, session: &SessionHandle) -> Result<Code, Fail> {
-    let mut lines = stdin();
+/// Sends each line of stdin that says something, and waits for the end of its run before the next. `events` are followed to the end
+/// of the first run.
+pub(super) async fn talk(work: &mut Work<'_>, session: &SessionHandle, events: Subscription) -> Result<Code, Fail> {
+    let (mut lines, mut first) = (stdin(), Some(events));
     let mut code = Code::Done;
     loop {
         let line = tokio::select! {
@@ -24,7 +26,7 @@ pub(super) async fn talk(work: &mut Work<'_>, session: &SessionHandle) -> Result
         if line.trim().is_empty() {
             continue;
         }
-        let events = session.watch();
+        let events = first.take().unwrap_or_else(|| session.watch());
         let receipt = session.send(line).await?;
         code = work.answer(events, session, &receipt).await?;
     }

@@ -60,8 +60,12 @@ enum On {
 
 impl<'a> Talk<'a> {
     /// Takes the terminal.
-    pub(super) async fn begin(work: &'a mut Work<'_>, session: SessionHandle, agent: Text) -> Result<Self, Fail> {
-        let events = session.watch();
+    pub(super) async fn begin(
+        work: &'a mut Work<'_>,
+        session: SessionHandle,
+        events: Subscription,
+        agent: Text,
+    ) -> Result<Self, Fail> {
         let journal = work.runtime.journal();
         // A session that was opened here has nothing of an earlier process.
         let (told, missed) = match work.since {

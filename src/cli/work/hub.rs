@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use subtend_actors::builder::Builder;
+use subtend_actors::event::Subscription;
 use subtend_actors::prices::Prices;
 use subtend_actors::{
     Approver, BootError, BootProgress, Hooks, OpenOptions, OpenSessionError, Options, Runtime, SendError,
@@ -158,15 +159,15 @@ fn failed(journal: &Journal, error: StartError) -> Fail {
     }
 }
 
-/// Opens a session of `agent`, answered by `model` where one is named, at `servers`.
+/// Opens a session of `agent`, answered by `model` where one is named, at `servers`; gives the events of its tree from its birth on.
 pub(crate) fn open(
     runtime: &Runtime,
     agent: &str,
     model: Option<&Text>,
     servers: &[Text],
-) -> Result<SessionHandle, Fail> {
+) -> Result<(SessionHandle, Subscription), Fail> {
     let options = OpenOptions { model: model.cloned(), servers: servers.to_vec(), ..OpenOptions::agent(agent) };
-    runtime.open(options).map_err(|error| match &error {
+    runtime.open_watched(options).map_err(|error| match &error {
         OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
             Fail::Usage(format!("{error} (--agent NAME; `subtend agents` tells more)"))
         }
