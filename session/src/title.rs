@@ -1,5 +1,6 @@
 //! Rules for titles of sessions.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize as _, Deserializer};
@@ -21,19 +22,26 @@ pub enum BadTitle {
     NotOneLine,
 }
 
-/// Returns `text` on one line with single spaces; shared if unchanged.
-pub fn one_line(text: &Text) -> Text {
+/// Returns `text` on one line, with single spaces; the text itself where nothing changes.
+pub fn one_line(text: &str) -> Cow<'_, str> {
     let spaced = |c: char| c.is_whitespace() && c != ' ';
     if !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  ") && !text.contains(spaced) {
-        return Arc::clone(text);
+        return Cow::Borrowed(text);
     }
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if *line == **text { Arc::clone(text) } else { line.into() }
+    Cow::Owned(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// As [`one_line`], for a text that is shared.
+pub(crate) fn folded(text: &Text) -> Text {
+    match one_line(text) {
+        Cow::Borrowed(_) => Arc::clone(text),
+        Cow::Owned(line) => line.into(),
+    }
 }
 
 /// Reads the title of an index row: earlier versions kept line breaks in it.
 pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Text, D::Error> {
-    Text::deserialize(from).map(|title| one_line(&title))
+    Text::deserialize(from).map(|title| folded(&title))
 }
 
 /// Checks that a session may have this title.

@@ -7,8 +7,8 @@ use serde_path_to_error::{Path, Segment};
 
 use crate::bounded;
 
-/// Bytes of one call's arguments.
-const MAX_BYTES: usize = 8 << 20;
+/// Bytes of the arguments of one call.
+pub(crate) const MAX_BYTES: usize = 8 << 20;
 /// Errors in one message.
 const MAX_ERRORS: usize = 8;
 /// Bytes of one error, which may quote a whole argument.

@@ -1,26 +1,29 @@
 //! Dialects: families of tools over the same commands. A dialect names parameters and parses a call into a [`Request`].
 
+use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
+use subtend_session::title::one_line;
 use subtend_session::unseen::is_unseen;
 
 pub use subtend_session::place::Source;
 
 use crate::result::ToolError;
-use crate::{arguments, bounded, near};
+use crate::{bounded, near};
 
+pub(crate) use reading::arguments;
 pub use template::OfferedTemplate;
 
 pub mod discovery;
 pub mod manage;
 pub mod minion;
+mod reading;
 pub mod spawn;
 pub mod spawn_task;
 pub mod subagent;
@@ -268,33 +271,7 @@ pub fn is_locked(tool: &str) -> bool {
     LOCKED.iter().any(|locked| locked.eq_ignore_ascii_case(tool))
 }
 
-/// Parses the arguments of `tool`; `takes` names its parameters.
-pub(crate) fn arguments<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
-    // Most arguments fit. The others are parsed again for a precise error.
-    if args.len() <= MAX_PROMPT
-        && args.trim_ascii_start().starts_with('{')
-        && let Ok(fit) = serde_json::from_str(args)
-    {
-        return Ok(fit);
-    }
-    let mut value = arguments::parse(tool, args).map_err(ToolError::bad_args)?;
-    value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(whole);
-    serde_json::from_value(value).map_err(|error| {
-        let error = error.to_string();
-        let shown = bounded::shown(&error, 300);
-        ToolError::bad_args(format!("the arguments of {tool} do not fit: {shown}; it takes {takes}"))
-    })
-}
-
-/// Converts `5.0` to 5: some models write integers that way.
-fn whole(value: &mut Value) {
-    let number = value.as_f64().filter(|number| value.is_f64() && *number >= 0.0 && number.fract() == 0.0);
-    if let Some(number) = number.and_then(|number| format!("{number:.0}").parse::<u64>().ok()) {
-        *value = number.into();
-    }
-}
-
-/// Checks that a prompt is neither empty nor too long; `named` is the argument, `reader` the receiving child.
+/// Checks that a prompt is neither empty nor too long; `named` is the argument, `reader` the child that reads it.
 pub(crate) fn says_something(named: &str, reader: &str, prompt: &str) -> Result<(), ToolError> {
     if prompt.trim().is_empty() {
         return Err(ToolError::bad_args(format!(
@@ -342,19 +319,15 @@ pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Te
     Ok(metadata.map(Text::from))
 }
 
-/// Returns whether `text` is one line of visible words with single spaces.
-fn is_plain_line(text: &str) -> bool {
-    let words = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-    words && !text.is_empty() && !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  ")
-}
-
-/// Returns the start of `text` as a label: one line without terminal control characters, which an import refuses.
+/// The start of `text` as a label: one line, without characters that a terminal obeys. An import refuses those.
 pub(crate) fn label(text: &str) -> Option<Text> {
-    if text.len() <= MAX_LABEL && is_plain_line(text) {
-        return Some(text.into());
-    }
-    let plain: String = text.chars().filter(|c| c.is_whitespace() || !is_unseen(*c)).collect();
-    let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_kept = |c: char| c.is_whitespace() || !is_unseen(c);
+    let kept = if text.chars().all(is_kept) {
+        text.into()
+    } else {
+        text.chars().filter(|c| is_kept(*c)).collect::<Cow<'_, str>>()
+    };
+    let line = one_line(&kept);
     (!line.is_empty()).then(|| bounded::shown(&line, MAX_LABEL).as_ref().into())
 }
 
