@@ -13,7 +13,7 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, DIM, GOOD, In, LIVE, ODD, ago, clip, fill};
+use super::paint::{BAD, DIM, GOOD, In, LIVE, ODD, ago, clip, fill, harmless};
 use super::shelf::Shelf;
 use crate::cli::json;
 
@@ -93,7 +93,8 @@ fn listed(shelf: &Shelf, args: &Args) -> Result<Vec<Row>, Fail> {
 }
 
 fn row(task: Task) -> Row {
-    let error = task.cause.filter(|cause| *cause != Outcome::Completed);
+    let cause = task.cause.filter(|cause| *cause != Outcome::Completed);
+    let unread = task.unread.map(|why| format!("its records cannot be read: {}", harmless(&why)));
     Row {
         id: task_id(task.session),
         session: task.session,
@@ -106,7 +107,7 @@ fn row(task: Task) -> Row {
         parent: task.parent,
         root: task.root,
         result: task.result,
-        error: error.as_ref().map(cause::sentence),
+        error: unread.or_else(|| cause.as_ref().map(cause::sentence)),
         metadata: object(task.metadata.as_ref()),
         created: task.created_ms,
         updated: task.updated_ms,
@@ -168,6 +169,7 @@ mod tests {
             created_ms: 1,
             updated_ms: 3,
             ended_ms: Some(2),
+            unread: None,
         }
     }
 
@@ -180,6 +182,12 @@ mod tests {
         );
         let line = anstream::adapter::strip_str(&line(&row, 60_002)).to_string();
         assert!(line.ends_with("1 minute ago  look  failed: the model refused"), "{line}");
+    }
+
+    #[test]
+    fn r1_a_task_that_cannot_be_read_says_why() {
+        let row = row(Task { unread: Some("session x is damaged".into()), cause: None, ..failed() });
+        assert_eq!(row.error.as_deref(), Some("its records cannot be read: session x is damaged"));
     }
 
     #[test]

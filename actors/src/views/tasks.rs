@@ -1,12 +1,12 @@
 //! Tasks: what agents were given to do by other agents or by the host, in the words of a task list (R1, R2).
 
 use subtend_journal::{Journal, ReadError, Stored};
-use subtend_session::ids::{Seq, SessionId, Short, Text};
+use subtend_session::ids::{Lsn, Seq, SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::{From, Record};
-use subtend_session::state::{Phase, State};
+use subtend_session::state::{FoldError, Phase, State};
 
 use crate::answer::Receipt;
 use crate::prompt::PromptError;
@@ -115,11 +115,14 @@ pub struct Task {
     pub updated_ms: i64,
     /// Wall clock of the last end; informative. Absent as the outcome is.
     pub ended_ms: Option<i64>,
+    /// Why its records, or its whole result, cannot be read; then what only they tell is missing.
+    pub unread: Option<String>,
 }
 
 impl Task {
     /// Lists the tasks of a journal that no runtime needs to have, newest first. Blocks while it reads: the rows of all
-    /// sessions, and the records of each task that is listed. What cannot be read of one is left out of it.
+    /// sessions, and the records of each task that is listed. What cannot be read of one is left out of it, and
+    /// [`Task::unread`] says why. With a status and a limit, tasks are read until so many have the status.
     ///
     /// # Errors
     /// When the journal cannot be read as a whole.
@@ -129,35 +132,43 @@ impl Task {
             tasks.filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent))).collect();
         // Those of one moment stand in the order of their ids: the same in every listing.
         found.sort_unstable_by_key(|task| std::cmp::Reverse((task.created_ms, task.session)));
-        let told = found.into_iter().map(|task| task.told(journal));
-        let stands = |task: &Result<Self, ReadError>| match (task, filter.status) {
-            (Ok(task), Some(status)) => task.status == status,
-            (Ok(_), None) | (Err(_), _) => true,
-        };
-        told.filter(stands).take(filter.limit.unwrap_or(usize::MAX)).collect()
+        // Each is read when it is its turn: with the last one that the limit lets through, the reading ends.
+        let mut listed = Vec::new();
+        let mut found = found.into_iter();
+        while listed.len() < filter.limit.unwrap_or(usize::MAX) {
+            let Some(mut task) = found.next() else { break };
+            let read = Assigned::read(journal, task.session).and_then(|assigned| task.told(assigned, filter, journal));
+            match read {
+                Ok(()) => {}
+                Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error),
+                // The others are listed all the same.
+                Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
+                    task.unread = Some(error.to_string());
+                }
+            }
+            if filter.status.is_none_or(|status| task.status == status) {
+                listed.push(task);
+            }
+        }
+        Ok(listed)
     }
 
-    /// Adds what the records tell.
-    fn told(mut self, journal: &Journal) -> Result<Self, ReadError> {
-        let assigned = match Assigned::read(journal, self.session) {
-            Ok(assigned) => assigned,
-            Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error),
-            // The others are listed all the same.
-            Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
-                tracing::warn!(session = %self.session, %error, "a task is listed without what its records tell");
-                return Ok(self);
-            }
-        };
+    /// Adds what the records tell; of a task that the filter leaves out, its status.
+    fn told(&mut self, assigned: Assigned, filter: TaskFilter, journal: &Journal) -> Result<(), ReadError> {
         if assigned.is_followed {
             self.outcome = assigned.past.outcome.as_ref().map(Outcome::kind);
             self.status = TaskStatus::of(Phase::Quiet, self.outcome);
         }
+        if filter.status.is_some_and(|status| self.status != status) {
+            return Ok(());
+        }
+        let whole = if self.outcome.is_some() { assigned.whole(journal, self.session) } else { Ok(None) };
         if self.outcome.is_some() {
-            self.result = assigned.whole(journal, self.session)?;
             (self.cause, self.ended_ms) = (assigned.past.outcome, assigned.past.ended_ms);
         }
         (self.prompt, self.metadata) = (assigned.past.prompt, assigned.past.metadata);
-        Ok(self)
+        self.result = whole?;
+        Ok(())
     }
 
     /// The session of `head` as a task, if it is one.
@@ -185,6 +196,7 @@ impl Task {
             created_ms: head.created_ms,
             updated_ms: head.updated_ms,
             ended_ms: None,
+            unread: None,
         };
         (subagent && !head.deleted).then(task)
     }
@@ -230,13 +242,23 @@ impl Assigned {
         }
         let stored = journal.records(session)?;
         let until = stored.iter().take_while(|stored| stored.seq <= self.end);
-        let state = State::fold(session, until.map(|stored| &stored.record)).ok();
-        Ok(state.and_then(|state| state.last).and_then(|last| last.text).or(Some(start)))
+        let state = State::fold(session, until.map(|stored| &stored.record));
+        let state = state.map_err(|error| damaged(session, &error))?;
+        Ok(state.last.and_then(|last| last.text))
     }
 }
 
 /// Key of the prompt of a task that has an id of the caller's choice.
 const FIRST: &str = "prompt";
+
+/// That the records of a session are not those of one session in their order.
+pub(crate) fn damaged(session: SessionId, error: &FoldError) -> ReadError {
+    let seq = match error {
+        FoldError::Illegal { seq, .. } => *seq,
+        FoldError::Empty { .. } | FoldError::NotABirth { .. } | FoldError::NoBody { .. } => Seq(1),
+    };
+    ReadError::Damaged { session, seq, lsn: Lsn(0), why: error.to_string() }
+}
 
 impl Runtime {
     /// Starts a task of the host that no session owns (R1): `options` names its agent, which may be one that only agents start, its
@@ -297,5 +319,32 @@ impl Runtime {
         // A journal that failed still says what it has.
         drop(self.rooms.log.journal.settled().await);
         Task::list(&self.rooms.log.journal, filter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_journal::memory::Memory;
+    use subtend_journal::{Batch, Frame, Options};
+    use subtend_session::ids::Epoch;
+    use subtend_session::index::Changes;
+    use subtend_session::outcome::By;
+
+    use super::*;
+
+    #[test]
+    fn whole_result_of_an_unfolded_session_is_an_error() {
+        let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
+        let session = SessionId(uuid::Uuid::from_u128(7));
+        let records = vec![Record::SessionClosed { by: By::Person }];
+        let changes = Changes::default();
+        let frame = Frame { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: 0, records, changes };
+        journal.append(Batch { frames: vec![frame] }).expect("appended");
+        let past = |len| Past { result: Some("the start".into()), result_len: len, ..Past::default() };
+        let whole = |len| Assigned { past: past(len), end: Seq(1), ..Assigned::default() }.whole(&journal, session);
+        assert_eq!(whole(9).expect("it is whole").as_deref(), Some("the start"));
+        let why = whole(10).expect_err("only its start is known");
+        assert!(matches!(&why, ReadError::Damaged { seq: Seq(1), .. }), "{why}");
+        assert!(why.to_string().contains("starts with session_closed rather than with session_created"), "{why}");
     }
 }
