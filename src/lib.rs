@@ -192,9 +192,10 @@ pub mod views {
     pub use subtend_actors::tree::TreeError;
     pub use subtend_actors::{
         Census, ChildUsage, ContextShare, FindError, QueueEntry, QueueKind, Task, TaskFilter, TaskStatus, Tree,
-        UsageView,
+        UsageView, WorkClock, Worked,
     };
     pub use subtend_session::record::Lane;
+    pub use subtend_session::state::Boundary;
 }
 
 /// The example of the README, so that it compiles.

@@ -29,5 +29,7 @@ mod services;
 mod store;
 #[cfg(target_os = "linux")]
 mod terminal;
+#[cfg(target_os = "linux")]
+mod unchanged;
 mod usage;
 mod waiting;

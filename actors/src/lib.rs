@@ -28,7 +28,7 @@ pub use recovery::boot;
 pub use runtime::builder;
 pub use spawn::{profiles, tool_options};
 pub use values::options;
-pub use views::{audit, census, find, past, tasks, tree, usage};
+pub use views::{audit, census, find, past, tasks, tree, usage, worked};
 
 pub use answer::{AnswerError, Answered, Receipt};
 pub use approvals::{Approval, Approver};
@@ -56,3 +56,4 @@ pub use views::find::{FindError, Heads, named};
 pub use views::tasks::{Task, TaskFilter, TaskStatus};
 pub use views::tree::Tree;
 pub use views::usage::{ChildUsage, ContextShare, UsageView};
+pub use views::worked::{WorkClock, Worked};

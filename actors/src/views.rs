@@ -5,6 +5,8 @@ pub(crate) mod branches;
 pub mod census;
 pub mod find;
 pub mod past;
+pub(crate) mod queue;
 pub mod tasks;
 pub mod tree;
 pub mod usage;
+pub mod worked;

@@ -13,6 +13,7 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::Lane;
+use subtend_session::state::Boundary;
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;
@@ -65,9 +66,17 @@ async fn what_waits_is_listed_in_the_order_in_which_it_is_taken() {
         lane: Lane::Send,
         at: queue[1].at,
         time_ms: queue[1].time_ms,
+        taken_at: Some(Boundary::Rest),
     };
     assert_eq!(queue[1], entry);
-    assert_eq!(queue[0].lane, Lane::Steer);
+    assert_eq!((queue[0].lane, queue[0].taken_at), (Lane::Steer, Some(Boundary::Turn)));
+    // Read from the journal, without the runtime.
+    assert_eq!(QueueEntry::list(&journal, session.id(), true).expect("readable"), queue);
+    // Behind a run that does not go on, the oldest message opens the next run, and what steers joins it.
+    let behind = QueueEntry::list(&journal, session.id(), false).expect("readable");
+    assert_eq!(texts(&behind), ["two", "first", "three"]);
+    let at: Vec<_> = behind.iter().filter_map(|entry| entry.taken_at).collect();
+    assert_eq!(at, [Boundary::Run, Boundary::Run, Boundary::Rest]);
     end_of(&session, 1).await;
     assert_eq!(session.queue().await, Ok(Vec::new()));
     shut(runtime).await;
@@ -219,6 +228,8 @@ async fn b11_queue_lists_held_completions_with_type_and_time() {
     assert_eq!(metadata, serde_json::json!({"outcome": "completed", "run": 1}));
     let ended = journal.records(child).expect("records").last().map(|stored| stored.at_ms);
     assert_eq!(queue[1].time_ms, ended);
+    journal.settled().await.expect("the journal lives");
+    assert_eq!(QueueEntry::list(&journal, session.id(), true).expect("readable"), queue);
     assert!(queue[0].time_ms.is_some());
     assert_eq!(session.queue_remove(queue[1].id).await, Ok(false), "K5: completions are not removed");
     assert_eq!(session.queue_clear().await, Ok(1));

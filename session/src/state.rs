@@ -21,6 +21,7 @@ pub use arrived::Arrived;
 pub use due::Due;
 pub use fold::FoldError;
 pub use kept::Kept;
+pub use waiting::{Boundary, Waiting};
 
 mod apply;
 mod arrived;
@@ -29,6 +30,7 @@ mod fold;
 mod kept;
 mod legal;
 mod view;
+pub(crate) mod waiting;
 
 /// A folded session.
 ///

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use subtend_actors::worked::Worked;
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::state::Phase;
 pub(crate) use subtend_tools::escape::{exact, harmless};
@@ -41,6 +42,18 @@ pub(crate) fn mark(outcome: OutcomeKind) -> (&'static str, Style) {
         OutcomeKind::Lost => ("?", BAD),
     }
 }
+
+/// The mark and the colour of a session that waits for approval.
+pub(crate) const ASKS: (&str, Style) = ("◆", ODD);
+
+/// What a session that waits for approval does.
+pub(crate) const ASKS_WORD: &str = "waits for approval";
+
+/// What the marks mean, for help.
+pub(crate) const MARKS: &str = "\
+Marks: ○ no run yet or queued   ● in flight   ◐ works   ◌ waits for subagents   ◆ waits for approval
+       ✓ completed   ✗ failed   ■ cancelled, interrupted or held   ◷ out of time, turns or budget
+       ? lost with its process   ◦ closed   ! unreadable";
 
 /// The word for a run's standing.
 pub(crate) fn phase_word(phase: Phase) -> &'static str {
@@ -142,6 +155,19 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
+/// A working time: `1.2s`, or `at least 1.2s` where a process ended in between; none where that would be nothing.
+pub(crate) fn work_span(worked: Worked) -> Option<String> {
+    let known = span(Duration::from_millis(worked.ms));
+    match worked {
+        Worked { at_least: false, .. } => Some(known),
+        Worked { at_least: true, ms: 0..100 } => None,
+        Worked { at_least: true, .. } => Some(format!("at least {known}")),
+    }
+}
+
+/// What is said where a working time is not known.
+pub(crate) const UNKNOWN_WORK: &str = "working time unknown";
+
 /// How long ago something was, from two wall-clock times in milliseconds: `just now`, `5 minutes ago`, `3 days ago`.
 pub(crate) fn ago(now_ms: i64, then_ms: i64) -> String {
     let seconds = u64::try_from(now_ms.saturating_sub(then_ms) / 1_000).unwrap_or(0);
@@ -179,6 +205,8 @@ mod tests {
         assert_eq!(figures, ["1 token", "999 tokens", "1.0k tokens", "12.3k tokens", "4.5M tokens"]);
         let spans = [430, 9_990, 12_000, 185_000, 7_800_000].map(|ms| span(Duration::from_millis(ms)));
         assert_eq!(spans, ["0.4s", "9.9s", "12s", "3m 05s", "2h 10m"]);
+        let worked = [(0, false), (99, true), (1_200, true)].map(|(ms, at_least)| work_span(Worked { ms, at_least }));
+        assert_eq!(worked, [Some("0.0s".to_owned()), None, Some("at least 1.2s".to_owned())]);
         let ages = [0, 59_000, 60_000, 7_200_000, 259_200_000].map(|ms| ago(ms, 0));
         assert_eq!(ages, ["just now", "just now", "1 minute ago", "2 hours ago", "3 days ago"]);
         assert_eq!(ago(0, 5_000), "just now", "a clock that went back");

@@ -3,15 +3,18 @@
 use std::io::Write as _;
 
 use serde::Serialize;
-use subtend_actors::{QueueEntry, QueueKind};
+use subtend_actors::boot::at_next_boot;
+use subtend_actors::{QueueEntry, QueueKind, SessionHandle};
 use subtend_session::ids::InputId;
 use subtend_session::record::Lane;
+use subtend_session::state::Boundary;
 
 use super::clock::wall_ms;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{DIM, In, ago, clip, count};
+use super::shelf::Shelf;
 use crate::cli::json;
 
 /// Lists the queue of a session (inputs, and completions not yet given to its model), removes an input, or clears all inputs.
@@ -49,6 +52,7 @@ struct Row<'a> {
     id: InputId,
     kind: &'static str,
     lane: Lane,
+    taken_at: Option<Boundary>,
     text: &'a str,
     metadata: Option<&'a str>,
     time_ms: Option<i64>,
@@ -56,16 +60,30 @@ struct Row<'a> {
 
 fn row(entry: &QueueEntry) -> Row<'_> {
     let (text, metadata) = (&*entry.text, entry.metadata.as_deref());
-    Row { id: entry.id, kind: kind(entry.kind), lane: entry.lane, text, metadata, time_ms: entry.time_ms }
+    Row {
+        id: entry.id,
+        kind: kind(entry.kind),
+        lane: entry.lane,
+        taken_at: entry.taken_at,
+        text,
+        metadata,
+        time_ms: entry.time_ms,
+    }
 }
 
-/// Who it is from, and whether it waits for the next turn rather than for a rest point.
+/// Who it is from, and what takes it.
 pub(crate) fn what(entry: &QueueEntry) -> String {
     let steers = match entry.lane {
         Lane::Steer => ", steers",
         Lane::Send => "",
     };
-    format!("{}{steers}", kind(entry.kind))
+    let taken = match entry.taken_at {
+        Some(Boundary::Turn) => ", at a turn boundary",
+        Some(Boundary::Rest) => ", at a rest point",
+        Some(Boundary::Run) => ", by the next run",
+        None => "",
+    };
+    format!("{}{steers}{taken}", kind(entry.kind))
 }
 
 fn kind(kind: QueueKind) -> &'static str {
@@ -77,40 +95,49 @@ fn kind(kind: QueueKind) -> &'static str {
     }
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    control::with(&args.store, &args.session, async |session| match &args.what {
-        None | Some(What::List) => {
-            let entries = session.queue().await?;
-            let mut out = anstream::stdout().lock();
-            if args.json {
-                json::write(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;
-                writeln!(out)?;
-                return Ok(Code::Done);
-            }
-            if entries.is_empty() {
-                writeln!(anstream::stderr(), "the queue of session {} is empty", session.id().short().0)?;
-            }
-            for entry in &entries {
-                let age = entry.time_ms.map(|sent| format!("  {}", ago(wall_ms(), sent))).unwrap_or_default();
-                writeln!(out, "{}  {}{}  {}", In(DIM, entry.id), what(entry), In(DIM, age), clip(&entry.text, 80))?;
-            }
-            Ok(Code::Done)
-        }
+    match &args.what {
+        None | Some(What::List) => list(args),
         Some(What::Remove { input }) => {
             let id: InputId = input.parse().map_err(|_| {
                 Fail::Usage(format!("`{}` is no input's id: `subtend queue SESSION` lists them", clip(input, 80)))
             })?;
-            if !session.queue_remove(id).await? {
-                return Err(Fail::Other(format!("no input {id} waits there: it was taken, or never sent")));
-            }
-            control::say(&format!("removed {id}"))?;
-            Ok(Code::Done)
+            control::with(&args.store, &args.session, async |session| remove(&session, id).await)
         }
-        Some(What::Clear) => {
+        Some(What::Clear) => control::with(&args.store, &args.session, async |session| {
             let cleared = session.queue_clear().await?;
             control::say(&format!("removed {}", count(cleared, "input")))?;
             Ok(Code::Done)
-        }
-    })
+        }),
+    }
+}
+
+async fn remove(session: &SessionHandle, id: InputId) -> Result<Code, Fail> {
+    if !session.queue_remove(id).await? {
+        return Err(Fail::Other(format!("no input {id} waits there: it was taken, or never sent")));
+    }
+    control::say(&format!("removed {id}"))?;
+    Ok(Code::Done)
+}
+
+/// Lists what the journal has: nothing is started, and a run that a killed process left stays as it is.
+fn list(args: &Args) -> Result<Code, Fail> {
+    let shelf = Shelf::must_open(&args.store)?;
+    let id = shelf.find(&args.session)?;
+    let (goes_on, keeps) = at_next_boot(&shelf.journal().inflight()?);
+    let entries = QueueEntry::list(shelf.journal(), id, goes_on.contains(&id) || keeps.contains(&id))?;
+    let mut out = anstream::stdout().lock();
+    if args.json {
+        json::write(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;
+        writeln!(out)?;
+        return Ok(Code::Done);
+    }
+    if entries.is_empty() {
+        writeln!(anstream::stderr(), "the queue of session {} is empty", id.short().0)?;
+    }
+    for entry in &entries {
+        let age = entry.time_ms.map(|sent| format!("  {}", ago(wall_ms(), sent))).unwrap_or_default();
+        writeln!(out, "{}  {}{}  {}", In(DIM, entry.id), what(entry), In(DIM, age), clip(&entry.text, 80))?;
+    }
+    Ok(Code::Done)
 }

@@ -1,5 +1,6 @@
 //! `subtend sessions`: what is in the store.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use super::branched::is_fresh;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
-use super::paint::{BAD, DIM, In, LIVE, ago, clip, fill, in_flight, mark, phase_word};
+use super::paint::{ASKS, ASKS_WORD, BAD, DIM, In, LIVE, MARKS, ago, clip, fill, in_flight, mark, phase_word};
 use super::shelf::Shelf;
 use crate::cli::json;
 
@@ -26,6 +27,7 @@ const FOLDER: usize = 24;
 
 /// Lists sessions, newest first: those that a person opened, branches too, and children that ask to be listed.
 #[derive(clap::Args, Debug)]
+#[command(after_help = MARKS)]
 pub(crate) struct Args {
     /// List every session, also the children that trees show
     #[arg(long)]
@@ -62,6 +64,9 @@ struct Row<'a> {
     depth: u32,
     inspectable: bool,
     closed: bool,
+    /// Whether a call of it waits for approval.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    asks: bool,
     kind: Option<BranchKind>,
     /// Whether a person made it as a branch that starts afresh.
     #[serde(skip)]
@@ -78,7 +83,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let none = (Heads::new(), Aside::default());
     let (heads, aside) = shelf.as_ref().map_or((&none.0, &none.1), |shelf| (shelf.heads(), shelf.aside()));
     let birth = |id| shelf.as_ref().map_or(Ok(None), |shelf| shelf.birth(id));
-    let rows = chosen(listed(heads, aside, args.all), args, &birth)?;
+    let asking = shelf.as_ref().map_or(Ok(BTreeSet::new()), Shelf::asking)?;
+    let mut rows = chosen(listed(heads, aside, args.all), args, &birth)?;
+    rows.iter_mut().for_each(|row| row.asks = asking.contains(&row.id));
     for (session, why) in aside.all().filter(|(session, _)| !heads.contains_key(session)) {
         writeln!(anstream::stderr(), "session {session} cannot be read and is left out: {why}")?;
     }
@@ -157,6 +164,7 @@ fn row<'a>(id: SessionId, head: &'a Head, aside: &'a Aside) -> Row<'a> {
         depth: head.depth,
         inspectable: head.inspectable,
         closed: head.closed,
+        asks: false,
         kind: head.kind,
         fresh: false,
         created_ms: head.created_ms,
@@ -169,6 +177,7 @@ fn line(row: &Row<'_>, agents: usize, now: i64) -> String {
     let agent = clip(row.agent, agents);
     let (sign, style, word) = match row.outcome {
         _ if row.damaged.is_some() => ("✗", BAD, "damaged"),
+        _ if row.asks => (ASKS.0, ASKS.1, ASKS_WORD),
         _ if in_flight(row.state) => ("●", LIVE, phase_word(row.state)),
         _ if row.closed => ("◦", DIM, "closed"),
         Some(outcome) => {

@@ -1,7 +1,10 @@
 //! Reading a store: the one place where the reading verbs meet the journal.
 
+use std::collections::BTreeSet;
+
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{Interned, Seq, SessionId};
+use subtend_session::index::RowKind;
 use subtend_session::record::{Record, SessionCreated};
 
 use super::aside::Aside;
@@ -49,6 +52,12 @@ impl Shelf {
     /// The session that a person means.
     pub(crate) fn find(&self, name: &str) -> Result<SessionId, Fail> {
         find(&self.heads, name).map_err(|none| self.aside.told(name, none))
+    }
+
+    /// The sessions with a call that waits for approval.
+    pub(crate) fn asking(&self) -> Result<BTreeSet<SessionId>, Fail> {
+        let asks = self.journal.outbox()?.into_iter().filter(|(row, _)| row.kind == RowKind::Ask);
+        Ok(asks.map(|(row, _)| row.from).collect())
     }
 
     /// What a session's journal holds.

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::time::Duration;
 
 use serde::Serialize;
 use subtend_actors::boot::at_next_boot;
 use subtend_actors::past::Past;
+use subtend_actors::worked::Worked;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::Outcome;
@@ -19,12 +19,16 @@ use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
-use super::paint::{BAD, BOLD, DIM, In, LIVE, clip, count, harmless, in_flight, mark, phase_word, span, tokens};
+use super::paint::{
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, In, LIVE, MARKS, UNKNOWN_WORK, clip, count, harmless, in_flight, mark, phase_word,
+    tokens, work_span,
+};
 use super::shelf::Shelf;
 use crate::cli::json;
 
 /// Shows a session and everything below it, with how each run ended.
 #[derive(clap::Args, Debug)]
+#[command(after_help = MARKS)]
 pub(crate) struct Args {
     /// Session: its id, the start of it, a short name, or a path such as `root/a3f9c1`
     #[arg(value_name = "ID")]
@@ -62,7 +66,10 @@ struct Node {
     turns: u32,
     usage: Usage,
     #[serde(skip)]
-    worked_ms: u64,
+    worked: Worked,
+    /// Whether a call of it waits for approval.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    asks: bool,
     /// Whether a person made it as a branch that starts afresh.
     #[serde(skip)]
     fresh: bool,
@@ -84,7 +91,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let why = shelf.aside().why(id).map(|why| format!("its row in the index is damaged: {why}"));
         Ok((past, why))
     };
-    let tree = grow(shelf.heads(), top, &read)?;
+    let tree = grow(shelf.heads(), &shelf.asking()?, top, &read)?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &tree)?;
@@ -102,8 +109,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 /// What is read of a session, and what is wrong with it all the same.
 type Read<'a> = dyn Fn(SessionId) -> Result<(Past, Option<String>), Fail> + 'a;
 
-/// Builds the tree below `top`. A session that cannot be read is shown with the reason and hides no other.
-fn grow(heads: &Heads, top: SessionId, read: &Read<'_>) -> Result<Node, Fail> {
+/// Builds the tree below `top`; `asking` are the sessions that wait for approval. A session that cannot be read is shown with the reason and hides no other.
+fn grow(heads: &Heads, asking: &BTreeSet<SessionId>, top: SessionId, read: &Read<'_>) -> Result<Node, Fail> {
     let mut kids: BTreeMap<SessionId, Vec<SessionId>> = BTreeMap::new();
     for (id, parent) in heads.iter().filter_map(|(id, head)| head.parent.map(|parent| (id, parent))) {
         kids.entry(parent).or_default().push(*id);
@@ -137,7 +144,7 @@ fn grow(heads: &Heads, top: SessionId, read: &Read<'_>) -> Result<Node, Fail> {
         };
         let children = past.born.iter().chain(&known).filter_map(labelled).collect();
         let branch = Branch::of(id, head, &past, label.as_ref().filter(|_| id == top));
-        done.insert(id, Node { branch, ..node(id, head, past, error, children) });
+        done.insert(id, Node { branch, asks: asking.contains(&id), ..node(id, head, past, error, children) });
     }
     done.remove(&top).ok_or_else(|| Fail::Other(format!("session {top} stands below itself: run `subtend verify`")))
 }
@@ -157,7 +164,8 @@ fn node(id: SessionId, head: &Head, past: Past, error: Option<String>, children:
         runs: past.run.0,
         turns: past.turns,
         usage: past.usage,
-        worked_ms: past.worked_ms,
+        worked: past.worked,
+        asks: false,
         fresh: past.place.as_ref().is_some_and(is_fresh),
         error,
         branch: None,
@@ -187,8 +195,8 @@ fn line(node: &Node) -> String {
     if node.runs > 1 {
         figures.insert(0, count(node.runs, "run"));
     }
-    if node.worked_ms > 0 {
-        figures.push(span(Duration::from_millis(node.worked_ms)));
+    if node.worked != Worked::default() {
+        figures.push(work_span(node.worked).unwrap_or_else(|| UNKNOWN_WORK.to_owned()));
     }
     if node.background {
         figures.push("background".to_owned());
@@ -217,6 +225,7 @@ fn line(node: &Node) -> String {
 fn standing(node: &Node) -> (&'static str, anstyle::Style, String) {
     match (&node.error, &node.outcome) {
         (Some(error), _) => ("!", BAD, clip(&format!("unreadable: {error}"), 200)),
+        (None, _) if node.asks => (ASKS.0, ASKS.1, ASKS_WORD.to_owned()),
         (None, _) if in_flight(node.state) => ("●", LIVE, phase_word(node.state).to_owned()),
         (None, None) => ("○", DIM, "no run yet".to_owned()),
         (None, Some(outcome)) => {

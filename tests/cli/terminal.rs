@@ -148,7 +148,7 @@ fn b11_waiting_says_what_each_entry_is() {
     chat.types("/queue later on\r");
     chat.until("> later on");
     chat.types("/waiting\r");
-    chat.until("user  later on");
+    chat.until("user, at a rest point  later on");
     chat.types("\u{4}");
     assert_eq!(chat.ends().0, Some(0));
 }

@@ -74,9 +74,9 @@ fn an_input_that_ctrl_c_kept_from_being_taken_is_said_to_wait_and_goes_on_or_is_
          remove {input}` takes it back\n"
     );
     assert!(left.sent.err.contains(&says), "{:?}", left.sent);
-    let rows = json!([{ "id": input, "kind": "user", "lane": "send", "text": "and this", "metadata": null }]);
+    let rows = json!([{ "id": input, "kind": "user", "lane": "send", "taken_at": "run", "text": "and this", "metadata": null }]);
     assert_eq!(left.rows_without_time(), rows);
-    assert_eq!(left.queue_without_age(), format!("{input}  user  and this\n"));
+    assert_eq!(left.queue_without_age(), format!("{input}  user, by the next run  and this\n"));
     let on = left.user.call(&["continue", name, "--quiet", "--model", &left.model]);
     assert_eq!((on.code, &*on.err), (Some(0), ""), "what was taken is not said to wait: {on:?}");
     assert_eq!(left.user.json(&["queue", name, "--json"]), json!([]));
@@ -103,8 +103,8 @@ fn a_session_in_which_an_input_waits_is_not_closed_and_says_why_and_what_to_do()
 fn a_line_that_steers_is_told_from_one_that_does_not() {
     let left = Left::new(&["faster", "--steer"]);
     let input = left.input.as_str().expect("an id");
-    assert_eq!(left.queue_without_age(), format!("{input}  user, steers  faster\n"));
-    let rows = json!([{ "id": input, "kind": "user", "lane": "steer", "text": "faster", "metadata": null }]);
+    assert_eq!(left.queue_without_age(), format!("{input}  user, steers, by the next run  faster\n"));
+    let rows = json!([{ "id": input, "kind": "user", "lane": "steer", "taken_at": "run", "text": "faster", "metadata": null }]);
     assert_eq!(left.rows_without_time(), rows);
 }
 

@@ -292,7 +292,7 @@ impl Driver {
                 InboxItem::Granted(ticket, slot) => self.granted(ticket, slot),
                 InboxItem::Idle => self.idle(),
                 InboxItem::Probe(tell) => self.probe(tell),
-                InboxItem::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state))),
+                InboxItem::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state, true))),
                 InboxItem::ClearQueue(tell, reply) => self.clear_queue(tell, reply),
                 InboxItem::HasRead(came) => self.has_read(*came),
             }

@@ -3,17 +3,18 @@
 use subtend_session::command::Command;
 use subtend_session::effect::Reply;
 use subtend_session::ids::InputId;
-use subtend_session::index::RowKind;
 use subtend_session::outcome::By;
 use subtend_session::record::{QueueChange, Record};
 use tokio::sync::oneshot;
 
-use super::{ControlError, PROBES, QueueEntry, QueueKind, SessionHandle};
+use super::{ControlError, PROBES, QueueEntry, SessionHandle};
 use crate::delivery::inbox::InboxItem;
+use crate::views;
 
 impl SessionHandle {
-    /// The queue in the order in which it will be taken: what steers at the next turn boundary, the others at rest points, then
-    /// completions that the model has not been given. An input that a run in flight was opened with is not queued any more.
+    /// The queue in the order in which it will be taken, each entry with the boundary that takes it: what steers at a turn boundary,
+    /// the others at rest points or by the next runs, completions that the model has not been given between them. An input that a
+    /// run in flight was opened with is not queued any more.
     ///
     /// # Errors
     /// [`ControlError::Stopped`].
@@ -37,20 +38,8 @@ impl SessionHandle {
         };
         self.settled(listed.lsn).await?;
         let mut entries = listed.entries;
-        if entries.iter().any(|entry| entry.kind == QueueKind::Completion) {
-            self.time(&mut entries);
-        }
+        views::queue::time(&self.sessions.log.journal, self.id, &mut entries);
         Ok(entries)
-    }
-
-    /// Completions have the time of the frame that owes them.
-    fn time(&self, entries: &mut [QueueEntry]) {
-        let owed = self.sessions.log.journal.outbox_to(self.id).unwrap_or_default();
-        for entry in entries.iter_mut().filter(|entry| entry.kind == QueueKind::Completion) {
-            let row = owed.iter().find(|(row, _)| row.kind == RowKind::Notice && row.from.0 == entry.id.0);
-            let frame = row.and_then(|(_, lsn)| self.sessions.log.journal.frame_at(*lsn).ok().flatten());
-            entry.time_ms = frame.and_then(|(_, stored)| stored.first().map(|stored| stored.at_ms));
-        }
     }
 
     /// Takes an input out of the queue; false where it does not wait: it was taken, removed before, or never there.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use subtend_session::ids::{InputId, Seq, Text};
 use subtend_session::record::{From, InputAccepted, Lane, Notice};
-use subtend_session::state::State;
+use subtend_session::state::{Boundary, State, Waiting};
 
 /// A queued input, or the end of a child's run that the model has not been given yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,6 +27,9 @@ pub struct QueueEntry {
     /// When it was sent, or when the run ended: milliseconds since the epoch. Absent for an id that carries no time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_ms: Option<i64>,
+    /// What takes it, in a listing of a queue; absent in events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<Boundary>,
 }
 
 /// Who a queue entry is from. A person's go first, one turn each; the others follow together.
@@ -53,7 +56,7 @@ impl QueueEntry {
         };
         let (text, metadata) = (input.text.clone(), input.metadata.clone());
         let time_ms = sent_ms(input.id);
-        Self { id: input.id, kind, text, metadata, lane: input.lane, at: Some(at), time_ms }
+        Self { id: input.id, kind, text, metadata, lane: input.lane, at: Some(at), time_ms, taken_at: None }
     }
 
     /// The entry of the end of a child's run; its time is read from the journal.
@@ -68,16 +71,20 @@ impl QueueEntry {
             lane: Lane::Send,
             at: None,
             time_ms: None,
+            taken_at: None,
         }
     }
 
-    /// The queue of a session in the order in which it is taken (B11): what steers, then a person's, then all else.
-    pub(crate) fn all(state: &State) -> Vec<Self> {
-        let mut all: Vec<Self> = state.queue.iter().map(|queued| Self::of(&queued.input, queued.seq)).collect();
-        all.sort_by_key(|entry| (entry.lane == Lane::Send, entry.kind != QueueKind::User, entry.at));
-        let held = state.arrived.iter().filter(|notice| state.reaches_model(notice));
-        all.extend(held.map(Self::completion));
-        all
+    /// The queue of a session in the order in which it is taken (B11); `run` says whether its run in flight goes on.
+    pub(crate) fn all(state: &State, run: bool) -> Vec<Self> {
+        let entry = |(waiting, at): (Waiting<'_>, Boundary)| {
+            let entry = match waiting {
+                Waiting::Input(queued) => Self::of(&queued.input, queued.seq),
+                Waiting::End(notice) => Self::completion(notice),
+            };
+            Self { taken_at: Some(at), ..entry }
+        };
+        state.waiting(run).into_iter().map(entry).collect()
     }
 }
 

@@ -10,6 +10,8 @@ use subtend_session::place::{Mode, Owner, Place};
 use subtend_session::record::{Record, ToolCall};
 use subtend_session::usage::Usage;
 
+use crate::views::worked::{WorkClock, Worked};
+
 /// Records that are read from the journal at a time.
 const PAGE: usize = 256;
 
@@ -28,8 +30,10 @@ pub struct Past {
     pub usage: Usage,
     /// Children, in the order of their birth.
     pub born: Vec<SessionId>,
-    /// Working time of its ended runs, in milliseconds: without waits for children, for a slot and for a person.
-    pub worked_ms: u64,
+    /// Working time of its ended runs.
+    pub worked: Worked,
+    /// That of the run in flight.
+    pub clock: WorkClock,
     /// Wall clock of the birth, milliseconds since the epoch; informative.
     pub born_ms: Option<i64>,
     /// What its last run returned, up to what an owner is sent; absent as the outcome is.
@@ -68,6 +72,9 @@ impl Past {
     /// Adds the next record.
     pub fn add(&mut self, stored: &Stored) {
         self.born_ms.get_or_insert(stored.at_ms);
+        if let Some(worked) = self.clock.add(stored) {
+            self.worked.add(worked);
+        }
         self.count(&stored.record);
         if self.outcome.is_none() {
             (self.result, self.ended_ms) = (None, None);
@@ -111,7 +118,6 @@ impl Past {
             Record::RunEnded(ended) => {
                 self.outcome = Some(ended.outcome.clone());
                 (self.result, self.result_len) = (ended.text.clone(), ended.len);
-                self.worked_ms = self.worked_ms.saturating_add(ended.worked_ms);
             }
             Record::RunStarted { .. }
             | Record::InputsTaken { .. }

@@ -42,7 +42,8 @@ pub struct Tree {
     pub turns: u32,
     /// What all its runs cost themselves, without those of the sessions below.
     pub usage: Usage,
-    /// Working time of its ended runs, in milliseconds: without waits for children, for a slot and for a person.
+    /// Working time of its ended runs, in milliseconds: without waits for children, for a slot and for a person. Of a run that a kill
+    /// ended, what its records tell ([`Worked`](crate::worked::Worked)).
     pub worked_ms: u64,
     /// Why the session's journal cannot be read; then what is only told by records is empty.
     pub unread: Option<String>,
@@ -127,7 +128,7 @@ impl Tree {
             background: past.background,
             turns: past.turns,
             usage: past.usage,
-            worked_ms: past.worked_ms,
+            worked_ms: past.worked.ms,
             unread,
             children,
         })

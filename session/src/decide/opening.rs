@@ -11,17 +11,17 @@ use crate::outcome::{Budget, Outcome};
 use crate::place::{Mode, Owner, Place};
 use crate::record::{InputAccepted, Lane, Park, Prompt, Record, RunOpened};
 use crate::state::Queued;
+use crate::state::waiting::{first, ids, messages_last, opening};
 
 impl Draft<'_> {
     /// Opens the next run with the first queued input, if no run is in flight.
     pub(super) fn open_next(&mut self) {
-        let next = self.next_inputs();
-        let Some(input) = next.first().filter(|_| self.state.run.is_none()).map(|queued| Arc::clone(&queued.input))
+        let with = opening(self.state.queue.iter());
+        let Some(input) = with.first().filter(|_| self.state.run.is_none()).map(|queued| Arc::clone(&queued.input))
         else {
             return;
         };
-        let with = next.iter().filter(|queued| queued.input.as_owner == input.as_owner);
-        let inputs = with.map(|queued| queued.input.id).collect();
+        let inputs = ids(with);
         let limits = &self.state.limits;
         // A detached run has no owner to end it, so it has its own cap.
         let ms = match &input.as_owner {
@@ -31,16 +31,6 @@ impl Draft<'_> {
         let wall_cap_at = ms.map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms));
         let opened = RunOpened { inputs, ..self.opened_by(&input, Mode::Background, wall_cap_at) };
         self.open(opened);
-    }
-
-    /// Returns the inputs that go first: the oldest message of a person alone; else all of the host's and of agents'
-    /// results together.
-    fn next_inputs(&self) -> Vec<&Queued> {
-        let queue = &self.state.queue;
-        match queue.iter().find(|queued| queued.is_message()) {
-            Some(message) => vec![message],
-            None => queue.iter().collect(),
-        }
     }
 
     /// Returns whether a person's message is queued that the run in flight will take.
@@ -91,12 +81,12 @@ impl Draft<'_> {
         let Some(run) = self.run() else { return };
         let (no, slot) = (run.no, run.opened.slot);
         let steers = self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer);
-        let ids = messages_last(run.waiting.iter().chain(steers));
+        let taken = ids(messages_last(run.waiting.iter().chain(steers)));
         self.decision.records.reserve(8);
         self.emit(Record::RunStarted { run: no, slot });
         self.arm_run();
         self.take_notices();
-        self.take_inputs(ids);
+        self.take_inputs(taken);
         self.start_turn(Prompt::Plain);
     }
 
@@ -106,9 +96,9 @@ impl Draft<'_> {
         let steers = messages_last(self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer));
         let extends = self.run().is_some_and(|run| !run.opened.owner.answers_a_model());
         if !steers.is_empty() || !rest || !extends {
-            return steers;
+            return ids(steers);
         }
-        messages_last(self.next_inputs())
+        ids(messages_last(first(self.state.queue.iter())))
     }
 
     /// Takes `inputs`, then the due completions, unless the newest input is a person's message.
@@ -193,19 +183,6 @@ impl Draft<'_> {
             self.disarm(Deadline::Run(no));
         }
     }
-}
-
-/// Returns the ids of `inputs`, persons' messages last: an answer belongs to the newest message before it.
-fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<InputId> {
-    let (mut ids, mut messages) = (Vec::new(), Vec::new());
-    for queued in inputs {
-        if queued.is_message() { messages.push(queued.input.id) } else { ids.push(queued.input.id) }
-    }
-    if ids.is_empty() {
-        return messages;
-    }
-    ids.append(&mut messages);
-    ids
 }
 
 /// Returns the milliseconds from `now` until `at`, at least 0.

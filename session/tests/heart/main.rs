@@ -34,4 +34,5 @@ mod table;
 mod texts;
 mod timers;
 mod verbs;
+mod waiting;
 mod words;

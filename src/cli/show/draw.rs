@@ -1,9 +1,9 @@
 //! How a transcript looks.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use serde_json::Value;
+use subtend_actors::worked::Worked;
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{Seq, Short};
 use subtend_session::place::BranchKind;
@@ -14,8 +14,8 @@ use super::Transcript;
 use super::entry::{Call, Came, End, Entry, Nested, Shown};
 use crate::cli::cause;
 use crate::cli::paint::{
-    BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, first_line, harmless, in_flight, mark, phase_word, size, span,
-    tokens,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, UNKNOWN_WORK, clip, count, first_line, harmless, in_flight,
+    mark, phase_word, size, tokens, work_span,
 };
 
 /// Lines of a folded system prompt.
@@ -90,11 +90,12 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &Shown, full: bool) -> io::Resu
             ends.iter().try_for_each(|end| self::end(out, end, full))
         }
         Entry::Held { run, why } => writeln!(out, "\n{}", In(ODD, format!("run {run} held: {}", hold(why)))),
-        Entry::Ended { run, outcome, turns, usage, worked_ms, .. } => {
+        Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, .. } => {
             let (sign, style) = mark(outcome.kind());
             let said = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), COLUMNS);
-            let worked = span(Duration::from_millis(*worked_ms));
-            let figures = [count(*turns, "turn"), tokens(usage.tokens()), format!("{worked} of work")].join(" · ");
+            let worked = work_span(Worked { ms: *worked_ms, at_least: *worked_at_least });
+            let worked = worked.map_or_else(|| UNKNOWN_WORK.to_owned(), |worked| format!("{worked} of work"));
+            let figures = [count(*turns, "turn"), tokens(usage.tokens()), worked].join(" · ");
             writeln!(out, "\n{}  {}", In(style, said), In(DIM, figures))
         }
         Entry::Branch { .. }
@@ -206,6 +207,7 @@ fn call(out: &mut dyn Write, call: &Call, full: bool) -> io::Result<()> {
     };
     writeln!(out, "  {} {icon}{} {args}{}", In(LIVE, "▸"), In(BOLD, clip(tool, 64)), In(DIM, child))?;
     match &call.result {
+        None if call.asks => writeln!(out, "    {}", In(ASKS.1, format!("{} {ASKS_WORD}", ASKS.0)))?,
         None => writeln!(out, "    {}", In(ODD, "no result"))?,
         Some(Came::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, full))?,
         Some(Came::Result { end, content, truncated_from }) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Serialize;
+use subtend_actors::worked::WorkClock;
 use subtend_journal::Stored;
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo};
@@ -106,6 +107,9 @@ pub(super) enum Entry {
         usage: Usage,
         /// Working time in milliseconds.
         worked_ms: u64,
+        /// Whether it may be more: a process ended while the run worked.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        worked_at_least: bool,
         /// When.
         at_ms: i64,
     },
@@ -216,6 +220,9 @@ pub(super) struct Call {
     /// What was left out of the child's prompt, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<Text>,
+    /// Whether it waits for approval.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) asks: bool,
     /// What came of it; absent while it is open.
     pub(super) result: Option<Came>,
     /// What a minion did for the call, where everything is shown.
@@ -304,11 +311,14 @@ struct Book<'a> {
     model: Option<Text>,
     /// The birth of the run in flight, or of the last one.
     opened: Option<&'a RunOpened>,
+    /// The working time of the run in flight.
+    clock: WorkClock,
 }
 
 impl<'a> Book<'a> {
     fn add(&mut self, stored: &'a Stored) {
         let at_ms = stored.at_ms;
+        let worked = self.clock.add(stored).unwrap_or_default();
         match &stored.record {
             Record::SessionCreated(created) => self.agent = Some(created.agent.clone()),
             Record::TurnStarted { model, .. } => self.model = Some(model.clone()),
@@ -354,7 +364,8 @@ impl<'a> Book<'a> {
                     outcome: ended.outcome.clone(),
                     turns: ended.turns,
                     usage,
-                    worked_ms: ended.worked_ms,
+                    worked_ms: worked.ms,
+                    worked_at_least: worked.at_least,
                     at_ms,
                 });
             }
@@ -372,10 +383,16 @@ impl<'a> Book<'a> {
                 self.spans.insert(*run, at..at);
             }
             Record::AskOpened { call, action, resource, .. } => {
+                if let Some(asking) = self.call(*call) {
+                    asking.asks = true;
+                }
                 let (action, resource) = (action.clone(), resource.clone());
                 self.entries.push(Entry::Asked { call: *call, action, resource });
             }
             Record::AskAnswered { call, verdict, by } => {
+                if let Some(asking) = self.call(*call) {
+                    asking.asks = false;
+                }
                 self.entries.push(Entry::Word { call: *call, verdict: *verdict, by: *by });
             }
             Record::SessionDeleted { by } => self.entries.push(Entry::Deleted { by: by.clone() }),
@@ -425,6 +442,7 @@ impl<'a> Book<'a> {
             args: asked.args.clone(),
             child: None,
             warnings: Vec::new(),
+            asks: false,
             result: None,
             minion: None,
             nested: None,

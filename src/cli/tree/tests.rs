@@ -51,7 +51,7 @@ fn read(session: SessionId) -> Result<(Past, Option<String>), Fail> {
         turns: 2,
         usage: Usage { input: 1_000, output: 234, ..Usage::default() },
         born,
-        worked_ms: 1_500,
+        worked: Worked { ms: 1_500, at_least: false },
         ..Past::default()
     };
     match session.to_string().as_str() {
@@ -69,7 +69,7 @@ fn plain(text: &str) -> String {
 
 #[test]
 fn a_tree_is_drawn_in_the_order_of_birth() {
-    let tree = grow(&heads(), id(ROOT), &read).expect("a tree");
+    let tree = grow(&heads(), &BTreeSet::new(), id(ROOT), &read).expect("a tree");
     let mut text = String::new();
     draw(&tree, &mut Vec::new(), &mut text);
     let expected = "\
@@ -84,7 +84,7 @@ fn a_tree_is_drawn_in_the_order_of_birth() {
 
 #[test]
 fn the_footer_says_what_a_dead_process_left() {
-    let tree = grow(&heads(), id(ROOT), &read).expect("a tree");
+    let tree = grow(&heads(), &BTreeSet::new(), id(ROOT), &read).expect("a tree");
     let first = format!("4 sessions, 2.4k tokens in all; session {ROOT}");
     let (none, it) = (BTreeSet::new(), BTreeSet::from([id(YOUNGER)]));
     let there = "with the next that works for it (`subtend continue 000001`)";
@@ -99,7 +99,7 @@ fn the_footer_says_what_a_dead_process_left() {
     let mut heads = heads();
     heads.get_mut(&id(ROOT)).expect("the root").state = Phase::WaitingAtRest;
     heads.get_mut(&id(ELDER)).expect("the elder").state = Phase::Working;
-    let tree = grow(&heads, id(ROOT), &read).expect("a tree");
+    let tree = grow(&heads, &BTreeSet::new(), id(ROOT), &read).expect("a tree");
     let told = plain(&footer(&tree, &it, &none));
     let fates = format!("with the next verb that changes this store 2 end as lost; {there} 1 goes on");
     assert!(told.ends_with(&fates), "{told}");
@@ -110,7 +110,7 @@ fn a_subtree_can_be_shown_and_is_one_json_object() {
     let mut heads = heads();
     heads.remove(&id(GRANDCHILD));
     let cancelled = |_| Ok((Past { outcome: Some(Outcome::Cancelled { by: By::Person }), ..Past::default() }, None));
-    let tree = grow(&heads, id(ELDER), &cancelled).expect("a tree");
+    let tree = grow(&heads, &BTreeSet::new(), id(ELDER), &cancelled).expect("a tree");
     let expected = json!({
         "id": ELDER, "agent": "explore", "state": "quiet",
         "outcome": {"cancelled": {"by": "person"}}, "depth": 1, "background": false,
@@ -122,8 +122,20 @@ fn a_subtree_can_be_shown_and_is_one_json_object() {
 #[test]
 fn sessions_that_name_each_other_as_parent_are_no_endless_tree() {
     let ring = Heads::from([head(ELDER, Some(YOUNGER), 1, Phase::Quiet), head(YOUNGER, Some(ELDER), 1, Phase::Quiet)]);
-    let tree = grow(&ring, id(ELDER), &|_| Ok((Past::default(), None))).expect("a tree");
+    let tree = grow(&ring, &BTreeSet::new(), id(ELDER), &|_| Ok((Past::default(), None))).expect("a tree");
     let mut seen = Vec::new();
     each(&tree, &mut |node| seen.push(node.id));
     assert_eq!(seen, [id(ELDER), id(YOUNGER)]);
+}
+
+#[test]
+fn u2_session_that_asks_has_a_mark_of_its_own() {
+    let asking = BTreeSet::from([id(YOUNGER)]);
+    let tree = grow(&heads(), &asking, id(ROOT), &read).expect("a tree");
+    let mut text = String::new();
+    draw(&tree, &mut Vec::new(), &mut text);
+    let line = plain(&text).lines().last().map(str::to_owned);
+    assert_eq!(line.as_deref(), Some("└─ ◆ explore 000001  waits for approval  1 turn · 0 tokens  look at it"));
+    let younger = &serde_json::to_value(&tree).expect("json")["children"][1];
+    assert_eq!((&younger["state"], &younger["asks"]), (&json!("waiting_at_rest"), &json!(true)));
 }

@@ -240,7 +240,7 @@ mod tests {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
         for _ in 0..3 {
-            open(&runtime, "general", None, &[]).expect("a session").send("work").await.expect("accepted");
+            open(&runtime, "general", None, &[]).expect("a session").0.send("work").await.expect("accepted");
         }
         drop(runtime);
         let told = Told::default();
@@ -254,7 +254,7 @@ mod tests {
     async fn a_recovery_that_finds_the_disk_full_says_so_and_what_to_do() {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
-        open(&runtime, "general", None, &[]).expect("a session").send("work").await.expect("accepted");
+        open(&runtime, "general", None, &[]).expect("a session").0.send("work").await.expect("accepted");
         drop(runtime);
         let (engine, faults) = Faulty::new(Box::new(memory));
         faults.fill(1);

@@ -14,9 +14,6 @@ use subtend_session::record::{AttemptDiscarded, Carrier, Hold, NoticeTaken, Park
 use subtend_tools::registry::Registry;
 use tokio::time::Instant;
 
-/// Of a session that asked a person.
-const ASKS: &str = "waits for a person's word";
-
 /// All sessions of one tree, as far as their events were seen.
 #[derive(Debug)]
 pub(super) struct Live {
@@ -85,6 +82,8 @@ pub(super) enum Doing {
     Tools,
     /// It waits for its children.
     Waiting,
+    /// A call of it waits for approval.
+    Asks,
     /// It is held.
     Held(&'static str),
     /// Its run ended.
@@ -264,12 +263,12 @@ impl Node {
             Record::RunParked { why, .. } => {
                 let doing = match why {
                     Park::MidTurn | Park::AtRest => Doing::Waiting,
-                    Park::Ask => Doing::Held(ASKS),
+                    Park::Ask => Doing::Asks,
                     Park::Slot => Doing::Queued,
                 };
                 self.go(doing, now);
             }
-            Record::AskOpened { .. } => self.go(Doing::Held(ASKS), now),
+            Record::AskOpened { .. } => self.go(Doing::Asks, now),
             Record::RunHeld { why, .. } => {
                 let doing = Doing::Held(match &**why {
                     Hold::Interrupted { .. } => "interrupted",

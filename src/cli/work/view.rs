@@ -9,7 +9,9 @@ use tokio::time::Instant;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::super::cause;
-use super::super::paint::{BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, fill, mark, span, tokens};
+use super::super::paint::{
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, fill, mark, span, tokens,
+};
 use super::live::{Doing, Live, News, Node};
 
 /// A line: pieces with their styles.
@@ -47,7 +49,7 @@ fn fitting(all: &[(SessionId, &Node)], rows: usize) -> BTreeSet<SessionId> {
     let mut ranked: Vec<_> = all.iter().enumerate().collect();
     ranked.sort_by_key(|(place, (_, node))| match (&node.doing, node.ended) {
         _ if node.depth == 0 => (0, None, *place),
-        (Doing::Thinking | Doing::Writing | Doing::Tools | Doing::Held(_), _) => (1, None, *place),
+        (Doing::Thinking | Doing::Writing | Doing::Tools | Doing::Asks | Doing::Held(_), _) => (1, None, *place),
         (Doing::Waiting, _) => (2, None, *place),
         (Doing::Idle | Doing::Queued, _) => (3, None, *place),
         (Doing::Ended(_), ended) => (4, ended.map(std::cmp::Reverse), *place),
@@ -116,6 +118,7 @@ fn sign(node: &Node, beat: usize) -> (&'static str, Style) {
             (WHEEL.get(beat % WHEEL.len()).copied().unwrap_or("●"), LIVE)
         }
         Doing::Waiting => ("◌", DIM),
+        Doing::Asks => ASKS,
         Doing::Held(_) => ("■", ODD),
         Doing::Ended(outcome) => mark(outcome.kind()),
     }
@@ -129,6 +132,7 @@ fn doing(node: &Node, running: usize) -> String {
         Doing::Writing => "writing".to_owned(),
         Doing::Waiting if running == 0 => "waiting".to_owned(),
         Doing::Waiting => format!("waiting for {}", count(running as u64, "subagent")),
+        Doing::Asks => ASKS_WORD.to_owned(),
         Doing::Held(why) => format!("held: {why}"),
         Doing::Ended(outcome) => outcome.kind().word().to_owned(),
         Doing::Tools => {
@@ -158,8 +162,9 @@ fn fit(line: Line, columns: usize) -> Line {
     for (style, text) in line {
         let width = text.width();
         if width > left {
-            // Piece ends are spaces often: `clip` would drop them, and what is left then is shorter, which is fine.
-            out.push((style, clip(&text, left)));
+            // `clip` drops spaces at both ends: those at the start keep pieces apart.
+            let gap = text.len().saturating_sub(text.trim_start().len()).min(left);
+            out.push((style, format!("{}{}", " ".repeat(gap), clip(text.trim_start(), left.saturating_sub(gap)))));
             break;
         }
         left = left.saturating_sub(width);

@@ -135,7 +135,17 @@ fn answer(turn: u32, seq: u64, text: Option<&str>, calls: Vec<Call>) -> Entry {
 
 fn called(id: CallId, tool: &str, opened: bool, result: Option<Came>) -> Call {
     let (tool, args) = (tool.into(), "{}".into());
-    Call { call: id, tool, args, child: opened.then(child), warnings: Vec::new(), result, minion: None, nested: None }
+    Call {
+        call: id,
+        tool,
+        args,
+        child: opened.then(child),
+        warnings: Vec::new(),
+        asks: false,
+        result,
+        minion: None,
+        nested: None,
+    }
 }
 
 #[test]
@@ -200,6 +210,19 @@ fn b6_a_task_that_never_began_stands_before_its_end() {
         (by(owner), by(Owner::Person)),
         (vec!["Input".into(), "Ended".into()], vec!["Ended".into(), "Waiting".into()])
     );
+}
+
+#[test]
+fn u2_call_that_asks_says_so_until_it_is_answered() {
+    let asked = Record::AskOpened { call: call(1, 0), action: "fs.write".into(), resource: "a".into(), root: child() };
+    let word = Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Allow, by: AskBy::Person };
+    let asks = |records: Vec<Record>| {
+        let mut entries = shown(records);
+        entries[0].calls_mut()[0].asks
+    };
+    let open = vec![answered(1, None, &["write"]), asked];
+    assert!(asks(open.clone()));
+    assert!(!asks(open.into_iter().chain([word]).collect()));
 }
 
 #[test]

@@ -48,6 +48,11 @@ pub(in crate::cli::work) fn asked() -> Record {
     }
 }
 
+pub(in crate::cli::work) fn asks() -> Record {
+    let call = CallId { turn: TurnNo(1), ix: 0 };
+    Record::AskOpened { call, action: "fs.write".into(), resource: "a".into(), root: id(ROOT) }
+}
+
 pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
     let asked =
         |(tool, args): &(&str, &str)| ToolCall { provider_id: "".into(), tool: (*tool).into(), args: (*args).into() };

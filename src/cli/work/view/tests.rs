@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::live::tests::{answered, asked, born, ended, event, id, opened, started, waits};
+use super::super::live::tests::{answered, asked, asks, born, ended, event, id, opened, started, waits};
 use super::*;
 use subtend_session::outcome::{By, Outcome};
 
@@ -75,6 +75,20 @@ async fn u3_waiting_parent_says_so_and_shows_working_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn u2_session_that_asks_has_a_mark_of_its_own() {
+    let now = Instant::now();
+    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
+    live.take(&event(ROOT, asked()), now);
+    live.take(&event(ROOT, answered(&[("write", "{}")])), now);
+    live.take(&event(ROOT, asks()), now);
+    let line = drawn(&live, now, (24, 100)).remove(0);
+    assert_eq!(line, "◆ general  waits for approval  turn 1 · 1.2k tokens · 0.0s");
+    // The control: a run that is held has that of what was stopped.
+    live.take(&event(ROOT, ended(Outcome::Cancelled { by: By::Person })), now);
+    assert!(drawn(&live, now, (24, 100))[0].starts_with('■'));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tree_never_outgrows_the_terminal() {
     let now = Instant::now();
     let live = family(40, 30, now);
@@ -83,6 +97,13 @@ async fn a_tree_never_outgrows_the_terminal() {
         assert!(lines.len() <= size.0.max(2), "{size:?}: {} lines", lines.len());
         assert!(lines.iter().all(|line| line.width() <= size.1), "{size:?}: {lines:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pieces_of_a_cut_line_stay_apart() {
+    let now = Instant::now();
+    let live = family(1, 0, now);
+    assert_eq!(drawn(&live, now, (24, 40))[0], "◐ general           thinking       tur…");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,44 @@
+//! The queue of a session, read from a journal that no runtime needs to have.
+
+use subtend_journal::{Journal, ReadError};
+use subtend_session::ids::SessionId;
+use subtend_session::index::RowKind;
+use subtend_session::state::State;
+
+use crate::recovery::rows::rows_to;
+use crate::values::queue_entry::{QueueEntry, QueueKind};
+use crate::views::tasks::damaged;
+
+impl QueueEntry {
+    /// Lists the queue of a session as [`SessionHandle::queue`](crate::SessionHandle::queue) does, and changes nothing. `goes_on` says
+    /// whether the next start lets its run in flight go on ([`boot::at_next_boot`](crate::boot::at_next_boot)): where it does not,
+    /// the next run takes the entries.
+    ///
+    /// # Errors
+    /// When the session or what is owed to it cannot be read.
+    pub fn list(journal: &Journal, session: SessionId, goes_on: bool) -> Result<Vec<Self>, ReadError> {
+        let stored = journal.records(session)?;
+        let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
+        let mut state = folded.map_err(|error| damaged(session, &error))?;
+        for notice in rows_to(journal, session)?.owed {
+            state.arrived.push(notice);
+        }
+        let mut entries = Self::all(&state, goes_on);
+        time(journal, session, &mut entries);
+        Ok(entries)
+    }
+}
+
+/// Completions have the time of the frame that owes them.
+pub(crate) fn time(journal: &Journal, session: SessionId, entries: &mut [QueueEntry]) {
+    let mut ends = entries.iter_mut().filter(|entry| entry.kind == QueueKind::Completion).peekable();
+    if ends.peek().is_none() {
+        return;
+    }
+    let owed = journal.outbox_to(session).unwrap_or_default();
+    for entry in ends {
+        let row = owed.iter().find(|(row, _)| row.kind == RowKind::Notice && row.from.0 == entry.id.0);
+        let frame = row.and_then(|(_, lsn)| journal.frame_at(*lsn).ok().flatten());
+        entry.time_ms = frame.and_then(|(_, stored)| stored.first().map(|stored| stored.at_ms));
+    }
+}

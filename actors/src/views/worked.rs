@@ -1,0 +1,155 @@
+//! The working time of a session's runs, as their records tell it.
+
+use subtend_journal::Stored;
+use subtend_session::ids::Epoch;
+use subtend_session::record::Record;
+
+/// A working time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Worked {
+    /// Milliseconds: without waits for children, for a slot and for a person.
+    pub ms: u64,
+    /// Whether it may be more: a process ended while the run worked, and the clock of the run with it.
+    pub at_least: bool,
+}
+
+impl Worked {
+    /// Adds the time of another run.
+    pub fn add(&mut self, other: Self) {
+        self.ms = self.ms.saturating_add(other.ms);
+        self.at_least |= other.at_least;
+    }
+}
+
+/// Follows the working time from run to run. Of a run that a kill ended, the time up to its last answer and that of the tools which
+/// finished after it are known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkClock {
+    /// The activation in which the run works, while it does.
+    working: Option<Epoch>,
+    /// The clock of the run at its last answer or stop.
+    known_ms: u64,
+    /// The longest tool since then: tools of one turn run at the same time.
+    tool_ms: u64,
+    is_interrupted: bool,
+}
+
+impl WorkClock {
+    /// Takes the next record; gives the working time of the run that it ends.
+    pub fn add(&mut self, stored: &Stored) -> Option<Worked> {
+        if self.working.is_some_and(|epoch| epoch != stored.epoch) {
+            (self.working, self.is_interrupted) = (Some(stored.epoch), true);
+        }
+        if let Record::RunOpened(_) = &stored.record {
+            *self = Self::default();
+        } else if let Record::RunEnded(ended) = &stored.record {
+            let run = std::mem::take(self);
+            let known = run.known_ms.saturating_add(run.tool_ms);
+            return Some(Worked { ms: ended.worked_ms.max(known), at_least: run.is_interrupted });
+        } else if let Record::RunParked { worked_ms, .. } = &stored.record {
+            self.known(*worked_ms);
+            self.working = None;
+        } else {
+            self.work(&stored.record, stored.epoch);
+        }
+        None
+    }
+
+    fn work(&mut self, record: &Record, epoch: Epoch) {
+        if let Record::RunStarted { .. } | Record::RunResumed { .. } | Record::TurnStarted { .. } = record {
+            self.working = Some(epoch);
+        } else if let Record::TurnAnswered(answered) = record {
+            self.known(answered.worked_ms);
+        } else if let Record::CallFinished(finished) = record {
+            self.tool_ms = self.tool_ms.max(finished.worked_ms);
+        } else if let Record::RunHeld { .. } = record {
+            self.working = None;
+        }
+    }
+
+    fn known(&mut self, ms: u64) {
+        (self.known_ms, self.tool_ms) = (self.known_ms.max(ms), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_session::call::CallEnd;
+    use subtend_session::ids::{AttemptNo, CallId, Hash, RunNo, Seq, TurnNo};
+    use subtend_session::outcome::Outcome;
+    use subtend_session::record::{CallFinished, Park, Prompt, RunEnded, TurnAnswered};
+
+    use super::*;
+    use crate::observe::streams::tests::answered;
+
+    fn ended(worked_ms: u64) -> Record {
+        Record::RunEnded(Box::new(RunEnded {
+            run: RunNo(1),
+            outcome: Outcome::Lost,
+            result: None,
+            returned: None,
+            text: None,
+            len: 0,
+            hash: Hash::of(b""),
+            turns: 1,
+            usage_self: Default::default(),
+            usage_owned: Default::default(),
+            worked_ms,
+            queue_stands: false,
+            gave_up: None,
+        }))
+    }
+
+    fn turn() -> Record {
+        let (run, turn, attempt, prompt) = (RunNo(1), TurnNo(1), AttemptNo(1), Prompt::Plain);
+        Record::TurnStarted { run, turn, attempt, prompt, reserved: Default::default(), model: "m".into() }
+    }
+
+    fn tool(worked_ms: u64) -> Record {
+        let (call, content) = (CallId { turn: TurnNo(1), ix: 0 }, "".into());
+        Record::CallFinished(Box::new(CallFinished {
+            call,
+            end: CallEnd::Ok,
+            content,
+            truncated_from: None,
+            worked_ms,
+        }))
+    }
+
+    /// The time of a run with these records, each at its millisecond and of its activation.
+    fn of(records: Vec<(i64, u32, Record)>) -> Option<Worked> {
+        let mut clock = WorkClock::default();
+        let stored = (1..).zip(records).map(|(seq, (at_ms, epoch, record))| Stored {
+            seq: Seq(seq),
+            at_ms,
+            epoch: Epoch(epoch),
+            record,
+        });
+        stored.filter_map(|stored| clock.add(&stored)).last()
+    }
+
+    #[test]
+    fn time_of_a_killed_run_is_what_it_had_finished() {
+        let started = || (0, 1, Record::RunStarted { run: RunNo(1), slot: false });
+        let answer = |worked_ms| {
+            let Record::TurnAnswered(answered) = answered(1, 1) else { panic!("no answer") };
+            Record::TurnAnswered(Box::new(TurnAnswered { worked_ms, ..*answered }))
+        };
+        let known = |ms| Some(Worked { ms, at_least: true });
+        assert_eq!(of(vec![started(), (0, 1, turn()), (9_000, 2, ended(0))]), known(0));
+        let work = || vec![started(), (0, 1, turn()), (700, 1, answer(700))];
+        let tools = [(800, 1, tool(40)), (900, 1, tool(60)), (950, 1, turn())];
+        assert_eq!(of(work().into_iter().chain(tools).chain([(9_000, 2, ended(0))]).collect()), known(760));
+        // Of a run that no kill met, and of one that waited when it came, the recorded time is whole.
+        let whole = |ms| Some(Worked { ms, at_least: false });
+        assert_eq!(of(work().into_iter().chain([(900, 1, ended(900))]).collect()), whole(900));
+        let parked = (800, 1, Record::RunParked { run: RunNo(1), why: Park::AtRest, worked_ms: 800 });
+        assert_eq!(of(work().into_iter().chain([parked.clone(), (9_000, 2, ended(800))]).collect()), whole(800));
+        // One that went on after a wait has the time of both.
+        let again =
+            [(2_000, 1, Record::RunResumed { run: RunNo(1), why: Park::AtRest, slot: false }), (2_000, 1, turn())];
+        let after =
+            work().into_iter().chain([parked]).chain(again).chain([(2_300, 1, answer(1_100)), (9_000, 2, ended(800))]);
+        assert_eq!(of(after.collect()), known(1_100));
+    }
+}

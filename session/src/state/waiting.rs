@@ -1,0 +1,163 @@
+//! The order in which a session takes what is queued: one set of rules for deciding and for listing.
+
+use serde::Serialize;
+
+use super::{Phase, Queued, State};
+use crate::ids::InputId;
+use crate::record::{Lane, Notice};
+
+/// What takes a queued entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Boundary {
+    /// A boundary between two turns of the run in flight, or its rest point where that comes first.
+    Turn,
+    /// A rest point: the model answered without calling a tool.
+    Rest,
+    /// The start of another run.
+    Run,
+}
+
+/// A queued entry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Waiting<'a> {
+    /// An accepted input.
+    Input(&'a Queued),
+    /// The end of a child's run that the model is to be given.
+    End(&'a Notice),
+}
+
+/// The inputs that the queue gives first (B11): the oldest of a person's, by itself; else all of the host's and of agents' results,
+/// together.
+pub(crate) fn first<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<&'a Queued> {
+    match queue.clone().find(|queued| queued.is_message()) {
+        Some(message) => vec![message],
+        None => queue.collect(),
+    }
+}
+
+/// Those of the first inputs that open a run together: of one owner.
+pub(crate) fn opening<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<&'a Queued> {
+    let mut next = first(queue);
+    if let Some(owner) = next.first().map(|queued| queued.input.as_owner.clone()) {
+        next.retain(|queued| queued.input.as_owner == owner);
+    }
+    next
+}
+
+/// Inputs in the order in which one boundary takes them: persons' messages last, so that the newest thing before an answer is the
+/// message that it answers.
+pub(crate) fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<&'a Queued> {
+    let mut inputs: Vec<&Queued> = inputs.into_iter().collect();
+    inputs.sort_by_key(|queued| queued.is_message());
+    inputs
+}
+
+/// The ids of `inputs`.
+pub(crate) fn ids<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<InputId> {
+    inputs.into_iter().map(|queued| queued.input.id).collect()
+}
+
+impl State {
+    /// Whatever is queued, in the order in which it is taken, each with the boundary that takes it. `run` says whether the run in
+    /// flight goes on: one that a killed process left may not.
+    ///
+    /// What a model will ask for is not known: answers without a call are assumed, for which each boundary is a rest point. An entry
+    /// of a turn boundary enters earlier where the model calls a tool first.
+    pub fn waiting(&self, run: bool) -> Vec<(Waiting<'_>, Boundary)> {
+        let ends = self.arrived.iter().filter(|notice| self.reaches_model(notice)).collect();
+        let mut order = Order { state: self, left: self.queue.iter().collect(), ends, out: Vec::new() };
+        match self.run.as_ref().filter(|_| run) {
+            None => order.runs(),
+            Some(run) => order.run(!run.opened.owner.answers_a_model()),
+        }
+        order.out
+    }
+}
+
+struct Order<'a> {
+    state: &'a State,
+    left: Vec<&'a Queued>,
+    ends: Vec<&'a Notice>,
+    out: Vec<(Waiting<'a>, Boundary)>,
+}
+
+impl<'a> Order<'a> {
+    /// What the run in flight takes, and what is left for the next ones. `extends` says whether a person's message extends it.
+    fn run(&mut self, extends: bool) {
+        match self.state.phase() {
+            Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => {}
+            // No model is called before these are stored.
+            Phase::Quiet | Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing => {
+                self.take_ends();
+            }
+        }
+        if self.state.phase() == Phase::Closing {
+            return self.runs();
+        }
+        let steers = self.steers();
+        let held = extends && self.left.iter().any(|queued| queued.is_message());
+        // With calls at hand, the next boundary is no rest point.
+        let calls = self.state.turn().is_some_and(|turn| !turn.streaming && !turn.calls.is_empty());
+        let steered = steers.iter().any(|queued| queued.is_message());
+        self.take(steers, Boundary::Turn);
+        if calls && !held && !steered {
+            self.take_ends();
+        }
+        if extends {
+            return self.rest_points();
+        }
+        self.take_ends();
+        self.runs();
+    }
+
+    /// What the rest points of a run take that a person's message extends: completions wait for the last message.
+    fn rest_points(&mut self) {
+        loop {
+            let next = self.next();
+            let Some(message) = next.first().map(|queued| queued.is_message()) else { break };
+            self.take(next, Boundary::Rest);
+            if !message {
+                self.take_ends();
+            }
+        }
+        self.take_ends();
+    }
+
+    /// What the next runs take: each the first input with what steers; the rest points of the first that a message extends give
+    /// the others.
+    fn runs(&mut self) {
+        self.take_ends();
+        loop {
+            let mut with = opening(self.left.iter().copied());
+            let Some(extends) = with.first().map(|queued| !queued.input.as_owner.answers_a_model()) else { return };
+            let others = self.steers().into_iter().filter(|steer| !with.contains(steer)).collect::<Vec<_>>();
+            with.extend(others);
+            self.take(messages_last(with), Boundary::Run);
+            if extends {
+                return self.rest_points();
+            }
+        }
+    }
+
+    fn next(&self) -> Vec<&'a Queued> {
+        first(self.left.iter().copied())
+    }
+
+    fn steers(&self) -> Vec<&'a Queued> {
+        messages_last(self.left.iter().copied().filter(|queued| queued.lane() == Lane::Steer))
+    }
+
+    fn take(&mut self, inputs: Vec<&'a Queued>, at: Boundary) {
+        self.left.retain(|queued| !inputs.contains(queued));
+        self.out.extend(inputs.into_iter().map(|queued| (Waiting::Input(queued), at)));
+    }
+
+    /// Ends that are fetched come behind the others: they are given to an idle model only (K2).
+    fn take_ends(&mut self) {
+        let (fetched, pushed): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.ends).into_iter().partition(|end| self.state.is_pulled(end.child));
+        self.out.extend(pushed.into_iter().map(|end| (Waiting::End(end), Boundary::Turn)));
+        self.out.extend(fetched.into_iter().map(|end| (Waiting::End(end), Boundary::Rest)));
+    }
+}

@@ -1,0 +1,111 @@
+//! Reading commands change nothing, whatever a killed process left.
+
+use super::call::User;
+use super::terminal::{MODEL, Typing, kill};
+
+/// Two sessions that kills left in flight: one whose call waits for approval, and one with two queued inputs.
+fn left() -> (User, String, String) {
+    let user = User::new();
+    user.steady("steady", "primary");
+    let model = user.script(MODEL);
+    let asks = ["run", "please write", "--agent", "steady", "--model", &model, "--ask", "fs.write"];
+    let mut run = Typing::at_terminal(&user, &asks);
+    run.until("allow?");
+    kill(&user);
+    run.ends();
+    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
+    chat.until("/help tells the commands");
+    chat.types("hang\r");
+    chat.until("thinking");
+    for text in ["first", "second"] {
+        chat.types(&format!("/queue {text}\r"));
+        chat.until(&format!("> {text}"));
+    }
+    chat.types("and this\r");
+    chat.until("> and this");
+    kill(&user);
+    chat.ends();
+    let sessions = user.json(&["sessions", "--json"]);
+    let id = |place: usize| sessions[place]["id"].as_str().expect("an id").to_owned();
+    (user, id(1), id(0))
+}
+
+/// All records of the store.
+fn records(user: &User) -> String {
+    let done = user.call(&["export"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.out
+}
+
+#[test]
+fn reading_commands_change_no_record() {
+    let (user, asks, queued) = left();
+    let before = records(&user);
+    for of in [&*asks, &*queued] {
+        let commands: [&[&str]; 9] = [
+            &["queue", of],
+            &["queue", of, "list", "--json"],
+            &["show", of],
+            &["show", "--full", of],
+            &["tree", of],
+            &["usage", of],
+            &["metadata", of],
+            &["approvals", of],
+            &["tasks", "--parent", of],
+        ];
+        for command in commands {
+            let done = user.call(command);
+            assert_eq!((done.code, records(&user) == before), (Some(0), true), "{command:?}: {done:?}");
+        }
+    }
+    let commands: [&[&str]; 9] = [
+        &["sessions"],
+        &["sessions", "--all", "--json"],
+        &["tasks"],
+        &["approvals", "--all"],
+        &["verify"],
+        &["doctor"],
+        &["agents"],
+        &["prompt", "general"],
+        &["config", "show"],
+    ];
+    for command in commands {
+        let done = user.call(command);
+        assert_eq!((done.code, records(&user) == before), (Some(0), true), "{command:?}: {done:?}");
+    }
+    // The control: a command that changes the store ends what was left.
+    assert_eq!(user.call(&["recover"]).code, Some(0));
+    assert_ne!(records(&user), before);
+}
+
+#[test]
+fn b11_queue_is_read_in_the_order_of_taking() {
+    let (user, _, queued) = left();
+    let done = user.call(&["queue", &queued]);
+    let lines: Vec<_> = done.out.lines().map(|line| line.split_once("  ").expect("an id").1).collect();
+    let ends = |line: &str, what: &str, text: &str| line.starts_with(what) && line.ends_with(text);
+    let expected = [
+        ("user, by the next run", "  first"),
+        ("user, steers, by the next run", "  and this"),
+        ("user, at a rest point", "  second"),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{done:?}");
+    for (line, (what, text)) in lines.iter().zip(expected) {
+        assert!(ends(line, what, text), "{line}");
+    }
+}
+
+#[test]
+fn marks_and_times_of_what_a_kill_left_are_true() {
+    let (user, asks, queued) = left();
+    let shown = |of: &str| user.call(&["show", of]).out;
+    assert!(shown(&asks).contains("◆ waits for approval"), "{}", shown(&asks));
+    for listed in [user.call(&["tree", &asks]).out, user.call(&["sessions"]).out] {
+        assert!(listed.contains("◆") && listed.contains("waits for approval") && !listed.contains('■'), "{listed}");
+    }
+    assert_eq!(user.call(&["recover"]).code, Some(0));
+    // The model had not answered once.
+    let lost = shown(&queued);
+    assert!(lost.contains("run 1 lost") && lost.contains("working time unknown"), "{lost}");
+    assert!(!lost.contains("0.0s of work"), "{lost}");
+}
