@@ -220,7 +220,7 @@ impl Runtime {
         options: impl Into<OpenOptions>,
     ) -> Result<(SessionHandle, Subscription), OpenSessionError> {
         let mut options = options.into();
-        let id = *options.id.get_or_insert_with(|| self.hub.mint.session());
+        let id = *options.id.get_or_insert_with(|| self.rooms.host.ids.session());
         let events = self.subscribe(Some(id));
         let session = self.open_root(options, false)?;
         // A session that exists may be one below a root.
