@@ -62,8 +62,7 @@ impl Rule {
         }
         known(named, verdict).map_err(|why| bad(action, why))?;
         if resource.is_empty() || resource.trim() != resource || resource.chars().any(char::is_control) {
-            let why = "a pattern has at least one character, no control characters and no blanks around it";
-            return Err(bad(resource, why.to_owned()));
+            return Err(bad(resource, BLANKS.to_owned()));
         }
         if named.starts_with("task:") && !matches!(resource, "*" | ".") {
             let why = format!("`{named}` has no resources: name the agent in the action, as `task:explore`");
@@ -80,6 +79,8 @@ impl Rule {
         }
     }
 }
+
+const BLANKS: &str = "a pattern has at least one character, no control characters and no blanks around it";
 
 fn translated(action: &str) -> &str {
     let alias = action.to_lowercase();
@@ -182,6 +183,10 @@ fn path(pattern: &str) -> Result<&str, String> {
     if plain.is_empty() {
         return Err("the pattern is empty".to_owned());
     }
+    // The blank was behind `./`.
+    if plain.trim_start() != plain {
+        return Err(BLANKS.to_owned());
+    }
     Ok(plain)
 }
 
@@ -279,6 +284,7 @@ mod tests {
         );
         let blanks = "a pattern has at least one character, no control characters and no blanks around it";
         assert_eq!(why("fs.read", " "), format!("` `: {blanks}"));
+        assert_eq!(why("fs.read", "./ /"), format!("`./ /`: {blanks}"));
         assert_eq!(
             why("task:explore", "src/**"),
             "`src/**`: `task:explore` has no resources: name the agent in the action, as `task:explore`"
