@@ -78,7 +78,7 @@ async fn a_word_for_a_link_is_no_word_for_where_it_leads() {
     let (root, questions) = asked(&host, &[write("link")], &[AskVerdict::Always]).await;
     assert_eq!(questions.len(), 1);
     let told = host.refused(root, 1);
-    assert!(told[0].contains("`link` leads to `top.txt`") && told[0].contains("name it itself"), "{told:?}");
+    assert!(told[0].contains("`link` leads to `top.txt`") && told[0].contains("name it explicitly"), "{told:?}");
     assert_eq!(scene.content("top.txt"), "plain");
     host.down().await;
 }

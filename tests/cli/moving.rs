@@ -88,7 +88,9 @@ fn an_export_overwrites_nothing_and_an_import_takes_nothing_else() {
     bytes[at] ^= 1;
     user.file("flipped.jsonl", &String::from_utf8_lossy(&bytes));
     user.file("other.txt", "no export\n");
-    for (name, words) in [("flipped.jsonl", "of the export is damaged"), ("other.txt", "no export of subtend at all")] {
+    for (name, words) in
+        [("flipped.jsonl", "of the export is damaged"), ("other.txt", "this may not be an export of subtend")]
+    {
         let other = word(&user.data().join("other"));
         let done = user.call(&["import", "--data", &other, name]);
         assert_eq!(done.code, Some(1), "{name}: {done:?}");

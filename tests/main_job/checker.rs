@@ -316,7 +316,7 @@ impl<'a> Check<'a> {
             }
             return rest.end();
         }
-        if rest.word("not looked at: ").is_some() {
+        if rest.word("not covered: ").is_some() {
             for dir in rest.list(Rest::code)? {
                 let dir = dir.strip_suffix('/')?.to_owned();
                 let holds =
@@ -381,7 +381,7 @@ impl<'a> Check<'a> {
             let empty = self.truth.area(&whole).next().is_none();
             let area = self.areas.iter().any(|area| within(&area.path, dir) || area.path == "." && !area.shallow);
             if !(empty || area || self.left.contains(dir)) {
-                self.done.wrong.push(format!("`{dir}/` is neither looked at nor left out"));
+                self.done.wrong.push(format!("`{dir}/` is neither covered nor left out"));
             }
         }
     }

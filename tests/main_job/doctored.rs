@@ -63,7 +63,7 @@ fn what_is_made_up_counts() {
     for more in [
         "It is well tested.",
         "- `nowhere`: 1 line in 1 file",
-        "- not looked at: `nowhere/`",
+        "- not covered: `nowhere/`",
         "- `.` (its own files): `README.md` could not be read: it is binary",
         "## `lock`",
         place,

@@ -60,7 +60,7 @@ pub(crate) fn ids<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<Input
 
 impl State {
     /// Whatever is queued, in the order in which it is taken, each with the boundary that takes it. `run` says whether the run in
-    /// flight goes on: one that a killed process left may not.
+    /// flight continues: one that a killed process left may not.
     ///
     /// What a model will ask for is not known: answers without a call are assumed, for which each boundary is a rest point. An entry
     /// of a turn boundary enters earlier where the model calls a tool first.
@@ -97,7 +97,7 @@ impl<'a> Order<'a> {
         }
         let steers = self.steers();
         let held = extends && self.left.iter().any(|queued| queued.is_message());
-        // With calls at hand, the next boundary is no rest point.
+        // With calls at hand, the next boundary is not a rest point.
         let calls = self.state.turn().is_some_and(|turn| !turn.streaming && !turn.calls.is_empty());
         let steered = steers.iter().any(|queued| queued.is_message());
         self.take(steers, Boundary::Turn);

@@ -93,7 +93,7 @@ fn listed_entries_say_which_boundary_takes_them() {
     let working = both(Heart::root().then(send(1, "go")));
     let order = [at("now", Boundary::Turn), at("A", Boundary::Rest), at("B", Boundary::Rest)];
     assert_eq!(listed(&working, true), order);
-    // Behind a run that does not go on, the oldest message opens the next run together with what steers.
+    // Behind a run that does not continue, the oldest message opens the next run together with what steers.
     let order = [at("A", Boundary::Run), at("now", Boundary::Run), at("B", Boundary::Rest)];
     assert_eq!(listed(&working, false), order);
     // A run that answers a model is not extended (K26).
