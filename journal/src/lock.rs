@@ -22,13 +22,7 @@ impl Lock {
             let path = path.clone();
             move |source| OpenError::Io { what, path, source }
         };
-        let mut file = owner_only::file_options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(io("open the lock file"))?;
+        let mut file = owner_only::open_own(&path).map_err(io("open the lock file"))?;
         // Before the lock: a refused process reads the holder meanwhile.
         let words = words();
         for left in (0..RETRIES).rev() {

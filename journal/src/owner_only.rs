@@ -36,7 +36,10 @@ impl std::fmt::Display for Exposed {
 }
 
 /// Creates a directory and its missing parents for the owner alone.
-pub(crate) fn create_dir_all(dir: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// When one of them cannot be made.
+pub fn create_dir_all(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -50,6 +53,33 @@ pub fn file_options() -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options
+}
+
+/// Opens a file of a store to read and write it, and makes it where it is missing. A link in its place is refused: nothing but the store
+/// is written, also where somebody else owns its directory.
+pub(crate) fn open_own(path: &Path) -> io::Result<File> {
+    match file_options().read(true).write(true).create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    // Opened without being changed, and compared afterwards: a link that is put there in between is another file.
+    let file = File::options().read(true).write(true).open(path)?;
+    let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
+    if !named.is_file() || !is_same(&opened, &named) {
+        return Err(io::Error::other("it is not a regular file, or a link: remove it"));
+    }
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn is_same(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
 }
 
 /// Closes a directory of stores and its stores to other users, and returns those that were open. A directory with other content is left

@@ -38,8 +38,8 @@ impl TempCopy {
             move |source| OpenError::Io { what, path, source }
         };
         let temporary = std::env::temp_dir();
-        sweep(&temporary);
         let dir = fresh(&temporary).map_err(io("make a directory for a copy of the store in", &temporary))?;
+        sweep(&temporary, &dir);
         let lock = File::create_new(dir.join(LOCK)).and_then(|lock| {
             lock.try_lock()?;
             Ok(lock)
@@ -137,16 +137,32 @@ fn fresh(temporary: &Path) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MOST} copies of this process exist")))
 }
 
-/// Removes copies of ended processes, as far as permitted.
-fn sweep(temporary: &Path) {
-    let Ok(entries) = fs::read_dir(temporary) else { return };
+/// Removes copies of ended processes, all but `own`. Those of other users are not opened: a pipe in the place of the lock would
+/// hold this process up.
+fn sweep(temporary: &Path, own: &Path) {
+    let (Ok(entries), Ok(user)) = (fs::read_dir(temporary), fs::symlink_metadata(own)) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
-        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
-        if lock.try_lock().is_ok() {
-            // Copies of other users remain.
-            drop(fs::remove_dir_all(entry.path()));
+        let (path, lock) = (entry.path(), entry.path().join(LOCK));
+        let is_ours = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| is_of(&user, &found));
+        if path == own || !is_ours(&path) || !lock.symlink_metadata().is_ok_and(|lock| lock.is_file()) {
+            continue;
+        }
+        if File::open(&lock).is_ok_and(|lock| lock.try_lock().is_ok()) {
+            drop(fs::remove_dir_all(path));
         }
     }
+}
+
+/// Whether it is a directory of the user whose one is `own`.
+#[cfg(unix)]
+fn is_of(own: &fs::Metadata, found: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    found.is_dir() && found.uid() == own.uid()
+}
+
+#[cfg(not(unix))]
+fn is_of(_: &fs::Metadata, found: &fs::Metadata) -> bool {
+    found.is_dir()
 }
 
 #[cfg(test)]
@@ -191,7 +207,7 @@ mod tests {
         }
         let lock = File::open(used.join(LOCK)).unwrap();
         lock.lock().unwrap();
-        sweep(dir.path());
+        sweep(dir.path(), &used);
         assert_eq!((left.exists(), used.exists(), other.exists()), (false, true, true));
     }
 }

@@ -92,11 +92,11 @@ impl Watermark {
             move |source| OpenError::Io { what, path, source }
         };
         // Not truncated, so that no crash leaves it without a mark.
-        let options = owner_only::file_options().write(true).create(true).truncate(false).open(&kept.path);
+        let file = owner_only::open_own(&kept.path).map_err(io("open the watermark"))?;
         let best = kept.best();
         let newest_is_first = best.is_some() && kept.slots.first().copied().flatten() == best;
         let mut mark = Self {
-            file: options.map_err(io("open the watermark"))?,
+            file,
             path: kept.path.clone(),
             lsn: best.map_or(Lsn(0), |slot| slot.lsn),
             at_ms: best.map_or(0, |slot| slot.at_ms),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use subtend::agents::front_matter;
 use subtend::config::{self as configuration, Key, Loaded, MAX_FILE_BYTES, Origin, Setting, Warning, schema, shipped};
-use subtend_journal::owner_only::file_options;
+use subtend_journal::owner_only::{create_dir_all, file_options};
 
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, DIM, In, clip, fill};
@@ -191,7 +191,7 @@ fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<Code, Fail> 
         loaded = read(origin.clone(), &after)?;
     }
     let is_first = !user && trust::needs_none(&workspace);
-    write(&path, &after)?;
+    if user { write_private(&path, &after) } else { write(&path, &after) }?;
     if is_first {
         trust::keep(&workspace)?;
     }
@@ -217,8 +217,12 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fail> {
     write_with(File::options(), path, text)
 }
 
-/// As [`write`], for its owner alone.
+/// As [`write`], for its owner alone, in a directory for its owner alone where that is missing: who writes there decides what agents may do.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Fail> {
+    if let Some(folder) = path.parent() {
+        let failed = |error| Fail::Other(format!("{} cannot be made: {error}", folder.display()));
+        create_dir_all(folder).map_err(failed)?;
+    }
     write_with(file_options(), path, text)
 }
 

@@ -145,7 +145,7 @@ impl Place {
 
     /// The place for people.
     pub(crate) fn name(&self) -> String {
-        self.path().map_or_else(|| "memory".to_owned(), |path| path.display().to_string())
+        self.path().map_or_else(|| "memory".to_owned(), |path| harmless(&path.display().to_string()))
     }
 
     /// Whether there is a store already.

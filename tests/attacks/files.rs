@@ -141,3 +141,70 @@ fn sec6_an_export_is_for_its_owner_and_follows_no_link() {
     open_up(&home.at("all.jsonl"));
     assert!(as_nobody(&["cat", &out]).is_none_or(|read| read.status.success()), "the control");
 }
+
+/// A link in the store, where somebody else has made its directory: what it leads to stays. The control: a plain file is written there.
+#[test]
+fn sec6_no_link_of_a_store_is_written_through() {
+    for name in ["LOCK", "WATERMARK"] {
+        for linked in [true, false] {
+            let home = Home::new("redb");
+            let (file, victim) = (home.at("data/redb").join(name), home.at("victim"));
+            let before = std::fs::read(&file).expect("a file of the store");
+            std::fs::rename(&file, &victim).expect("moved");
+            if linked {
+                std::os::unix::fs::symlink(&victim, &file).expect("a link");
+            } else {
+                std::fs::copy(&victim, &file).expect("a copy");
+            }
+            let done = home.run("redb");
+            assert_eq!(done.status.success(), !linked, "{name}: {done:?}");
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert_eq!(said.contains("it is not a regular file, or a link"), linked, "{name}: {said}");
+            let after = std::fs::read(if linked { &victim } else { &file }).expect("a file");
+            assert_eq!(after == before, linked, "{name}");
+        }
+    }
+}
+
+/// A pipe of another user in the directory for temporary files, where the lock of a copy would be, holds no reader up. The control: who
+/// opens that pipe waits for ever.
+#[test]
+fn sec6_a_pipe_of_another_user_holds_no_reader_up() {
+    let home = Home::new("sled");
+    let temporary = home.at("tmp");
+    std::fs::create_dir(&temporary).expect("a directory");
+    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o1777)).expect("its owner may");
+    let script = format!("cd {} && mkdir subtend-read-x && mkfifo subtend-read-x/LOCK", temporary.display());
+    let made = ["sh", "-c", &script];
+    as_nobody(&made).unwrap_or_else(|| Command::new(made[0]).args(&made[1..]).output().expect("it runs"));
+    let pipe = temporary.join("subtend-read-x/LOCK");
+    let timed = |program: &str, args: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args(["20", program]).args(args).env("TMPDIR", &temporary).env("XDG_CONFIG_HOME", home.at("config"));
+        command.output().expect("it runs").status.code()
+    };
+    let store = format!("sled:{}", home.at("data/sled").display());
+    assert_eq!(timed(env!("CARGO_BIN_EXE_subtend"), &["verify", "--store", &store]), Some(0));
+    assert!(pipe.exists());
+    let blocked = Command::new("timeout").arg("1").arg("cat").arg(&pipe).output().expect("it runs");
+    assert_eq!(blocked.status.code(), Some(124));
+}
+
+/// Who writes the person's own configuration decides what agents may do, and which workspaces are trusted. The control: a file of the
+/// workspace has the mode that its user gives new files.
+#[test]
+fn sec6_own_configuration_is_for_its_owner() {
+    let home = Home::new("redb");
+    let open = |more: &str| {
+        let script = format!("umask 0; exec \"$0\" config set limits.turns 9 {more}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_subtend")]).current_dir(home.0.path());
+        let done = command.env("XDG_CONFIG_HOME", home.at("config")).output().expect("it runs");
+        assert!(done.status.success(), "{done:?}");
+    };
+    open("--user");
+    open("");
+    assert!(home.at("config/subtend/subtend.yaml").exists() && home.at("config/subtend/trusted.json").exists());
+    assert_eq!(open_to_others(&home.at("config")), []);
+    assert_eq!(open_to_others(&home.at("subtend.yaml")), [(home.at("subtend.yaml"), 0o666)]);
+}
