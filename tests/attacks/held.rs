@@ -77,3 +77,36 @@ fn held_command_reads_settings_that_everybody_may_read() {
     let free = says_free(&user, &script);
     assert_eq!(free.contains("\\nspoiled"), std::fs::File::open(hidden).is_ok(), "{free}");
 }
+
+/// Files, pipes and sockets that whoever started the host left open. The control: another program that it starts has them.
+#[test]
+fn command_has_no_descriptor_that_was_left_open() {
+    let user = User::new();
+    let home = user.workspace().with_file_name("outside");
+    std::fs::create_dir(&home).expect("a folder");
+    std::fs::write(home.join("read"), SECRET).expect("a file");
+    let left_open = |program: &std::ffi::OsStr, args: &mut dyn Iterator<Item = &std::ffi::OsStr>| {
+        std::fs::write(home.join("written"), "").expect("a file");
+        let mut shell = std::process::Command::new("sh");
+        let lead = format!("exec 7< {0}/read 8>> {0}/written; exec \"$0\" \"$@\"", home.display());
+        shell.args(["-c", &lead]).arg(program).args(args).current_dir(user.workspace());
+        let like = user.command(&[]);
+        shell.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let out = shell.output().expect("it runs").stdout;
+        let written = std::fs::read_to_string(home.join("written")).expect("a file");
+        (String::from_utf8_lossy(&out).contains(SECRET), written == "spoiled\n")
+    };
+    let script = "cat <&7; echo spoiled >&8; exit 0";
+    let call = json!({"tool": "shell", "args": {"command": script}});
+    let steps: [Value; 2] = [json!({"calls": [call]}), json!({"text": "done"})];
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let run =
+        ["run", "--json", "--model", &model, "go", "--allow", "shell.run", "--allow", "fs.*", "--allow", "net.fetch"];
+    let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();
+    let lifted: Vec<&str> = spelled.iter().flat_map(|rule| ["--allow", rule]).collect();
+    for more in [&lifted[..0], &lifted] {
+        let command = user.command(&[&run[..], more].concat());
+        assert_eq!(left_open(command.get_program(), &mut command.get_args()), (false, false));
+    }
+    assert_eq!(left_open("sh".as_ref(), &mut ["-c", script].map(std::ffi::OsStr::new).into_iter()), (true, true));
+}

@@ -63,6 +63,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
             return NOT_RUN;
         }
     };
+    // Files, pipes and sockets that the caller of the runtime left open: no rule is asked about those.
+    close_fds::set_fds_cloexec(3, &[]);
     // Before the command exists, so that no descendant escapes.
     reap::adopt();
     let mut command = Command::new(&program);
