@@ -56,7 +56,7 @@ pub fn file_options() -> OpenOptions {
 }
 
 /// Opens a file of a store to read and write it, and makes it where it is missing. A link in its place is refused: nothing but the store
-/// is written, also where somebody else owns its directory.
+/// is written, also where another user owns its directory.
 pub(crate) fn open_own(path: &Path) -> io::Result<File> {
     match file_options().read(true).write(true).create_new(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
