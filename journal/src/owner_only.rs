@@ -38,7 +38,7 @@ impl std::fmt::Display for Exposed {
 /// Creates a directory and its missing parents for the owner alone.
 ///
 /// # Errors
-/// When one of them cannot be made.
+/// When one of them cannot be created.
 pub fn create_dir_all(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -55,14 +55,14 @@ pub fn file_options() -> OpenOptions {
     options
 }
 
-/// Opens a file of a store to read and write it, and makes it where it is missing. A link in its place is refused: nothing but the store
-/// is written, also where another user owns its directory.
+/// Opens a file of a store to read and write it, and creates it when it is missing. Refuses a link: nothing outside of the store is
+/// written, even if another user owns its directory.
 pub(crate) fn open_own(path: &Path) -> io::Result<File> {
     match file_options().read(true).write(true).create_new(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => return made,
     }
-    // Opened without being changed, and compared afterwards: a link that is put there in between is another file.
+    // Opening changes nothing. The comparison detects a link that was put there after the first attempt.
     let file = File::options().read(true).write(true).open(path)?;
     let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
     if !named.is_file() || !is_same(&opened, &named) {

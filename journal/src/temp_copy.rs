@@ -137,8 +137,8 @@ fn fresh(temporary: &Path) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MOST} copies of this process exist")))
 }
 
-/// Removes copies of ended processes, all but `own`. Those of other users are not opened: a pipe in the place of the lock would
-/// hold this process up.
+/// Removes copies of ended processes, except `own`. Does not open those of other users: a pipe in the place of the lock would
+/// block this process.
 fn sweep(temporary: &Path, own: &Path) {
     let (Ok(entries), Ok(user)) = (fs::read_dir(temporary), fs::symlink_metadata(own)) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
@@ -153,7 +153,7 @@ fn sweep(temporary: &Path, own: &Path) {
     }
 }
 
-/// Whether it is a directory of the user whose one is `own`.
+/// Returns whether `found` is a directory of the user that owns `own`.
 #[cfg(unix)]
 fn is_of(own: &fs::Metadata, found: &fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt as _;

@@ -217,10 +217,10 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fail> {
     write_with(File::options(), path, text)
 }
 
-/// As [`write`], for its owner alone, in a directory for its owner alone where that is missing: who writes there decides what agents may do.
+/// As [`write`], for its owner alone; a missing directory is created for its owner alone too. A writer there decides what agents may do.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Fail> {
     if let Some(folder) = path.parent() {
-        let failed = |error| Fail::Other(format!("{} cannot be made: {error}", folder.display()));
+        let failed = |error| Fail::Other(format!("{} cannot be created: {error}", folder.display()));
         create_dir_all(folder).map_err(failed)?;
     }
     write_with(file_options(), path, text)

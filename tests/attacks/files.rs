@@ -142,7 +142,7 @@ fn sec6_an_export_is_for_its_owner_and_follows_no_link() {
     assert!(as_nobody(&["cat", &out]).is_none_or(|read| read.status.success()), "the control");
 }
 
-/// A link in the store, where somebody else has made its directory: what it leads to stays. The control: a plain file is written there.
+/// The target of a link in a store's directory is unchanged. The control: a plain file there is written.
 #[test]
 fn sec6_no_link_of_a_store_is_written_through() {
     for name in ["LOCK", "WATERMARK"] {
@@ -166,8 +166,8 @@ fn sec6_no_link_of_a_store_is_written_through() {
     }
 }
 
-/// A pipe of another user in the directory for temporary files, where the lock of a copy would be, holds no reader up. The control: who
-/// opens that pipe waits for ever.
+/// A pipe of another user in the directory for temporary files, in the place of a copy's lock, blocks no reader. The control: opening
+/// that pipe blocks.
 #[test]
 fn sec6_a_pipe_of_another_user_holds_no_reader_up() {
     let home = Home::new("sled");
@@ -190,8 +190,8 @@ fn sec6_a_pipe_of_another_user_holds_no_reader_up() {
     assert_eq!(blocked.status.code(), Some(124));
 }
 
-/// Who writes the person's own configuration decides what agents may do, and which workspaces are trusted. The control: a file of the
-/// workspace has the mode that its user gives new files.
+/// The person's own configuration decides what agents may do, and which workspaces are trusted. The control: a file of the workspace
+/// has the mode that its user's umask allows.
 #[test]
 fn sec6_own_configuration_is_for_its_owner() {
     let home = Home::new("redb");

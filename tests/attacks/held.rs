@@ -78,7 +78,7 @@ fn held_command_reads_settings_that_everybody_may_read() {
     assert_eq!(free.contains("\\nspoiled"), std::fs::File::open(hidden).is_ok(), "{free}");
 }
 
-/// Files, pipes and sockets that whoever started the host left open. The control: another program that it starts has them.
+/// A command inherits no file that the caller of the host left open. The control: another program that the caller starts does.
 #[test]
 fn command_has_no_descriptor_that_was_left_open() {
     let user = User::new();

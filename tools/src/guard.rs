@@ -63,7 +63,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
             return NOT_RUN;
         }
     };
-    // Files, pipes and sockets that the caller of the runtime left open: no rule is asked about those.
+    // The caller of the runtime may have left files, pipes and sockets open, and no rule applies to an open descriptor.
     close_fds::set_fds_cloexec(3, &[]);
     // Before the command exists, so that no descendant escapes.
     reap::adopt();

@@ -18,7 +18,7 @@
 //! * **Network**, unless all of `net.fetch` is allowed: no socket can be made, be it of TCP, UDP or any other kind; TCP is
 //!   denied by Landlock besides. Unix sockets can never be made under the sandbox: whoever listens there (a container engine,
 //!   a service manager, an agent of keys) would do for the command what it may not do itself.
-//! * **What is open**: the guard leaves no file, pipe or socket open that whoever started the runtime left open.
+//! * **Open descriptors**: a command inherits no file, pipe or socket that the caller of the runtime left open.
 //! * **The kernel**: a command has no capabilities, makes and enters no namespace of users, changes no owner and no extended
 //!   attribute of any file, makes no program that runs with its owner's rights (setuid), reaches no key ring and no memory, queue or
 //!   semaphore between processes (System V, POSIX queues), and changes neither limits nor priorities nor processors of others.
@@ -28,8 +28,8 @@
 //! Names, sizes and times of files can be seen, and times and the bits of `chmod` but setuid be changed, where the system's user may:
 //! a filter of system calls sees no paths, Landlock has no right for modes, and without `chmod` linkers and archives do not work. Of
 //! processes outside, names and arguments can be seen; their environment, memory and files cannot. Names in a directory that is
-//! allowed in part are shown where no directory below it is denied, and names in any directory as they are used, to who watches it
-//! (inotify). Processes outside can be signalled before Linux 6.12. A call that names a process by its number is refused also
+//! allowed in part are shown where no directory below it is denied, and names in any directory as they are used, to a command that
+//! watches it (inotify). Processes outside can be signalled before Linux 6.12. A call that names a process by its number is refused also
 //! where it is the caller's own thread, by the calls that set its scheduling.
 
 #[cfg(target_os = "linux")]

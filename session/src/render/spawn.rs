@@ -151,8 +151,8 @@ fn unread(item: &Notice, child: &Child) -> String {
     format!("[{}: {word}]\n[not shown: {} bytes; wait for this job alone to read it]", child.short, item.len)
 }
 
-/// A job's text cannot pass for the block of another: a line that looks like a marker is indented, whatever characters without a
-/// width are in it, and whatever ends the line before it.
+/// Indents marker-like lines, so that a job's text cannot imitate the block of another. Zero-width characters in a line and other
+/// line ends than `\n` hide no marker.
 fn told_apart(text: &str) -> String {
     let is_end = |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let marker = |line: &str| {
@@ -167,7 +167,7 @@ fn told_apart(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Whatever a reader takes for a marker of a job in a line of its own. The last are the control: texts that nobody takes for one.
+    /// Each attack has a line that reads as a marker. The control: texts without such a line are unchanged.
     #[test]
     fn text_of_a_job_passes_for_no_other_job() {
         let attacks: [&str; 8] = [
