@@ -30,6 +30,7 @@ async fn tcp_refuses_heads_that_are_slow_or_too_large() {
     let address = listener.local_addr().expect("an address");
     let server = tokio::spawn(listen::tcp(listener, host.router(), bounds, host.ends().clone()));
     let connect = || TcpStream::connect(address);
+    // The control: the same server answers a request within its bounds.
     let reply = raw(&mut connect().await.expect("connected"), ALIVE).await;
     assert!(reply.starts_with("HTTP/1.1 204"), "{reply}");
     let slow = raw(&mut connect().await.expect("connected"), "GET /healthz HT").await;
