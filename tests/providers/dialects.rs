@@ -58,10 +58,12 @@ fn lead(protocol: Protocol, body: &mut Value, (tool, arguments): Step) {
     body["messages"].as_array_mut().expect("messages").push(prefill);
 }
 
-/// It has made its calls: the answer is one sentence.
+/// It has made its calls: the answer ends at its first full stop or comma.
 fn answer(protocol: Protocol, body: &mut Value) {
     body.as_object_mut().expect("a body").remove("tools");
-    body[stop(protocol)] = json!(["."]);
+    body[stop(protocol)] = json!([".", ","]);
+    // The small model may repeat a result: without room for that, the answer would be truncated.
+    body["max_tokens"] = json!(160);
 }
 
 /// The key for what ends an answer.
