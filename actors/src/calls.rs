@@ -5,6 +5,7 @@ pub(crate) mod files;
 pub(crate) mod in_flight;
 pub(crate) mod model_call;
 pub(crate) mod model_calls;
+pub(crate) mod model_set;
 pub mod prices;
 pub(crate) mod reservation;
 pub(crate) mod tool_call;

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use subtend_tools::workspace::Workspace;
-
 use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
@@ -12,7 +10,6 @@ use crate::values::options::Options;
 /// What the host gave, and what makes times and ids for it. It never changes.
 pub(crate) struct Host {
     pub(crate) options: Options,
-    pub(crate) workspace: Arc<Workspace>,
     /// A host's own code at the points where a session's course can be changed.
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     pub(crate) faults: Faults,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::{AppendError, Journal, ReadError};
+use subtend_session::authority::Authority;
 use subtend_session::birth;
 use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
@@ -19,9 +20,15 @@ use crate::observe::event::Subscription;
 use crate::observe::event::subscription::Scope;
 use crate::recovery::boot::BootReport;
 use crate::runtime::rooms::Rooms;
+use crate::spawn::agents::Agents;
+use crate::values::environment_key::EnvironmentKey;
 
 pub mod builder;
+pub mod environment;
 pub(crate) mod rooms;
+mod start_error;
+
+pub use start_error::StartError;
 
 /// A running instance. Two in one process never meet.
 ///
@@ -65,6 +72,13 @@ pub struct OpenOptions {
     ///
     /// [`SessionCreated::servers`]: subtend_session::record::SessionCreated::servers
     pub servers: Vec<Text>,
+    /// The directory that it works in, by its absolute path: its environment is loaded ([`Builder::environments`]). The runtime's own
+    /// if not given.
+    ///
+    /// [`Builder::environments`]: builder::Builder::environments
+    pub workspace: Option<Text>,
+    /// What it may do at most, in place of the environment's policy; the environment's bounds hold all the same.
+    pub policy: Option<Authority>,
 }
 
 impl OpenOptions {
@@ -114,6 +128,9 @@ pub enum OpenSessionError {
     /// There is no such pool.
     #[error("there is no pool {0:?}: name one that the builder was given, as `pool:NAME`, or a model")]
     UnknownPool(Text),
+    /// Its workspace cannot be used.
+    #[error("{0}")]
+    Workspace(String),
     /// Limits under which nothing could be done.
     #[error(transparent)]
     Limits(#[from] BadLimit),
@@ -236,13 +253,14 @@ impl Runtime {
         if let Some(existing) = options.id.map_or(Ok(None), |id| self.opened(id))? {
             return Ok(existing);
         }
+        let agents = self.environment(&options)?;
         let fits = |manifest: &Manifest| manifest.pickable() || (task && manifest.spawnable());
         let pickable = || {
-            let fit = self.rooms.agents.catalog.all().filter(|manifest| fits(manifest));
+            let fit = agents.catalog.all().filter(|manifest| fits(manifest));
             fit.map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ")
         };
         let name = options.agent;
-        let Some(manifest) = self.rooms.agents.catalog.get(&name) else {
+        let Some(manifest) = agents.catalog.get(&name) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
         match manifest.mode {
@@ -257,19 +275,20 @@ impl Runtime {
             title::check(title)?;
         }
         if let Some(pool) = options.model.as_ref().filter(|model| model.starts_with("pool:"))
-            && !self.rooms.calls.models.has_pool(pool)
+            && !agents.models.models.has_pool(pool)
         {
             return Err(OpenSessionError::UnknownPool(pool.clone()));
         }
-        let inherited: Text = options.model.clone().unwrap_or_else(|| self.rooms.agents.default_model.clone());
-        let Ok(template) = self.rooms.agents.template(&name, &inherited, options.source) else {
+        let inherited: Text = options.model.clone().unwrap_or_else(|| agents.default_model.clone());
+        let Ok(template) = agents.template(&name, &inherited, options.source) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
         let model = options.model.as_ref().unwrap_or(&template.created.model);
-        let host = self.rooms.agents.limits.body.as_ref();
+        let host = agents.limits.body.as_ref();
         let limits = options.limits.as_ref().or(host.map(Arc::as_ref));
-        if let Some(lacking) =
-            limits.and_then(|limits| limits.cost_micro).and_then(|_| self.rooms.calls.lacks_price(model))
+        if let Some(lacking) = limits
+            .and_then(|limits| limits.cost_micro)
+            .and_then(|_| self.rooms.calls.lacks_price(&agents.models.models, model))
         {
             return Err(OpenSessionError::NoPrice(lacking));
         }
@@ -289,17 +308,30 @@ impl Runtime {
         if let Some(limits) = options.limits {
             created.limits = Interned::new(Arc::new(limits))?;
         }
-        let ceiling =
-            self.rooms.agents.policy.body.as_ref().map(|policy| policy.meet(&self.rooms.agents.ceiling_of(manifest)));
+        let policy = match options.policy {
+            Some(policy) => Some(policy.meet(&agents.bounds)),
+            None => agents.policy.body.as_deref().cloned(),
+        };
+        let ceiling = policy.map(|policy| policy.meet(&agents.ceiling_of(manifest)));
         if let Some(ceiling) = ceiling {
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
+        self.rooms.environments.opened(session, &agents);
         match (self.rooms.log.append_root(birth::root(session, created), self.rooms.host.clock.wall_ms()), given) {
             (Ok(()), _) => Ok(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id: session, root: session }),
             // Another caller opened it meanwhile.
             (Err(error), Some(id)) => self.opened(id)?.ok_or(OpenSessionError::Journal(error)),
             (Err(error), None) => Err(error.into()),
         }
+    }
+
+    /// Returns the environment that a session is opened in.
+    fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
+        let environments = &self.rooms.environments;
+        let Some(workspace) = &options.workspace else { return Ok(Arc::clone(environments.home())) };
+        let (model, servers) = (options.model.clone(), options.servers.clone());
+        let key = EnvironmentKey { workspace: workspace.clone(), model, servers, imported: false };
+        environments.open(&key).map_err(OpenSessionError::Workspace)
     }
 
     /// Returns the session that was opened with an id of the caller's choice.
@@ -313,12 +345,12 @@ impl Runtime {
 
     /// The agents, with what each of them is.
     pub fn catalog(&self) -> &Catalog {
-        &self.rooms.agents.catalog
+        &self.rooms.environments.home().catalog
     }
 
     /// The agents that a person may pick: to open a session with, and for an input ([`crate::Input::agent`]).
     pub fn agents(&self) -> impl Iterator<Item = Text> {
-        self.rooms.agents.catalog.pickable().map(|manifest| Arc::clone(&manifest.name))
+        self.rooms.environments.home().catalog.pickable().map(|manifest| Arc::clone(&manifest.name))
     }
 
     /// A session that is in the journal.
@@ -341,7 +373,7 @@ impl Runtime {
 
     /// A call as people see it: its tool by the name and sign that it has for them, what it takes and gave in its own words (M13).
     pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> Shown {
-        self.rooms.agents.tools.shown(tool, args, result)
+        self.rooms.environments.home().tools.shown(tool, args, result)
     }
 
     /// Waits until no service of the host works for any session: until those that it names are named, and those that it sums up

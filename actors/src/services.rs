@@ -97,7 +97,8 @@ impl SessionHandle {
     /// What the agent of `what` answers to `text`, in a session of its own below `state`'s.
     async fn served(&self, state: &State, what: For, text: Text, shift: &Shift) -> Result<(SessionId, Text), Unserved> {
         let sessions = &self.sessions;
-        let (mut created, _) = sessions.agents.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
+        let (mut created, _) =
+            sessions.environments.of(state).branched(state, Some(&what.agent().into()), BranchKind::Service)?;
         // Whoever stands in for the built-in agent: a service has no rights and no tools.
         let manifest = Arc::new(Authority::deny_all());
         (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());

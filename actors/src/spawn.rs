@@ -5,6 +5,7 @@ pub(crate) mod agents;
 pub(crate) mod branching;
 pub(crate) mod caches;
 pub(crate) mod child_spec;
+pub(crate) mod environments;
 pub(crate) mod offering;
 pub mod profiles;
 pub(crate) mod proposing;

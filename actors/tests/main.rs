@@ -36,6 +36,7 @@ mod dialect_rules;
 mod dialects;
 mod discovery;
 mod embedding;
+mod environments;
 mod events;
 #[cfg(feature = "fault-points")]
 mod faults;

@@ -194,6 +194,7 @@ impl From<OpenSessionError> for Problem {
                 Self::invalid("unknown_agent", detail)
             }
             OpenSessionError::UnknownPool(_) => Self::invalid("unknown_model", detail),
+            OpenSessionError::Workspace(_) => Self::invalid("workspace_unusable", detail),
             OpenSessionError::Limits(_) => Self::invalid("invalid_limit", detail),
             OpenSessionError::Title(_) => Self::invalid("invalid_title", detail),
             OpenSessionError::NoPrice(_) => Self::invalid("no_price", detail),

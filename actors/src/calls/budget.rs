@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use subtend_journal::ReadError;
 use subtend_models::model::{Answer, ModelError};
+use subtend_models::models::Models;
 use subtend_session::ids::{RunKey, Text};
 use subtend_session::outcome::Budget;
 use subtend_session::record::Reserved;
@@ -42,16 +43,16 @@ impl ModelCalls {
     }
 
     /// A model that sessions call `name` and whose calls have no price, though they may cost something.
-    pub(crate) fn lacks_price(&self, name: &Text) -> Option<Text> {
-        self.prices.lacking(&self.models, name)
+    pub(crate) fn lacks_price(&self, models: &Models, name: &Text) -> Option<Text> {
+        self.prices.lacking(models, name)
     }
 
     /// Opens the accounts of a root run that goes on in another process, with what it used in the one before.
     ///
     /// An activation after a crash in this process finds them as they are: a reservation that its turn dropped was counted
     /// when it was dropped. A run that was queued when the host died has used nothing.
-    pub(crate) fn restore_accounts(&self, run: RunKey) -> Result<(), ReadError> {
-        let used = self.recount(run)?;
+    pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
+        let used = self.recount(models, run)?;
         self.ledger.restore(run, used.spawns);
         self.budgets.restore(run, used.spend);
         Ok(())

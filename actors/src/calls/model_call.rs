@@ -15,6 +15,7 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::usage::Usage;
 use tokio::time::Instant;
 
+use crate::calls::model_set::ModelSet;
 use crate::clock::now;
 use crate::values::panic::panic_text;
 
@@ -141,6 +142,8 @@ fn later(from: Instant, by: Duration) -> Instant {
 pub(crate) struct Called {
     /// The session's name for its model: of a pool, perhaps.
     pub(crate) asked: Text,
+    /// The models that it was picked from.
+    pub(crate) set: Arc<ModelSet>,
     /// The model that is called.
     pub(crate) member: Member,
     /// Whether the name stands for several: then records say which one it was.

@@ -7,9 +7,7 @@ use std::time::Duration;
 use subtend_journal::Journal;
 use subtend_models::estimate;
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
-use subtend_models::models::Models;
 use subtend_models::throttle::{Permit, Throttles};
-use subtend_models::windows::{ByModel, Windows};
 use subtend_session::ids::{Lsn, RunKey, Text};
 use subtend_session::outcome::{Budget, ModelFail};
 use subtend_session::settings::Settings;
@@ -24,17 +22,12 @@ use crate::values::address::Address;
 
 /// What model calls of one runtime share. It knows no session: a call is given what it needs, and has one outcome.
 pub(crate) struct ModelCalls {
-    pub(crate) models: Arc<Models>,
     /// What providers allow, over all sessions.
     pub(crate) throttles: Throttles,
     /// Notifies calls that wait for a permit of a retry-after.
     pub(crate) cooled: tokio::sync::Notify,
     /// Prices of models.
     pub(crate) prices: Prices,
-    /// Context windows that the host names.
-    pub(crate) windows: Windows,
-    /// Caps on the output tokens of one call, by model.
-    pub(crate) caps: ByModel,
     /// Spawns by root run.
     pub(crate) ledger: Ledger<RunKey>,
     /// Tokens and money by root run, of those that have a limit of them.
@@ -71,11 +64,11 @@ impl ModelCalls {
             self.cooled.notify_waiters();
         }
         // Also when it was called by its own name: a pool that it is in shall not wait for it.
-        self.models.failed(&called.member.name, error.kind, error.retry_after_ms);
+        called.set.models.failed(&called.member.name, error.kind, error.retry_after_ms);
         if !called.pool {
             return None;
         }
-        self.models.after(&called.asked, &called.member.name)
+        called.set.models.after(&called.asked, &called.member.name)
     }
 
     /// Lowers the cap of `request` to that of the model that is called. Applied when the call is made: a hook may have named
@@ -83,14 +76,14 @@ impl ModelCalls {
     pub(crate) fn cap(&self, called: &Called, request: &mut Request) {
         let member = called.member();
         let name = if called.stands_in { member.model.name() } else { &*member.name };
-        let of_model = Settings { output_tokens: self.caps.named(name), ..Settings::default() };
+        let of_model = Settings { output_tokens: called.set.caps.named(name), ..Settings::default() };
         request.settings = request.settings.under(&of_model);
     }
 
     /// The name that a record gives for the model of an answer: which one of the pool it was, else the provider's own.
     pub(crate) fn model_answered(&self, called: &Called, answer: &Answer) -> Option<Text> {
         if called.pool {
-            self.models.answered(&called.member.name);
+            called.set.models.answered(&called.member.name);
         }
         called.shown().or_else(|| answer.model.clone())
     }
@@ -119,13 +112,15 @@ impl ModelCalls {
                 return (called, Call::Later(later));
             }
         };
-        if name.starts_with("pool:") && !self.models.has_pool(&name) {
+        if name.starts_with("pool:") && !called.set.models.has_pool(&name) {
             tracing::warn!(session = %at.session, %name, "a hook named a pool that is not there: the session's own model is asked");
             return (called, Call::Later(later));
         }
         // Records say which model it was: the session's own name does not.
-        let picked = self.models.pick(&name);
-        let named = Called { asked: Arc::clone(&name), member: picked.member, pool: true, stands_in: picked.stands_in };
+        let set = Arc::clone(&called.set);
+        let picked = set.models.pick(&name);
+        let asked = Arc::clone(&name);
+        let named = Called { asked, set, member: picked.member, pool: true, stands_in: picked.stands_in };
         if let Some(claim) = later.claim {
             let Some(claim) = self.priced_anew(claim, &named) else {
                 tracing::warn!(session = %at.session, %name, "a hook named a model without a price: the session's own is asked");

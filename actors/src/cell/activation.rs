@@ -143,7 +143,7 @@ impl Cells {
                 let key = RunKey { session, run: run.no };
                 if lost.is_none() && self.runs.tokens.token(&key).is_none() {
                     self.runs.tokens.open(key, run.opened.owner.run());
-                    self.runs.restore_accounts(key)?;
+                    self.runs.restore_accounts(&driver.agents.models.models, key)?;
                 }
                 Some(self.first_command(&mut driver, &inbox, lost))
             }

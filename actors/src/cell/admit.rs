@@ -19,6 +19,7 @@ use crate::calls::in_flight::{Parsed, Ready};
 use crate::cell::cells::Cells;
 use crate::cell::names;
 use crate::hooks::{self, SubagentStart};
+use crate::spawn::agents::Agents;
 use crate::spawn::caches::Template;
 use crate::spawn::child_spec::ChildSpec;
 use crate::spawn::tool_set::{ToolSet, spawning, whitelist};
@@ -32,7 +33,7 @@ impl Cells {
     pub(crate) fn admit(
         &self,
         state: &State,
-        offer: &ToolSet,
+        (agents, offer): (&Agents, &ToolSet),
         (turn, calls): (TurnNo, &[u32]),
         (ready, read): (&mut Ready, &Read),
     ) -> (Command, SpawnGrants<RunKey>) {
@@ -47,7 +48,7 @@ impl Cells {
                 let call = CallId { turn, ix: *ix };
                 let verdict = if used < granted {
                     let left = left.saturating_add(granted.saturating_sub(used).saturating_sub(1));
-                    self.plan(state, offer, (call, ready.remove(&call)), left, read)
+                    self.plan(state, (agents, offer), (call, ready.remove(&call)), left, read)
                         .inspect(|_| used = used.saturating_add(1))
                 } else {
                     let dialect = state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
@@ -69,7 +70,7 @@ impl Cells {
     fn plan(
         &self,
         state: &State,
-        offer: &ToolSet,
+        (agents, offer): (&Agents, &ToolSet),
         (call, parsed): (CallId, Option<Parsed>),
         left: u32,
         read: &Read,
@@ -96,13 +97,13 @@ impl Cells {
             Some(Err(why)) => Err(why.to_string()),
             None => Err("it was not read".to_owned()),
         };
-        self.planned(state, offer, call, (request, &texts), grant).map_err(|refusal| shaped(dialect, refusal))
+        self.planned(state, (agents, offer), call, (request, &texts), grant).map_err(|refusal| shaped(dialect, refusal))
     }
 
     fn planned(
         &self,
         state: &State,
-        offer: &ToolSet,
+        (agents, offer): (&Agents, &ToolSet),
         call: CallId,
         (request, read): (Request, Reader<'_>),
         grant: SpawnGranted,
@@ -110,12 +111,12 @@ impl Cells {
         match request {
             Request::Start(start) => {
                 let (agent, prompt) = (Arc::clone(&start.agent), Arc::clone(&start.prompt));
-                let plan = self.child(state, offer, (&start, read), grant)?;
+                let plan = self.child(state, (agents, offer), (&start, read), grant)?;
                 self.may_start(state, call, &agent, &prompt, plan.mode, None)?;
                 Ok(Plan::Child(Box::new(plan)))
             }
             Request::Continue(again) => {
-                let plan = self.again(state, offer, again, grant)?;
+                let plan = self.again(state, (agents, offer), again, grant)?;
                 let agent = state.children.get(&plan.child).map_or_else(|| "".into(), |child| Arc::clone(&child.agent));
                 self.may_start(state, call, &agent, &plan.text, plan.mode, Some(plan.child))?;
                 Ok(Plan::Continue(Box::new(plan)))
@@ -150,16 +151,15 @@ impl Cells {
     fn child(
         &self,
         state: &State,
-        offer: &ToolSet,
+        (agents, offer): (&Agents, &ToolSet),
         (asked, read): (&StartRequest, Reader<'_>),
         grant: SpawnGranted,
     ) -> Result<ChildPlan, Refusal> {
-        let template = self
-            .agents
+        let template = agents
             .template(&asked.agent, model_of(state), state.created.source)
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
-            self.agents.child_spec(state, offer, asked, &template, read)?;
+            agents.child_spec(state, offer, asked, &template, read)?;
         // The call's word, then the manifest's, then the dialect's own (K21).
         let turns = asked.turns.or(template.own_turns).or(of_dialect(asked.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
@@ -185,7 +185,7 @@ impl Cells {
     fn again(
         &self,
         state: &State,
-        offer: &ToolSet,
+        (agents, offer): (&Agents, &ToolSet),
         asked: ContinueRequest,
         grant: SpawnGranted,
     ) -> Result<ContinuePlan, Refusal> {
@@ -201,8 +201,7 @@ impl Cells {
             let told = format!("The {noun} {short} is worked on by {agent}, not by {other}: leave {key} out.");
             return Err(refusal(ToolErrorKind::BadArgs, told));
         }
-        let manifest =
-            self.agents.catalog.get(agent).filter(|_| offer.authority.verdict(&spawning(agent)) != Verdict::Deny);
+        let manifest = agents.catalog.get(agent).filter(|_| offer.authority.verdict(&spawning(agent)) != Verdict::Deny);
         let manifest = manifest.ok_or_else(|| {
             let told = format!("The {noun} {short} is worked on by {agent}, which you may not start any more.");
             refusal(ToolErrorKind::Refused, told)

@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use futures_util::task::noop_waker_ref;
-use subtend_models::model::Request;
+use subtend_models::model::{ModelError, Request};
 use subtend_session::command::Command;
 use subtend_session::context::context;
 use subtend_session::ids::{AttemptNo, Lsn, RunKey, TurnNo};
-use subtend_session::outcome::{Budget, Part};
+use subtend_session::outcome::{Budget, ModelFail, Part};
 use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
@@ -32,7 +32,7 @@ impl Driver {
         // A hook may name a model that leaves it.
         self.cells.host.options.durable_before_call
             || self.cells.host.hooks.is_some()
-            || self.cells.calls.models.leaves_process(model_of(&self.state))
+            || self.agents.models.models.leaves_process(model_of(&self.state))
     }
 
     /// Calls the model, after its intent is durable where `intent` says so.
@@ -43,6 +43,11 @@ impl Driver {
         }
         if self.is_cut_off() {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
+        }
+        if let Some(why) = &self.agents.unusable {
+            // A run that was resumed in a workspace that is gone: nobody else ends it.
+            let error = ModelError::new(ModelFail::InvalidRequest, why.to_string());
+            return self.todo.next.push_back(turn::failed(turn, attempt, error, None, None));
         }
         self.renew_offer();
         let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
@@ -73,7 +78,7 @@ impl Driver {
             Poll::Ready(mut came) => {
                 drop(calling);
                 self.cells.calls.price(&called, &mut came);
-                let (command, ready) = self.cells.answered(&self.offer, at, came, &called);
+                let (command, ready) = self.cells.answered((&self.agents, &self.offer), at, came, &called);
                 self.work.ready = ready;
                 self.todo.next.push_back(command);
             }
@@ -84,10 +89,11 @@ impl Driver {
     fn request(&self, at: &Address) -> (Called, Request) {
         let given = context(&self.state);
         let asked = Arc::clone(model_of(&self.state));
-        let picked = self.cells.calls.models.pick(&given.model);
+        let set = Arc::clone(&self.agents.models);
+        let picked = set.models.pick(&given.model);
         // After a fallback the turn names a member: it is the session's own name that tells of the pool.
-        let pool = picked.pool || (given.model != asked && self.cells.calls.models.has_pool(&asked));
-        let called = Called { asked, member: picked.member, pool, stands_in: picked.stands_in };
+        let pool = picked.pool || (given.model != asked && set.models.has_pool(&asked));
+        let called = Called { asked, set, member: picked.member, pool, stands_in: picked.stands_in };
         let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
         let request = Request {
             session: at.session,
@@ -125,7 +131,8 @@ impl Driver {
         let Some(run) = self.run_key() else { return };
         let owned = self.cells.runs.tokens.token(&run).unwrap_or_default();
         let stop = owned.child_token();
-        let (cells, offer) = (Arc::clone(&self.cells), Arc::clone(&self.offer));
+        let cells = Arc::clone(&self.cells);
+        let (agents, offer) = (Arc::clone(&self.agents), Arc::clone(&self.offer));
         let patience = Patience::of(&self.state.limits);
         let task_stop = stop.clone();
         // Whether the call may have cost something: one that stays in the process costs what it says.
@@ -143,7 +150,7 @@ impl Driver {
                 biased;
                 () = task_stop.cancelled() => None,
                 (came, called) = coming => Some(match came {
-                    Ok(came) => cells.answered(&offer, at, came, &called),
+                    Ok(came) => cells.answered((&agents, &offer), at, came, &called),
                     Err(which) => {
                         (Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which }, Ready::new())
                     }

@@ -25,14 +25,14 @@ use crate::life::Life;
 use crate::log::Log;
 use crate::recovery::takeover::Takeover;
 use crate::services::running::Services;
-use crate::spawn::agents::Agents;
+use crate::spawn::environments::Environments;
 
 /// How long the actors of one level may take to finish what they have in hand.
 const LEVEL: Duration = Duration::from_millis(100);
 
 /// What cells use of the rooms below them. No room above reaches one of those through a cell.
 pub(crate) struct Below {
-    pub(crate) agents: Arc<Agents>,
+    pub(crate) environments: Arc<Environments>,
     pub(crate) calls: Arc<ModelCalls>,
     pub(crate) log: Arc<Log>,
     pub(crate) directory: Arc<Directory>,
@@ -48,7 +48,7 @@ pub(crate) struct Below {
 ///
 /// A command goes in by [`Cells::deliver`]; what comes back is a reply, a record or an event. All else is private to this room.
 pub(crate) struct Cells {
-    pub(super) agents: Arc<Agents>,
+    pub(super) environments: Arc<Environments>,
     pub(super) calls: Arc<ModelCalls>,
     pub(super) log: Arc<Log>,
     pub(super) directory: Arc<Directory>,
@@ -67,7 +67,7 @@ pub(crate) struct Cells {
 impl Cells {
     /// Returns the cells over `below`. Slots, deadlines and exits of actors come back to them by callbacks, which hold them weakly.
     pub(crate) fn new(below: Below) -> Arc<Self> {
-        let Below { agents, calls, log, directory, waiters, takeover, approvals, services, life, host } = below;
+        let Below { environments, calls, log, directory, waiters, takeover, approvals, services, life, host } = below;
         Arc::new_cyclic(|cells: &Weak<Self>| {
             let runs = Runs {
                 tokens: TokenTree::new(),
@@ -79,7 +79,7 @@ impl Cells {
             };
             let supervisors = supervisors(cells, &life);
             Self {
-                agents,
+                environments,
                 calls,
                 log,
                 directory,
@@ -94,6 +94,11 @@ impl Cells {
                 readings: AtomicU64::new(0),
             }
         })
+    }
+
+    /// Returns the environments of sessions.
+    pub(crate) fn environments(&self) -> &Environments {
+        &self.environments
     }
 
     /// Returns what runs in flight hold.

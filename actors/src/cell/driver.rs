@@ -26,6 +26,7 @@ use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::Hot;
 use crate::delivery::inbox::{Answer, Inbox, InboxItem, Listed, Probed, ReplyTo};
 use crate::faults::{Point, Sight};
+use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
@@ -112,6 +113,8 @@ pub(crate) struct Driver {
     /// The run in flight stays as it was left until something concerns it.
     pub(crate) stays: bool,
     pub(crate) clock: RunClock,
+    /// What the sessions of its environment are made of.
+    pub(crate) agents: Arc<Agents>,
     pub(crate) offer: Arc<ToolSet>,
     pub(crate) pending: Pending,
     pub(crate) before: Option<Before>,
@@ -127,7 +130,8 @@ pub(crate) struct Driver {
 impl Driver {
     /// An activation of `state`, with nothing at work.
     pub(crate) fn new(cells: Arc<Cells>, state: Box<State>, inbox: Arc<Inbox>, epoch: Epoch) -> Self {
-        let offer = cells.agents.offer(&state);
+        let agents = cells.environments.of(&state);
+        let offer = agents.offer(&state);
         let clock = RunClock::of(&state);
         let created_ms = cells.host.clock.wall_ms();
         // The cap of a detached run is armed at its birth, before there is an activation.
@@ -140,6 +144,7 @@ impl Driver {
             written: Written::new(epoch, created_ms),
             stays: false,
             clock,
+            agents,
             offer,
             pending: Pending::default(),
             before: None,
@@ -391,8 +396,10 @@ impl Driver {
         if self.before.is_none() {
             self.before = Some(Before::of(&self.state));
         }
-        if self.prepare(&mut command) == Prepared::Postponed {
-            return;
+        match self.prepare(&mut command) {
+            Prepared::Ready => {}
+            Prepared::Postponed => return,
+            Prepared::Refused(rejection) => return self.rejected(name, rejection, reply),
         }
         let clock = self.clock.read(self.cells.host.clock.wall_ms());
         match self.cells.host.faults.decide(&mut self.state, command, clock) {

@@ -78,7 +78,7 @@ impl Driver {
                 call.access = self.asks_to_continue(parsed);
                 call.ask = call.access.is_some();
             } else if call.ask && !self.state.always.is_empty() {
-                let (access, ask) = self.cells.agents.asks(&self.offer, &self.state.always, parsed);
+                let (access, ask) = self.agents.asks(&self.offer, &self.state.always, parsed);
                 (call.access, call.ask) = (access.map(Box::new), ask);
             }
         }
@@ -167,7 +167,7 @@ impl Driver {
             Entry::Occupied(parsed) => Some(parsed.into_mut()),
             Entry::Vacant(place) => {
                 let at = self.state.call(call)?;
-                let found = self.cells.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
+                let found = self.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 Some(place.insert(found.ready?))
             }
         }

@@ -289,8 +289,8 @@ impl Driver {
 
     /// Asks for child calls whose files, where they begin with some, were read.
     pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &Read) {
-        let (cells, offer) = (Arc::clone(&self.cells), Arc::clone(&self.offer));
-        let (command, grants) = cells.admit(&self.state, &offer, (turn, calls), (&mut self.work.ready, read));
+        let means = (&*self.agents, &*self.offer);
+        let (command, grants) = self.cells.admit(&self.state, means, (turn, calls), (&mut self.work.ready, read));
         let before = self.pending.records.len();
         self.decide(command, None);
         let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));

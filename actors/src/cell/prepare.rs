@@ -1,6 +1,7 @@
 //! What is found out before a command is decided: all that `decide` is given besides the session's own state.
 
 use subtend_session::command::Command;
+use subtend_session::effect::Rejection;
 use subtend_session::ids::RunKey;
 
 use crate::cell::driver::Driver;
@@ -9,6 +10,9 @@ use crate::delivery::commands::{Needs, Prepared, handling};
 impl Driver {
     /// Completes `command` with what it needs by the table of commands.
     pub(super) fn prepare(&mut self, command: &mut Command) -> Prepared {
+        if let (Some(why), Command::Submit(_)) = (&self.agents.unusable, &*command) {
+            return Prepared::Refused(Rejection::BadInput(why.to_string()));
+        }
         match (handling(command).needs, &mut *command) {
             (Needs::Time, Command::Deadline(deadline)) => {
                 if self.waits_on(*deadline) {

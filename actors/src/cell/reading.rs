@@ -14,10 +14,10 @@ use subtend_tools::dialect::StartRequest;
 
 use crate::calls::files::{HasRead, Read, Reading, Wish};
 use crate::calls::in_flight::{Parsed, Ready};
-use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 use crate::delivery::inbox::InboxItem;
 use crate::faults::Point;
+use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::answering::model_of;
 
@@ -41,7 +41,7 @@ impl Driver {
     /// Gives `calls` back where nothing is to be read for them.
     pub(crate) fn read_first(&mut self, turn: TurnNo, mut calls: Vec<u32>) -> Option<Vec<u32>> {
         self.parse_openings(turn, &calls);
-        let wishes = self.cells.wishes(&self.state, &self.offer, (turn, &calls), &self.work.ready);
+        let wishes = wishes(&self.state, (&self.agents, &self.offer), (turn, &calls), &self.work.ready);
         if wishes.is_empty() {
             return Some(calls);
         }
@@ -57,11 +57,12 @@ impl Driver {
         let reading = Reading { turn, no: self.cells.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
         self.work.reading = Some(reading);
         let (cells, session, halt) = (Arc::clone(&self.cells), self.session(), self.cells.life.halt.clone());
+        let workspace = Arc::clone(&self.agents.workspace);
         self.cells.life.tasks.spawn(async move {
-            let reader = Arc::clone(&cells.host);
+            let host = Arc::clone(&cells.host);
             let reads = tokio::task::spawn_blocking(move || {
-                reader.faults.strike(Point::Reading, "files");
-                wishes.iter().flat_map(|wish| wish.read(&reader.workspace)).collect()
+                host.faults.strike(Point::Reading, "files");
+                wishes.iter().flat_map(|wish| wish.read(&workspace)).collect()
             });
             // A disk that does not answer holds no shutdown up.
             let read = tokio::select! {
@@ -83,7 +84,7 @@ impl Driver {
         for call in calls.iter().map(|ix| CallId { turn, ix: *ix }) {
             let Entry::Vacant(place) = self.work.ready.entry(call) else { continue };
             let Some(at) = self.state.call(call) else { continue };
-            match self.cells.agents.read(&self.offer, &at.tool, &at.args) {
+            match self.agents.read(&self.offer, &at.tool, &at.args) {
                 Some(Ok(request)) => _ = place.insert(Parsed::Opens(request)),
                 Some(Err(error)) => _ = place.insert(Parsed::Refused(error)),
                 None => {}
@@ -103,30 +104,33 @@ impl Driver {
     }
 }
 
-impl Cells {
-    /// The files that `calls` want.
-    fn wishes(&self, state: &State, offer: &ToolSet, (turn, calls): (TurnNo, &[u32]), ready: &Ready) -> Vec<Wish> {
-        let wish = |ix: &u32| {
-            let Some(Parsed::Opens(request)) = ready.get(&CallId { turn, ix: *ix }) else { return None };
-            let start = request.start()?;
-            let bootstrap = self.bootstrap(start);
-            if bootstrap.is_empty() && start.files.is_empty() {
-                return None;
-            }
-            let template = self.agents.template(&start.agent, model_of(state), state.created.source).ok()?;
-            let authority = Arc::new(offer.authority.meet(&template.manifest));
-            Some(Wish { ix: *ix, authority, bootstrap, files: start.files.clone() })
-        };
-        calls.iter().filter_map(wish).collect()
-    }
-
-    fn bootstrap(&self, asked: &StartRequest) -> Vec<Text> {
-        match asked.dialect {
-            Dialect::Spawn => {
-                let profile = asked.profile.as_ref().and_then(|name| self.agents.dialects.profiles.get(name));
-                profile.map_or_else(|| BOOTSTRAP.map(Text::from).to_vec(), |profile: &Arc<Profile>| profile.bootstrap())
-            }
-            Dialect::Task | Dialect::Subagent | Dialect::SpawnTask | Dialect::Minion => Vec::new(),
+/// The files that `calls` want.
+fn wishes(
+    state: &State,
+    (agents, offer): (&Agents, &ToolSet),
+    (turn, calls): (TurnNo, &[u32]),
+    ready: &Ready,
+) -> Vec<Wish> {
+    let wish = |ix: &u32| {
+        let Some(Parsed::Opens(request)) = ready.get(&CallId { turn, ix: *ix }) else { return None };
+        let start = request.start()?;
+        let bootstrap = bootstrap(agents, start);
+        if bootstrap.is_empty() && start.files.is_empty() {
+            return None;
         }
+        let template = agents.template(&start.agent, model_of(state), state.created.source).ok()?;
+        let authority = Arc::new(offer.authority.meet(&template.manifest));
+        Some(Wish { ix: *ix, authority, bootstrap, files: start.files.clone() })
+    };
+    calls.iter().filter_map(wish).collect()
+}
+
+fn bootstrap(agents: &Agents, asked: &StartRequest) -> Vec<Text> {
+    match asked.dialect {
+        Dialect::Spawn => {
+            let profile = asked.profile.as_ref().and_then(|name| agents.dialects.profiles.get(name));
+            profile.map_or_else(|| BOOTSTRAP.map(Text::from).to_vec(), |profile: &Arc<Profile>| profile.bootstrap())
+        }
+        Dialect::Task | Dialect::Subagent | Dialect::SpawnTask | Dialect::Minion => Vec::new(),
     }
 }

@@ -13,6 +13,7 @@ use subtend_session::usage::Usage;
 use crate::calls::in_flight::Ready;
 use crate::calls::model_call::{Called, ModelOutcome, Pulse};
 use crate::cell::cells::Cells;
+use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::address::Address;
 use crate::values::panic::bounded;
@@ -58,7 +59,7 @@ impl Cells {
     /// Returns the command that tells the session what its model call came to, and the calls as they were parsed.
     pub(crate) fn answered(
         &self,
-        offer: &ToolSet,
+        (agents, offer): (&Agents, &ToolSet),
         at: Address,
         came: ModelOutcome,
         called: &Called,
@@ -69,7 +70,7 @@ impl Cells {
             ModelOutcome::Answer(answer) => {
                 let model = self.calls.model_answered(called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
-                    let found = self.agents.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
+                    let found = agents.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
                     ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
                     ResolvedCall { asked, kind: found.kind, note: found.note, access: found.access, ask: found.ask }
                 });
@@ -102,7 +103,13 @@ impl Cells {
 }
 
 /// The command that tells of an attempt without an answer.
-fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelError, model: Option<Text>, next: Option<Text>) -> Command {
+pub(super) fn failed(
+    turn: TurnNo,
+    attempt: AttemptNo,
+    error: ModelError,
+    model: Option<Text>,
+    next: Option<Text>,
+) -> Command {
     Command::AttemptFailed(Box::new(AttemptFailed {
         turn,
         attempt,

@@ -61,7 +61,7 @@ impl Driver {
             Some(parsed) => (None, Some(parsed)),
             // By another offer. Tool and arguments give the same kind again.
             None => {
-                let found = self.cells.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
+                let found = self.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 (found.note, found.ready)
             }
         };
@@ -72,7 +72,7 @@ impl Driver {
             return;
         };
         let word = self.word(call, &*tool, &args);
-        if let Err(denied) = word.check(&self.cells.agents.tools, &*tool, &args, &self.offer.authority) {
+        if let Err(denied) = word.check(&self.agents.tools, &*tool, &args, &self.offer.authority) {
             let end = if denied.denied {
                 CallEnd::Denied
             } else {
@@ -105,7 +105,7 @@ impl Driver {
             args: local.args.clone(),
         };
         let (tool, only, word) = (Arc::clone(&local.tool), self.offer.only.clone(), local.word.clone());
-        Some(Hooked { hooks, tools: self.cells.agents.tools.clone(), tool, asked, only, word })
+        Some(Hooked { hooks, tools: self.agents.tools.clone(), tool, asked, only, word })
     }
 
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
@@ -116,8 +116,8 @@ impl Driver {
         let tool_call = ToolInvocation {
             key: ToolKey { session: self.session(), run, call },
             args,
-            options: self.cells.agents.options_of(&self.state, &*tool),
-            workspace: Arc::clone(&self.cells.host.workspace),
+            options: self.agents.options_of(&self.state, &*tool),
+            workspace: Arc::clone(&self.agents.workspace),
             authority: Arc::clone(&self.offer.authority),
             cancel: stop.ask.clone(),
             max_bytes: self.state.limits.tool_result_bytes,
@@ -229,7 +229,7 @@ impl Driver {
             if !matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_)) {
                 continue;
             }
-            let mut found = self.cells.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
+            let mut found = self.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
             if let Some(parsed) = &found.ready {
                 self.settle_name(parsed, &mut found.kind, &mut found.note);
                 if let CallKind::Continue(_) = found.kind {

@@ -1,7 +1,7 @@
 //! What each command is to the rooms that carry it: one table for all of them.
 
 use subtend_session::command::{Command, SwitchTo};
-use subtend_session::effect::Reply;
+use subtend_session::effect::{Rejection, Reply};
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::{Hold, Record};
@@ -25,9 +25,11 @@ pub(crate) enum Needs {
 }
 
 /// Whether a command is decided, when what it needs was found out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Prepared {
     Ready,
+    /// It cannot take effect.
+    Refused(Rejection),
     /// Its time has not come yet: it is asked for again.
     Postponed,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_journal::{Journal, ReadError};
+use subtend_models::models::Models;
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::index::{Row, RowKey, RowKind};
@@ -146,8 +147,8 @@ impl Runs {
     }
 
     /// Opens the accounts of a run that goes on in another process, if it is a root run: what an owned run spends is its root's.
-    pub(crate) fn restore_accounts(&self, run: RunKey) -> Result<(), ReadError> {
-        if self.tokens.root(&run) == Some(run) { self.calls.restore_accounts(run) } else { Ok(()) }
+    pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
+        if self.tokens.root(&run) == Some(run) { self.calls.restore_accounts(models, run) } else { Ok(()) }
     }
 
     /// Releases what a run that has ended holds: its token with the cause of its cancellation, and its accounts.

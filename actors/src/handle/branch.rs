@@ -97,7 +97,7 @@ impl SessionHandle {
             return Err(ControlError::Refused("an alternative is made by `regenerate`".to_owned()));
         }
         let state = self.state().await?;
-        let (mut created, manifest) = sessions.agents.branched(&state, agent.as_ref(), kind)?;
+        let (mut created, manifest) = sessions.usable(&state)?.branched(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
         // The person who makes a branch must find it in listings.
@@ -124,7 +124,7 @@ impl SessionHandle {
     pub async fn regenerate(&self, of: Option<Seq>) -> Result<(SessionHandle, RunNo), ControlError> {
         let sessions = &self.sessions;
         let state = self.state().await?;
-        let (mut created, manifest) = sessions.agents.branched(&state, None, BranchKind::Alternative)?;
+        let (mut created, manifest) = sessions.usable(&state)?.branched(&state, None, BranchKind::Alternative)?;
         created.inspectable = false;
         let (child, input) = (sessions.host.ids.session(), sessions.host.ids.input());
         let plan = RegeneratePlan { child, input, of, created, manifest, by: By::Person };

@@ -164,7 +164,7 @@ impl Input {
         self.fits()?;
         // The host's services read material of ours: nobody's message.
         if let Some(hooks) = sessions.host.hooks.as_deref().filter(|_| !matches!(self.input.as_owner, Owner::Host(_))) {
-            let limit = Duration::from_millis(sessions.agents.limits_body().tool_ms);
+            let limit = Duration::from_millis(sessions.environments.home().limits_body().tool_ms);
             overheard(hooks, limit, (id, root), &mut self.input, &mut self.agent).await?;
         }
         self.fits()?;

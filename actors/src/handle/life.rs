@@ -252,7 +252,7 @@ impl SessionHandle {
 
     /// Waits until the runs that are in flight now have ended: they were cancelled.
     async fn ended_below(&self) -> Result<(), ControlError> {
-        let grace = Duration::from_millis(self.sessions.agents.limits_body().grace_ms);
+        let grace = Duration::from_millis(self.sessions.environments.home().limits_body().grace_ms);
         let ends = async {
             for (key, _) in self.in_flight().await? {
                 self.of_tree(key.session).run_ended(key.run).await?;

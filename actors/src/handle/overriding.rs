@@ -9,14 +9,6 @@ use super::{SendError, SessionHandle, Stopped};
 impl SessionHandle {
     /// Resolves the agent `name` for an input, as it is now: later changes of its manifest's prompt are not seen.
     pub(super) async fn overriding(&self, name: &Text) -> Result<AgentOverride, SendError> {
-        let found = self.sessions.agents.catalog.get(name).filter(|manifest| manifest.pickable());
-        let manifest = found.ok_or_else(|| {
-            let pickable: Vec<&str> = self.sessions.agents.catalog.pickable().map(|manifest| &*manifest.name).collect();
-            SendError::BadInput(format!(
-                "there is no agent {name:?} that could answer; agents to pick: {}",
-                pickable.join(", ")
-            ))
-        })?;
         let unread = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
         let settled = self.sessions.log.journal.settled().await;
         settled.map_err(|poison| SendError::Stopped(Stopped::Poisoned(poison.to_string())))?;
@@ -32,7 +24,16 @@ impl SessionHandle {
             Some(created)
         });
         let created = created.ok_or_else(|| unread("it has no birth".to_owned()))?;
-        let other = self.sessions.agents.in_place(manifest, &created.model, created.source);
+        let agents = self.sessions.environments.of_root(self.root);
+        let found = agents.catalog.get(name).filter(|manifest| manifest.pickable());
+        let manifest = found.ok_or_else(|| {
+            let pickable: Vec<&str> = agents.catalog.pickable().map(|manifest| &*manifest.name).collect();
+            SendError::BadInput(format!(
+                "there is no agent {name:?} that could answer; agents to pick: {}",
+                pickable.join(", ")
+            ))
+        })?;
+        let other = agents.in_place(manifest, &created.model, created.source);
         // Back to the session's own agent is back to its own model, which a host may have given it.
         let model = if created.agent == *name { created.model } else { other.model };
         Ok(AgentOverride { model, ..other })

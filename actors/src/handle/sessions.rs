@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::calls::model_calls::ModelCalls;
+use subtend_session::state::State;
+
 use crate::cell::cells::Cells;
 use crate::delivery::waiters::Waiters;
 use crate::host::Host;
@@ -11,17 +12,31 @@ use crate::log::Log;
 use crate::recovery::takeover::Takeover;
 use crate::services::running::Services;
 use crate::spawn::agents::Agents;
+use crate::spawn::environments::Environments;
+use crate::values::error::ControlError;
 
 /// The sessions of a runtime, as handles reach them: commands go to cells, all else is read.
 pub(crate) struct Sessions {
     pub(crate) cells: Arc<Cells>,
-    pub(crate) agents: Arc<Agents>,
-    /// Windows and routes of models, to show.
-    pub(crate) calls: Arc<ModelCalls>,
+    pub(crate) environments: Arc<Environments>,
     pub(crate) log: Arc<Log>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) takeover: Arc<Takeover>,
     pub(crate) services: Arc<Services>,
     pub(crate) life: Arc<Life>,
     pub(crate) host: Arc<Host>,
+}
+
+impl Sessions {
+    /// Returns what the sessions of the environment of `state`'s session are made of.
+    ///
+    /// # Errors
+    /// When the environment cannot be used: no new run may begin there.
+    pub(crate) fn usable(&self, state: &State) -> Result<Arc<Agents>, ControlError> {
+        let agents = self.environments.of(state);
+        match &agents.unusable {
+            Some(why) => Err(ControlError::Refused(why.to_string())),
+            None => Ok(agents),
+        }
+    }
 }

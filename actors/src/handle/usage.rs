@@ -1,7 +1,6 @@
 //! What a session cost.
 
 use subtend_journal::ReadError;
-use subtend_models::models::{Member, Route};
 
 use super::SessionHandle;
 use crate::views::usage::UsageView;
@@ -23,14 +22,7 @@ impl SessionHandle {
     pub async fn usage(&self) -> Result<UsageView, ReadError> {
         // A journal that failed still says what it has.
         drop(self.sessions.log.journal.settled().await);
-        let named = |model: &str| self.sessions.calls.windows.named(model);
-        let of = |member: &Member| named(&member.name).or_else(|| member.model.context_window());
-        UsageView::read(&self.sessions.log.journal, self.id, |model| {
-            named(model).or_else(|| match self.sessions.calls.models.route(model) {
-                Route::One(member) => of(&member),
-                // Of several the smallest: the next answer may come from it.
-                Route::Pool(members) => members.iter().filter_map(of).min(),
-            })
-        })
+        let agents = self.sessions.environments.of_root(self.root);
+        UsageView::read(&self.sessions.log.journal, self.id, |model| agents.models.window(model))
     }
 }

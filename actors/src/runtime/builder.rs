@@ -1,30 +1,26 @@
 //! The builder of a runtime.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
-use subtend_journal::{Journal, OpenError};
+use subtend_journal::Journal;
 use subtend_models::model::{IntoModel, Model};
-use subtend_models::models::{BadPool, Models, Source};
-use subtend_models::throttle::{BadRates, Rates, Throttles};
+use subtend_models::throttle::{Rates, Throttles};
 use subtend_models::windows::{ByModel, Windows};
-use subtend_session::authority::{Authority, RuleSet};
-use subtend_session::ids::{Interned, Text};
-use subtend_session::limits::{BadLimit, Limits};
+use subtend_session::authority::RuleSet;
+use subtend_session::ids::Text;
+use subtend_session::limits::Limits;
 use subtend_supervision::{Budgets, Ledger};
 use subtend_tools::option::ToolOptions;
-use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
-use subtend_tools::workspace::{Workspace, WorkspaceError};
+use subtend_tools::workspace::Workspace;
 use tokio_util::sync::CancellationToken;
 
 use crate::approvals::Approver;
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
-use crate::calls::prices::{BadPrice, Prices};
+use crate::calls::prices::Prices;
 use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
@@ -33,109 +29,43 @@ use crate::life::Life;
 use crate::log::Log;
 use crate::recovery::boot::{BootError, BootProgress};
 use crate::runtime::Runtime;
+use crate::runtime::environment::{Environment, Shared};
 use crate::runtime::rooms::Rooms;
-use crate::spawn::agents::Agents;
-use crate::spawn::caches::ToolSets;
-use crate::spawn::tool_options::{self, BadToolOptions};
-use crate::values::answering::pool_name;
+use crate::runtime::start_error::StartError;
+use crate::spawn::environments::{Environments, Load};
+use crate::values::environment_key::EnvironmentKey;
 use crate::values::options::Options;
+
+/// Loads the environment of a workspace; the error says why it cannot.
+type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
 /// What a runtime is made of. Everything has a default but the model.
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
     journal: Option<Journal>,
-    workspace: Option<Arc<Workspace>>,
-    catalog: Option<Catalog>,
-    tools: Option<Registry>,
-    models: HashMap<Text, Arc<dyn Model>>,
-    source: Option<Arc<Source>>,
-    pools: Vec<(Text, Vec<Text>)>,
-    default_model: Option<Text>,
-    fallback: Option<Arc<dyn Model>>,
+    home: Environment,
+    load: Option<Box<Loader>>,
     rates: Rates,
     named_rates: Vec<(Text, Rates)>,
     prices: Prices,
-    windows: Windows,
-    caps: ByModel,
-    limits: Limits,
-    policy: RuleSet,
-    bounds: Authority,
     options: Options,
     faults: Faults,
     hooks: Option<Arc<dyn Hooks>>,
-    dialects: Dialects,
-    tool_options: ToolOptions,
     on_boot: Box<dyn Fn(BootProgress) + Send + Sync>,
-}
-
-/// Why a runtime did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// No model was given.
-    #[error("a runtime needs a model: give one with `model`, or name one with `default_model`")]
-    NoModel,
-    /// Limits under which nothing could be done.
-    #[error(transparent)]
-    Limits(#[from] BadLimit),
-    /// A pool cannot be used.
-    #[error(transparent)]
-    Pool(#[from] BadPool),
-    /// There is no model, and no pool, of the default's name.
-    #[error("there is no model or pool {0:?}, which sessions are to use by default")]
-    NoSuchDefault(Text),
-    /// Rates that let nothing through.
-    #[error("the rates of {0:?} cannot be used: {1}")]
-    Rates(Text, #[source] BadRates),
-    /// A price that cannot be reckoned with.
-    #[error("the price of {0:?} cannot be used: {1}")]
-    Price(Text, #[source] BadPrice),
-    /// Money is limited, and nobody knows what the default model costs.
-    #[error(
-        "money is limited (cost_micro), and the model `{0}` has no price: give it one with `prices`, or limit tokens instead"
-    )]
-    NoPrice(Text),
-    /// Options of a tool cannot be used.
-    #[error(transparent)]
-    ToolOptions(#[from] BadToolOptions),
-    /// The journal could not be opened.
-    #[error(transparent)]
-    Journal(#[from] OpenError),
-    /// The workspace could not be opened.
-    #[error(transparent)]
-    Workspace(#[from] WorkspaceError),
-    /// Limits or policy cannot be written as JSON.
-    #[error("limits or policy cannot be recorded: {0}")]
-    Unrecordable(#[from] serde_json::Error),
-    /// The boot sweep failed.
-    #[error(transparent)]
-    Boot(#[from] BootError),
 }
 
 impl Default for Builder {
     fn default() -> Self {
         Self {
             journal: None,
-            workspace: None,
-            catalog: None,
-            tools: None,
-            models: HashMap::new(),
-            source: None,
-            pools: Vec::new(),
-            default_model: None,
-            fallback: None,
+            home: Environment::default(),
+            load: None,
             rates: Rates::default(),
             named_rates: Vec::new(),
             prices: Prices::new(),
-            windows: Windows::default(),
-            caps: ByModel::default(),
-            limits: Limits::default(),
-            policy: HostPolicy::default_for_workspace(),
-            bounds: Authority::allow_all(),
             options: Options::default(),
             faults: Faults::default(),
             hooks: None,
-            dialects: Dialects::default(),
-            tool_options: ToolOptions::new(),
             on_boot: Box::new(|_| ()),
         }
     }
@@ -155,52 +85,74 @@ impl Builder {
         self
     }
 
+    /// The environment of sessions that are opened without a workspace, in place of what was said of it so far. The builder's own
+    /// methods change parts of it.
+    pub fn environment(mut self, home: Environment) -> Self {
+        self.home = home;
+        self
+    }
+
+    /// Loads the environments of other workspaces: when a session is opened in one ([`OpenOptions::workspace`]), and when a session
+    /// that was opened in one is first used. Without it every session works in the runtime's own environment.
+    ///
+    /// `load` reads files and calls nothing of the runtime. Where it fails, the error names the workspace and what to do: opening is
+    /// refused with it, and so is every input to sessions there.
+    ///
+    /// [`OpenOptions::workspace`]: crate::OpenOptions::workspace
+    pub fn environments(
+        mut self,
+        load: impl Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.load = Some(Box::new(load));
+        self
+    }
+
     /// The directory that tools work in; the current one if not given.
     pub fn workspace(mut self, workspace: impl Into<Arc<Workspace>>) -> Self {
-        self.workspace = Some(workspace.into());
+        self.home = self.home.workspace(workspace);
         self
     }
 
     /// The agents; the built-in ones if not given.
     pub fn catalog(mut self, catalog: Catalog) -> Self {
-        self.catalog = Some(catalog);
+        self.home = self.home.catalog(catalog);
         self
     }
 
     /// The tools; none if not given.
     pub fn tools(mut self, tools: Registry) -> Self {
-        self.tools = Some(tools);
+        self.home = self.home.tools(tools);
         self
     }
 
     /// The model that answers for every name without a model of its own.
     pub fn model(mut self, model: impl IntoModel) -> Self {
-        self.fallback = Some(model.into_model());
+        self.home = self.home.model(model);
         self
     }
 
     /// The model of one name.
     pub fn named_model(mut self, name: impl Into<Text>, model: impl IntoModel) -> Self {
-        self.models.insert(name.into(), model.into_model());
+        self.home = self.home.named_model(name, model);
         self
     }
 
     /// Makes models on demand, of names that have none of their own: of providers', such as `anthropic/…`.
     pub fn model_source(mut self, source: impl Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+        self.home = self.home.model_source(source);
         self
     }
 
     /// A pool: the name `pool:NAME` stands for these models. They are asked in this order: where one fails, the next is asked
     /// at once, and one that is known to be unwell is passed over for a while.
     pub fn pool<M: Into<Text>>(mut self, name: &str, models: impl IntoIterator<Item = M>) -> Self {
-        self.pools.push((pool_name(name), models.into_iter().map(Into::into).collect()));
+        self.home = self.home.pool(name, models);
         self
     }
 
     /// The model or pool (`pool:NAME`) of sessions whose agent names none; [`Builder::model`] if not given.
     pub fn default_model(mut self, name: impl Into<Text>) -> Self {
-        self.default_model = Some(name.into());
+        self.home = self.home.default_model(name);
         self
     }
 
@@ -225,31 +177,31 @@ impl Builder {
 
     /// Context windows of models, in place of those that they tell themselves.
     pub fn context_windows(mut self, windows: Windows) -> Self {
-        self.windows = windows;
+        self.home = self.home.context_windows(windows);
         self
     }
 
     /// Caps on the output tokens of one call, by model (B18). Limits, agents and calls of `subagent` can only lower them.
     pub fn output_tokens(mut self, caps: ByModel) -> Self {
-        self.caps = caps;
+        self.home = self.home.output_tokens(caps);
         self
     }
 
     /// Limits of every session.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.home = self.home.limits(limits);
         self
     }
 
     /// What root sessions may do at most.
     pub fn policy(mut self, policy: RuleSet) -> Self {
-        self.policy = policy;
+        self.home = self.home.policy(policy);
         self
     }
 
     /// What root sessions may do at most besides: a policy allows nothing that these rules do not. Given again, all hold.
     pub fn bounds(mut self, rules: RuleSet) -> Self {
-        self.bounds = self.bounds.meet(&Authority::of(rules));
+        self.home = self.home.bounds(rules);
         self
     }
 
@@ -273,14 +225,14 @@ impl Builder {
 
     /// Which families of tools for children models are offered, and with what: profiles, options. `task` alone if not given.
     pub fn dialects(mut self, dialects: Dialects) -> Self {
-        self.dialects = dialects;
+        self.home = self.home.dialects(dialects);
         self
     }
 
     /// Values of the options that tools declare, by the tool's name and the option's id; those that are left out are filled in.
     /// The options of `minion` are among its dialect's ([`Builder::dialects`]).
     pub fn tool_options(mut self, options: ToolOptions) -> Self {
-        self.tool_options = options;
+        self.home = self.home.tool_options(options);
         self
     }
 
@@ -316,53 +268,29 @@ impl Builder {
 
     /// Starts it; `meet` is given the runtime before anything goes on in it.
     async fn begin<A: Send>(self, meet: impl FnOnce(&Runtime) -> A + Send) -> Result<(Runtime, A), StartError> {
-        self.limits.check()?;
         let on_boot = self.on_boot;
-        let (models, default_model) = models(self.models, self.source, self.fallback, self.default_model, &self.pools)?;
         let throttles = throttles(self.rates, self.named_rates)?;
         self.prices.check().map_err(|(name, bad)| StartError::Price(name, bad))?;
-        let lacking = self.limits.cost_micro.and_then(|_| self.prices.lacking(&models, &default_model));
-        if let Some(model) = lacking {
-            return Err(StartError::NoPrice(model));
-        }
-        let tools = self.tools.unwrap_or_else(|| Registry::builder().build());
-        tool_options::check(&tools, &self.tool_options, &self.dialects.minion)?;
         let journal = match self.journal {
             Some(journal) => journal,
             None => {
                 Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default())?
             }
         };
-        let workspace = match self.workspace {
-            Some(workspace) => workspace,
-            None => Arc::new(Workspace::open(PathBuf::from("."))?),
-        };
-        let approvals = Arc::new(Approvals::default());
-        let (models, halt) = (Arc::new(models), CancellationToken::new());
-        let agents = Agents {
-            catalog: self.catalog.unwrap_or_else(Catalog::builtin),
-            tools,
-            models: Arc::clone(&models),
-            default_model,
-            workspace_path: workspace.path().to_path_buf(),
-            limits: Interned::new(Arc::new(self.limits))?,
-            policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,
-            offers: ToolSets::default(),
-            dialects: self.dialects,
-            tool_options: self.tool_options,
-            no_options: Arc::default(),
-            options: self.options.clone(),
+        let shared = Shared {
             journal: journal.clone(),
+            options: self.options.clone(),
             faults: self.faults.clone(),
-            approvals,
+            approvals: Arc::new(Approvals::default()),
         };
+        let home = self.home.agents(shared.clone(), &self.prices, None)?;
+        let load = self.load.map(|load| loading(load, shared, self.prices.clone()));
+        let environments = Environments::new(home, load);
+        let halt = CancellationToken::new();
         let calls = ModelCalls {
-            models,
             throttles,
             cooled: tokio::sync::Notify::new(),
             prices: self.prices,
-            windows: self.windows,
-            caps: self.caps,
             ledger: Ledger::new(),
             budgets: Budgets::default(),
             journal: journal.clone(),
@@ -372,8 +300,8 @@ impl Builder {
         let (life, log) = (Life::new(journal.clone(), halt), Log::new(journal, self.options.events));
         let clock = Clock::new(self.options.seed.is_some());
         let ids = IdGenerator::new(self.options.seed, clock);
-        let host = Host { options: self.options, workspace, hooks: self.hooks, faults: self.faults, clock, ids };
-        let rooms = Rooms::new(host, (life, log), (agents, calls));
+        let host = Host { options: self.options, hooks: self.hooks, faults: self.faults, clock, ids };
+        let rooms = Rooms::new(host, (life, log), (environments, calls));
         // Before the sweep: one that fails, or is given up on the way, has actors and tasks to end.
         let mut runtime = Runtime::new(Arc::clone(&rooms));
         let met = meet(&runtime);
@@ -395,33 +323,13 @@ impl Builder {
     }
 }
 
-/// The models, and the name that stands for sessions without one of their own.
-fn models(
-    named: HashMap<Text, Arc<dyn Model>>,
-    source: Option<Arc<Source>>,
-    fallback: Option<Arc<dyn Model>>,
-    default: Option<Text>,
-    pools: &[(Text, Vec<Text>)],
-) -> Result<(Models, Text), StartError> {
-    let known = |name: &Text| named.get(name).cloned().or_else(|| source.as_ref().and_then(|source| source(name)));
-    let first = |name: &Text| {
-        let pool = pools.iter().find(|(pool, _)| pool == name);
-        pool.map_or_else(|| known(name), |(_, members)| members.first().and_then(known))
-    };
-    let fallback = match (fallback, &default) {
-        (Some(model), None) => model,
-        (given, Some(default)) => {
-            let named = first(default).ok_or_else(|| StartError::NoSuchDefault(default.clone()))?;
-            given.unwrap_or(named)
-        }
-        (None, None) => return Err(StartError::NoModel),
-    };
-    let default = default.unwrap_or_else(|| fallback.name().into());
-    let mut models = Models::new(named, source, fallback);
-    for (name, members) in pools {
-        models.add_pool(name, members)?;
-    }
-    Ok((models, default))
+/// Makes the agents of the environments that `load` loads.
+fn loading(load: Box<Loader>, shared: Shared, prices: Prices) -> Box<Load> {
+    Box::new(move |key| {
+        let environment = load(key)?;
+        let agents = environment.agents(shared.clone(), &prices, Some(key.workspace.clone()));
+        agents.map_err(|error| format!("the workspace {} cannot be used: {error}", key.workspace))
+    })
 }
 
 fn throttles(rates: Rates, named: Vec<(Text, Rates)>) -> Result<Throttles, StartError> {

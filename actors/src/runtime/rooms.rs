@@ -14,14 +14,14 @@ use crate::log::Log;
 use crate::recovery::boot::Recovery;
 use crate::recovery::takeover::Takeover;
 use crate::services::running::{Namer, Services};
-use crate::spawn::agents::Agents;
+use crate::spawn::environments::Environments;
 
 /// One handle to each room. The runtime alone has all of them.
 pub(crate) struct Rooms {
     pub(crate) host: Arc<Host>,
     pub(crate) life: Arc<Life>,
     pub(crate) log: Arc<Log>,
-    pub(crate) agents: Arc<Agents>,
+    pub(crate) environments: Arc<Environments>,
     pub(crate) calls: Arc<ModelCalls>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) waiters: Arc<Waiters>,
@@ -34,9 +34,14 @@ pub(crate) struct Rooms {
 
 impl Rooms {
     /// Makes the rooms over those that need no other.
-    pub(crate) fn new(host: Host, (life, log): (Life, Log), (agents, calls): (Agents, ModelCalls)) -> Arc<Self> {
+    pub(crate) fn new(
+        host: Host,
+        (life, log): (Life, Log),
+        (environments, calls): (Environments, ModelCalls),
+    ) -> Arc<Self> {
         let (host, life, log) = (Arc::new(host), Arc::new(life), Arc::new(log));
-        let (approvals, agents, calls) = (Arc::clone(&agents.approvals), Arc::new(agents), Arc::new(calls));
+        let approvals = Arc::clone(&environments.home().approvals);
+        let (environments, calls) = (Arc::new(environments), Arc::new(calls));
         let directory = Arc::new(Directory::new(host.options.queued_states));
         let takeover = Arc::new(Takeover::new(host.options.recovery_scope));
         let waiters = Arc::new(Waiters::default());
@@ -44,7 +49,7 @@ impl Rooms {
             let namer = host.options.titles.then(|| Weak::clone(sessions) as Weak<dyn Namer>);
             let services = Arc::new(Services::new(Arc::clone(&life), namer));
             let below = Below {
-                agents: Arc::clone(&agents),
+                environments: Arc::clone(&environments),
                 calls: Arc::clone(&calls),
                 log: Arc::clone(&log),
                 directory: Arc::clone(&directory),
@@ -57,8 +62,7 @@ impl Rooms {
             };
             Sessions {
                 cells: Cells::new(below),
-                agents: Arc::clone(&agents),
-                calls: Arc::clone(&calls),
+                environments: Arc::clone(&environments),
                 log: Arc::clone(&log),
                 waiters: Arc::clone(&waiters),
                 takeover: Arc::clone(&takeover),
@@ -75,8 +79,20 @@ impl Rooms {
             log: Arc::clone(&log),
             life: Arc::clone(&life),
         });
-        let rooms =
-            Self { host, life, log, agents, calls, directory, waiters, approvals, services, cells, recovery, sessions };
+        let rooms = Self {
+            host,
+            life,
+            log,
+            environments,
+            calls,
+            directory,
+            waiters,
+            approvals,
+            services,
+            cells,
+            recovery,
+            sessions,
+        };
         let rooms = Arc::new(rooms);
         rooms.watch_poison();
         rooms

@@ -1,21 +1,21 @@
-//! The agents of a runtime: what their sessions are offered, and what their children are born with.
+//! The agents of one environment: what their sessions are offered, and what their children are born with.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_journal::Journal;
-use subtend_models::models::Models;
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::Limits;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
+use subtend_tools::workspace::Workspace;
 
 use super::caches::ToolSets;
 use crate::approvals::questions::Approvals;
+use crate::calls::model_set::ModelSet;
 use crate::faults::Faults;
 use crate::values::options::Options;
 
@@ -23,12 +23,20 @@ use crate::values::options::Options;
 pub(crate) struct Agents {
     pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
-    pub(crate) models: Arc<Models>,
+    pub(crate) models: Arc<ModelSet>,
     /// The name of the model of sessions whose agent names none.
     pub(crate) default_model: Text,
-    pub(crate) workspace_path: PathBuf,
+    /// The files that their tools work on.
+    pub(crate) workspace: Arc<Workspace>,
+    /// The workspace as births record it.
+    pub(crate) workspace_name: Text,
+    /// Why no session may work here: the environment could not be loaded.
+    pub(crate) unusable: Option<Text>,
     pub(crate) limits: Interned<Limits>,
+    /// What every session may do at most, whatever its ceiling says.
     pub(crate) policy: Interned<Authority>,
+    /// What a policy that a session is opened with cannot widen.
+    pub(crate) bounds: Authority,
     pub(crate) offers: ToolSets,
     /// Which dialects sessions are offered, and with what.
     pub(crate) dialects: Dialects,
@@ -45,13 +53,32 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
+    /// Those of a workspace whose environment cannot be loaded: they offer nothing, and say why.
+    pub(crate) fn unusable(&self, workspace_name: Text, why: &str) -> Self {
+        Self {
+            catalog: self.catalog.clone(),
+            tools: Registry::builder().build(),
+            models: Arc::clone(&self.models),
+            default_model: self.default_model.clone(),
+            workspace: Arc::clone(&self.workspace),
+            workspace_name,
+            unusable: Some(why.into()),
+            limits: self.limits.clone(),
+            policy: self.policy.clone(),
+            bounds: Authority::deny_all(),
+            offers: ToolSets::default(),
+            dialects: Dialects::default(),
+            tool_options: ToolOptions::new(),
+            no_options: Arc::default(),
+            options: self.options.clone(),
+            journal: self.journal.clone(),
+            faults: self.faults.clone(),
+            approvals: Arc::clone(&self.approvals),
+        }
+    }
+
     /// The bodies of the host's limits.
     pub(crate) fn limits_body(&self) -> Arc<Limits> {
         self.limits.body.clone().unwrap_or_default()
-    }
-
-    /// The workspace, as the host gave it.
-    pub(crate) fn workspace_name(&self) -> Text {
-        self.workspace_path.to_string_lossy().into()
     }
 }

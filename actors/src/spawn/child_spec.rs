@@ -90,7 +90,7 @@ impl Agents {
             system: Interned::new(system).map_err(|_| unknown())?,
             ceiling: self.policy.clone(),
             limits: self.limits.clone(),
-            workspace: self.workspace_name(),
+            workspace: Arc::clone(&self.workspace_name),
             inspectable: manifest.inspectable,
             on_restart: manifest.on_restart,
             caller_line: manifest.caller,

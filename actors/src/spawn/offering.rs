@@ -166,7 +166,7 @@ impl Agents {
             return manifest.model.clone().unwrap_or_else(|| Arc::clone(inherited));
         };
         let name = pool_name(pool);
-        if self.models.has_pool(&name) {
+        if self.models.models.has_pool(&name) {
             return name;
         }
         tracing::warn!(agent = %manifest.name, %pool, model = %inherited, "there is no such pool: its caller's model is used");

@@ -172,6 +172,7 @@ pub(crate) fn open(
             Fail::Usage(format!("{error} (--agent NAME; `subtend agents` tells more)"))
         }
         OpenSessionError::UnknownPool(_)
+        | OpenSessionError::Workspace(_)
         | OpenSessionError::NoPrice(_)
         | OpenSessionError::Limits(_)
         | OpenSessionError::Title(_) => Fail::Usage(error.to_string()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use subtend_journal::{ReadError, Stored};
-use subtend_models::models::Route;
+use subtend_models::models::{Models, Route};
 use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
 use subtend_session::place::Owner;
 use subtend_session::record::{Record, Reserved};
@@ -33,12 +33,12 @@ impl ModelCalls {
     ///
     /// Never less than the account had when the host died: of what is unreliable at least the reservation counts. What a session
     /// used that cannot be read counts for nothing: it does not work any more, and it must not stop those that do (J-8).
-    pub(crate) fn recount(&self, root: RunKey) -> Result<Recount, ReadError> {
+    pub(crate) fn recount(&self, models: &Models, root: RunKey) -> Result<Recount, ReadError> {
         let mut count = Recount::default();
         let (mut seen, mut todo) = (BTreeSet::from([root]), vec![root]);
         while let Some(key) = todo.pop() {
             let Some(stored) = self.readable(key.session, root.session)? else { continue };
-            for child in self.recount_run(key.run, &stored, &mut count) {
+            for child in self.recount_run(models, key.run, &stored, &mut count) {
                 let Some(owned) = self.readable(child, root.session)? else { continue };
                 // Each once: a damaged store may hold a ring.
                 todo.extend(owned_by(key, child, &owned).filter(|owned| seen.insert(*owned)));
@@ -62,7 +62,7 @@ impl ModelCalls {
     }
 
     /// Adds what one run used; returns the sessions that it owns runs of.
-    fn recount_run(&self, no: RunNo, stored: &[Stored], count: &mut Recount) -> BTreeSet<SessionId> {
+    fn recount_run(&self, models: &Models, no: RunNo, stored: &[Stored], count: &mut Recount) -> BTreeSet<SessionId> {
         let (mut within, mut open, mut children) = (false, None::<Open>, BTreeSet::new());
         let mut add = |spent: Spend| count.spend = count.spend.plus(spent);
         for Stored { record, .. } in stored {
@@ -75,17 +75,17 @@ impl ModelCalls {
             if let Record::TurnStarted { reserved, model, .. } = record {
                 let next = Open { reserved: reserved.as_deref().copied(), model: model.clone() };
                 // An attempt that another one replaced without a word: its activation died with it.
-                add(open.replace(next).map_or(Spend::NOTHING, |before| self.in_full(&before)));
+                add(open.replace(next).map_or(Spend::NOTHING, |before| self.in_full(models, &before)));
             } else if let Record::TurnAnswered(answered) = record
                 && let Some(open) = open.take()
             {
-                add(self.settled(&open, &answered.usage));
+                add(self.settled(models, &open, &answered.usage));
             } else if let Record::AttemptDiscarded(discarded) = record
                 && let Some(open) = open.take()
             {
                 add(match failure(discarded.error, discarded.usage) {
-                    Some(usage) => self.settled(&open, &usage),
-                    None => self.in_full(&open),
+                    Some(usage) => self.settled(models, &open, &usage),
+                    None => self.in_full(models, &open),
                 });
             } else if let Record::ChildSpawned(spawned) = record {
                 count.spawns = count.spawns.saturating_add(1);
@@ -96,22 +96,22 @@ impl ModelCalls {
                 children.insert(asked.child);
             }
         }
-        add(open.map_or(Spend::NOTHING, |open| self.in_full(&open)));
+        add(open.map_or(Spend::NOTHING, |open| self.in_full(models, &open)));
         children
     }
 
-    fn settled(&self, open: &Open, usage: &Usage) -> Spend {
-        spend(usage, self.in_full(open), !usage.unreliable)
+    fn settled(&self, models: &Models, open: &Open, usage: &Usage) -> Spend {
+        spend(usage, self.in_full(models, open), !usage.unreliable)
     }
 
     /// What was reserved for the attempt.
-    fn in_full(&self, open: &Open) -> Spend {
+    fn in_full(&self, models: &Models, open: &Open) -> Spend {
         let Some(reserved) = &open.reserved else { return Spend::NOTHING };
         let most = |name: &str, model: &dyn subtend_models::model::Model| {
             let own = self.prices.of_model(name, model).map(|price| price.most(reserved));
             own.or_else(|| model.leaves_process().then(|| self.prices.dearest(reserved))?).unwrap_or(0)
         };
-        let cost_micro = match self.models.route(&open.model) {
+        let cost_micro = match models.route(&open.model) {
             Route::One(member) => most(&member.name, &*member.model),
             // Which of the pool it was is not recorded before the answer.
             Route::Pool(members) => {

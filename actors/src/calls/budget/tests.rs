@@ -79,7 +79,7 @@ async fn sent(runtime: &Runtime, text: &str) -> (SessionHandle, RunKey) {
 async fn both(runtime: &Runtime, root: RunKey) -> (Spend, Spend) {
     let rooms = &runtime.rooms;
     rooms.log.journal.settled().await.unwrap();
-    let recount = rooms.calls.recount(root).unwrap();
+    let recount = rooms.calls.recount(&rooms.environments.home().models.models, root).unwrap();
     assert_eq!(recount.spawns, rooms.calls.ledger.used(root));
     (recount.spend, rooms.calls.budgets.settled(root).plus(rooms.calls.budgets.outstanding(root)))
 }
@@ -123,10 +123,10 @@ async fn a_tree_in_all_its_states_is_recounted_as_it_was_counted() {
     let (records, now) = both(&runtime, root).await;
     assert_eq!((records, now), (accounts, accounts), "what was dropped counts as it was reserved");
     // As another process would find it. What is out now is of the account before.
-    runtime.rooms.cells.runs().restore_accounts(root).unwrap();
+    runtime.rooms.cells.runs().restore_accounts(&runtime.rooms.environments.home().models.models, root).unwrap();
     assert_eq!(runtime.rooms.calls.budgets.settled(root), accounts);
     let owned = RunKey { session: runtime.journal().kids(session.id()).unwrap()[5], run: RunNo(1) };
-    runtime.rooms.cells.runs().restore_accounts(owned).unwrap();
+    runtime.rooms.cells.runs().restore_accounts(&runtime.rooms.environments.home().models.models, owned).unwrap();
     assert_eq!(runtime.rooms.calls.budgets.settled(owned), Spend::NOTHING, "what an owned run spends is its root's");
     session.cancel().await.unwrap();
     session.run_ended(root.run).await.unwrap();

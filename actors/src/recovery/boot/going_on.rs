@@ -123,7 +123,7 @@ impl Recovery {
             self.directory.inbox(session).exhaust(None);
         }
         self.cells.runs().tokens.open(key, run.opened.owner.run());
-        self.cells.runs().restore_accounts(key)?;
+        self.cells.runs().restore_accounts(&self.cells.environments().of(&state).models.models, key)?;
         if self.takeover.leaves(&state) {
             stay.insert(session);
         }

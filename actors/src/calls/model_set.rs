@@ -1,0 +1,31 @@
+//! Models of one environment, with what is known of them.
+
+use subtend_models::models::{Member, Models, Route};
+use subtend_models::windows::{ByModel, Windows};
+use subtend_session::ids::Text;
+
+/// The models that sessions of one environment may call.
+pub(crate) struct ModelSet {
+    pub(crate) models: Models,
+    /// Context windows that the host names.
+    pub(crate) windows: Windows,
+    /// Caps on the output tokens of one call, by model.
+    pub(crate) caps: ByModel,
+}
+
+impl ModelSet {
+    /// Returns the context window of `model`; of a pool the smallest, since the next answer may come from it.
+    pub(crate) fn window(&self, model: &Text) -> Option<u64> {
+        let of = |member: &Member| self.windows.named(&member.name).or_else(|| member.model.context_window());
+        self.windows.named(model).or_else(|| match self.models.route(model) {
+            Route::One(member) => of(&member),
+            Route::Pool(members) => members.iter().filter_map(of).min(),
+        })
+    }
+}
+
+impl std::fmt::Debug for ModelSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelSet").field("models", &self.models).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! The environments of a runtime: which agents, tools and models the sessions of a workspace have.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use subtend_journal::Journal;
+use subtend_session::ids::{Seq, SessionId, Text};
+use subtend_session::record::{Record, SessionCreated};
+use subtend_session::state::State;
+
+use super::agents::Agents;
+use crate::values::environment_key::EnvironmentKey;
+
+/// Roots whose environment is remembered; of others it is found again by their birth.
+const REMEMBERED: usize = 65_536;
+
+/// Makes the agents of an environment; the error says why it cannot.
+pub(crate) type Load = dyn Fn(&EnvironmentKey) -> Result<Agents, String> + Send + Sync;
+
+/// The environments of a runtime, each loaded when it is first used.
+pub(crate) struct Environments {
+    home: Arc<Agents>,
+    /// Makes the others. Without it every session is at home.
+    load: Option<Box<Load>>,
+    journal: Journal,
+    loaded: Mutex<Loaded>,
+}
+
+#[derive(Default)]
+struct Loaded {
+    by_key: HashMap<EnvironmentKey, Arc<Agents>>,
+    by_root: HashMap<SessionId, Arc<Agents>>,
+    /// Roots that this process opened at home: the options of its command hold for them, whatever their births say.
+    at_home: HashSet<SessionId>,
+}
+
+impl Environments {
+    /// The environments of a runtime whose own is `home`.
+    pub(crate) fn new(home: Agents, load: Option<Box<Load>>) -> Self {
+        let journal = home.journal.clone();
+        Self { home: Arc::new(home), load, journal, loaded: Mutex::default() }
+    }
+
+    /// The environment that the runtime was built with.
+    pub(crate) fn home(&self) -> &Arc<Agents> {
+        &self.home
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads the environment of a session that is about to be opened: its files as they are now, whatever others were opened with.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub(crate) fn open(&self, key: &EnvironmentKey) -> Result<Arc<Agents>, String> {
+        let Some(load) = &self.load else {
+            return Err("this runtime has one workspace: leave `workspace` out".to_owned());
+        };
+        let agents = Arc::new(load(key)?);
+        self.loaded().by_key.insert(key.clone(), Arc::clone(&agents));
+        Ok(agents)
+    }
+
+    /// Remembers the environment that a root is opened in.
+    pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>) {
+        if self.load.is_none() {
+            return;
+        }
+        if Arc::ptr_eq(agents, &self.home) {
+            self.loaded().at_home.insert(root);
+        } else {
+            self.loaded().remember(root, agents);
+        }
+    }
+
+    /// Returns the environment of a session: that of its root. One that cannot be loaded offers nothing and says why.
+    pub(crate) fn of(&self, state: &State) -> Arc<Agents> {
+        let root = state.created.place.root(state.id);
+        self.found(root, || (root == state.id).then(|| SessionCreated::clone(&state.created)))
+    }
+
+    /// Returns the environment of the sessions below `root`.
+    pub(crate) fn of_root(&self, root: SessionId) -> Arc<Agents> {
+        self.found(root, || None)
+    }
+
+    fn found(&self, root: SessionId, birth: impl FnOnce() -> Option<SessionCreated>) -> Arc<Agents> {
+        let Some(load) = &self.load else { return Arc::clone(&self.home) };
+        let loaded = self.loaded();
+        if loaded.at_home.contains(&root) {
+            return Arc::clone(&self.home);
+        }
+        if let Some(agents) = loaded.by_root.get(&root) {
+            return Arc::clone(agents);
+        }
+        drop(loaded);
+        let Some(birth) = birth().or_else(|| self.birth(root)) else {
+            return self.unusable("?".into(), "the birth of its root cannot be read".to_owned());
+        };
+        let key = EnvironmentKey::of(&birth);
+        if let Some(agents) = self.loaded().by_key.get(&key).cloned() {
+            self.loaded().remember(root, &agents);
+            return agents;
+        }
+        // Two at once load it twice, and the later one counts: no lock is held while files are read.
+        match load(&key) {
+            Ok(agents) => {
+                let agents = Arc::new(agents);
+                let mut loaded = self.loaded();
+                loaded.by_key.insert(key, Arc::clone(&agents));
+                loaded.remember(root, &agents);
+                agents
+            }
+            // Not remembered: a directory may come back.
+            Err(why) => self.unusable(key.workspace, why),
+        }
+    }
+
+    fn birth(&self, root: SessionId) -> Option<SessionCreated> {
+        let first = self.journal.records_from(root, Seq(1), 1).ok()?;
+        first.into_iter().find_map(|stored| {
+            let Record::SessionCreated(created) = stored.record else { return None };
+            Some(*created)
+        })
+    }
+
+    fn unusable(&self, workspace: Text, why: String) -> Arc<Agents> {
+        tracing::warn!(%workspace, %why, "the environment cannot be used");
+        Arc::new(self.home.unusable(workspace, &why))
+    }
+}
+
+impl Loaded {
+    fn remember(&mut self, root: SessionId, agents: &Arc<Agents>) {
+        if self.by_root.len() >= REMEMBERED {
+            self.by_root.clear();
+        }
+        self.by_root.insert(root, Arc::clone(agents));
+    }
+}
