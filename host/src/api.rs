@@ -107,6 +107,7 @@ pub(crate) fn router(host: &Host) -> Router {
     let served = move || std::future::ready(Json(document));
     router
         .route("/v1/openapi.json", get(served))
+        .merge(crate::page::router())
         .fallback(|| std::future::ready(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", NO_SUCH)))
         .method_not_allowed_fallback(|| {
             std::future::ready(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", NO_SUCH_METHOD))

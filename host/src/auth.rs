@@ -15,6 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use crate::page;
 use crate::problem::Problem;
 
 pub use logins::Logins;
@@ -156,14 +157,15 @@ fn cross_origin() -> Problem {
 
 async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let (method, headers, uri) = (request.method(), request.headers(), request.uri());
-    let open = matches!(uri.path(), "/healthz" | "/login");
+    let open = matches!(uri.path(), "/healthz" | "/login" | "/assets/page.css" | "/assets/icon.svg");
     let checked = guard
         .place(headers, uri)
         .and_then(|()| if open { Ok(()) } else { guard.may(guard.sender(headers)?, method, headers, uri) });
     match checked {
         Ok(()) => next.run(request).await,
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED.as_u16() => {
-            let mut response = problem.into_response();
+            let page = page::locked(headers, &problem);
+            let mut response = page.unwrap_or_else(|| problem.into_response());
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }
@@ -182,7 +184,8 @@ async fn harden(request: Request, next: Next) -> Response {
              form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
         ),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
+        // With `no-referrer` a browser sends the forms of this page with `Origin: null`.
+        (header::REFERRER_POLICY, "same-origin"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::CACHE_CONTROL, "no-store"),
     ] {

@@ -9,6 +9,7 @@
 //! | [`auth`] | who may send a request: tokens with scopes, login links, the Host and Origin headers |
 //! | [`follow`] | the events of a tree, by LSN: each durable event once and in order |
 //! | [`listen`] | accepting connections on TCP and on a Unix socket, within bounds |
+//! | `page` | the HTML page below `/`: views rendered from the runtime, followed over server-sent events |
 //! | [`problem`] | refusals: RFC 9457 with a stable code |
 
 pub mod api;
@@ -17,6 +18,7 @@ pub mod follow;
 mod host;
 pub mod listen;
 mod metrics;
+mod page;
 pub mod problem;
 
 pub use host::{Host, HostOptions};

@@ -14,6 +14,7 @@ mod conversation;
 mod events;
 mod keys;
 mod openapi;
+mod page;
 mod refusals;
 mod sockets;
 mod support;

@@ -1,0 +1,108 @@
+//! What a session does right now, in one line.
+
+use std::collections::BTreeMap;
+
+use subtend_actors::Runtime;
+use subtend_journal::Stored;
+use subtend_session::ids::{CallId, Text};
+use subtend_session::record::{Carrier, Record, ToolCall};
+use subtend_session::state::Phase;
+
+use super::words;
+
+/// What is open in a session, by its records.
+#[derive(Debug, Default)]
+struct Open {
+    /// The model that is being called.
+    model: Option<Text>,
+    calls: BTreeMap<CallId, Call>,
+}
+
+#[derive(Debug)]
+struct Call {
+    asked: ToolCall,
+    /// Whether it opened a child.
+    child: bool,
+    /// What it needs an approval for.
+    ask: Option<String>,
+}
+
+impl Open {
+    fn add(&mut self, record: &Record) {
+        if let Record::TurnStarted { model, .. } = record {
+            self.model = Some(model.clone());
+        } else if let Record::AttemptDiscarded(_) = record {
+            self.model = None;
+        } else if let Record::TurnAnswered(answered) = record {
+            self.model = None;
+            let calls = (0_u32..).zip(&answered.calls);
+            self.calls = calls
+                .map(|(ix, asked)| {
+                    let call = Call { asked: asked.clone(), child: false, ask: None };
+                    (CallId { turn: answered.turn, ix }, call)
+                })
+                .collect();
+        } else if let Record::ChildSpawned(spawned) = record {
+            self.calls.entry(spawned.call).and_modify(|call| call.child = true);
+        } else if let Record::ContinueAsked(asked) = record {
+            self.calls.entry(asked.call).and_modify(|call| call.child = true);
+        } else if let Record::AskOpened { call, action, resource, .. } = record {
+            let ask = format!("{action} {resource}");
+            self.calls.entry(*call).and_modify(|call| call.ask = Some(ask));
+        } else if let Record::AskAnswered { call, .. } = record {
+            self.calls.entry(*call).and_modify(|call| call.ask = None);
+        } else if let Record::CallFinished(finished) = record {
+            self.calls.remove(&finished.call);
+        } else if let Record::NoticeTaken(taken) = record {
+            match taken.carrier {
+                Carrier::Result => taken.items.iter().filter_map(|item| item.key).for_each(|key| {
+                    self.calls.remove(&key);
+                }),
+                Carrier::Await { call } => _ = self.calls.remove(&call),
+                Carrier::Message => {}
+            }
+        } else if let Record::RunEnded(_) = record {
+            *self = Self::default();
+        }
+    }
+
+    /// The line of a working run.
+    fn line(&self, runtime: &Runtime) -> String {
+        if let Some(model) = &self.model {
+            return format!("asking {model}");
+        }
+        let mut local = self.calls.values().filter(|call| !call.child);
+        let Some(first) = local.next() else { return "working".to_owned() };
+        let more = local.count();
+        let rest = if more == 0 { String::new() } else { format!(" and {more} more") };
+        format!("{}{rest}", call_line(runtime, &first.asked.tool, &first.asked.args))
+    }
+}
+
+/// A call in the words that its tool has for people.
+pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
+    let shown = runtime.shown(tool, args, None);
+    let name = if shown.display.name.is_empty() { &*shown.tool } else { &*shown.display.name };
+    let input = shown.input.as_deref().unwrap_or(args);
+    words::line(&format!("{name} {input}"))
+}
+
+/// Returns what a session does, by its records and the phase of its run; empty where its state says it all.
+pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String {
+    let mut open = Open::default();
+    records.iter().for_each(|stored| open.add(&stored.record));
+    if let Some(ask) = open.calls.values().find_map(|call| call.ask.as_ref()) {
+        return words::line(&format!("needs approval: {ask}"));
+    }
+    let children = open.calls.values().filter(|call| call.child).count();
+    match phase {
+        Phase::Working => words::line(&open.line(runtime)),
+        Phase::WaitingMidTurn if children > 0 => format!("waiting for {children} of its children"),
+        Phase::WaitingMidTurn => "waiting".to_owned(),
+        Phase::WaitingAtRest => "waiting for background children".to_owned(),
+        Phase::Queued => "waiting for a slot".to_owned(),
+        Phase::HeldInterrupted => "held until the next input".to_owned(),
+        Phase::HeldOutOfTurns => "held until what it owns has ended".to_owned(),
+        Phase::Closing | Phase::Quiet => String::new(),
+    }
+}

@@ -1,0 +1,27 @@
+//! Files of the page, in the binary.
+
+use axum::extract::Path;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::Refusal;
+use crate::problem::Problem;
+
+/// Name, type and bytes of each file.
+const FILES: [(&str, &str, &str); 5] = [
+    ("page.css", "text/css; charset=utf-8", include_str!("../../assets/page.css")),
+    ("page.js", "text/javascript; charset=utf-8", include_str!("../../assets/page.js")),
+    ("htmx.min.js", "text/javascript; charset=utf-8", include_str!("../../assets/htmx.min.js")),
+    ("hx-sse.min.js", "text/javascript; charset=utf-8", include_str!("../../assets/hx-sse.min.js")),
+    ("icon.svg", "image/svg+xml", include_str!("../../assets/icon.svg")),
+];
+
+/// Serves a file.
+pub(super) async fn get(Path(name): Path<String>) -> Result<Response, Refusal> {
+    let file = FILES.iter().find(|(known, ..)| *known == name);
+    let Some((_, media, body)) = file else {
+        return Err(Refusal(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", format!("no file {name:?}"))));
+    };
+    // A new host may bring a new file: browsers ask each time.
+    Ok(([(header::CONTENT_TYPE, *media), (header::CACHE_CONTROL, "no-cache")], *body).into_response())
+}

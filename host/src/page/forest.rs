@@ -1,0 +1,197 @@
+//! A session with all below it, and what each costs by itself and with its subtree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_actors::Runtime;
+use subtend_actors::past::Past;
+use subtend_journal::ReadError;
+use subtend_session::ids::SessionId;
+use subtend_session::index::Head;
+use subtend_session::usage::Usage;
+
+use super::activity;
+use super::words::{self, State};
+
+/// One session of a forest.
+#[derive(Debug)]
+struct Node {
+    short: String,
+    agent: String,
+    title: String,
+    state: State,
+    activity: String,
+    own: Usage,
+    turns: u32,
+    parent: Option<SessionId>,
+    kids: Vec<SessionId>,
+    /// Whether a run is in flight.
+    busy: bool,
+    error: Option<String>,
+}
+
+/// The sessions below one, read from the journal; [`Forest::update`] reads one of them again.
+#[derive(Debug)]
+pub(super) struct Forest {
+    top: SessionId,
+    nodes: BTreeMap<SessionId, Node>,
+}
+
+/// A line of the tree.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    pub(super) id: SessionId,
+    pub(super) short: String,
+    pub(super) agent: String,
+    pub(super) title: String,
+    pub(super) state: State,
+    pub(super) activity: String,
+    pub(super) own: String,
+    /// Of the subtree; absent without children.
+    pub(super) subtree: Option<String>,
+    pub(super) turns: String,
+    /// Children, and those of all below with a run in flight.
+    pub(super) kids: usize,
+    pub(super) busy: usize,
+    pub(super) level: u32,
+    pub(super) error: Option<String>,
+}
+
+impl Forest {
+    /// Reads the sessions below `top`: every record of the tree once.
+    pub(super) fn read(runtime: &Runtime, top: SessionId) -> Result<Self, ReadError> {
+        let mut forest = Self { top, nodes: BTreeMap::new() };
+        forest.grow(runtime, top)?;
+        Ok(forest)
+    }
+
+    fn grow(&mut self, runtime: &Runtime, from: SessionId) -> Result<(), ReadError> {
+        let mut next = vec![from];
+        while let Some(id) = next.pop() {
+            // Each once: a damaged store may hold a ring.
+            if self.nodes.contains_key(&id) {
+                continue;
+            }
+            let Some(head) = runtime.journal().head(id)?.filter(|head| !head.deleted) else { continue };
+            let node = Node::read(runtime, id, &head)?;
+            next.extend(&node.kids);
+            self.nodes.insert(id, node);
+        }
+        Ok(())
+    }
+
+    /// Reads a session again; returns those whose children changed with it.
+    pub(super) fn update(&mut self, runtime: &Runtime, id: SessionId) -> Result<Vec<SessionId>, ReadError> {
+        let Some(head) = runtime.journal().head(id)?.filter(|head| !head.deleted) else {
+            let gone = self.nodes.remove(&id).and_then(|node| node.parent);
+            return Ok(gone.into_iter().collect());
+        };
+        let known = self.nodes.contains_key(&id);
+        if !known && head.parent.is_none_or(|parent| !self.nodes.contains_key(&parent)) {
+            return Ok(Vec::new());
+        }
+        let node = Node::read(runtime, id, &head)?;
+        let before = self.nodes.get(&id).map(|node| node.kids.clone()).unwrap_or_default();
+        let mut grown: Vec<_> = (before != node.kids).then_some(id).into_iter().collect();
+        let kids = node.kids.clone();
+        if !known {
+            grown.extend(node.parent);
+        }
+        self.nodes.insert(id, node);
+        for kid in kids {
+            self.grow(runtime, kid)?;
+        }
+        Ok(grown)
+    }
+
+    /// Those from `id` up to the top: what it costs counts in each.
+    pub(super) fn path(&self, id: SessionId) -> Vec<SessionId> {
+        let mut path = Vec::new();
+        let mut at = Some(id);
+        while let Some(id) = at.filter(|id| self.nodes.contains_key(id) && !path.contains(id)) {
+            path.push(id);
+            at = if id == self.top { None } else { self.nodes.get(&id).and_then(|node| node.parent) };
+        }
+        path
+    }
+
+    /// The line of a session.
+    pub(super) fn row(&self, id: SessionId) -> Option<Row> {
+        let node = self.nodes.get(&id)?;
+        let below = self.below(id);
+        let mut subtree = Usage::default();
+        below.iter().filter_map(|id| self.nodes.get(id)).for_each(|node| subtree.add(&node.own));
+        let busy = below.iter().filter(|below| **below != id);
+        let busy = busy.filter(|id| self.nodes.get(id).is_some_and(|node| node.busy)).count();
+        let kids = self.kids(id).len();
+        Some(Row {
+            id,
+            short: node.short.clone(),
+            agent: node.agent.clone(),
+            title: words::clip(&node.title, 80),
+            state: node.state,
+            activity: node.activity.clone(),
+            own: words::usage(&node.own),
+            subtree: (kids > 0).then(|| words::usage(&subtree)),
+            turns: words::count(node.turns, "turn"),
+            kids,
+            busy,
+            level: u32::try_from(self.path(id).len()).unwrap_or(u32::MAX),
+            error: node.error.clone(),
+        })
+    }
+
+    /// All sessions.
+    pub(super) fn ids(&self) -> Vec<SessionId> {
+        self.nodes.keys().copied().collect()
+    }
+
+    /// The lines of the children of a session.
+    pub(super) fn rows_below(&self, id: SessionId) -> Vec<Row> {
+        self.kids(id).into_iter().filter_map(|kid| self.row(kid)).collect()
+    }
+
+    fn kids(&self, id: SessionId) -> Vec<SessionId> {
+        let kids = self.nodes.get(&id).map(|node| &*node.kids).unwrap_or_default();
+        kids.iter().copied().filter(|kid| self.nodes.contains_key(kid)).collect()
+    }
+
+    /// A session with all below it.
+    fn below(&self, id: SessionId) -> BTreeSet<SessionId> {
+        let mut seen = BTreeSet::new();
+        let mut next = vec![id];
+        while let Some(id) = next.pop() {
+            if seen.insert(id) {
+                next.extend(self.kids(id));
+            }
+        }
+        seen
+    }
+}
+
+impl Node {
+    fn read(runtime: &Runtime, id: SessionId, head: &Head) -> Result<Self, ReadError> {
+        let journal = runtime.journal();
+        let (records, error) = match journal.records(id) {
+            Ok(records) => (records, None),
+            // Shown with the reason: the others of the tree can be read.
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        let past = Past::of(&records);
+        // Those that the records name are in the order of birth; the index knows them even if those are damaged.
+        let mut kids = past.born.clone();
+        kids.extend(journal.kids(id)?.into_iter().filter(|kid| !past.born.contains(kid)));
+        Ok(Self {
+            short: head.short.to_string(),
+            agent: head.agent.to_string(),
+            title: head.title.to_string(),
+            state: State::of(head.state, head.last_outcome),
+            activity: activity::of(runtime, &records, head.state),
+            own: past.usage,
+            turns: past.turns,
+            parent: head.parent,
+            kids,
+            busy: head.state != subtend_session::state::Phase::Quiet,
+            error,
+        })
+    }
+}

@@ -1,0 +1,225 @@
+//! Streams of fragments: what of a view changed, as a browser swaps it in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::sse::{Event as Sent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, stream};
+use subtend_actors::event::{Kind, Line};
+use subtend_actors::{Next, Subscription};
+use subtend_session::ids::{AttemptNo, SessionId, TurnNo};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::host::Host;
+use crate::metrics::Streaming;
+use crate::problem::Problem;
+
+/// Time in which changes are gathered before they are sent.
+const GATHER: Duration = Duration::from_millis(80);
+/// Messages between a view and its connection: beyond them a slow browser waits, and no one else does.
+const AHEAD: usize = 4;
+/// Bytes of an answer on its way that are shown.
+const TEXT: usize = 1 << 20;
+
+/// The text of an answer on its way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Partial {
+    at: (TurnNo, AttemptNo),
+    pub(super) text: String,
+    /// Tools that are being called.
+    pub(super) calls: Vec<String>,
+}
+
+/// What happened since the last message.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Sessions with new records.
+    pub(super) sessions: BTreeSet<SessionId>,
+    /// Whether anything may have changed: at the start, and after events were missed.
+    pub(super) all: bool,
+    /// Answers on their way.
+    pub(super) partials: BTreeMap<SessionId, Partial>,
+}
+
+/// A part of a page, by the id of its element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fragment {
+    pub(super) id: String,
+    pub(super) html: String,
+    pub(super) swap: Swap,
+}
+
+/// How a fragment takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Swap {
+    /// The element itself.
+    Outer,
+    /// What is within the element.
+    Inner,
+    /// Another child, after those of the element.
+    Append,
+}
+
+impl Fragment {
+    pub(super) fn new(id: impl Into<String>, html: String, swap: Swap) -> Self {
+        Self { id: id.into(), html, swap }
+    }
+
+    /// The fragment as htmx reads it: a target and its content.
+    pub(super) fn write(&self, into: &mut String) {
+        let swap = match self.swap {
+            Swap::Outer => "outerMorph",
+            Swap::Inner => "innerMorph",
+            Swap::Append => "beforeend",
+        };
+        let Self { id, html, .. } = self;
+        // Writing to a string does not fail.
+        _ = write!(into, "<hx-partial hx-target=\"#{id}\" hx-swap=\"{swap}\">{html}</hx-partial>");
+    }
+}
+
+/// A view that is followed.
+pub(super) trait View: Send + 'static {
+    /// Returns the fragments that may have changed. One that did not is not sent.
+    fn changed(
+        &mut self,
+        host: &Host,
+        changes: &Changes,
+    ) -> impl Future<Output = Result<Vec<Fragment>, Problem>> + Send;
+}
+
+/// Follows a tree, or all of them, for a view.
+pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl View) -> Response {
+    let (to, from) = mpsc::channel(AHEAD);
+    // Before the view is read: what happens from here on is sent.
+    let events = host.runtime().subscribe(root);
+    tokio::spawn(pump(host.clone(), root, events, view, to));
+    let streaming = Arc::new(host.metrics().streaming());
+    Sse::new(sent(from, streaming)).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
+}
+
+fn sent(from: mpsc::Receiver<Sent>, streaming: Arc<Streaming>) -> impl Stream<Item = Result<Sent, Infallible>> {
+    stream::unfold((from, streaming), async |(mut from, streaming)| {
+        let sent = from.recv().await?;
+        Some((Ok(sent), (from, streaming)))
+    })
+}
+
+async fn pump(
+    host: Host,
+    root: Option<SessionId>,
+    mut events: Subscription,
+    mut view: impl View,
+    to: mpsc::Sender<Sent>,
+) {
+    let mut changes = Changes { all: true, ..Changes::default() };
+    let mut known: BTreeMap<String, u64> = BTreeMap::new();
+    loop {
+        let fragments = match view.changed(&host, &changes).await {
+            Ok(fragments) => fragments,
+            Err(problem) => {
+                tracing::warn!(detail = problem.detail, "a view cannot be followed");
+                return;
+            }
+        };
+        (changes.all, changes.sessions) = (false, BTreeSet::new());
+        let message = message(&mut known, &fragments);
+        if !message.is_empty() && to.send(Sent::default().data(message.replace('\r', "&#13;"))).await.is_err() {
+            return;
+        }
+        let first = tokio::select! {
+            next = events.next() => next,
+            () = host.ends().cancelled() => return,
+            () = to.closed() => return,
+        };
+        let Some(first) = first else { return };
+        let mut missed = changes.add(first);
+        let until = Instant::now() + GATHER;
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = events.next() => next,
+                () = sleep_until(until) => break,
+                () = host.ends().cancelled() => return,
+                () = to.closed() => return,
+            };
+            let Some(next) = next else { break };
+            missed |= changes.add(next);
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        if missed {
+            // Subscribed again, so that a text whose pieces were missed comes whole.
+            events = host.runtime().subscribe(root);
+            changes = Changes { all: true, ..Changes::default() };
+        }
+    }
+}
+
+/// The fragments that differ from what was sent, as one message.
+fn message(known: &mut BTreeMap<String, u64>, fragments: &[Fragment]) -> String {
+    let mut message = String::new();
+    for fragment in fragments {
+        let mut hasher = DefaultHasher::new();
+        fragment.html.hash(&mut hasher);
+        let hash = hasher.finish();
+        let key = if fragment.swap == Swap::Append { format!("{}+{hash}", fragment.id) } else { fragment.id.clone() };
+        if known.insert(key, hash) != Some(hash) {
+            fragment.write(&mut message);
+        }
+    }
+    message
+}
+
+impl Changes {
+    /// Adds an event; returns whether events were missed.
+    fn add(&mut self, next: Next) -> bool {
+        let event = match next {
+            Next::Event(event) => event,
+            Next::Missed(_) => return true,
+        };
+        match event.line() {
+            Line::Record { session, record, .. } => {
+                self.sessions.insert(session);
+                // Its record has the answer, or says that it came to nothing.
+                if matches!(record.kind(), "turn_answered" | "attempt_discarded" | "run_ended" | "turn_started") {
+                    self.partials.remove(&session);
+                }
+            }
+            Line::Delta { session, turn, attempt, kind, offset, text, .. } => {
+                let partial = self.partials.entry(session).or_default();
+                if partial.at != (turn, attempt) {
+                    *partial = Partial { at: (turn, attempt), ..Partial::default() };
+                }
+                partial.add(kind, offset, text);
+            }
+            Line::Progress { .. } | Line::Queue { .. } | Line::Missed { .. } => {}
+        }
+        false
+    }
+}
+
+impl Partial {
+    fn add(&mut self, kind: Kind, offset: u64, text: &str) {
+        match kind {
+            Kind::Text => {
+                // The text so far comes with offset 0.
+                if offset == 0 {
+                    self.text.clear();
+                }
+                if self.text.len() < TEXT {
+                    self.text.push_str(text);
+                }
+            }
+            Kind::Call => self.calls.push(text.to_owned()),
+            Kind::Reasoning => {}
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The live tree below a session. Children are loaded when a line is opened.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::{Html, Response};
+use subtend_session::ids::SessionId;
+
+use super::forest::{Forest, Row};
+use super::live::{self, Changes, Fragment, Swap};
+use super::{Frame, Refusal, fragment, html};
+use crate::host::Host;
+use crate::problem::Problem;
+
+#[derive(Template)]
+#[template(path = "tree.html")]
+struct Page {
+    frame: Frame,
+    id: SessionId,
+    top: String,
+}
+
+/// Lines of one level, each with the place of its children.
+#[derive(Template)]
+#[template(path = "tree_items.html")]
+struct Items {
+    rows: Vec<Row>,
+    /// Whether their children are shown.
+    open: bool,
+    /// The lines below the only one.
+    below: String,
+}
+
+/// What one line shows.
+#[derive(Template)]
+#[template(path = "tree_row.html")]
+struct Line<'a> {
+    row: &'a Row,
+}
+
+impl Items {
+    fn below(forest: &Forest, id: SessionId) -> String {
+        fragment(&Self { rows: forest.rows_below(id), open: false, below: String::new() })
+    }
+}
+
+/// Shows a session with its children.
+pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
+    let id = host.session(&id).await?.id();
+    host.settled().await?;
+    let forest = Forest::read(host.runtime(), id)?;
+    let top = forest.row(id).ok_or_else(|| Problem::no_session(&id.to_string()))?;
+    let frame = Frame::new(&host, format!("Tree of {} {}", top.agent, top.short), "sessions").await;
+    let top = Items { rows: vec![top], open: true, below: Items::below(&forest, id) };
+    html(&Page { frame, id, top: fragment(&top) })
+}
+
+/// The children of one session, as they are loaded into its line.
+pub(super) async fn kids(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
+    let id = host.session(&id).await?.id();
+    let forest = Forest::read(host.runtime(), id)?;
+    Ok(Html(Items::below(&forest, id)))
+}
+
+/// The lines that change; those that a browser has not loaded are not in its page, and are left out there.
+struct Live {
+    id: SessionId,
+    forest: Option<Forest>,
+}
+
+impl Live {
+    fn line(forest: &Forest, id: SessionId) -> Option<Fragment> {
+        let row = forest.row(id)?;
+        Some(Fragment::new(format!("row-{id}"), fragment(&Line { row: &row }), Swap::Inner))
+    }
+}
+
+impl live::View for Live {
+    async fn changed(&mut self, host: &Host, changes: &Changes) -> Result<Vec<Fragment>, Problem> {
+        let runtime = host.runtime();
+        let mut fragments = Vec::new();
+        let forest = match &mut self.forest {
+            Some(forest) if !changes.all => forest,
+            forest => {
+                let read = forest.insert(Forest::read(runtime, self.id)?);
+                for id in read.ids() {
+                    fragments.extend(Self::line(read, id));
+                }
+                let group = Fragment::new(format!("kids-{}", self.id), Items::below(read, self.id), Swap::Inner);
+                fragments.push(group);
+                return Ok(fragments);
+            }
+        };
+        let (mut lines, mut grown) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+        for id in &changes.sessions {
+            grown.extend(forest.update(runtime, *id)?);
+            lines.extend(forest.path(*id));
+        }
+        let groups =
+            grown.into_iter().map(|id| Fragment::new(format!("kids-{id}"), Items::below(forest, id), Swap::Inner));
+        fragments.extend(groups);
+        for id in lines {
+            fragments.extend(Self::line(forest, id));
+        }
+        Ok(fragments)
+    }
+}
+
+/// Follows the lines below a session.
+pub(super) async fn live(State(host): State<Host>, Path(id): Path<String>) -> Result<Response, Refusal> {
+    let id = host.session(&id).await?.id();
+    let head = host.runtime().journal().head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
+    Ok(live::follow(&host, Some(head.root), Live { id, forest: None }))
+}

@@ -1,0 +1,124 @@
+//! How figures, times and states read.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use subtend_session::outcome::OutcomeKind;
+use subtend_session::state::Phase;
+use subtend_session::usage::Usage;
+
+/// Characters of a line that stands for more.
+const LINE: usize = 140;
+
+/// The state of a session: its word, and its class in the style sheet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) word: &'static str,
+    pub(super) class: &'static str,
+}
+
+impl State {
+    pub(super) fn of(phase: Phase, outcome: Option<OutcomeKind>) -> Self {
+        let (word, class) = match phase {
+            Phase::Queued => ("queued", "wait"),
+            Phase::Working => ("working", "live"),
+            Phase::WaitingMidTurn | Phase::WaitingAtRest => ("waiting", "wait"),
+            Phase::HeldInterrupted => ("interrupted", "odd"),
+            Phase::HeldOutOfTurns => ("out of turns", "odd"),
+            Phase::Closing => ("ending", "odd"),
+            Phase::Quiet => match outcome {
+                None => ("new", "quiet"),
+                Some(OutcomeKind::Completed) => ("completed", "good"),
+                Some(kind @ (OutcomeKind::Cancelled | OutcomeKind::Interrupted)) => (kind.word(), "odd"),
+                Some(kind) => (kind.word(), "bad"),
+            },
+        };
+        Self { word, class }
+    }
+}
+
+/// A count with its unit: `1 turn`, `2 turns`.
+pub(super) fn count(n: impl Into<u64>, unit: &str) -> String {
+    let n = n.into();
+    if n == 1 { format!("1 {unit}") } else { format!("{n} {unit}s") }
+}
+
+/// Tokens, rounded: `950`, `12.3k`, `4.5M`.
+pub(super) fn tokens(n: u64) -> String {
+    let rounded = |unit: u64| {
+        let tenths = n.saturating_mul(10).saturating_add(unit / 2) / unit;
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..1_000_000 => format!("{}k", rounded(1_000)),
+        1_000_000.. => format!("{}M", rounded(1_000_000)),
+    }
+}
+
+/// Tokens and, where known, cost of a usage: `12.3k tokens · $0.0120`, with `at least` where a part is unknown.
+pub(super) fn usage(of: &Usage) -> String {
+    let least = if of.unreliable { "at least " } else { "" };
+    let cost = of.cost_micro.map(|micro| format!(" · {}", money(micro))).unwrap_or_default();
+    format!("{least}{} tokens{cost}", tokens(of.tokens()))
+}
+
+/// Millionths of a dollar.
+pub(super) fn money(micro: u64) -> String {
+    format!("${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100)
+}
+
+/// A span of time.
+pub(super) fn span(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        10_000..120_000 => format!("{} s", ms / 1_000),
+        120_000..7_200_000 => format!("{} min", ms / 60_000),
+        7_200_000.. => format!("{} h", ms / 3_600_000),
+    }
+}
+
+/// A moment in UTC: `24 Nov 2026 08:58:15`.
+pub(super) fn moment(ms: i64) -> String {
+    let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+    httpdate::fmt_http_date(at).get(5..25).unwrap_or_default().to_owned()
+}
+
+/// The first words of a text, on one line.
+pub(super) fn line(text: &str) -> String {
+    clip(text, LINE)
+}
+
+/// At most `most` characters of a text, on one line and without control characters.
+pub(super) fn clip(text: &str, most: usize) -> String {
+    let mut clipped = String::new();
+    for (at, c) in text.split_whitespace().flat_map(|word| word.chars().chain([' '])).enumerate() {
+        if at == most {
+            return format!("{}…", clipped.trim_end());
+        }
+        if !c.is_control() {
+            clipped.push(c);
+        }
+    }
+    clipped.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_rounded() {
+        let read: Vec<_> = [0, 999, 1_000, 12_345, 4_499_999].map(tokens).into();
+        assert_eq!(read, ["0", "999", "1.0k", "12.3k", "4.5M"]);
+        assert_eq!([0, 1_250, 61_000, 600_000].map(span), ["0.0 s", "1.2 s", "61 s", "10 min"]);
+        assert_eq!(money(12_345), "$0.0123");
+        assert_eq!(moment(1_795_510_695_000), "24 Nov 2026 08:58:15");
+        assert_eq!(usage(&Usage { input: 1_200, unreliable: true, ..Usage::default() }), "at least 1.2k tokens");
+    }
+
+    #[test]
+    fn clipped_text_is_one_line() {
+        assert_eq!(clip("a\n  b\u{7}\tc", 9), "a b c");
+        assert_eq!(clip("one two three", 7), "one two…");
+    }
+}

@@ -1,0 +1,153 @@
+//! The page, through the router and without a browser: whole fragments, escaping, and what streams send.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use futures_util::StreamExt as _;
+use serde_json::json;
+use subtend_journal::memory::Memory;
+use tower::ServiceExt as _;
+
+use crate::support::{end, get, host, post, talk};
+
+mod tree;
+
+/// A page without what differs between runs: ids, short names and times. Blank lines and indentation do not count.
+fn plain(html: &str, ids: &[(&str, &str)]) -> String {
+    let mut html = html.to_owned();
+    for (id, name) in ids {
+        html = html.replace(id, name);
+    }
+    let lines: Vec<_> = html.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut text = lines.join("\n");
+    while let Some(from) = text.find("<time>") {
+        let to = text[from..].find("</time>").expect("an end");
+        text.replace_range(from..from + to + "</time>".len(), "TIME");
+    }
+    text
+}
+
+/// The part of a page from `from` to the first `to` after it, both included.
+fn part<'a>(html: &'a str, from: &str, to: &str) -> &'a str {
+    let at = html.find(from).unwrap_or_else(|| panic!("no {from} in {html}"));
+    let len = html[at..].find(to).unwrap_or_else(|| panic!("no {to} in {html}"));
+    &html[at..at + len + to.len()]
+}
+
+/// The messages of a stream, as a browser reads them.
+struct Stream(axum::body::BodyDataStream, String);
+
+impl Stream {
+    async fn open(app: &Router, path: &str) -> Self {
+        let request = Request::builder().uri(path).body(Body::empty()).expect("a request");
+        let response = app.clone().oneshot(request).await.expect("infallible");
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self(response.into_body().into_data_stream(), String::new())
+    }
+
+    /// The data of the next message.
+    async fn next(&mut self) -> String {
+        loop {
+            if let Some((message, rest)) = self.1.split_once("\n\n") {
+                let lines = message.lines().filter_map(|line| line.strip_prefix("data:"));
+                let lines: Vec<_> = lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+                let data = lines.join("\n");
+                self.1 = rest.to_owned();
+                if !data.is_empty() {
+                    return data;
+                }
+                continue;
+            }
+            let bytes = self.0.next().await.expect("another message").expect("bytes");
+            self.1.push_str(std::str::from_utf8(&bytes).expect("text"));
+        }
+    }
+
+    /// Reads messages until one has `what`; returns it.
+    async fn until(&mut self, what: &str) -> String {
+        loop {
+            let message = self.next().await;
+            if message.contains(what) {
+                return message;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn sessions_are_listed_and_filtered() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let one = talk(&app, "one <b>bold</b> & \"more\"").await;
+    let short = get(&app, &format!("/v1/sessions/{one}")).await.json()["short"].as_str().expect("a name").to_owned();
+    let page = get(&app, "/").await;
+    assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
+    let list = part(&page.body, "<ul class=\"rows\">", "</ul>");
+    let expected = "<ul class=\"rows\">\n<li id=\"s-ONE\">\n\
+        <a href=\"/s/ONE\"><strong>one &#60;b&#62;bold&#60;/b&#62; &#38; &#34;more&#34;</strong></a>\n\
+        <span class=\"state good\">completed</span>\n\
+        <span class=\"facts\">general SHORT · . · TIME</span>\n</li>\n</ul>";
+    let here = std::env::current_dir().expect("a directory").display().to_string();
+    assert_eq!(plain(list, &[(&one, "ONE"), (&short, "SHORT"), (&here, ".")]), expected);
+    for (query, shown) in [("q=bold", true), ("q=other", false), ("state=busy", false), ("state=quiet", true)] {
+        let page = get(&app, &format!("/?{query}")).await.body;
+        assert_eq!(page.contains(&format!("id=\"s-{one}\"")), shown, "{query}");
+    }
+    let elsewhere = get(&app, "/?workspace=%2Felsewhere").await.body;
+    assert!(elsewhere.contains("No session matches."), "{elsewhere}");
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn list_follows_sessions_that_open() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let mut stream = Stream::open(&app, "/live/sessions?q=&state=&workspace=&page=0").await;
+    let first = stream.next().await;
+    assert!(first.starts_with("<hx-partial hx-target=\"#list\" hx-swap=\"innerMorph\">"), "{first}");
+    let id = talk(&app, "a new one").await;
+    let message = stream.until("completed").await;
+    assert!(message.contains(&format!("id=\"s-{id}\"")), "{message}");
+    drop((stream, app));
+    end(host).await;
+}
+
+#[tokio::test]
+async fn page_loads_nothing_from_elsewhere_and_runs_no_inline_script() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    for path in ["/", &format!("/s/{id}/tree"), "/s/none/tree"] {
+        let page = get(&app, path).await.body;
+        for bad in ["http://", "https://", "<style", " style=", "onclick", "hx-on", "javascript:"] {
+            assert!(!page.contains(bad), "{bad} in {path}: {page}");
+        }
+        let scripts = page.matches("<script").count();
+        assert_eq!(page.matches("<script src=\"/assets/").count(), scripts, "{path}");
+    }
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn assets_are_served_from_the_binary() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    for (name, media) in [
+        ("page.css", "text/css; charset=utf-8"),
+        ("page.js", "text/javascript; charset=utf-8"),
+        ("htmx.min.js", "text/javascript; charset=utf-8"),
+        ("hx-sse.min.js", "text/javascript; charset=utf-8"),
+        ("icon.svg", "image/svg+xml"),
+    ] {
+        let asset = get(&app, &format!("/assets/{name}")).await;
+        assert_eq!((asset.status, asset.headers["content-type"].to_str().expect("text")), (StatusCode::OK, media));
+    }
+    let none = get(&app, "/assets/none.js").await;
+    assert_eq!(none.status, StatusCode::NOT_FOUND);
+    assert!(none.body.contains("no file &#34;none.js&#34;"), "{}", none.body);
+    drop(app);
+    end(host).await;
+}

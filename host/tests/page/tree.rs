@@ -1,0 +1,70 @@
+//! The live tree.
+
+use super::*;
+
+#[tokio::test]
+async fn tree_shows_children_and_what_each_did() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "children").await;
+    let tree = get(&app, &format!("/v1/trees/{id}")).await.json();
+    let name = |of: &serde_json::Value, field: &str| of[field].as_str().expect("text").to_owned();
+    let kids: Vec<_> = tree["tree"]["children"].as_array().expect("children").iter().collect();
+    let (one, two) = (name(kids[0], "id"), name(kids[1], "id"));
+    let shorts = [&tree["tree"], kids[0], kids[1]].map(|of| name(of, "short"));
+    let ids =
+        [(&*id, "TOP"), (&*one, "ONE"), (&*two, "TWO"), (&*shorts[0], "a"), (&*shorts[1], "b"), (&*shorts[2], "c")];
+    let page = get(&app, &format!("/s/{id}/tree")).await.body;
+    let row = part(&page, &format!("<div class=\"row\" id=\"row-{one}\">"), "</div>");
+    let expected = "<div class=\"row\" id=\"row-ONE\"><span class=\"twist\" aria-hidden=\"true\" data-kids=\"0\"></span>\n\
+        <a class=\"name\" id=\"name-ONE\" href=\"/s/ONE\" tabindex=\"-1\">explore <span class=\"dim\">b</span></a>\n\
+        <span class=\"state good\">completed</span>\n\
+        <span class=\"doing\">read everything</span>\n\
+        <span class=\"facts\">1 turn · 0 tokens</span></div>";
+    assert_eq!(plain(row, &ids), expected);
+    let item = part(&page, &format!("<li role=\"treeitem\" id=\"n-{id}\""), "</div>");
+    let expected = "<li role=\"treeitem\" id=\"n-TOP\" aria-level=\"1\" aria-expanded=\"true\" tabindex=\"-1\" aria-labelledby=\"name-TOP\">\n\
+        <div class=\"row\" id=\"row-TOP\"><span class=\"twist\" aria-hidden=\"true\" data-kids=\"2\"></span>\n\
+        <a class=\"name\" id=\"name-TOP\" href=\"/s/TOP\" tabindex=\"-1\">general <span class=\"dim\">a</span></a>\n\
+        <span class=\"state good\">completed</span>\n\
+        <span class=\"doing\">children</span>\n\
+        <span class=\"facts\">2 turns · 0 tokens · subtree 0 tokens · 2 below</span></div>";
+    assert_eq!(plain(item, &ids), expected);
+    // A line is loaded with its children, which say where their own are loaded from.
+    let kids = get(&app, &format!("/s/{id}/kids")).await.body;
+    assert_eq!(kids.matches("role=\"treeitem\"").count(), 2);
+    assert!(kids.contains(&format!("hx-get=\"/s/{two}/kids\" hx-trigger=\"load-kids once\"")), "{kids}");
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn tree_follows_a_run_to_its_end() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id");
+    let mut stream = Stream::open(&app, &format!("/s/{id}/live/tree")).await;
+    let working = stream.until("working").await;
+    assert!(working.contains("asking script"), "{working}");
+    post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
+    let ended = stream.until("cancelled").await;
+    let start = format!("<hx-partial hx-target=\"#row-{id}\" hx-swap=\"innerMorph\">");
+    assert!(ended.starts_with(&start), "{ended}");
+    drop((stream, app));
+    end(host).await;
+}
+
+#[tokio::test]
+async fn session_that_does_not_exist_is_refused_as_a_page() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let refused = get(&app, "/s/none/tree").await;
+    assert_eq!(
+        (refused.status, &refused.headers["content-type"]),
+        (StatusCode::NOT_FOUND, &"text/html; charset=utf-8".parse().expect("a value"))
+    );
+    assert!(refused.body.contains("<h1>Not Found</h1>"), "{}", refused.body);
+    drop(app);
+    end(host).await;
+}
