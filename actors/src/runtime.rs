@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::{AppendError, Journal, ReadError};
@@ -25,6 +26,7 @@ use crate::values::environment_key::EnvironmentKey;
 
 pub mod builder;
 pub mod environment;
+mod limit_changes;
 pub(crate) mod rooms;
 mod start_error;
 
@@ -79,6 +81,8 @@ pub struct OpenOptions {
     pub workspace: Option<Text>,
     /// What it may do at most, in place of the environment's policy; the environment's bounds hold all the same.
     pub policy: Option<Authority>,
+    /// Limits that differ from those of its environment, by their names; null for none.
+    pub limit_changes: Map<String, Value>,
 }
 
 impl OpenOptions {
@@ -134,6 +138,9 @@ pub enum OpenSessionError {
     /// Limits under which nothing could be done.
     #[error(transparent)]
     Limits(#[from] BadLimit),
+    /// A limit that is unknown, or has a value that it cannot have.
+    #[error("{0}")]
+    LimitChange(String),
     /// A title that is none.
     #[error(transparent)]
     Title(#[from] BadTitle),
@@ -254,23 +261,9 @@ impl Runtime {
             return Ok(existing);
         }
         let agents = self.environment(&options)?;
-        let fits = |manifest: &Manifest| manifest.pickable() || (task && manifest.spawnable());
-        let pickable = || {
-            let fit = agents.catalog.all().filter(|manifest| fits(manifest));
-            fit.map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ")
-        };
         let name = options.agent;
-        let Some(manifest) = agents.catalog.get(&name) else {
-            return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
-        };
-        match manifest.mode {
-            AgentMode::Primary | AgentMode::All => {}
-            AgentMode::Subagent if fits(manifest) => {}
-            AgentMode::Subagent => return Err(OpenSessionError::NotPrimary { name, pickable: pickable() }),
-        }
-        if let Some(limits) = &options.limits {
-            limits.check()?;
-        }
+        let manifest = fitting(&agents, &name, task)?;
+        let limits = self.limits_of(&agents, options.limits, options.limit_changes)?;
         if let Some(title) = &options.title {
             title::check(title)?;
         }
@@ -280,13 +273,16 @@ impl Runtime {
             return Err(OpenSessionError::UnknownPool(pool.clone()));
         }
         let inherited: Text = options.model.clone().unwrap_or_else(|| agents.default_model.clone());
-        let Ok(template) = agents.template(&name, &inherited, options.source) else {
-            return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
-        };
-        let model = options.model.as_ref().unwrap_or(&template.created.model);
-        let host = agents.limits.body.as_ref();
-        let limits = options.limits.as_ref().or(host.map(Arc::as_ref));
-        if let Some(lacking) = limits
+        let template = agents.template(&name, &inherited, options.source);
+        let template = template.map_err(|_| unknown_agent(&agents, &name, task))?;
+        // The loader of an environment knows what a name stands for: several models are a pool of its own.
+        let named = options.model.map(|model| match &options.workspace {
+            Some(_) => agents.default_model.clone(),
+            None => model,
+        });
+        let model = named.as_ref().unwrap_or(&template.created.model);
+        let bounded = limits.as_ref().or(agents.limits.body.as_deref());
+        if let Some(lacking) = bounded
             .and_then(|limits| limits.cost_micro)
             .and_then(|_| self.rooms.calls.lacks_price(&agents.models.models, model))
         {
@@ -302,10 +298,10 @@ impl Runtime {
         created.metadata = options.metadata;
         created.servers = options.servers;
         created.on_restart = options.on_restart.unwrap_or(created.on_restart);
-        if let Some(model) = options.model {
+        if let Some(model) = named {
             created.model = model;
         }
-        if let Some(limits) = options.limits {
+        if let Some(limits) = limits {
             created.limits = Interned::new(Arc::new(limits))?;
         }
         let policy = match options.policy {
@@ -325,12 +321,30 @@ impl Runtime {
         }
     }
 
+    /// Returns the limits of a session that is opened with some of its own.
+    fn limits_of(
+        &self,
+        agents: &Agents,
+        all: Option<Limits>,
+        changes: Map<String, Value>,
+    ) -> Result<Option<Limits>, OpenSessionError> {
+        let limits = match changes.is_empty() {
+            true => all,
+            false => {
+                let base = all.map_or_else(|| agents.limits_body(), Arc::new);
+                Some(limit_changes::changed(&base, changes, self.rooms.host.options.slots)?)
+            }
+        };
+        limits.as_ref().map_or(Ok(()), Limits::check)?;
+        Ok(limits)
+    }
+
     /// Returns the environment that a session is opened in.
     fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
         let environments = &self.rooms.environments;
         let Some(workspace) = &options.workspace else { return Ok(Arc::clone(environments.home())) };
         let (model, servers) = (options.model.clone(), options.servers.clone());
-        let key = EnvironmentKey { workspace: workspace.clone(), model, servers, imported: false };
+        let key = EnvironmentKey { workspace: workspace.clone(), model, opening: true, servers, imported: false };
         environments.open(&key).map_err(OpenSessionError::Workspace)
     }
 
@@ -457,4 +471,29 @@ impl Drop for Runtime {
         self.tokio.spawn(rooms.cells.kill());
         tracing::warn!("the runtime was dropped without a shutdown; open runs are swept at the next start");
     }
+}
+
+/// Returns the agent that a session is opened with; as a task, also one that only other agents start.
+fn fitting<'a>(agents: &'a Agents, name: &Text, task: bool) -> Result<&'a Manifest, OpenSessionError> {
+    let manifest = agents.catalog.get(name).ok_or_else(|| unknown_agent(agents, name, task))?;
+    match manifest.mode {
+        AgentMode::Primary | AgentMode::All => Ok(manifest),
+        AgentMode::Subagent if fits(manifest, task) => Ok(manifest),
+        AgentMode::Subagent => {
+            Err(OpenSessionError::NotPrimary { name: name.clone(), pickable: pickable(agents, task) })
+        }
+    }
+}
+
+fn fits(manifest: &Manifest, task: bool) -> bool {
+    manifest.pickable() || (task && manifest.spawnable())
+}
+
+fn pickable(agents: &Agents, task: bool) -> String {
+    let fit = agents.catalog.all().filter(|manifest| fits(manifest, task));
+    fit.map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ")
+}
+
+fn unknown_agent(agents: &Agents, name: &Text, task: bool) -> OpenSessionError {
+    OpenSessionError::UnknownAgent { name: name.clone(), pickable: pickable(agents, task) }
 }

@@ -25,6 +25,7 @@ mod events;
 mod export;
 mod health;
 mod inputs;
+mod opening;
 mod queue;
 mod runs;
 mod sessions;

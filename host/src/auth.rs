@@ -43,7 +43,7 @@ struct Inner {
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sender {
+pub(crate) enum Sender {
     Token(Scope),
     /// A browser, by its cookie.
     Login,
@@ -158,11 +158,21 @@ fn cross_origin() -> Problem {
 async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let (method, headers, uri) = (request.method(), request.headers(), request.uri());
     let open = matches!(uri.path(), "/healthz" | "/login" | "/assets/page.css" | "/assets/icon.svg");
-    let checked = guard
-        .place(headers, uri)
-        .and_then(|()| if open { Ok(()) } else { guard.may(guard.sender(headers)?, method, headers, uri) });
+    let checked = guard.place(headers, uri).and_then(|()| {
+        if open {
+            return Ok(None);
+        }
+        let sender = guard.sender(headers)?;
+        guard.may(sender, method, headers, uri).map(|()| Some(sender))
+    });
     match checked {
-        Ok(()) => next.run(request).await,
+        Ok(sender) => {
+            let mut request = request;
+            if let Some(sender) = sender {
+                request.extensions_mut().insert(sender);
+            }
+            next.run(request).await
+        }
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED.as_u16() => {
             let page = page::locked(headers, &problem);
             let mut response = page.unwrap_or_else(|| problem.into_response());

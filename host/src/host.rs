@@ -26,6 +26,9 @@ pub struct HostOptions {
     pub heartbeat: Duration,
     /// What sessions are opened with where a client does not say: agent, model, servers.
     pub open: OpenOptions,
+    /// The directory whose sessions are opened in the runtime's own environment, by its absolute path. Sessions of others are opened
+    /// in theirs ([`OpenOptions::workspace`]).
+    pub home: Option<String>,
 }
 
 impl Default for HostOptions {
@@ -36,6 +39,7 @@ impl Default for HostOptions {
             body_time: Duration::from_secs(30),
             heartbeat: Duration::from_secs(15),
             open: OpenOptions::agent("general"),
+            home: None,
         }
     }
 }

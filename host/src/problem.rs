@@ -64,6 +64,11 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, code, detail)
     }
 
+    /// 403: the sender may not ask for it.
+    pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "scope_too_small", detail)
+    }
+
     /// 404: no session of that name.
     pub fn no_session(name: &str) -> Self {
         let detail = format!("no session {name:?}: GET /v1/sessions lists those that exist");
@@ -195,7 +200,7 @@ impl From<OpenSessionError> for Problem {
             }
             OpenSessionError::UnknownPool(_) => Self::invalid("unknown_model", detail),
             OpenSessionError::Workspace(_) => Self::invalid("workspace_unusable", detail),
-            OpenSessionError::Limits(_) => Self::invalid("invalid_limit", detail),
+            OpenSessionError::LimitChange(_) | OpenSessionError::Limits(_) => Self::invalid("invalid_limit", detail),
             OpenSessionError::Title(_) => Self::invalid("invalid_title", detail),
             OpenSessionError::NoPrice(_) => Self::invalid("no_price", detail),
             OpenSessionError::Deleted(session) => Self::deleted(session),

@@ -220,3 +220,49 @@ async fn login_link_opens_one_browser_and_guards_its_commands() {
     drop(app);
     end(host).await;
 }
+
+/// A body of `POST /v1/sessions`; the status and code for a token that acts, for one that administrates, and on the socket.
+type Reach<'a> = (&'a str, [(u16, &'a str); 3]);
+
+#[tokio::test]
+async fn openings_that_reach_further_need_their_right() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let tokens = Tokens::at(dir.path().join("tokens.json"));
+    let [act, admin] = [Scope::Act, Scope::Admin]
+        .map(|scope| format!("Bearer {}", tokens.create(&scope.to_string(), scope).expect("a token")));
+    let host = host(&Memory::new()).await;
+    let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
+    let app = Guard::new(address, [], tokens).protect(host.router());
+    let (no, unusable, made) = ((403, "scope_too_small"), (422, "workspace_unusable"), (201, ""));
+    #[rustfmt::skip]
+    let cases: Vec<Reach<'_>> = vec![
+        (r#"{"allow":["shell.run"]}"#, [no, made, made]),
+        (r#"{"ask":["shell.run"]}"#, [made, made, made]),
+        (r#"{"allow":["shell.rum"]}"#, [no, (422, "invalid_rule"), (422, "invalid_rule")]),
+        (r#"{"allow":["fs.write=/etc"]}"#, [no, (422, "invalid_rule"), (422, "invalid_rule")]),
+        (r#"{"workspace":"/elsewhere"}"#, [no, unusable, unusable]),
+        (r#"{"workspace":"elsewhere"}"#, [no, unusable, unusable]),
+        (r#"{"model":"scripted:/tmp/x.json"}"#, [no, no, made]),
+        (r#"{"servers":["http://127.0.0.1:1"]}"#, [no, no, (422, "invalid_servers")]),
+        (r#"{"limits":{"turns":null}}"#, [(422, "invalid_limit"); 3]),
+        (r#"{"limits":{"truns":3}}"#, [(422, "invalid_limit"); 3]),
+        (r#"{"limits":{"live_runs":1000000}}"#, [(422, "invalid_limit"); 3]),
+        (r#"{"limits":{"turns":3}}"#, [made, made, made]),
+    ];
+    let own = ("host", "127.0.0.1:7475");
+    let mut wrong = Vec::new();
+    for (body, expected) in cases {
+        let sent = [
+            request(&app, Method::POST, "/v1/sessions", &[own, bearer(&act), JSON], body).await,
+            request(&app, Method::POST, "/v1/sessions", &[own, bearer(&admin), JSON], body).await,
+            request(&host.router(), Method::POST, "/v1/sessions", &[JSON], body).await,
+        ];
+        let found = sent.map(|reply| (reply.status.as_u16(), reply.json()["code"].as_str().unwrap_or_default().to_owned()));
+        if found != expected.map(|(status, code)| (status, code.to_owned())) {
+            wrong.push(format!("{body}: {found:?}, not {expected:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    drop(app);
+    end(host).await;
+}

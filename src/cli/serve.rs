@@ -80,7 +80,10 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
     let address = listener.local_addr()?;
     let tokens = Tokens::at(dir.join(TOKENS));
     let guard = Guard::new(address, args.allow_host.iter().cloned(), tokens);
-    let host = Host::new(runtime, HostOptions { open: hosting.open.clone(), ..HostOptions::default() });
+    let host = Host::new(
+        runtime,
+        HostOptions { open: hosting.open.clone(), home: Some(hosting.home.clone()), ..HostOptions::default() },
+    );
     let ends = host.ends().clone();
     let mut servers = tokio::task::JoinSet::new();
     servers.spawn(listen::tcp(listener, guard.protect(host.router()), Bounds::default(), ends.clone()));

@@ -32,6 +32,7 @@ pub(crate) mod approve;
 pub(crate) mod brief;
 pub(crate) mod choice;
 pub(crate) mod diff;
+mod environments;
 mod here;
 mod hosted;
 pub(crate) mod hub;
@@ -427,6 +428,7 @@ impl Ready {
             tool_options,
             options,
             hooks,
+            load: None,
             quiet,
         };
         Ok(Self { parts, agent, model, servers, found })

@@ -188,3 +188,38 @@ fn serve_refuses_what_cannot_take_effect() {
     );
     assert_eq!(user.call(&["token", "revoke", "none"]).code, Some(2));
 }
+
+/// A host in one directory opens sessions in another, with what they are allowed there, and finds it again after its end.
+#[test]
+fn h5_one_host_serves_two_workspaces() {
+    let user = User::new();
+    let serving = serve(&user, &user.script_named("hello", "Hello."));
+    let other = user.data().with_file_name("other");
+    std::fs::create_dir(&other).expect("a directory");
+    let other = other.canonicalize().expect("its name");
+    let writes = json!({"rules": [{"agent": "*", "steps": [
+        {"calls": [{"tool": "write", "args": {"path": "made.txt", "content": "made"}}]},
+        {"text": "wrote"},
+    ]}]});
+    let model = user.script(&writes.to_string());
+    let open = json!({"workspace": other, "model": model, "allow": ["fs.write"], "input": {"text": "write"}});
+    let opened = serving.unix("POST /v1/sessions", &open.to_string());
+    assert_eq!(opened.status, 201, "{opened:?}");
+    let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
+    let run = serving.unix(&format!("GET /v1/sessions/{id}/runs/1?wait=true&timeout=60000"), "");
+    assert_eq!(run.json()["outcome"], "completed", "{run:?}");
+    let made = |dir: &Path| dir.join("made.txt").exists();
+    assert_eq!((made(&other), made(&user.workspace())), (true, false));
+    let at_home = serving.talk("Good morning.");
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+    std::fs::remove_dir_all(&other).expect("removed");
+    let serving = serve(&user, &user.script_named("hello", "Hello again."));
+    let send = |id: &str| serving.unix(&format!("POST /v1/sessions/{id}/inputs"), r#"{"text": "and now?"}"#);
+    let refused = send(&id);
+    assert_eq!((refused.status, &refused.json()["code"]), (422, &json!("invalid_input")), "{refused:?}");
+    assert!(refused.body.contains(&*other.to_string_lossy()), "{refused:?}");
+    assert_eq!(send(&at_home).status, 202);
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+}

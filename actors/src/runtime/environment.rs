@@ -40,6 +40,7 @@ pub struct Environment {
     source: Option<Arc<Source>>,
     pools: Vec<(Text, Vec<Text>)>,
     default_model: Option<Text>,
+    servers: Vec<Text>,
     fallback: Option<Arc<dyn Model>>,
     windows: Windows,
     caps: ByModel,
@@ -60,6 +61,7 @@ impl Default for Environment {
             source: None,
             pools: Vec::new(),
             default_model: None,
+            servers: Vec::new(),
             fallback: None,
             windows: Windows::default(),
             caps: ByModel::default(),
@@ -119,6 +121,12 @@ impl Environment {
     /// The model or pool (`pool:NAME`) of sessions whose agent names none; [`Environment::model`] if not given.
     pub fn default_model(mut self, name: impl Into<Text>) -> Self {
         self.default_model = Some(name.into());
+        self
+    }
+
+    /// Servers that its models are called at instead of the providers' own, as sessions opened in it record them.
+    pub fn servers(mut self, servers: impl IntoIterator<Item = Text>) -> Self {
+        self.servers = servers.into_iter().collect();
         self
     }
 
@@ -201,6 +209,7 @@ impl Environment {
             tools,
             models: Arc::new(ModelSet { models, windows: self.windows, caps: self.caps }),
             default_model,
+            servers: self.servers,
             workspace_name: workspace_name.unwrap_or_else(|| workspace.path().to_string_lossy().into()),
             workspace,
             unusable: None,

@@ -26,6 +26,8 @@ pub(crate) struct Agents {
     pub(crate) models: Arc<ModelSet>,
     /// The name of the model of sessions whose agent names none.
     pub(crate) default_model: Text,
+    /// Servers that its models are called at instead of the providers' own.
+    pub(crate) servers: Vec<Text>,
     /// The files that their tools work on.
     pub(crate) workspace: Arc<Workspace>,
     /// The workspace as births record it.
@@ -60,6 +62,7 @@ impl Agents {
             tools: Registry::builder().build(),
             models: Arc::clone(&self.models),
             default_model: self.default_model.clone(),
+            servers: Vec::new(),
             workspace: Arc::clone(&self.workspace),
             workspace_name,
             unusable: Some(why.into()),

@@ -100,6 +100,9 @@ impl Environments {
             return self.unusable("?".into(), "the birth of its root cannot be read".to_owned());
         };
         let key = EnvironmentKey::of(&birth);
+        if self.is_home(&key) {
+            return Arc::clone(&self.home);
+        }
         if let Some(agents) = self.loaded().by_key.get(&key).cloned() {
             self.loaded().remember(root, &agents);
             return agents;
@@ -116,6 +119,15 @@ impl Environments {
             // Not remembered: a directory may come back.
             Err(why) => self.unusable(key.workspace, why),
         }
+    }
+
+    /// Whether a former process opened the root as this one would at home.
+    fn is_home(&self, key: &EnvironmentKey) -> bool {
+        let home = &self.home;
+        !key.imported
+            && key.workspace == home.workspace_name
+            && key.servers == home.servers
+            && key.model.as_ref() == Some(&home.default_model)
     }
 
     fn birth(&self, root: SessionId) -> Option<SessionCreated> {

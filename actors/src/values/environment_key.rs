@@ -11,6 +11,8 @@ pub struct EnvironmentKey {
     pub workspace: Text,
     /// The model that the root was opened with; none where it is about to be opened and no model is named.
     pub model: Option<Text>,
+    /// Whether the root is about to be opened: then the model is named by the person who opens it.
+    pub opening: bool,
     /// Servers that its models are called at instead of the providers' own.
     pub servers: Vec<Text>,
     /// Whether an import brought the tree: then neither model nor servers are the person's choice.
@@ -23,6 +25,7 @@ impl EnvironmentKey {
         Self {
             workspace: root.workspace.clone(),
             model: Some(root.model.clone()),
+            opening: false,
             servers: root.servers.clone(),
             imported: root.imported.is_some(),
         }

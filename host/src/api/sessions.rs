@@ -1,25 +1,26 @@
 //! Sessions: listing, opening, changing, deleting.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use subtend_actors::{OpenOptions, Runtime};
+use subtend_actors::Runtime;
 use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::index::Head;
-use subtend_session::limits::Limits;
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::place::BranchKind;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 use utoipa::{IntoParams, ToSchema};
 
-use super::inputs::{Accepted, Draft};
+use super::inputs::Accepted;
+use super::opening::Open;
 use super::{Body, Key, Path, Query};
-use crate::host::{self, Host};
+use crate::auth::Sender;
+use crate::host::Host;
 use crate::problem::Problem;
 
 /// Rows of a page where a client does not say.
@@ -191,24 +192,6 @@ pub(super) async fn list(State(host): State<Host>, Query(filter): Query<Filter>)
     Ok(Json(Page { items, next }))
 }
 
-/// What a session is opened with.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Open {
-    /// The agent; the host's default if not given.
-    agent: Option<String>,
-    title: Option<String>,
-    /// What the client attaches: a JSON object.
-    metadata: Option<Map<String, Value>>,
-    /// The model, by name; the agent's or the host's if not given.
-    model: Option<String>,
-    /// Limits of the session, all of them; the host's if not given.
-    #[schema(value_type = Option<Object>)]
-    limits: Option<Limits>,
-    /// The first input.
-    input: Option<Draft>,
-}
-
 /// An opened session, with the receipt of its first input.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Opened {
@@ -221,28 +204,21 @@ pub(super) struct Opened {
     params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
     responses((status = 201, body = Opened), (status = 200, body = Opened, description = "It was opened before, by the same key"),
         (status = 422, body = Problem), (status = 410, body = Problem)))]
-pub(super) async fn open(State(host): State<Host>, Key(key): Key, Body(open): Body<Open>) -> Result<Response, Problem> {
-    if let Some(draft) = &open.input {
-        draft.check()?;
-    }
-    let default = host.options().open.clone();
-    let agent = open.agent.map_or_else(|| default.agent.clone(), Into::into);
-    let options = OpenOptions {
-        id: key.as_deref().map(host::id_of_key),
-        agent: agent.clone(),
-        title: open.title.clone().map(Into::into),
-        metadata: open.metadata.map(|object| Value::from(object).to_string().into()),
-        model: open.model.map(Into::into).or_else(|| default.model.clone()),
-        limits: open.limits,
-        ..default
-    };
+pub(super) async fn open(
+    State(host): State<Host>,
+    sender: Option<Extension<Sender>>,
+    Key(key): Key,
+    Body(open): Body<Open>,
+) -> Result<Response, Problem> {
+    let (agent, title) = (open.agent(&host), open.title.clone());
+    let (options, input) = open.options(&host, sender.map(|sender| sender.0), key.as_deref())?;
     let (handle, new) = host.open(options).await?;
     let runtime = host.runtime();
     let birth = birth(runtime, handle.id())?;
-    if !new && birth.is_none_or(|birth| !open_alike(&birth, &agent, open.title.as_deref())) {
+    if !new && birth.is_none_or(|birth| !open_alike(&birth, &agent, title.as_deref())) {
         return Err(reused(key.as_deref().unwrap_or_default()));
     }
-    let input = match open.input {
+    let input = match input {
         Some(draft) => Some(draft.send(&host, &handle, key).await?),
         None => None,
     };

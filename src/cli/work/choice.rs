@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use subtend::config::{DefaultModel, Key, Loaded, Origin, script_refused};
-use subtend_actors::builder::Builder;
+use subtend_actors::Environment;
 use subtend_actors::prices::Prices;
 use subtend_agents::manifest::Manifest;
 use subtend_models::model::Model;
@@ -27,6 +27,8 @@ type Pools = Vec<(String, Vec<String>)>;
 
 const MODEL: &str = "SUBTEND_MODEL";
 const BASE_URL: &str = "SUBTEND_BASE_URL";
+/// Calls to one model at the same time, where no option says another number.
+const CALLS: u32 = 16;
 
 /// What a session that exists says of its models.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +61,7 @@ pub(crate) struct ModelArgs {
     base_url: Vec<String>,
 
     /// Calls to one model, and to all models of one provider, at the same time
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = CALLS)]
     calls: u32,
 
     /// Calls to one model, and to all models of one provider, that begin in a minute
@@ -88,6 +90,12 @@ pub(crate) struct Choice {
 }
 
 impl ModelArgs {
+    /// Those of a client that names `model` and `servers`, or nothing.
+    pub(super) fn of(model: Option<&str>, servers: &[Text]) -> Self {
+        let base_url = servers.iter().map(ToString::to_string).collect();
+        Self { model: model.map(str::to_owned), variable: None, base_url, calls: CALLS, calls_per_minute: None }
+    }
+
     /// Whether a model was named.
     pub(super) fn is_given(&self) -> bool {
         self.words().is_some()
@@ -326,11 +334,17 @@ impl Choice {
         model.map_or_else(default, |model| (model, Chosen::by_agent(manifest)))
     }
 
-    /// Gives the models to the runtime.
-    pub(crate) fn give(self, builder: Builder) -> Builder {
-        let Self { mut models, default_pool, pools, members, servers, enabled, rates, chosen: _, providers, calls: _ } =
-            self;
-        let mut builder = builder.rates(rates).model_source(move |name| servers.model(name, enabled, providers));
+    /// What calls of one model may do.
+    pub(super) fn rates(&self) -> Rates {
+        self.rates.clone()
+    }
+
+    /// Gives the models to the sessions of an environment.
+    pub(crate) fn give(self, environment: Environment) -> Environment {
+        let recorded = self.recorded();
+        let Self { mut models, default_pool, pools, members, servers, enabled, providers, .. } = self;
+        let source = move |name: &str| servers.model(name, enabled, providers);
+        let mut builder = environment.servers(recorded).model_source(source);
         for (name, model) in members {
             builder = builder.named_model(name, model);
         }

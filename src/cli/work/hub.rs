@@ -8,8 +8,8 @@ use subtend_actors::builder::Builder;
 use subtend_actors::event::Subscription;
 use subtend_actors::prices::Prices;
 use subtend_actors::{
-    Approver, BootError, BootProgress, Hooks, OpenOptions, OpenSessionError, Options, Runtime, SendError,
-    SessionHandle, StartError, WaitError,
+    Approver, BootError, BootProgress, Environment, EnvironmentKey, Hooks, OpenOptions, OpenSessionError, Options,
+    Runtime, SendError, SessionHandle, StartError, WaitError,
 };
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
@@ -32,6 +32,9 @@ use super::super::paint::count;
 use super::super::progress::Teller;
 use super::choice::Choice;
 
+/// Loads the environment of a workspace.
+pub(crate) type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
+
 /// What a runtime is made of.
 pub(crate) struct Parts {
     pub(crate) place: Place,
@@ -51,6 +54,8 @@ pub(crate) struct Parts {
     pub(crate) options: Options,
     /// The model that the command names for a session that exists.
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
+    /// Loads the environments of other workspaces; without it all sessions work in this one.
+    pub(crate) load: Option<Box<Loader>>,
     /// Nothing is told but errors.
     pub(crate) quiet: bool,
 }
@@ -96,27 +101,42 @@ pub(super) fn withheld(tools: &Registry, policy: &RuleSet, bounds: &[RuleSet]) -
     all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority)).map(|why| why.to_string()).collect()
 }
 
+impl Parts {
+    /// A builder of everything but the journal.
+    fn builder(self) -> Builder {
+        let rates = self.models.rates();
+        let home = Environment::default()
+            .workspace(self.workspace)
+            .catalog(self.catalog)
+            .tools(self.tools)
+            .policy(self.policy)
+            .context_windows(self.windows)
+            .output_tokens(self.caps)
+            .limits(self.limits)
+            .dialects(self.dialects)
+            .tool_options(self.tool_options);
+        let home = self.bounds.into_iter().fold(home, Environment::bounds);
+        let builder = Runtime::builder()
+            .environment(self.models.give(home))
+            .rates(rates)
+            .prices(self.prices)
+            .options(self.options);
+        let builder = match self.load {
+            Some(load) => builder.environments(load),
+            None => builder,
+        };
+        match self.hooks {
+            Some(hooks) => builder.hooks(hooks),
+            None => builder,
+        }
+    }
+}
+
 /// Starts the runtime on a store that is open: ends what an earlier process left in flight. `attended` where a person is asked at the
 /// terminal: from the start on, since what goes on asks again within it.
 pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Result<(Runtime, Option<Approver>), Fail> {
-    let builder = Runtime::builder()
-        .workspace(parts.workspace)
-        .catalog(parts.catalog)
-        .tools(parts.tools)
-        .policy(parts.policy)
-        .prices(parts.prices)
-        .context_windows(parts.windows)
-        .output_tokens(parts.caps)
-        .limits(parts.limits)
-        .dialects(parts.dialects)
-        .tool_options(parts.tool_options)
-        .options(parts.options);
-    let builder = parts.bounds.into_iter().fold(builder, Builder::bounds);
-    let builder = match parts.hooks {
-        Some(hooks) => builder.hooks(hooks),
-        None => builder,
-    };
-    let builder = telling(journal.clone(), parts.models.give(builder), (!parts.quiet).then(Teller::new));
+    let quiet = parts.quiet;
+    let builder = telling(journal.clone(), parts.builder(), (!quiet).then(Teller::new));
     let started = if attended {
         builder.start_attended().await.map(|(runtime, approver)| (runtime, Some(approver)))
     } else {
@@ -173,6 +193,7 @@ pub(crate) fn open(
         }
         OpenSessionError::UnknownPool(_)
         | OpenSessionError::Workspace(_)
+        | OpenSessionError::LimitChange(_)
         | OpenSessionError::NoPrice(_)
         | OpenSessionError::Limits(_)
         | OpenSessionError::Title(_) => Fail::Usage(error.to_string()),

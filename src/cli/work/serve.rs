@@ -94,6 +94,7 @@ impl ServeArgs {
             tool_options: ToolOptions::new(),
             options: Options { recovery_scope: RecoveryScope::Nothing, ..options },
             hooks,
+            load: None,
             quiet: false,
         };
         Ok(Ready { parts, found })

@@ -1,0 +1,142 @@
+//! What a client says of a session that it opens.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use subtend_actors::OpenOptions;
+use subtend_session::authority::{Authority, Rule, Verdict};
+use subtend_session::ids::Text;
+use subtend_session::place::OnRestart;
+use subtend_tools::policy::HostPolicy;
+use utoipa::ToSchema;
+
+use super::inputs::Draft;
+use crate::auth::{Scope, Sender};
+use crate::host::{self, Host};
+use crate::problem::Problem;
+
+/// What a session is opened with.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Open {
+    /// The agent; the host's default if not given.
+    agent: Option<String>,
+    pub(super) title: Option<String>,
+    /// What the client attaches: a JSON object.
+    metadata: Option<Map<String, Value>>,
+    /// The model, by name; the agent's or the host's if not given.
+    model: Option<String>,
+    /// Limits that differ from the workspace's, by their names; null for none.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    limits: Map<String, Value>,
+    /// The directory to work in, by its absolute path; the host's own if not given. Needs the scope `admin`, or the Unix socket.
+    workspace: Option<String>,
+    /// What the session may do beyond reading its workspace, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix socket.
+    #[serde(default)]
+    allow: Vec<String>,
+    /// What it must ask for, such as `shell.run`.
+    #[serde(default)]
+    ask: Vec<String>,
+    /// Servers that its models are called at instead of the providers' own, as `URL` or `PROVIDER=URL`. Needs the Unix socket.
+    #[serde(default)]
+    servers: Vec<String>,
+    /// What a restart of the host does with its runs: `fail` or `resume`; what its agent says if not given.
+    #[schema(value_type = Option<String>)]
+    on_restart: Option<OnRestart>,
+    /// The first input.
+    input: Option<Draft>,
+}
+
+impl Open {
+    /// The agent that is opened.
+    pub(super) fn agent(&self, host: &Host) -> Text {
+        self.agent.as_deref().map_or_else(|| host.options().open.agent.clone(), Into::into)
+    }
+
+    /// Returns what the runtime opens, and the first input.
+    ///
+    /// # Errors
+    /// What `sender` may not ask for, and what cannot take effect.
+    pub(super) fn options(
+        self,
+        host: &Host,
+        sender: Option<Sender>,
+        key: Option<&str>,
+    ) -> Result<(OpenOptions, Option<Draft>), Problem> {
+        if let Some(draft) = &self.input {
+            draft.check()?;
+        }
+        self.may(sender)?;
+        let default = host.options().open.clone();
+        let (agent, policy) = (self.agent(host), self.policy()?);
+        let at_home = |workspace: &String| {
+            self.servers.is_empty() && host.options().home.as_deref() == Some(workspace) && !is_script(&self.model)
+        };
+        let named = self.workspace.clone().or_else(|| is_script(&self.model).then(|| host.options().home.clone())?);
+        let workspace = named.filter(|workspace| !at_home(workspace));
+        if workspace.is_none() && !self.servers.is_empty() {
+            return Err(Problem::invalid("invalid_servers", "`servers` needs `workspace`: name the directory too"));
+        }
+        if let Some(workspace) = workspace.as_deref().filter(|path| !std::path::Path::new(path).is_absolute()) {
+            let why = format!("the workspace {workspace:?} is not an absolute path");
+            return Err(Problem::invalid("workspace_unusable", why));
+        }
+        // What the host's own sessions have by default is for its own directory.
+        let (model, servers) = match workspace {
+            Some(_) => (None, self.servers.into_iter().map(Into::into).collect()),
+            None => (default.model.clone(), default.servers.clone()),
+        };
+        let options = OpenOptions {
+            id: key.map(host::id_of_key),
+            agent,
+            title: self.title.map(Into::into),
+            metadata: self.metadata.map(|object| Value::from(object).to_string().into()),
+            model: self.model.map(Into::into).or(model),
+            servers,
+            limit_changes: self.limits,
+            workspace: workspace.map(Into::into),
+            policy: policy.or_else(|| default.policy.clone()),
+            on_restart: self.on_restart.or(default.on_restart),
+            ..default
+        };
+        Ok((options, self.input))
+    }
+
+    /// Refuses what the sender may not ask for. The Unix socket has no sender: its user could do all of it without a host.
+    fn may(&self, sender: Option<Sender>) -> Result<(), Problem> {
+        let Some(sender) = sender else { return Ok(()) };
+        if !self.servers.is_empty() || is_script(&self.model) {
+            let why = "`servers` and scripted models are for the Unix socket only: leave them out";
+            return Err(Problem::forbidden(why));
+        }
+        let reaches = self.workspace.is_some() || !self.allow.is_empty();
+        match sender {
+            Sender::Token(scope) if reaches && scope < Scope::Admin => {
+                let why = format!("`workspace` and `allow` need a token of the scope admin, and this one may {scope}");
+                Err(Problem::forbidden(why))
+            }
+            Sender::Token(_) | Sender::Login => Ok(()),
+        }
+    }
+
+    /// What the session may do at most, where the client says something of it.
+    fn policy(&self) -> Result<Option<Authority>, Problem> {
+        if self.allow.is_empty() && self.ask.is_empty() {
+            return Ok(None);
+        }
+        let mut policy = HostPolicy::default_for_workspace();
+        for (verdict, words) in [(Verdict::Allow, &self.allow), (Verdict::Ask, &self.ask)] {
+            for word in words {
+                let rule = HostPolicy::allow(word).map_err(|bad| Problem::invalid("invalid_rule", bad.to_string()))?;
+                policy.rules.push(Rule { verdict, ..rule });
+            }
+        }
+        let protected = Authority::of(HostPolicy::protected(&policy));
+        Ok(Some(Authority::of(policy).meet(&protected)))
+    }
+}
+
+/// Whether a client names a script: then a file of its choice answers.
+fn is_script(model: &Option<String>) -> bool {
+    model.as_deref().is_some_and(|model| model.trim_start().starts_with("scripted:"))
+}

@@ -1,0 +1,53 @@
+//! Environments of other workspaces, for a process that hosts sessions of many.
+
+use std::path::Path;
+
+use subtend_actors::{Environment, EnvironmentKey};
+use subtend_session::authority::{RuleSet, Verdict};
+
+use super::super::data::StoreArgs;
+use super::super::fail::Fail;
+use super::super::trust::Trust;
+use super::super::{settings, workspace};
+use super::choice::{ModelArgs, Own};
+use super::{hub, limit, policy};
+
+/// Loads environments by the files of their workspaces and your own configuration. A workspace that you have not trusted has the
+/// built-in agents and no configuration of its own.
+pub(crate) fn loader(
+    store: StoreArgs,
+    slots: u32,
+) -> impl Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync + 'static {
+    move |key| load(key, &store, slots).map_err(|fail| fail.to_string())
+}
+
+fn load(key: &EnvironmentKey, store: &StoreArgs, slots: u32) -> Result<Environment, Fail> {
+    let workspace = workspace::open(Path::new(&*key.workspace))?;
+    let trust = Trust::silent(&workspace)?;
+    let loaded = settings::load(&workspace, trust)?;
+    let dialects = settings::dialects(&loaded, &workspace)?;
+    let (mut limits, _) = limit::bounds(&[], &[], &loaded)?;
+    limits.live_runs = limits.live_runs.min(slots);
+    limits.live_person_runs = limits.live_person_runs.min(slots);
+    let model = key.model.as_deref();
+    let args = match key.opening {
+        true => ModelArgs::of(model, &key.servers),
+        false => ModelArgs::of(None, &[]),
+    };
+    let own = Own { model: model.unwrap_or_default(), servers: &key.servers, imported: key.imported };
+    let models = args.choose(&loaded, (!key.opening).then_some(own))?;
+    let [linked, kept] = policy::bounds(None, store, &workspace)?;
+    let environment = Environment::default()
+        .catalog(trust.catalog(&workspace))
+        .workspace(workspace)
+        .tools(hub::tools_with(loaded.config.commands())?)
+        .limits(limits)
+        .policy(RuleSet::only(Verdict::Allow))
+        .bounds(linked)
+        .bounds(kept)
+        .dialects(dialects)
+        .tool_options(loaded.config.tool_options())
+        .context_windows(loaded.config.llm.windows())
+        .output_tokens(loaded.config.llm.caps());
+    Ok(models.give(environment))
+}
