@@ -257,7 +257,8 @@ async fn openings_that_reach_further_need_their_right() {
             request(&app, Method::POST, "/v1/sessions", &[own, bearer(&admin), JSON], body).await,
             request(&host.router(), Method::POST, "/v1/sessions", &[JSON], body).await,
         ];
-        let found = sent.map(|reply| (reply.status.as_u16(), reply.json()["code"].as_str().unwrap_or_default().to_owned()));
+        let found =
+            sent.map(|reply| (reply.status.as_u16(), reply.json()["code"].as_str().unwrap_or_default().to_owned()));
         if found != expected.map(|(status, code)| (status, code.to_owned())) {
             wrong.push(format!("{body}: {found:?}, not {expected:?}"));
         }
