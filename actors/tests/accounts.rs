@@ -1,4 +1,4 @@
-//! Limits of a tree: what is counted, and what is not.
+//! Limits of a tree: what counts towards them.
 
 use crate::support::{answers, ask, builder, calls, journal, model, prompt, shut, task, text};
 use subtend_actors::BranchOptions;
@@ -35,7 +35,7 @@ async fn each_root_run_has_an_account_of_its_own() {
         let asks = matches!(request.messages.last(), Some(Message::User { .. }));
         match last.as_deref() {
             Some("parent") if asks => Ok(calls([task("child", false)])),
-            // A person writes into the child: that opens a root run, whose spawns are its own.
+            // A person's message to the child opens a root run, whose spawns count separately.
             Some("again") if asks => Ok(calls([task("leaf", false)])),
             _ => {
                 let failed =
@@ -58,17 +58,16 @@ async fn each_root_run_has_an_account_of_its_own() {
     shut(runtime).await;
 }
 
-/// The short name that the first task was told by.
 fn short(request: &Request) -> String {
-    let told = request.messages.iter().find_map(|message| match message {
+    let received = request.messages.iter().find_map(|message| match message {
         Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
         _ => None,
     });
-    told.and_then(|told| told["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
+    received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_goes_on_counts_as_one_more_and_a_persons_branch_does_not() {
+async fn continued_task_counts_again_and_a_persons_branch_does_not() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -91,8 +90,8 @@ async fn a_task_that_goes_on_counts_as_one_more_and_a_persons_branch_does_not() 
     let limits = Limits { spawns: 2, ..Limits::default() };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "parent").await;
-    let told = ended.text.unwrap_or_default();
-    assert!(told.contains("limit of 2 spawns") && told.contains("0 remain"), "{told}");
+    let received = ended.text.unwrap_or_default();
+    assert!(received.contains("limit of 2 spawns") && received.contains("0 remain"), "{received}");
     assert_eq!(journal.kids(session.id()).expect("kids").len(), 1, "one child, which ran twice");
     for _ in 0..3 {
         let branch = session.branch(BranchOptions::default()).await.expect("a branch");

@@ -1,4 +1,4 @@
-//! Activity: whoever watches a session sees what works for it as it works, under the call that started it (features M6, M13).
+//! Activity: a watcher of a session sees the whole subtree, each event under the call that started it (features M6, M13).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,6 @@ use subtend_tools::closure::FnTool;
 use subtend_tools::display::Display;
 use subtend_tools::tool::ToolOutput;
 
-/// What happened, in a word.
 fn word(event: &Event) -> Option<String> {
     match &event.what {
         What::Delta { delta: Delta::Text(text), .. } => Some(format!("said {text}")),
@@ -34,7 +33,7 @@ fn word(event: &Event) -> Option<String> {
     }
 }
 
-/// All that was seen by now: whose it is, under which call, how deep, and what.
+/// The events so far: session, call, depth, and kind.
 fn seen(activity: &mut Activity) -> Vec<(SessionId, Option<CallId>, u32, String)> {
     let mut all = Vec::new();
     while let Some(next) = activity.try_next() {
@@ -45,7 +44,7 @@ fn seen(activity: &mut Activity) -> Vec<(SessionId, Option<CallId>, u32, String)
     all
 }
 
-/// `slow` tells how far it is.
+/// `slow` reports its progress.
 fn slow() -> FnTool {
     tool("slow", ToolEffect::ReadOnly, |call| async move {
         call.progress.send("half of it");
@@ -54,7 +53,7 @@ fn slow() -> FnTool {
     })
 }
 
-/// `go` starts `mid` and then `other`; `mid` starts the minion `low`, which uses a tool. Each says what it is as it answers.
+/// `go` starts `mid` and then `other`; `mid` starts the minion `low`, which uses a tool.
 async fn host(journal: &Journal) -> Runtime {
     let answering = fn_model("test", |request, deltas| async move {
         let (whose, at) = (prompt(&request), answers(&request));
@@ -78,13 +77,13 @@ async fn only(session: &SessionHandle, at: usize) -> SessionId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m6_a_watcher_of_a_parent_sees_its_children_at_work_under_the_calls_that_started_them() {
+async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
     let journal = journal();
     let runtime = host(&journal).await;
     let session = open(&runtime);
     let mut whole = session.activity();
     let receipt = session.send("go").await.expect("accepted");
-    // Watched from when it is at work: its own child is not born yet.
+    // `mid` runs, and its own child does not exist yet.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let mid = runtime.session(only(&session, 0).await).expect("readable").expect("there");
     let mut below = mid.activity();
@@ -95,7 +94,7 @@ async fn m6_a_watcher_of_a_parent_sees_its_children_at_work_under_the_calls_that
         words.iter().map(|(word, under, depth)| (id, *under, *depth, (*word).to_owned())).collect::<Vec<_>>()
     };
     let sorted = |mut all: Vec<(SessionId, Option<CallId>, u32, String)>| {
-        // Of one session in their order; sessions among themselves in any.
+        // Ordered within a session only.
         all.sort_by_key(|(id, ..)| *id);
         all
     };
@@ -119,13 +118,13 @@ async fn m6_a_watcher_of_a_parent_sees_its_children_at_work_under_the_calls_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn m6_who_comes_late_sees_the_rest_and_sessions_of_other_trees_are_not_seen() {
+async fn m6_late_watcher_sees_the_rest_of_its_own_tree_only() {
     let journal = journal();
     let runtime = host(&journal).await;
     let session = open(&runtime);
     let stranger = runtime.open(OpenOptions::agent("worker")).expect("a session");
     let receipt = session.send("go").await.expect("accepted");
-    // `low` is at work by now.
+    // `low` is running by now.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let mid = runtime.session(only(&session, 0).await).expect("readable").expect("there");
     let low = only(&mid, 0).await;
@@ -141,7 +140,7 @@ async fn m6_who_comes_late_sees_the_rest_and_sessions_of_other_trees_are_not_see
         .map(|(_, under, depth, word)| (under.is_some(), *depth, word.as_str()))
         .collect();
     let expected = ["said low 0", "did half of it", "said low 1", "ended"].map(|word| (true, 1, word));
-    assert_eq!(of_low, expected, "what streams is told from its beginning");
+    assert_eq!(of_low, expected, "a stream is reported from its beginning");
     shut(runtime).await;
 }
 

@@ -1,4 +1,4 @@
-//! Receipts and their answers: whenever one asks, and whatever became of the run.
+//! Receipts and their answers, at any time and for every outcome.
 
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ fn last_input(request: &Request) -> String {
     last.unwrap_or_default()
 }
 
-/// Answers each input with `re: ` and its text, after a second.
 async fn echo(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     match &*last_input(&request) {
@@ -50,16 +49,15 @@ async fn each_input_has_its_own_answer_whenever_one_asks() {
         let answer = receipt.answer().await.expect("answered");
         assert_eq!((&*answer.text, answer.run), (&*format!("re: {round}"), receipt.run));
     }
-    // Long ago, with another run in flight.
+    // An earlier run, while another one is in flight.
     session.send("later").await.expect("accepted");
     assert_eq!(&*two.answer().await.expect("answered").text, "re: two");
-    // The session has left memory.
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(runtime.present(), 0);
     let again = session.receipt(one.input).await.expect("known");
     assert_eq!((again.run, again.again), (one.run, true));
     assert_eq!(again.answer().await.expect("answered").text, one.answer().await.expect("answered").text);
-    assert_eq!(runtime.present(), 0, "to read an answer wakes nobody");
+    assert_eq!(runtime.present(), 0, "reading an answer wakes no session");
     shut(runtime).await;
 }
 
@@ -107,7 +105,7 @@ async fn an_answer_that_was_cut_off_once_is_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_ends_otherwise_tells_its_outcome_and_its_partial_text() {
+async fn failed_run_returns_its_outcome_and_its_partial_text() {
     let journal = journal();
     let answer = |request: Request| async move {
         if answers(&request) == 0 {
@@ -172,7 +170,7 @@ async fn a_receipt_is_made_again_after_a_restart() {
     tokio::task::yield_now().await;
     let (id, one, two) = (session.id(), answered.input, lost.input);
     runtime.shutdown(Duration::ZERO).await;
-    assert!(matches!(waits.await.expect("joined"), Err(AnswerError::Stopped(_))), "nobody waits for ever");
+    assert!(matches!(waits.await.expect("joined"), Err(AnswerError::Stopped(_))), "no caller waits forever");
     drop((session, answered, lost));
 
     let runtime = builder(&reopen()).model(model(echo)).start().await.expect("a runtime");

@@ -1,4 +1,4 @@
-//! A person's word: who is asked, what waits for it, and what becomes of calls without one.
+//! Approvals: who is asked, what is held until the answer, and what happens to calls without one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,13 +20,13 @@ use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-/// Everything is allowed, but `make.*` needs a person's word and `break` is denied.
+/// Everything is allowed, but `make.*` needs an approval and `break` is denied.
 fn policy() -> RuleSet {
     let rule = |action: &str, verdict| Rule { action: action.into(), resource: "*".into(), verdict };
     RuleSet { default: Verdict::Allow, rules: vec![rule("make.*", Verdict::Ask), rule("break", Verdict::Deny)] }
 }
 
-/// A tool `make` of `{"what": …}` that counts how often it ran.
+/// A tool `make` of `{"what": …}` that counts its calls.
 fn make(ran: &Arc<AtomicUsize>) -> FnTool {
     let ran = Arc::clone(ran);
     let made = tool("make", ToolEffect::SideEffect, move |_| {
@@ -81,7 +81,7 @@ async fn ended(session: &SessionHandle) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_anyone_to_ask_a_call_that_needs_a_word_is_denied_at_once() {
+async fn call_that_needs_approval_is_denied_without_an_approver() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a"]).await;
     let begun = tokio::time::Instant::now();
@@ -96,7 +96,7 @@ async fn without_anyone_to_ask_a_call_that_needs_a_word_is_denied_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approver_is_given_the_question_and_its_word_starts_the_call_once() {
+async fn approver_gets_the_question_and_its_answer_starts_the_call() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a", "a"]).await;
     let mut approver = runtime.approver();
@@ -118,7 +118,7 @@ async fn an_approver_is_given_the_question_and_its_word_starts_the_call_once() {
     assert_eq!(runtime.approvals().await.expect("a list"), [expected]);
     assert_eq!(ran.load(Ordering::Relaxed), 0, "it waits");
     assert_eq!(approver.answer(&asked, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
-    // A word that was given once holds once: the same is asked again.
+    // An approval for one call covers no later call: the same access is asked for again.
     let again = approver.next().await;
     assert_eq!((again.call, ran.load(Ordering::Relaxed)), (call(2, 0), 1));
     assert_eq!(approver.answer(&again, AskVerdict::Deny).await, Ok(Control::Done(RunNo(1))));
@@ -139,7 +139,7 @@ async fn always_holds_for_the_same_in_that_session_and_nowhere_else() {
     first.send("go").await.expect("accepted");
     let asked = approver.next().await;
     approver.answer(&asked, AskVerdict::Always).await.expect("it is answered");
-    // The second `a` runs unasked; `b` is another thing.
+    // The second `a` runs unasked; `b` is another resource.
     let other = approver.next().await;
     assert_eq!((other.call, &*other.resource, ran.load(Ordering::Relaxed)), (call(3, 0), "b", 2));
     approver.answer(&other, AskVerdict::Deny).await.expect("it is answered");
@@ -163,7 +163,7 @@ async fn nobody_can_allow_what_is_denied() {
         counted.fetch_add(1, Ordering::Relaxed);
         async { Ok(ToolOutput::text("smashed")) }
     });
-    // What it needs at least is to be asked for, what it needs with arguments is denied as well.
+    // The access without arguments is asked for; the access with arguments is denied.
     let breaks = breaks.access(|args| {
         let access = |action: &str| Access { action: action.into(), resource: "x".into() };
         args.map_or_else(|| vec![access("make.thing")], |_| vec![access("make.thing"), access("break")])
@@ -192,13 +192,13 @@ async fn a_question_that_nobody_answers_is_denied_by_its_deadline() {
     let begun = tokio::time::Instant::now();
     session.send("go").await.expect("accepted");
     let asked = approver.next().await;
-    // Dropping the last approver denies nothing that waits.
+    // Dropping the last approver denies no open question.
     drop(approver);
     assert_eq!(runtime.approvals().await.expect("a list").len(), 1);
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(begun.elapsed(), Duration::from_millis(Limits::default().ask_ms));
     assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AskBy::Deadline)]);
-    // A word that comes late is told so, and changes nothing.
+    // A late answer gets an error and changes nothing.
     assert_eq!(runtime.answer(asked.session, asked.call, AskVerdict::Always).await, Ok(Control::NotFound));
     assert_eq!(ran.load(Ordering::Relaxed), 0);
     shut(runtime).await;
@@ -215,7 +215,7 @@ async fn what_is_answered_elsewhere_is_not_asked_again() {
     first.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
     let next = second.next().await;
     assert_eq!(&*next.resource, "b", "`a` is passed over: it has its word");
-    // Who comes later is told of what waits already.
+    // A new approver receives the open questions.
     assert_eq!(runtime.approver().next().await, next);
     assert_eq!(runtime.answer(session.id(), next.call, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
     assert_eq!(ended(&session).await, Outcome::Completed);
@@ -225,7 +225,7 @@ async fn what_is_answered_elsewhere_is_not_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_asks_at_the_root_by_its_path_and_gives_its_slot_back_meanwhile() {
+async fn child_asks_at_the_root_and_releases_its_slot_meanwhile() {
     let (journal, ran) = (journal(), Arc::default());
     let answering = model(|request| async move {
         Ok(match (&*prompt(&request), answers(&request)) {
@@ -288,7 +288,7 @@ async fn letting_a_task_go_on_needs_a_word_as_starting_one_does() {
     let journal = journal();
     let rule = Rule { action: "task:*".into(), resource: "*".into(), verdict: Verdict::Ask };
     let answering = model(|request| async move {
-        let told = request.messages.iter().find_map(|message| match message {
+        let received = request.messages.iter().find_map(|message| match message {
             Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
             _ => None,
         });
@@ -296,11 +296,11 @@ async fn letting_a_task_go_on_needs_a_word_as_starting_one_does() {
         let on =
             request.messages.iter().any(|message| matches!(message, Message::User { text, .. } if &**text == "on"));
         let results = request.messages.iter().filter(|message| result(message)).count();
-        Ok(match (&*prompt(&request), results, told) {
+        Ok(match (&*prompt(&request), results, received) {
             ("child" | "more", ..) => text("done"),
             (_, 0, _) => calls([task("child", true)]),
-            (_, 1, Some(told)) if on => {
-                calls([("task", serde_json::json!({"session_id": told["session_id"], "prompt": "more"}))])
+            (_, 1, Some(received)) if on => {
+                calls([("task", serde_json::json!({"session_id": received["session_id"], "prompt": "more"}))])
             }
             _ => text("done"),
         })
@@ -320,13 +320,13 @@ async fn letting_a_task_go_on_needs_a_word_as_starting_one_does() {
     session.run_ended(RunNo(2)).await.expect("an end");
     let child = journal.kids(session.id()).expect("kids")[0];
     let runs = records(&journal, child).await.into_iter().filter(|record| matches!(record, Record::RunOpened(_)));
-    assert_eq!(runs.count(), 1, "nobody allowed a second one");
+    assert_eq!(runs.count(), 1, "no second one was approved");
     drop(approver);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_when_the_host_goes_down_is_closed_at_the_next_start() {
+async fn open_question_is_closed_at_the_next_start() {
     let (memory, ran) = (Memory::new(), Arc::default());
     let store = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
     let runtime = maker(&store(), &ran, &["a"]).await;
@@ -337,7 +337,7 @@ async fn what_waits_when_the_host_goes_down_is_closed_at_the_next_start() {
     drop(approver);
     runtime.shutdown(Duration::from_secs(1)).await;
     let journal = store();
-    // As the journal has it, a person could answer: the next start takes it back.
+    // The journal alone allows an answer; the next start closes the question.
     assert_eq!(journal.outbox().expect("rows").len(), 1);
     let runtime = maker(&journal, &ran, &["a"]).await;
     assert_eq!(runtime.approvals().await.expect("a list"), []);
@@ -348,9 +348,9 @@ async fn what_waits_when_the_host_goes_down_is_closed_at_the_next_start() {
     shut(runtime).await;
 }
 
-/// A run that goes on asks within the start: whoever becomes an approver of the runtime that was started comes too late.
+/// A resumed run asks during the start: an approver that attaches afterwards comes too late.
 #[tokio::test(start_paused = true)]
-async fn what_a_run_that_goes_on_asks_again_is_answered_by_who_is_there_from_the_start() {
+async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
     for attended in [true, false] {
         let (memory, ran) = (Memory::new(), Arc::default());
         let store = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
@@ -403,7 +403,7 @@ async fn a_call_that_was_allowed_starts_after_its_actor_was_killed() {
     let (journal, ran) = (journal(), Arc::default());
     let panics = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&panics);
-    // The actor dies after the word is in the log and before anything was done about it.
+    // The actor dies after the answer is in the log and before its effects.
     let faults = subtend_actors::faults::Faults::new(move |point, detail| {
         let after = point == subtend_actors::faults::Point::AfterAppend && detail == "call_started";
         if after && seen.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -433,7 +433,7 @@ async fn a_call_that_was_allowed_starts_after_its_actor_was_killed() {
     assert_eq!(panics.load(Ordering::Relaxed), 2);
     let allowed = |ix| (call(1, ix), AskVerdict::Allow, AskBy::Person);
     assert_eq!(asks(&journal, &session).await, [allowed(0), allowed(1)]);
-    // The first may have begun when its actor died: it is not run again.
+    // The first call may have started before its actor died: it is not repeated.
     assert_eq!(ends(&journal, &session).await, [CallEnd::UnknownEffects, CallEnd::Ok]);
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     drop(approver);

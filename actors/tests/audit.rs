@@ -13,7 +13,6 @@ fn access(resource: &str) -> Access {
     Access { action: "use".into(), resource: resource.into() }
 }
 
-/// A tool of `{"on": …}`, which denies `inner` by itself.
 fn using() -> FnTool {
     let using = tool("use", ToolEffect::SideEffect, |call| async move {
         if call.args["on"] == "inner" { Err(ToolError::denied("not in there")) } else { Ok(ToolOutput::text("used")) }

@@ -1,4 +1,4 @@
-//! A call that waits for a task is moved to the background: the task goes on, and its end comes as a message.
+//! A blocking call moves to the background: the task continues, and its end arrives as a message.
 
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     ended.expect("the run ends").expect("the runtime lives")
 }
 
-/// The call of the child in the session's journal.
 async fn call_of(journal: &Journal, session: &SessionHandle) -> CallId {
     let started = |record| match record {
         Record::CallStarted { call, kind, .. } if matches!(*kind, CallKind::Child(_)) => Some(call),
@@ -71,8 +70,8 @@ async fn the_call_answers_at_once_and_the_end_comes_as_a_message() {
     });
     assert_eq!(moved, Some((call, CallEnd::Backgrounded)));
     let ended = end_of(&session, 1).await;
-    let told = "user assistant result assistant notice";
-    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(told)));
+    let received = "user assistant result assistant notice";
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(received)));
     let carriers: Vec<Carrier> = records(&journal, session.id())
         .await
         .into_iter()

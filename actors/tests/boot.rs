@@ -1,4 +1,4 @@
-//! The boot sweep: what was in flight when the host died ends `lost`, once, and every owner hears of it.
+//! The boot sweep: each run that was in flight when the host died ends `lost`, and its owner is notified once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ fn reopen(memory: &Memory) -> Journal {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_run_in_flight_ends_lost_and_every_owner_hears_of_it_once() {
+async fn run_in_flight_ends_lost_and_notifies_its_owner_once() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
@@ -62,7 +62,7 @@ async fn every_run_in_flight_ends_lost_and_every_owner_hears_of_it_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_owner_goes_on_with_the_failure_of_its_child_in_its_context() {
+async fn owner_continues_with_the_failure_of_its_child_in_context() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
@@ -73,14 +73,14 @@ async fn the_owner_goes_on_with_the_failure_of_its_child_in_its_context() {
 
     let journal = reopen(&memory);
     let seen = Arc::new(AtomicUsize::new(0));
-    let told = Arc::clone(&seen);
+    let received = Arc::clone(&seen);
     let answer = move |request: Request| {
         let failures = request.messages.iter().filter(|message| match message {
             Message::Result { content, .. } => content.contains("lost"),
             Message::Notice { text, .. } => text.contains("lost"),
             _ => false,
         });
-        told.fetch_max(failures.count(), Ordering::Relaxed);
+        received.fetch_max(failures.count(), Ordering::Relaxed);
         async { Ok(text("I see")) }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
@@ -159,6 +159,6 @@ async fn a_start_that_leaves_alone_what_waits_spends_no_input() {
     let session = runtime.session(session.id()).expect("readable").expect("there");
     session.send("2").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(session.queue().await.expect("a queue"), [], "with the next input the queue is taken up again");
+    assert_eq!(session.queue().await.expect("a queue"), [], "the next input resumes the queue");
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! Branches that persons make, and answers given anew: what the next model request holds is what counts.
+//! Branches that persons create, and regenerated answers: the tests compare the next model request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ mod strangers;
 
 mod objects;
 
-/// What models were asked: the session, and its messages in short.
+/// Requests to models: the session, and its messages in short.
 type Seen = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
 
 fn words(request: &Request) -> Vec<String> {
@@ -75,13 +75,11 @@ async fn say(session: &SessionHandle, words: &str) -> String {
     answer.text.to_string()
 }
 
-/// The last run of the session.
 async fn answer_run(session: &SessionHandle) -> RunNo {
     let state = session.tree().await.expect("a tree");
     state.run
 }
 
-/// The records of the session's answers.
 async fn answered(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
     journal.settled().await.expect("the journal lives");
     let stored = journal.records(session.id()).expect("records");
@@ -89,7 +87,6 @@ async fn answered(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
     answers.map(|stored| stored.seq).collect()
 }
 
-/// The records of the session's user messages.
 async fn points(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
     journal.settled().await.expect("the journal lives");
     let stored = journal.records(session.id()).expect("records");
@@ -97,13 +94,12 @@ async fn points(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
     taken.map(|stored| stored.seq).collect()
 }
 
-/// Waits until everything that was told has been heard.
 async fn settle() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_human_branch_knows_what_was_said_up_to_its_message_and_its_parent_hears_without_waking() {
+async fn human_branch_has_earlier_messages_and_wakes_no_parent() {
     let (journal, seen) = (journal(), Seen::default());
     let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
     let session = open(&runtime);
@@ -116,7 +112,7 @@ async fn a_human_branch_knows_what_was_said_up_to_its_message_and_its_parent_hea
     assert_eq!(say(&branch, "three").await, "3: three");
     assert_eq!(last(&seen), (branch.id(), vec!["user: one".into(), "answer: 1: one".into(), "user: three".into()]));
     settle().await;
-    assert_eq!(seen.lock().unwrap().len(), 3, "its end wakes nobody");
+    assert_eq!(seen.lock().unwrap().len(), 3, "its end wakes no owner");
     let taken = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::NoticeTaken(taken) => Some((taken.items[0].child, taken.items[0].run, taken.items[0].waking)),
         _ => None,
@@ -137,7 +133,7 @@ async fn a_human_branch_knows_what_was_said_up_to_its_message_and_its_parent_hea
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_branch_is_made_while_calls_are_open_and_sees_them_as_pending_elsewhere() {
+async fn branch_made_during_open_calls_sees_them_as_pending() {
     let (journal, seen) = (journal(), Seen::default());
     let heard = Arc::clone(&seen);
     let answering = model(move |request| {
@@ -190,7 +186,7 @@ async fn a_persons_subagent_starts_afresh_one_level_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_given_anew_takes_the_place_of_the_old_one_until_it_is_switched_back() {
+async fn regenerated_answer_is_active_until_it_is_switched_back() {
     let (journal, seen) = (journal(), Seen::default());
     let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
     let session = open(&runtime);
@@ -199,7 +195,7 @@ async fn an_answer_given_anew_takes_the_place_of_the_old_one_until_it_is_switche
     let of = answered(&journal, &session).await[1];
     let (branch, run) = session.regenerate(None).await.expect("an alternative");
     branch.run_ended(run).await.expect("an end");
-    // Asked again with what came before it, and with nothing of what it replaces.
+    // Regenerated from what came before it, without the answer that it replaces.
     assert_eq!(last(&seen), (branch.id(), vec!["user: one".into(), "answer: 1: one".into(), "user: two".into()]));
     let original = Alternative { session: None, text: Some("2: two".into()) };
     let second = Alternative { session: Some(branch.id()), text: Some("3: two".into()) };
@@ -217,7 +213,7 @@ async fn an_answer_given_anew_takes_the_place_of_the_old_one_until_it_is_switche
     assert_eq!(
         session.switch(Some(of), SwitchTo::Previous).await,
         Ok(Switched { of, to: 0 }),
-        "there is none before it"
+        "no alternative before it"
     );
     say(&session, "four").await;
     assert_eq!(last(&seen), (session.id(), with("answer: 2: two", &["user: three", "answer: 4: three", "user: four"])));
@@ -229,7 +225,7 @@ async fn an_answer_given_anew_takes_the_place_of_the_old_one_until_it_is_switche
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alternative_that_comes_after_more_was_said_is_only_there_to_switch_to() {
+async fn late_alternative_is_inactive_until_it_is_switched_to() {
     let (journal, seen) = (journal(), Seen::default());
     let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
     let session = open(&runtime);
@@ -340,7 +336,6 @@ async fn persons_runs_in_branches_do_not_queue_behind_owned_ones() {
     shut(runtime).await;
 }
 
-/// Agents to work, and one besides.
 fn workers_and(other: Manifest) -> Catalog {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
@@ -348,7 +343,6 @@ fn workers_and(other: Manifest) -> Catalog {
     catalog
 }
 
-/// Turn allowances of the session's runs, in order.
 async fn allowances(journal: &Journal, session: SessionId) -> Vec<u32> {
     let opened = |record| match record {
         Record::RunOpened(opened) => Some(opened.max_turns),
@@ -358,10 +352,10 @@ async fn allowances(journal: &Journal, session: SessionId) -> Vec<u32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_allowance_of_a_manifest_holds_for_branches_that_name_its_agent_and_for_detached_work() {
+async fn manifest_allowance_binds_branches_and_detached_runs() {
     let journal = journal();
     let catalog = workers_and(Manifest { turns: Some(3), ..Manifest::new("brief", AgentMode::All, "You are brief.") });
-    let start = serde_json::json!({"subagent_type": "brief", "prompt": "look"});
+    let start = serde_json::json!({"subagent_type": "brief", "prompt": "lookup"});
     let answering = model(move |request| {
         let spawns = prompt(&request) == "one" && answers(&request) == 0;
         let answer = if spawns { calls([("task", start.clone())]) } else { text("fine") };
@@ -379,11 +373,11 @@ async fn the_allowance_of_a_manifest_holds_for_branches_that_name_its_agent_and_
         assert_eq!(allowances(&journal, branch.id()).await, [3, 3], "{kind:?}");
     }
     for (agent, allowed) in [("brief", 3), ("worker", 9)] {
-        let detached = session.detach(agent, "watch").await.expect("it is at work");
+        let detached = session.detach(agent, "watch").await.expect("it is running");
         detached.run_ended(RunNo(1)).await.expect("an end");
         assert_eq!(allowances(&journal, detached.id()).await, [allowed], "{agent}");
     }
-    // Whoever goes on in a branch has the allowance that it has in the session, whether limits or a manifest gave it.
+    // A branch has the allowance of its session, from limits or from a manifest.
     let child = session.branches().await.expect("a list")[0].id;
     let child = runtime.session(child).expect("readable").expect("there");
     for (session, allowed) in [(&session, 9), (&child, 3)] {
@@ -399,7 +393,7 @@ async fn the_allowance_of_a_manifest_holds_for_branches_that_name_its_agent_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_branches_says_when_each_was_made_and_what_is_attached_to_it() {
+async fn branch_list_has_creation_times_and_metadata() {
     let (journal, seen) = (journal(), Seen::default());
     let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
     let session = open(&runtime);

@@ -1,4 +1,4 @@
-//! Budgets of tokens: reserved before a call, settled after it, and true to their limit in between (E-3).
+//! Token budgets: reserved before a call, settled after it, never exceeded in between (E-3).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Tokens };
 
-/// A model of a provider: nobody knows what it costs but itself.
+/// A model of a provider: only its own usage says what it costs.
 fn provider<F, Fut>(answer: F) -> Arc<dyn Model>
 where
     F: Fn(Request) -> Fut + Send + Sync + 'static,
@@ -36,7 +36,7 @@ fn costing(answer: Answer, tokens: u64) -> Answer {
     Answer { usage: Usage { input: tokens - 1, output: 1, ..Usage::default() }, ..answer }
 }
 
-/// What each attempt reserved, and what came of it: the tokens that it says it took, or nothing.
+/// What each attempt reserved, and the tokens that it reported.
 async fn attempts(journal: &Journal, session: SessionId) -> Vec<(u64, Option<u64>)> {
     let mut attempts = Vec::new();
     for record in records(journal, session).await {
@@ -54,7 +54,7 @@ async fn attempts(journal: &Journal, session: SessionId) -> Vec<(u64, Option<u64
     attempts
 }
 
-/// What one call of a session that is asked `text` reserves, where nothing came before it.
+/// The reservation of the first call of a session for `text`.
 async fn one_call(text: &str) -> u64 {
     let journal = journal();
     let answer = |_| async { Ok(costing(crate::support::text("done"), 7)) };
@@ -78,17 +78,17 @@ async fn a_tree_without_a_budget_reserves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_call_that_does_not_fit_is_not_made_and_ends_the_run_with_what_it_has() {
+async fn call_beyond_the_budget_ends_the_run_with_partial_text() {
     let journal = journal();
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
     let answer = move |request: Request| {
         let n = count.fetch_add(1, Ordering::Relaxed);
         async move {
-            // A tool that is not there: the model is asked again, as long as there are tokens.
+            // An unknown tool: the model is called again as long as there are tokens.
             let answer = calls([("nothing", serde_json::json!({}))]);
-            let told = format!("part {n}, after {} answers", answers(&request));
-            Ok(costing(Answer { text: Some(told.into()), ..answer }, 1_000))
+            let received = format!("part {n}, after {} answers", answers(&request));
+            Ok(costing(Answer { text: Some(received.into()), ..answer }, 1_000))
         }
     };
     let runtime = builder(&journal).model(provider(answer)).limits(tokens(3_500)).start().await.expect("a runtime");
@@ -119,7 +119,7 @@ async fn what_a_child_spends_comes_out_of_its_owners_budget() {
     let runtime = builder(&journal).model(provider(answer)).limits(tokens(9_900)).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "parent").await;
     assert_eq!((ended.outcome, ended.usage.tokens()), (SPENT, 9_800));
-    // A person's next run has a budget of its own.
+    // A person's next run has its own budget.
     let receipt = session.send("again").await.expect("accepted");
     let again = session.run_ended(receipt.run).await.expect("ended");
     assert_eq!(again.outcome, Outcome::Completed);
@@ -127,7 +127,7 @@ async fn what_a_child_spends_comes_out_of_its_owners_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_one_tree_wait_for_each_other_rather_than_exceed_the_budget() {
+async fn calls_of_one_tree_wait_when_the_budget_is_reserved() {
     let one = one_call("child").await;
     let journal = journal();
     let at_once = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
@@ -150,7 +150,7 @@ async fn calls_of_one_tree_wait_for_each_other_rather_than_exceed_the_budget() {
             }
         }
     };
-    // Room for two at a time, and for what the parent needs at the end.
+    // Room for two at a time, and for the parent's last call.
     let limits = tokens(2 * one + 60);
     let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
     let begun = Instant::now();
@@ -160,7 +160,7 @@ async fn calls_of_one_tree_wait_for_each_other_rather_than_exceed_the_budget() {
     shut(runtime).await;
 }
 
-/// A parent whose first child calls for two minutes, and whose second one does not fit beside it.
+/// A parent whose first child calls for two minutes, so that its second child does not fit.
 async fn crowded(journal: &Journal) -> Runtime {
     let one = one_call("first").await;
     let answer = move |request: Request| async move {
@@ -173,7 +173,7 @@ async fn crowded(journal: &Journal) -> Runtime {
             (_, _) => Ok(costing(text("done"), 1)),
         }
     };
-    // The parent's own next call is as large as it likes: it is over before the first child calls.
+    // The parent's own next call may be large: it ends before the first child calls.
     let limits = tokens(one + 60);
     builder(journal).model(provider(answer)).limits(limits).start().await.expect("a runtime")
 }
@@ -254,13 +254,13 @@ async fn a_wait_for_the_budget_holds_no_place_at_the_provider() {
     let receipt = crowded.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let begun = Instant::now();
-    let (_, ended) = ask(&runtime, "somebody else").await;
+    let (_, ended) = ask(&runtime, "another").await;
     assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Completed, Duration::ZERO));
     crowded.run_ended(receipt.run).await.expect("ended");
     shut(runtime).await;
 }
 
-/// How many calls a run makes before its budget of `n` and a half calls is spent, where each costs as `cost` has it.
+/// The number of calls that a run makes before its budget of `n` and a half calls is spent.
 async fn calls_within(n: u64, cost: impl Fn(u64) -> Result<Answer, ModelError> + Send + Sync + 'static) -> usize {
     let one = one_call("go").await;
     let journal = journal();
@@ -271,7 +271,7 @@ async fn calls_within(n: u64, cost: impl Fn(u64) -> Result<Answer, ModelError> +
         let answer = cost(one);
         async move { answer }
     };
-    // Results add a little to each request: a quarter of a call is more than that.
+    // Results enlarge each request by less than a quarter of a call.
     let limits = Limits { attempts: 50, ..tokens(n * one + one / 2) };
     let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
@@ -282,7 +282,7 @@ async fn calls_within(n: u64, cost: impl Fn(u64) -> Result<Answer, ModelError> +
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_attempt_counts_as_it_says_and_in_full_where_it_does_not() {
+async fn failed_attempt_without_usage_counts_in_full() {
     let failed = |usage| move |_| Err(ModelError { usage, ..ModelError::new(ModelFail::Unavailable, "503") });
     assert_eq!(calls_within(3, failed(None)).await, 3);
     assert_eq!(calls_within(3, failed(Some(Usage::UNKNOWN))).await, 3);
@@ -312,7 +312,7 @@ async fn an_attempt_that_was_turned_away_counts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_does_not_say_what_it_cost_counts_in_full_and_says_so() {
+async fn answer_without_usage_counts_in_full_and_is_marked() {
     for usage in [Usage::UNKNOWN, Usage::default()] {
         let one = one_call("go").await;
         let journal = journal();

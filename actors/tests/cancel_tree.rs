@@ -1,4 +1,4 @@
-//! The cancel of a whole tree, and the deletion of one: what is reached, what stands, and what is left afterwards.
+//! Cancel and deletion of a whole tree: what they reach, and what remains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ fn said(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
 }
 
-/// The parent starts a quick task and a long one; whatever a person asks later takes long too.
+/// The parent starts a quick task and a long one; later messages of a person take long too.
 async fn family(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => Ok(calls([task("quick", false)])),
@@ -58,7 +58,6 @@ async fn last_outcome(runtime: &Runtime, session: SessionId) -> Option<Outcome> 
     })
 }
 
-/// The order in which the first `n` sessions are deleted.
 async fn deletions(mut events: Subscription, n: usize) -> Vec<SessionId> {
     let mut deleted = Vec::new();
     while deleted.len() < n {
@@ -83,7 +82,7 @@ async fn persons_runs_end_too_and_inputs_that_wait_stand() {
     quick.send("for a person").await.expect("accepted");
     quick.send("and later").await.expect("accepted");
     seconds(5).await;
-    // A cancel of the root's run alone spares the person's.
+    // A cancel of the root's run alone spares the person's run.
     assert_eq!(session.cancel_tree().await, Ok(2), "the root's run and the person's; the long one is owned");
     let by_person = Outcome::Cancelled { by: By::Person };
     assert_eq!(end_of(&session, 1).await.outcome, by_person);
@@ -91,7 +90,7 @@ async fn persons_runs_end_too_and_inputs_that_wait_stand() {
     let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
     assert_eq!(last_outcome(&runtime, long.id()).await, Some(by_owner));
     seconds(100).await;
-    assert_eq!(journal.inflight().expect("inflight"), [], "nothing was opened by what waits");
+    assert_eq!(journal.inflight().expect("inflight"), [], "queued inputs opened no run");
     assert_eq!(quick.queue().await.expect("listed").len(), 1);
     assert_eq!(session.cancel_tree().await, Ok(0));
     quick.send("last").await.expect("accepted");
@@ -113,8 +112,8 @@ fn on(engine: Box<dyn Engine>) -> Journal {
     Journal::open(engine, subtend_journal::Options::default()).expect("the journal opens")
 }
 
-/// A host with a child and a grandchild at work, for each of which an input waits, is told to cancel the tree and dies at the
-/// `n`-th write from there on. Tells the three sessions, and whether that write came.
+/// A host has a running child and grandchild, each with a queued input. It cancels the tree and dies at the `n`-th write after
+/// that. Returns the three sessions, and whether that write came.
 async fn dies_while_it_cancels(memory: &Memory, n: u64) -> ([SessionId; 3], bool) {
     let line = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -139,17 +138,17 @@ async fn dies_while_it_cancels(memory: &Memory, n: u64) -> ([SessionId; 3], bool
     seconds(5).await;
     let last = faults.writes() + n;
     faults.fail_sync(last);
-    // Its answer dies with the host, or tells what the host had done before.
-    let told = tokio::time::timeout(Duration::from_secs(60), session.cancel_tree()).await;
+    // The answer is lost with the host, or reports what the host had done before.
+    let received = tokio::time::timeout(Duration::from_secs(60), session.cancel_tree()).await;
     seconds(60).await;
     let dead = faults.writes() >= last;
-    assert!(dead || told == Ok(Ok(1)), "{told:?}");
+    assert!(dead || received == Ok(Ok(1)), "{received:?}");
     runtime.shutdown(Duration::from_secs(1)).await;
     ([session.id(), child.id(), grandchild.id()], dead)
 }
 
 #[tokio::test(start_paused = true)]
-async fn inputs_that_wait_in_a_cancelled_tree_stand_whenever_the_host_dies() {
+async fn queued_inputs_of_a_cancelled_tree_survive_any_crash() {
     let mut unheard = 0;
     for n in 1.. {
         let memory = Memory::new();
@@ -209,7 +208,7 @@ async fn of_a_branch_only_what_is_below_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_at_work_is_deleted_by_force_only_and_takes_nothing_any_more() {
+async fn running_tree_is_deleted_by_force_only_and_takes_no_input() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -245,7 +244,7 @@ async fn a_quiet_child_is_deleted_alone() {
     let short = journal.head(quick.id()).expect("readable").expect("there").short;
     let named = session.child(&short.0).expect("readable").expect("there");
     assert_eq!(named.id(), quick.id());
-    assert_eq!(named.delete(false).await, Ok(1), "its siblings and its parent are at work");
+    assert_eq!(named.delete(false).await, Ok(1), "its siblings and its parent are running");
     assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
     shut(runtime).await;
 }

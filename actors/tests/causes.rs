@@ -1,4 +1,4 @@
-//! Who is told what, where several things happen to one tree or one run.
+//! Causes and notices where several things happen to one tree or one run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,6 @@ async fn settle() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-/// The session whose first input is `text`.
 async fn named(journal: &Journal, text: &str) -> SessionId {
     journal.settled().await.expect("the journal lives");
     for (id, _) in journal.heads().expect("heads") {
@@ -33,11 +32,11 @@ async fn named(journal: &Journal, text: &str) -> SessionId {
             return id;
         }
     }
-    panic!("nobody was told {text:?}")
+    panic!("no session received {text:?}")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_background_child_of_an_interrupted_run_that_a_cancel_above_ends_is_cancelled_by_that() {
+async fn child_of_an_interrupted_run_records_the_ancestors_cancel() {
     let journal = journal();
     let model = model(|request: Request| async move {
         match (&*prompt(&request), answers(&request)) {

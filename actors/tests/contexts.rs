@@ -1,4 +1,4 @@
-//! What a model's request holds: messages one a turn, completions behind them, nothing of a person's run in a child, each end once.
+//! The content of model requests: one message a turn, completions after it, no person's run in a child, each end once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 
-/// What models were asked: the session, and its messages.
+/// Requests to models: the session, and its messages.
 type Asked = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
 
 fn words(request: &Request) -> Vec<String> {
@@ -38,7 +38,7 @@ async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;
 }
 
-/// A runtime whose model is `answer`, after the seconds that it says; what it was asked is kept.
+/// A runtime whose model answers after the seconds that `answer` returns, and the requests that it gets.
 async fn asked<F>(building: Builder, answer: F) -> (Runtime, Asked)
 where
     F: Fn(&Request) -> (u64, Answer) + Send + Sync + 'static,
@@ -75,7 +75,6 @@ async fn say(session: &SessionHandle, words: &str) -> Ended {
     end_of(session, receipt.run.0).await
 }
 
-/// The last user message.
 fn latest(request: &Request) -> String {
     let user = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -84,13 +83,12 @@ fn latest(request: &Request) -> String {
     request.messages.iter().rev().find_map(user).unwrap_or_default()
 }
 
-/// The one child of `session`.
 async fn child_of(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
     let tree = session.tree().await.expect("a tree");
     runtime.session(tree.children[0].id).expect("readable").expect("the child")
 }
 
-/// How many notices of runs that it does not own `session` stored: what views show.
+/// The number of stored notices about runs that `session` does not own.
 async fn stored(journal: &Journal, session: &SessionHandle) -> usize {
     let notices = |record: &Record| match record {
         Record::NoticeTaken(taken) => taken.items.iter().filter(|item| item.key.is_none()).count(),
@@ -119,8 +117,8 @@ async fn k26_answer_of_a_branch_stays_out_of_the_main_context() {
 async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
     let journal = journal();
     let (runtime, asked) = asked(builder(&journal), |request| match (&*prompt(request), answers(request)) {
-        ("parent", 0) => (1, calls([task("look", false)])),
-        ("look", 0) => (20, text("the result")),
+        ("parent", 0) => (1, calls([task("lookup", false)])),
+        ("lookup", 0) => (20, text("the result")),
         _ => (5, text(&format!("to {}", latest(request)))),
     })
     .await;
@@ -155,8 +153,8 @@ async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
 async fn k26_receipt_names_the_run_that_takes_the_message() {
     let journal = journal();
     let (runtime, _) = asked(builder(&journal), |request| match (&*prompt(request), answers(request)) {
-        ("parent", 0) => (1, calls([task("look", false)])),
-        ("look", 0) => (20, text("the result")),
+        ("parent", 0) => (1, calls([task("lookup", false)])),
+        ("lookup", 0) => (20, text("the result")),
         _ => (5, text(&format!("to {}", latest(request)))),
     })
     .await;
@@ -173,7 +171,7 @@ async fn k26_receipt_names_the_run_that_takes_the_message() {
     let ended = child.run_ended(receipt.run).await.expect("it ends");
     assert_eq!(ended.text.as_deref(), Some("to and this?"));
     assert_eq!(child.receipt(receipt.input).await.expect("a receipt").run, RunNo(2));
-    // A message that is taken back opens no run.
+    // A withdrawn message opens no run.
     let parent = open(&runtime);
     parent.send("parent").await.expect("accepted");
     seconds(5).await;
@@ -189,13 +187,13 @@ async fn k26_receipt_names_the_run_that_takes_the_message() {
 #[tokio::test(start_paused = true)]
 async fn k26_steer_enters_an_owned_child_at_the_boundary() {
     let journal = journal();
-    let look = tool("look", ToolEffect::ReadOnly, |_| async {
+    let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async {
         seconds(10).await;
-        Ok(ToolOutput::text("looked"))
+        Ok(ToolOutput::text("seen"))
     });
-    let (runtime, asked) = asked(builder(&journal).tools(tools([look])), |request| match &*prompt(request) {
-        "parent" if answers(request) == 0 => (1, calls([task("look", false)])),
-        "look" if answers(request) == 0 => (1, calls([("look", json!({}))])),
+    let (runtime, asked) = asked(builder(&journal).tools(tools([lookup])), |request| match &*prompt(request) {
+        "parent" if answers(request) == 0 => (1, calls([task("lookup", false)])),
+        "lookup" if answers(request) == 0 => (1, calls([("lookup", json!({}))])),
         _ => (1, text(&format!("to {}", latest(request)))),
     })
     .await;
@@ -205,7 +203,7 @@ async fn k26_steer_enters_an_owned_child_at_the_boundary() {
     let child = child_of(&runtime, &parent).await;
     child.steer("left").await.expect("accepted");
     end_of(&parent, 1).await;
-    assert_eq!(last(&asked, &child), ["look", "[calls]", "result: looked", "left"]);
+    assert_eq!(last(&asked, &child), ["lookup", "[calls]", "result: seen", "left"]);
     assert_eq!(last(&asked, &parent)[2], "result: to left");
     shut(runtime).await;
 }
@@ -259,28 +257,28 @@ async fn b11_requests_hold_messages_first_and_completions_last() {
     shut(runtime).await;
 }
 
-/// How often the last request of a root that called a slow tool and then `fetch` holds the child's answer; and what it came in.
+/// How often the last request of the root holds the child's answer, and in which kind of message.
 async fn given(dialect: Dialect, fetches: bool) -> Vec<String> {
     let journal = journal();
     let dialects = Dialects { offered: vec![dialect], ..Dialects::default() };
-    let look = tool("look", ToolEffect::ReadOnly, |_| async {
+    let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async {
         seconds(10).await;
-        Ok(ToolOutput::text("looked"))
+        Ok(ToolOutput::text("seen"))
     });
-    let building = builder(&journal).dialects(dialects).tools(tools([look]));
+    let building = builder(&journal).dialects(dialects).tools(tools([lookup]));
     let (runtime, asked) = asked(building, move |request| match (&*prompt(request), answers(request), dialect) {
         ("parent", 0, Dialect::Spawn) => (1, calls([("spawn", json!({"task": "child"}))])),
         ("parent", 0, _) => {
             let args = json!({"type": "explore", "prompt": "child", "description": "a child"});
             (1, calls([("spawn_task", args)]))
         }
-        ("parent", 1, _) => (1, calls([("look", json!({}))])),
+        ("parent", 1, _) => (1, calls([("lookup", json!({}))])),
         ("parent", 2, Dialect::Spawn) if fetches => {
             (1, calls([("spawn_await", json!({"job_ids": results(request)[0]}))]))
         }
         ("parent", 2, _) if fetches => {
-            let told: serde_json::Value = serde_json::from_str(&results(request)[0]).expect("an object");
-            (1, calls([("check_task", json!({"taskId": told["taskId"]}))]))
+            let received: serde_json::Value = serde_json::from_str(&results(request)[0]).expect("an object");
+            (1, calls([("check_task", json!({"taskId": received["taskId"]}))]))
         }
         ("parent", ..) => (1, text("done")),
         _ => (1, text("found it")),

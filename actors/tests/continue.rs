@@ -1,4 +1,4 @@
-//! Ended sessions that go on: by their owner's model as one more owned run, and by a person.
+//! Ended sessions continue: for their owner's model as one more owned run, or for a person.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,20 +29,19 @@ async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     ended.expect("the run ends").expect("the runtime lives")
 }
 
-/// The short name of the first task in the transcript, as its call's result told it.
+/// The short name of the first task, from the result of its call.
 fn short(request: &Request) -> String {
-    let told = request.messages.iter().find_map(|message| match message {
+    let received = request.messages.iter().find_map(|message| match message {
         Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
         _ => None,
     });
-    told.and_then(|told| told["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
+    received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 fn more(short: &str, prompt: &str, background: bool) -> (&'static str, serde_json::Value) {
     ("task", json!({"session_id": short, "prompt": prompt, "background": background}))
 }
 
-/// What the user of a session said, in order.
 fn said(request: &Request) -> Vec<String> {
     let user = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -59,7 +58,7 @@ fn results(request: &Request) -> Vec<String> {
     request.messages.iter().filter_map(result).collect()
 }
 
-/// The owner starts a task in the background, and lets it go on when it has heard of its end; then it tells the last result.
+/// The owner starts a task in the background, continues it after its end, and then answers with the last result.
 async fn once_more(request: Request, background: bool) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => Ok(calls([task("child", true)])),
@@ -75,7 +74,6 @@ fn the_child(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
     runtime.session(kids[0]).expect("readable").expect("there")
 }
 
-/// The owner of each run of a session, and its outcome.
 async fn runs(runtime: &Runtime, session: SessionId) -> Vec<(Owner, Option<Outcome>)> {
     let mut runs = Vec::new();
     for record in records(runtime.journal(), session).await {
@@ -144,22 +142,22 @@ async fn a_task_goes_on_however_it_ended() {
                         Ok(text("never"))
                     }
                     (_, _, "failed") => Err(failed),
-                    (..) => Ok(calls([("look", json!({}))])),
+                    (..) => Ok(calls([("lookup", json!({}))])),
                 }
             }
         };
-        let look = tool("look", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
+        let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
         let limits = Limits { turns: 6, ..Limits::default() };
         let runtime =
-            builder(&journal).limits(limits).tools(tools([look])).model(model(answer)).start().await.expect("one");
+            builder(&journal).limits(limits).tools(tools([lookup])).model(model(answer)).start().await.expect("one");
         let session = open(&runtime);
         session.send("parent").await.expect("accepted");
         if how == "cancelled" {
             seconds(5).await;
             the_child(&runtime, &session).cancel().await.expect("cancelled");
-            // A person's cancel wakes nobody: the owner's run ends, and hears of it with the next input.
+            // A person's cancel wakes no owner: the owner's run ends, and its next input carries the notice.
             end_of(&session, 1).await;
-            session.send("go on").await.expect("accepted");
+            session.send("continue").await.expect("accepted");
         }
         let ended = end_of(&session, if how == "cancelled" { 2 } else { 1 }).await;
         assert_eq!(ended.outcome, Outcome::Completed, "{how}");
@@ -194,13 +192,13 @@ async fn a_person_lets_a_cancelled_session_go_on_and_sets_its_turns() {
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
-    session.send("look").await.expect("accepted");
+    session.send("lookup").await.expect("accepted");
     seconds(5).await;
     session.cancel().await.expect("cancelled");
     end_of(&session, 1).await;
     let receipt = session.continue_with(None).await.expect("accepted");
     let ended = end_of(&session, receipt.run.0).await;
-    assert_eq!(ended.text.as_deref(), Some("look | Continue your previous work."));
+    assert_eq!(ended.text.as_deref(), Some("lookup | Continue your previous work."));
     let receipt = session.input("once more").turns(2).send().await.expect("accepted");
     let ended = end_of(&session, receipt.run.0).await;
     assert_eq!((ended.outcome, ended.turns), (Outcome::OutOfTurns, 2));
@@ -278,13 +276,13 @@ async fn a_task_of_someone_else_cannot_be_named() {
     let named = journal.head(child.id()).expect("readable").expect("there").short;
     for named in [named.to_string(), child.id().to_string()] {
         let (session, _) = ask(&runtime, &format!("stranger {named}")).await;
-        let told = format!("There is no task `{named}` of yours: no earlier answer started one.");
+        let received = format!("There is no task `{named}` of yours: no earlier answer started one.");
         assert_eq!(
             failures(&runtime, session.id()).await,
             [
-                (ToolErrorKind::BadArgs, told.clone()),
-                (ToolErrorKind::BadArgs, told.clone()),
-                (ToolErrorKind::NotFound, told),
+                (ToolErrorKind::BadArgs, received.clone()),
+                (ToolErrorKind::BadArgs, received.clone()),
+                (ToolErrorKind::NotFound, received),
             ]
         );
     }
@@ -315,8 +313,8 @@ async fn a_person_s_branch_is_no_task_of_the_model() {
     let short = journal.head(branch.id()).expect("readable").expect("there").short.to_string();
     *named.lock().unwrap() = short.clone();
     end_of(&session, 1).await;
-    let told = format!("There is no task `{short}` of yours: no earlier answer started one.");
-    let expected = [(ToolErrorKind::BadArgs, told.clone()), (ToolErrorKind::NotFound, told)];
+    let received = format!("There is no task `{short}` of yours: no earlier answer started one.");
+    let expected = [(ToolErrorKind::BadArgs, received.clone()), (ToolErrorKind::NotFound, received)];
     assert_eq!(failures(&runtime, session.id()).await, expected);
     assert_eq!(runs(&runtime, branch.id()).await, []);
     shut(runtime).await;
@@ -327,7 +325,7 @@ async fn nothing_late_of_one_run_touches_the_next() {
     let journal = journal();
     let finished = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&finished);
-    // It goes on for a while after it was asked to stop: its result comes when the next run is in flight.
+    // The call runs for a while after its cancel: its result arrives while the next run is in flight.
     let slow = tool("slow", ToolEffect::SideEffect, move |_| {
         let count = Arc::clone(&count);
         async move {
@@ -363,7 +361,7 @@ async fn nothing_late_of_one_run_touches_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_a_person_has_at_work_refuses_and_the_owner_hears_why() {
+async fn continue_is_refused_while_a_person_runs_the_task() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {

@@ -1,8 +1,7 @@
-//! The crash-point sweep: whole lives, killed at each write of theirs and again at each write of the recovery from that.
+//! The crash-point sweep: whole stories, killed at each write and again at each write of the recovery.
 //!
-//! At a write the host dies either before anything of it is on the disk (it was not written, or written and not flushed, which is the
-//! same to the next host), or after all of it is, and before anybody was told. What is between the two, a batch that is torn,
-//! is for the engines: `journal/tests`.
+//! At a write the host dies either before any of it is on the disk, or after all of it is and before any waiter is notified.
+//! Torn batches are tested with the engines: `journal/tests`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,9 +29,9 @@ use subtend_tools::tool::ToolOutput;
 /// Where the host dies at a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// Nothing of it is on the disk.
+    /// None of it is on the disk.
     Before,
-    /// All of it is, and nobody was told.
+    /// All of it is, and no waiter is notified.
     After,
 }
 
@@ -47,14 +46,13 @@ impl At {
     }
 }
 
-/// A life that is told to the end if nothing happens to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Story {
-    /// A task, another in the background that ends while its owner rests, and a tool with side effects.
+    /// A task, a background task that ends while its owner rests, and a tool with side effects.
     Tree,
-    /// A task of a task that is cancelled from above.
+    /// A nested task that an ancestor's cancel ends.
     Cancelled,
-    /// An input that waits, an ended task that goes on, and another that is cancelled by its owner's model.
+    /// A queued input, an ended task that continues, and a task that its owner's model cancels.
     Managed,
 }
 
@@ -64,11 +62,11 @@ impl Story {
 
 fn short(request: &Request) -> String {
     use subtend_session::message::Message;
-    let told = request.messages.iter().find_map(|message| match message {
+    let received = request.messages.iter().find_map(|message| match message {
         Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
         _ => None,
     });
-    told.and_then(|told| told["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
+    received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 async fn voice(request: Request) -> Result<Answer, ModelError> {
@@ -95,7 +93,6 @@ fn on(engine: Box<dyn Engine>) -> Journal {
     Journal::open(engine, subtend_journal::Options::default()).expect("the journal opens")
 }
 
-/// What is the same for all hosts of a sweep.
 #[derive(Clone, Default)]
 struct World {
     word: OnRestart,
@@ -112,44 +109,43 @@ fn host(journal: &Journal, seed: u64, world: &World) -> Builder {
     builder.faults(world.faults.clone())
 }
 
-/// What a host was told before it died.
+/// The replies of a host before it died.
 #[derive(Debug, Default)]
-struct Told {
+struct Replies {
     inputs: Vec<(SessionId, InputId)>,
     ended: Vec<(SessionId, Outcome)>,
 }
 
-async fn tell(story: Story, runtime: &Runtime) -> Told {
-    let mut told = Told::default();
-    let Ok(session) = runtime.open(OpenOptions::agent("worker")) else { return told };
+async fn tell(story: Story, runtime: &Runtime) -> Replies {
+    let mut received = Replies::default();
+    let Ok(session) = runtime.open(OpenOptions::agent("worker")) else { return received };
     let words = match story {
         Story::Tree => "tree",
         Story::Cancelled => "cancelled",
         Story::Managed => "managed",
     };
-    let Ok(receipt) = session.send(words).await else { return told };
-    told.inputs.push((session.id(), receipt.input));
+    let Ok(receipt) = session.send(words).await else { return received };
+    received.inputs.push((session.id(), receipt.input));
     match story {
         Story::Tree => {}
         Story::Cancelled => {
             tokio::time::sleep(Duration::from_secs(5)).await;
             if session.cancel().await.is_err() {
-                return told;
+                return received;
             }
         }
         Story::Managed => {
-            let Ok(second) = session.send("and then").await else { return told };
-            told.inputs.push((session.id(), second.input));
+            let Ok(second) = session.send("and then").await else { return received };
+            received.inputs.push((session.id(), second.input));
         }
     }
     let ended = tokio::time::timeout(Duration::from_secs(7_200), session.run_ended(receipt.run)).await;
     if let Ok(ended) = ended.expect("it ends, or its host does") {
-        told.ended.push((session.id(), ended.outcome));
+        received.ended.push((session.id(), ended.outcome));
     }
-    told
+    received
 }
 
-/// How each run of each session ended.
 async fn outcomes(journal: &Journal) -> Vec<(SessionId, Vec<Outcome>)> {
     let mut all = Vec::new();
     for (id, _) in journal.heads().expect("heads") {
@@ -163,20 +159,20 @@ async fn outcomes(journal: &Journal) -> Vec<(SessionId, Vec<Outcome>)> {
     all
 }
 
-/// Starts a host on `memory` that dies at the `n`-th write, if it comes to it; tells how many writes there were.
-async fn dies(memory: &Memory, story: Story, world: &World, at: At, n: u64) -> (Told, u64) {
+/// Starts a host that dies at the `n`-th write, if it gets there; returns the number of writes.
+async fn dies(memory: &Memory, story: Story, world: &World, at: At, n: u64) -> (Replies, u64) {
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     at.order(&faults, n);
     let journal = on(Box::new(faulty));
-    let mut told = Told::default();
+    let mut received = Replies::default();
     if let Ok(runtime) = host(&journal, 7, world).start().await {
-        told = tell(story, &runtime).await;
+        received = tell(story, &runtime).await;
         runtime.shutdown(Duration::from_secs(1)).await;
     }
-    (told, faults.writes())
+    (received, faults.writes())
 }
 
-/// Starts a host that only recovers, and dies at the `n`-th write of that.
+/// Starts a host that only recovers, and dies at the `n`-th write of the recovery.
 async fn dies_in_recovery(memory: &Memory, world: &World, at: At, n: u64) -> u64 {
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     at.order(&faults, n);
@@ -188,18 +184,18 @@ async fn dies_in_recovery(memory: &Memory, world: &World, at: At, n: u64) -> u64
     faults.writes()
 }
 
-/// Runs that had begun when the host died.
+/// Runs in flight when the host died.
 fn begun(memory: &Memory) -> Vec<(SessionId, usize)> {
     let inflight = on(Box::new(memory.copy())).inflight().expect("inflight");
     let begun = inflight.into_iter().filter(|(_, row)| row.state != Phase::Queued);
     begun.map(|(session, row)| (session, row.run.0 as usize - 1)).collect()
 }
 
-/// Recovers for good, checks all that must hold then, and tells how what had begun has ended.
+/// Recovers without a fault, checks every invariant, and returns the outcomes of the runs in `begun`.
 async fn recovered(
     memory: &Memory,
     world: &World,
-    told: &Told,
+    received: &Replies,
     begun: &[(SessionId, usize)],
     what: &str,
 ) -> Vec<Outcome> {
@@ -210,7 +206,7 @@ async fn recovered(
     assert_eq!(at_rest, (Vec::new(), Vec::new()), "{what}");
     let report = journal.verify(&mut |_| ()).expect("readable");
     assert_eq!(report.problems, Vec::new(), "{what}");
-    for (session, input) in &told.inputs {
+    for (session, input) in &received.inputs {
         let kept = records(&journal, *session).await.iter().any(|record| match record {
             Record::InputAccepted(accepted) => accepted.id == *input,
             _ => false,
@@ -218,9 +214,9 @@ async fn recovered(
         assert!(kept, "{what}: an acknowledged input is gone");
     }
     let ends = outcomes(&journal).await;
-    for (session, outcome) in &told.ended {
+    for (session, outcome) in &received.ended {
         let kept = ends.iter().any(|(id, ends)| id == session && ends.first() == Some(outcome));
-        assert!(kept, "{what}: an end that was told is another one now: {outcome:?}, {ends:?}");
+        assert!(kept, "{what}: a reported end has changed: {outcome:?}, {ends:?}");
     }
     shut(runtime).await;
     let of = |(session, run): &(SessionId, usize)| {
@@ -235,7 +231,7 @@ fn recovery(crash: &str, cut: u32, begun: &[(SessionId, usize)], ends: &[Outcome
     Recovery { crash: crash.into(), cut, ends: begun.iter().map(run).zip(ends.iter().cloned()).collect() }
 }
 
-/// Every write of every story, before and after it; then every write of the recovery, before and after it (J-1, J-7, N-1, S-1).
+/// Every write of every story and of its recovery, before and after it (J-1, J-7, N-1, S-1).
 async fn sweep(world: World) {
     let world = &world;
     let mut points = 0_u32;
@@ -243,10 +239,10 @@ async fn sweep(world: World) {
         for at in At::ALL {
             for n in 1.. {
                 let memory = Memory::new();
-                let (told, writes) = dies(&memory, story, world, at, n).await;
+                let (received, writes) = dies(&memory, story, world, at, n).await;
                 let (left, begun) = (memory.copy(), begun(&memory));
                 let crash = format!("{story:?}, {at:?} write {n}");
-                let once = recovered(&memory, world, &told, &begun, &crash).await;
+                let once = recovered(&memory, world, &received, &begun, &crash).await;
                 let mut observed =
                     Observed { recoveries: vec![recovery(&crash, 0, &begun, &once)], ..Observed::default() };
                 for (second, m) in (1..).flat_map(|m| At::ALL.map(|second| (second, m))) {
@@ -254,8 +250,8 @@ async fn sweep(world: World) {
                     let what = format!("{crash}, then {second:?} write {m} of the recovery");
                     let there = dies_in_recovery(&memory, world, second, m).await;
                     points += 1;
-                    let twice = recovered(&memory, world, &told, &begun, &what).await;
-                    // What goes on may end otherwise: it was at work for longer.
+                    let twice = recovered(&memory, world, &received, &begun, &what).await;
+                    // A resumed run may end otherwise, because it ran longer.
                     if world.word == OnRestart::Fail {
                         observed.recoveries.push(recovery(&crash, 1, &begun, &twice));
                     }
@@ -276,16 +272,16 @@ async fn sweep(world: World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_dies_at_any_write_and_again_in_the_recovery_leaves_what_one_clean_recovery_leaves() {
+async fn crashes_at_writes_and_in_recovery_leave_the_same_result() {
     sweep(World::default()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn runs_that_go_on_come_to_their_ends_whatever_write_their_hosts_die_at() {
+async fn resumed_runs_end_whatever_write_their_hosts_die_at() {
     sweep(World { word: OnRestart::Resume, ..World::default() }).await;
 }
 
-/// The sweep can fail: where ends put no rows into the outbox, an owner is never told.
+/// The control: without rows in the outbox the owner is never notified, and the sweep fails.
 #[cfg(feature = "sabotage")]
 #[tokio::test(start_paused = true)]
 async fn a_missing_outbox_is_noticed_by_the_sweep() {

@@ -1,4 +1,4 @@
-//! A runtime boots beside a damaged session: the others start, and whoever addresses the damaged one hears what is wrong (J-8).
+//! A runtime boots with a damaged session: the others start, and calls to the damaged one return a typed error (J-8).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn store(dir: &Path) -> Journal {
     open_store(&StoreSpec::Redb(dir.to_owned())).expect("the store opens")
 }
 
-/// A copy of the store as a killed process leaves it: `sessions` are in flight.
+/// A copy of the store as a killed process leaves it, with `sessions` in flight.
 async fn killed(dir: &Path, sessions: usize) -> Vec<SessionId> {
     let journal = store(&dir.join("live"));
     let asked = Arc::new(Semaphore::new(0));
@@ -45,7 +45,6 @@ async fn killed(dir: &Path, sessions: usize) -> Vec<SessionId> {
     ids
 }
 
-/// Copies the store as it is on the disk.
 fn copied(dir: &Path) {
     let copy = dir.join("copy");
     std::fs::create_dir_all(copy.join("redb-4")).expect("a directory");
@@ -54,7 +53,7 @@ fn copied(dir: &Path) {
     }
 }
 
-/// Flips a bit of the session's birth, in every copy of it that the file has.
+/// Flips a bit in every copy of the session's first record.
 fn damage(dir: &Path, session: SessionId) {
     let path = dir.join("copy/redb-4/journal.redb");
     let mut file = std::fs::read(&path).expect("the file");
@@ -71,11 +70,11 @@ fn words(stopped: &Stopped, session: &SessionHandle) -> bool {
     why.starts_with(&format!("session {} is damaged at record 1 (lsn ", session.id()))
 }
 
-/// How each session answers a person's words.
+/// Sends a message to each session, and compares the answers.
 async fn answers(runtime: &Runtime, ids: &[SessionId], damaged: [SessionId; 1]) -> Aside {
     let mut aside = Aside { damaged: damaged.into(), ..Aside::default() };
     for id in ids {
-        let session = runtime.session(*id).expect("a sound row").expect("it is there");
+        let session = runtime.session(*id).expect("a sound row").expect("it exists");
         match session.send("once more").await {
             Ok(_) => _ = aside.served.insert(*id),
             Err(SendError::Stopped(why)) if words(&why, &session) => _ = aside.refused.insert(*id),
@@ -86,19 +85,19 @@ async fn answers(runtime: &Runtime, ids: &[SessionId], damaged: [SessionId; 1]) 
 }
 
 #[tokio::test]
-async fn the_others_start_and_the_damaged_one_answers_with_a_typed_error() {
+async fn damaged_session_returns_a_typed_error_and_others_start() {
     let dir = tempfile::tempdir().expect("a directory");
     let ids = killed(dir.path(), 3).await;
     damage(dir.path(), ids[1]);
 
     let journal = store(&dir.path().join("copy"));
     let says = |request: Request| async move { Ok(text(&prompt(&request))) };
-    let runtime = builder(&journal).model(model(says)).start().await.expect("it boots beside the damage");
+    let runtime = builder(&journal).model(model(says)).start().await.expect("it boots despite the damage");
     assert_eq!(runtime.boot().swept, 2, "what could not be read was not swept");
     let undone: Vec<_> = runtime.boot().undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
     let why = journal.records(ids[1]).expect_err("it is damaged").to_string();
     assert_eq!(undone, [(Some(ids[1]), &*why)]);
-    let session = |ix: usize| runtime.session(ids[ix]).expect("a sound row").expect("it is there");
+    let session = |ix: usize| runtime.session(ids[ix]).expect("a sound row").expect("it exists");
     for ix in [0, 2] {
         assert_eq!(session(ix).run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
         let receipt = session(ix).send("again").await.expect("accepted");
@@ -131,13 +130,13 @@ async fn nothing_is_unreadable_where_nothing_is_damaged() {
     let runtime = builder(&journal).model(model(says)).start().await.expect("it boots");
     assert_eq!((runtime.boot().swept, &*runtime.boot().undone), (3, &[][..]));
     for id in ids {
-        let session = runtime.session(id).expect("a sound row").expect("it is there");
+        let session = runtime.session(id).expect("a sound row").expect("it exists");
         assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
     }
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
-/// The owner ends; its child's run stays in flight, is not counted as swept, and is told.
+/// The owner ends; its child's run stays in flight: the report lists it and does not count it as swept.
 #[tokio::test]
 async fn what_is_counted_as_swept_has_ended_and_the_rest_is_told() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -170,10 +169,10 @@ async fn what_is_counted_as_swept_has_ended_and_the_rest_is_told() {
     let says = |_: Request| async { Ok(text("more")) };
     let options = Options { seed: Some(8), ..Options::default() };
     let runtime =
-        builder(&journal).options(options).model(model(says)).start().await.expect("it boots beside the damage");
+        builder(&journal).options(options).model(model(says)).start().await.expect("it boots despite the damage");
     assert_eq!(journal.inflight().expect("inflight").iter().map(|(id, _)| *id).collect::<Vec<_>>(), [child]);
     assert_eq!(runtime.boot().swept, 1);
-    let session = runtime.session(id).expect("a sound row").expect("it is there");
+    let session = runtime.session(id).expect("a sound row").expect("it exists");
     assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
     let undone: Vec<_> = runtime.boot().undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
     let why = journal.records(child).expect_err("it is damaged").to_string();
@@ -181,9 +180,9 @@ async fn what_is_counted_as_swept_has_ended_and_the_rest_is_told() {
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
-/// What an ended child used is a part of its owner's account: that it cannot be read any more stops nobody.
+/// An ended child that cannot be read is part of its owner's account; the owner continues all the same.
 #[tokio::test]
-async fn an_owner_goes_on_over_a_restart_beside_a_child_that_cannot_be_read() {
+async fn owner_continues_after_restart_with_an_unreadable_child() {
     let dir = tempfile::tempdir().expect("a directory");
     let journal = store(&dir.path().join("live"));
     let asked = Arc::new(Semaphore::new(0));
@@ -215,22 +214,22 @@ async fn an_owner_goes_on_over_a_restart_beside_a_child_that_cannot_be_read() {
     damage(dir.path(), child);
 
     let journal = store(&dir.path().join("copy"));
-    let says = |_: Request| async { Ok(text("went on")) };
+    let says = |_: Request| async { Ok(text("continued")) };
     let options = Options { seed: Some(8), ..options() };
     let runtime =
-        builder(&journal).options(options).model(model(says)).start().await.expect("it boots beside the damage");
+        builder(&journal).options(options).model(model(says)).start().await.expect("it boots despite the damage");
     assert_eq!((runtime.boot().resumed, runtime.boot().swept), (1, 0));
-    let session = runtime.session(id).expect("a sound row").expect("it is there");
+    let session = runtime.session(id).expect("a sound row").expect("it exists");
     let ended = session.run_ended(RunNo(1)).await.expect("an end");
-    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("went on")));
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("continued")));
     assert!(matches!(journal.records(child), Err(ReadError::Damaged { .. })));
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
-/// A child at work in the background, and its owner at rest until it ends: both go on over a restart, but the child cannot
-/// be read by then. Without a word of the hub its owner would wait for ever, and a cancel of it too (S-6).
+/// The owner rests while its background child runs, and the child cannot be read after the restart. Without a notice of the
+/// runtime the owner would wait forever, and so would its cancel (S-6).
 #[tokio::test]
-async fn an_owner_hears_of_a_child_in_flight_that_cannot_be_read_and_comes_to_its_end() {
+async fn owner_ends_when_its_child_in_flight_is_unreadable() {
     let dir = tempfile::tempdir().expect("a directory");
     let journal = store(&dir.path().join("live"));
     let working = Arc::new(Semaphore::new(0));
@@ -254,7 +253,7 @@ async fn an_owner_hears_of_a_child_in_flight_that_cannot_be_read_and_comes_to_it
     let resumes = OpenOptions { agent: "worker".into(), on_restart: Some(OnRestart::Resume), ..OpenOptions::default() };
     let session = runtime.open(resumes).expect("a session");
     session.send("work").await.expect("accepted");
-    drop(working.acquire_many(2).await.expect("the owner answered, and the child is at work"));
+    drop(working.acquire_many(2).await.expect("the owner answered, and the child runs"));
     journal.settled().await.expect("settled");
     copied(dir.path());
     let (id, child) = (session.id(), session.tree().await.expect("a tree").children[0].id);
@@ -263,20 +262,20 @@ async fn an_owner_hears_of_a_child_in_flight_that_cannot_be_read_and_comes_to_it
 
     let journal = store(&dir.path().join("copy"));
     let says = |request: Request| async move {
-        let told = request.messages.iter().filter_map(|message| match message {
+        let received = request.messages.iter().filter_map(|message| match message {
             Message::Notice { text, .. } => Some(text.to_string()),
             _ => None,
         });
-        Ok(text(&format!("heard: {}", told.collect::<String>())))
+        Ok(text(&format!("heard: {}", received.collect::<String>())))
     };
     let runtime =
-        builder(&journal).options(options(8)).model(model(says)).start().await.expect("it boots beside the damage");
-    let session = runtime.session(id).expect("a sound row").expect("it is there");
+        builder(&journal).options(options(8)).model(model(says)).start().await.expect("it boots despite the damage");
+    let session = runtime.session(id).expect("a sound row").expect("it exists");
     let ended = session.run_ended(RunNo(1)).await.expect("an end");
     assert_eq!(ended.outcome, Outcome::Completed);
     let heard = ended.text.expect("a text");
     assert!(heard.contains("failed: its session cannot be read any more (session "), "{heard}");
     assert!(heard.contains("how far it was is not known, and what it had begun may have had effects"), "{heard}");
-    assert_eq!(heard.matches("cannot be read").count(), 1, "told once: {heard}");
+    assert_eq!(heard.matches("cannot be read").count(), 1, "reported once: {heard}");
     runtime.shutdown(Duration::from_secs(1)).await;
 }

@@ -1,4 +1,4 @@
-//! Every deadline, its clock, and the cause that it leaves behind (S-8).
+//! Every deadline, its clock, and the cause that it records (S-8).
 //!
 //! | deadline | counts | ends |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | turn | one model call with all its attempts | the run |
 //! | call | one local tool | the call |
 //! | check | one wait for a task | the wait |
-//! | ask | one wait for a person's word | the call, denied |
-//! | grace | what was told to stop | the work, not the cause |
+//! | ask | one wait for an approval | the call, denied |
+//! | grace | the time after a stop | the work, not the cause |
 //! | wall cap | wall clock | the run, and all that it owns (E-4) |
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn timed_out(what: TimeLimit) -> Outcome {
     Outcome::TimedOut { what }
 }
 
-/// One more turn: a call that is refused at once.
+/// An answer that leads to one more turn: a call that is refused at once.
 fn again() -> subtend_models::model::Answer {
     calls([("nothing", json!({}))])
 }
@@ -49,7 +49,6 @@ async fn children(runtime: &Runtime, session: SessionId) -> Vec<SessionHandle> {
     kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("there")).collect()
 }
 
-/// Outcomes of all ended runs of a session, in order.
 async fn outcomes(runtime: &Runtime, session: SessionId) -> Vec<Outcome> {
     let ended = |record| match record {
         Record::RunEnded(ended) => Some(ended.outcome),
@@ -101,8 +100,8 @@ async fn queue_counts_from_the_last_slot_that_its_root_was_granted() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
-            // One at a time: the ninth never ends by itself, and three wait behind it.
-            ("root", 0) => Ok(calls((1..=12).map(|ix| task(if ix == 9 { "for ever" } else { "work" }, true)))),
+            // One at a time: the ninth never ends by itself, and three are queued behind it.
+            ("root", 0) => Ok(calls((1..=12).map(|ix| task(if ix == 9 { "forever" } else { "work" }, true)))),
             ("root", _) => Ok(text("waiting")),
             (asked, _) => {
                 seconds(100).await;
@@ -192,13 +191,13 @@ async fn call_ends_the_tool_and_the_run_goes_on() {
 async fn check_ends_the_wait_and_not_the_task() {
     let journal = journal();
     let answer = |request: Request| async move {
-        let told = request.messages.iter().find_map(|message| match message {
+        let received = request.messages.iter().find_map(|message| match message {
             Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
             _ => None,
         });
         match (prompt(&request).as_str(), answers(&request)) {
             ("root", 0) => Ok(calls([task("child", true)])),
-            ("root", 1) => Ok(calls([("check_task", json!({"taskId": told.unwrap()["session_id"]}))])),
+            ("root", 1) => Ok(calls([("check_task", json!({"taskId": received.unwrap()["session_id"]}))])),
             ("root", _) => Ok(text("rest")),
             (_, n) if n < 3 => {
                 seconds(100).await;
@@ -270,7 +269,7 @@ async fn grace_ends_the_work_and_leaves_the_cause_as_it_was() {
     shut(runtime).await;
 }
 
-/// When each run of a session may run at the latest, by its record.
+/// The wall cap of each run of a session.
 async fn caps(runtime: &Runtime, session: SessionId) -> Vec<Option<i64>> {
     let opened = |record| match record {
         Record::RunOpened(opened) => Some(opened.wall_cap_at),
@@ -280,10 +279,10 @@ async fn caps(runtime: &Runtime, session: SessionId) -> Vec<Option<i64>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wall_cap_binds_all_that_the_run_owns_also_what_is_queued_and_what_goes_on() {
+async fn wall_cap_binds_owned_queued_and_continued_runs() {
     let journal = journal();
     let answer = |request: Request| async move {
-        let told = request.messages.iter().find_map(|message| match message {
+        let received = request.messages.iter().find_map(|message| match message {
             Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
             _ => None,
         });
@@ -296,7 +295,7 @@ async fn wall_cap_binds_all_that_the_run_owns_also_what_is_queued_and_what_goes_
             ("root", 0) => Ok(calls([task("first", true)])),
             ("root", 1) => Ok(text("waiting")),
             ("root", 2) => {
-                let more = json!({"session_id": told.unwrap()["session_id"], "prompt": "more", "background": true});
+                let more = json!({"session_id": received.unwrap()["session_id"], "prompt": "more", "background": true});
                 Ok(calls([("task", more), task("second", true)]))
             }
             ("root", _) => Ok(text("waiting")),
@@ -323,7 +322,7 @@ async fn wall_cap_binds_all_that_the_run_owns_also_what_is_queued_and_what_goes_
     assert!(cap.is_some());
     let children = children(&runtime, session.id()).await;
     let (first, second) = (&children[0], &children[1]);
-    assert_eq!(caps(&runtime, first.id()).await, [cap, cap], "the run that went on has the cap of its owner");
+    assert_eq!(caps(&runtime, first.id()).await, [cap, cap], "the continued run has the cap of its owner");
     assert_eq!(caps(&runtime, second.id()).await, [cap]);
     let capped = |outcome: &Outcome| {
         *outcome == timed_out(TimeLimit::WallCap)
@@ -333,8 +332,8 @@ async fn wall_cap_binds_all_that_the_run_owns_also_what_is_queued_and_what_goes_
     assert!(ends[0] == Outcome::Completed && capped(&ends[1]), "{ends:?}");
     assert!(capped(&outcomes(&runtime, second.id()).await[0]));
     let started = kinds(&journal, first.id()).await.into_iter().filter(|kind| *kind == "run_started").count();
-    assert_eq!(started, 1, "the run that was to go on was queued behind the other child");
-    // What a person opens in the child has a cap of its own.
+    assert_eq!(started, 1, "the continued run was queued behind the other child");
+    // A person's run in the child has its own cap.
     let receipt = first.send("and for me?").await.expect("accepted");
     let ended = first.run_ended(receipt.run).await.expect("ended");
     assert_eq!(ended.outcome, Outcome::Completed);

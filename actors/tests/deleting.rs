@@ -1,4 +1,4 @@
-//! Deletion and erasure (J-10): whole or not at all over a crash at any write, and nothing that is erased comes back.
+//! Deletion and erasure (J-10): all or nothing over a crash at any write, and erased data never returns.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::SessionId;
 use subtend_session::message::Message;
 
-/// What the child says, and the branch: the parent is given neither.
+/// The answer of the child and of the branch; the parent never gets it.
 const SECRET: &str = "the-launch-code-is-0451";
 
 async fn seconds(n: u64) {
@@ -23,7 +23,7 @@ fn on(engine: Box<dyn Engine>) -> Journal {
     Journal::open(engine, Options::default()).expect("the journal opens")
 }
 
-/// The parent starts a task and then has it go on; the child keeps its secret to itself.
+/// The parent starts a task and then continues it; the child does not reveal its secret.
 async fn secretive(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let is_resumed =
@@ -31,9 +31,9 @@ async fn secretive(request: Request) -> Result<Answer, ModelError> {
     Ok(match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => calls([task("child", true)]),
         ("parent", 3) if is_resumed => {
-            let told: serde_json::Value = serde_json::from_str(&results(&request)[0]).expect("a result");
+            let received: serde_json::Value = serde_json::from_str(&results(&request)[0]).expect("a result");
             let resume =
-                serde_json::json!({"subagent_type": "worker", "prompt": "more", "session_id": told["session_id"]});
+                serde_json::json!({"subagent_type": "worker", "prompt": "more", "session_id": received["session_id"]});
             calls([("task", resume)])
         }
         ("child", 0) => calls([("read", serde_json::json!({"path": SECRET}))]),
@@ -41,7 +41,7 @@ async fn secretive(request: Request) -> Result<Answer, ModelError> {
     })
 }
 
-/// A tree of three: the parent, its child and a branch of a person. `None` where the store fails meanwhile.
+/// A tree of three: the parent, its child and a person's branch. `None` where the store fails meanwhile.
 async fn tree(runtime: &Runtime) -> Option<(SessionHandle, SessionHandle)> {
     let session = runtime.open("worker").ok()?;
     let receipt = session.send("parent").await.ok()?;
@@ -63,17 +63,17 @@ fn listed(journal: &Journal) -> Vec<(SessionId, bool)> {
     journal.heads().expect("heads").into_iter().map(|(session, head)| (session, head.deleted)).collect()
 }
 
-/// Runs until the `n`-th write fails, with the deletion of the tree at the end; returns whether it came to that write, and how
-/// many of the sessions were deleted before and after the next start.
+/// Deletes the tree in a host that dies at the `n`-th write. Returns whether it came to that write, and how many sessions were
+/// deleted before and after the next start.
 async fn killed(n: u64) -> (bool, usize, usize) {
     let memory = Memory::new();
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     faults.fail_write(n);
     let journal = on(Box::new(faulty));
-    let mut told = false;
+    let mut received = false;
     if let Ok(runtime) = builder(&journal).model(model(secretive)).start().await {
         if let Some((session, _)) = tree(&runtime).await {
-            told = session.delete(false).await.is_ok();
+            received = session.delete(false).await.is_ok();
         }
         runtime.shutdown(Duration::from_secs(1)).await;
     }
@@ -84,7 +84,7 @@ async fn killed(n: u64) -> (bool, usize, usize) {
     let deleted = |listed: &[(SessionId, bool)]| listed.iter().filter(|(_, deleted)| *deleted).count();
     let is_whole = |listed: &[(SessionId, bool)]| [0, listed.len()].contains(&deleted(listed));
     assert!(is_whole(&before), "write {n}: {before:?}");
-    assert!(!told || deleted(&before) == 3, "write {n}: the deletion was acknowledged");
+    assert!(!received || deleted(&before) == 3, "write {n}: the deletion was acknowledged");
     if deleted(&before) > 0 {
         assert!(!exported(&journal).contains(SECRET), "write {n}");
     }
@@ -137,7 +137,6 @@ async fn j10_what_is_erased_does_not_come_back() {
     let kids: Vec<SessionId> = session.tree().await.expect("a tree").children.iter().map(|kid| kid.id).collect();
     assert!(!kids.contains(&child.id()) && kids.len() == 1, "{kids:?}");
     session.usage().await.expect("usage");
-    // The parent's model asks it to go on.
     let receipt = session.send("again").await.expect("accepted");
     session.run_ended(receipt.run).await.expect("the runtime lives");
     let refused = format!("The task {} is deleted: start a new one.", child.id().short().0);

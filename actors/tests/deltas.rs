@@ -1,5 +1,5 @@
-//! Deltas under way: whoever attaches when, on a real disk and on several threads, sees each answer grow without a hole, no
-//! retry before the end of the attempt before it, and nothing of an attempt after its end.
+//! Live deltas on a real disk and several threads: each answer grows without a gap, and no piece arrives after the end of its
+//! attempt or before the end of the attempt before it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,13 +15,11 @@ use subtend_session::limits::Limits;
 use subtend_session::outcome::ModelFail;
 use subtend_session::record::Record;
 
-/// Runs of each session; each is tried three times.
 const RUNS: usize = 6;
 const SESSIONS: usize = 6;
 const READERS: usize = 5;
 const WORDS: u32 = 12;
 
-/// What one reader of one session saw, as it keeps it.
 #[derive(Default)]
 struct Seen {
     texts: HashMap<(TurnNo, AttemptNo), String>,
@@ -60,7 +58,7 @@ impl Seen {
                 let place = (answered.turn, answered.attempt);
                 self.over.insert(place);
                 let whole = answered.text.as_deref().unwrap_or_default();
-                // One who read the record from the journal may have come too late for its pieces, or for some.
+                // A reader of the journal may have missed some or all pieces.
                 let kept = self.texts.get(&place).map(String::as_str).unwrap_or_default();
                 assert!(whole.starts_with(kept), "{kept:?} is not how {whole:?} begins");
             }

@@ -1,4 +1,4 @@
-//! Detached runs: nobody owns them, the tree lists them, and its cancel or their own cap ends them.
+//! Detached runs have no owner: the tree lists them, and its cancel or their own cap ends them.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn watch(prompt: &str) -> (&'static str, serde_json::Value) {
     ("task", serde_json::json!({"subagent_type": "watcher", "prompt": prompt}))
 }
 
-/// The parent starts a watcher, which is at work for half an hour of the model's time.
+/// The parent starts a watcher, which runs for half an hour of model time.
 async fn family(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => Ok(calls([watch("watch")])),
@@ -67,13 +67,13 @@ async fn owner(journal: &Journal, session: &SessionHandle) -> Option<Owner> {
     })
 }
 
-/// A limit that half an hour of turns does not reach.
+/// A turn limit beyond half an hour.
 fn limits() -> Limits {
     Limits { run_ms: None, ..Limits::default() }
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_call_answers_at_once_and_its_end_is_stored_and_wakes_nobody() {
+async fn detached_call_returns_at_once_and_its_end_wakes_no_owner() {
     let journal = journal();
     let runtime = watched(&journal).limits(limits()).model(model(family)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -84,7 +84,7 @@ async fn its_call_answers_at_once_and_its_end_is_stored_and_wakes_nobody() {
     assert_eq!(runtime.slots_in_use(), 1);
     let tree = session.tree().await.expect("a tree");
     assert_eq!(tree.children.iter().map(|child| child.id).collect::<Vec<_>>(), [child.id()]);
-    // What cancels owned runs does not touch it.
+    // A cancel of owned runs does not reach it.
     assert_eq!(session.cancel().await, Ok(Control::AlreadyEnded(Outcome::Completed)));
     assert_eq!(end_of(&child, 1).await.text.as_deref(), Some("seen"));
     seconds(1).await;
@@ -98,7 +98,7 @@ async fn its_call_answers_at_once_and_its_end_is_stored_and_wakes_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cancel_of_its_starter_spares_it_and_that_of_the_tree_ends_it() {
+async fn detached_run_ends_by_the_trees_cancel_only() {
     let journal = journal();
     let answer = |request: Request| async move {
         if prompt(&request) == "parent" && answers(&request) == 1 {
@@ -113,7 +113,7 @@ async fn the_cancel_of_its_starter_spares_it_and_that_of_the_tree_ends_it() {
     seconds(5).await;
     let child = child_of(&runtime, &session);
     session.interrupt().await.expect("interrupted");
-    session.send("go on").await.expect("accepted");
+    session.send("continue").await.expect("accepted");
     seconds(5).await;
     session.cancel().await.expect("cancelled");
     seconds(20).await;
@@ -131,7 +131,7 @@ async fn its_own_cap_ends_it_at_work_and_in_the_queue() {
         let journal = journal();
         let answer = move |request: Request| async move {
             match (prompt(&request).as_str(), answers(&request)) {
-                // The one slot is taken by a worker that takes long.
+                // A long worker has the one slot.
                 ("parent", 0) if queued => Ok(calls([task("worker", true), watch("watch")])),
                 _ => family(request).await,
             }
@@ -192,7 +192,7 @@ fn reopen(memory: &Memory) -> Journal {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detached_run_and_a_person_s_that_never_started_keep_their_place_over_a_restart() {
+async fn queued_runs_without_an_owner_survive_a_restart() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let answer = |request: Request| async move {
@@ -223,7 +223,7 @@ async fn a_detached_run_and_a_person_s_that_never_started_keep_their_place_over_
 
     let journal = reopen(&memory);
     let runtime = watched(&journal).limits(limits).model(model(answer)).start().await.expect("one");
-    // Nobody addresses them: they ask for their slots themselves.
+    // They request their slots without any input.
     seconds(HOUR).await;
     assert_eq!(journal.inflight().expect("inflight"), []);
     let mut outcomes = Vec::new();
@@ -237,7 +237,7 @@ async fn a_detached_run_and_a_person_s_that_never_started_keep_their_place_over_
         }
     }
     let (lost, done): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| *outcome == Outcome::Lost);
-    assert_eq!(lost.len(), 2, "the worker, and the person's run that was at work");
+    assert_eq!(lost.len(), 2, "the worker, and the person's running one");
     assert_eq!(done, [const { Outcome::Completed }; 4]);
     shut(runtime).await;
 }

@@ -1,9 +1,9 @@
-//! Each dialect's words for each way in which a run can end: whole results, as the owner's model reads them (K6, K12).
+//! The results of each dialect for each way in which a run can end, whole, as the owner's model reads them (K6, K12).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::talk::{SLOW, converse, notices, offering, parsed, told};
+use crate::support::talk::{SLOW, converse, notices, offering, parsed, received};
 use crate::support::{answers, calls, journal, model, open, prompt, shut, task, text};
 use serde_json::{Value, json};
 use subtend_agents::catalog::Catalog;
@@ -13,37 +13,37 @@ use subtend_session::dialect::Dialect;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::ModelFail;
 
-/// The call by which `dialect` starts a child that is told `prompt`.
+/// The call by which `dialect` starts a child with `prompt`.
 fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
     match dialect {
         Dialect::Task => task(prompt, false),
-        Dialect::Minion => ("minion", json!({"message": prompt, "enableWeb": false, "enabledTools": ["look"]})),
+        Dialect::Minion => ("minion", json!({"message": prompt, "enableWeb": false, "enabledTools": ["lookup"]})),
         Dialect::Spawn => ("spawn", json!({"task": prompt})),
         Dialect::SpawnTask => ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": prompt})),
         Dialect::Subagent => ("subagent", json!({"task": prompt})),
     }
 }
 
-/// What an owner says that starts one child and fetches its end, where the dialect has a call for it.
+/// An owner that starts one child and then reads its result, if the dialect has a call for it.
 fn owner(dialect: Dialect, prompt: &str, request: &Request, at: usize) -> Answer {
     match (dialect, at) {
         (_, 0) => calls([start(dialect, prompt)]),
         (Dialect::Spawn, 1) => calls([("spawn_await", json!({"job_ids": "*"}))]),
-        (Dialect::SpawnTask, 1) => calls([("check_task", json!({"taskId": parsed(&told(request)[0])["taskId"]}))]),
+        (Dialect::SpawnTask, 1) => calls([("check_task", json!({"taskId": parsed(&received(request)[0])["taskId"]}))]),
         _ => text("done"),
     }
 }
 
-/// A child that looks and says `first`, and then what its prompt has it do.
+/// A child that calls `lookup`, says `first`, and then ends as its prompt says.
 fn child(request: &Request, at: usize) -> Result<Answer, ModelError> {
     match (&*prompt(request), at) {
         ("complete", 1) => Ok(text("then")),
         ("fail", 1) => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
-        _ => Ok(Answer { text: Some("first".into()), ..calls([("look", json!({}))]) }),
+        _ => Ok(Answer { text: Some("first".into()), ..calls([("lookup", json!({}))]) }),
     }
 }
 
-/// What an owner reads of the end of a child that is told `how`; with `ID` for the child, and `TASK` for its id as a task.
+/// What an owner reads when its child ends by `how`; the ids are replaced by `ID` and `TASK`.
 async fn end(dialect: Dialect, how: &'static str) -> String {
     let (journal, last) = (journal(), Arc::new(Mutex::new(None)));
     let seen = Arc::clone(&last);
@@ -61,7 +61,7 @@ async fn end(dialect: Dialect, how: &'static str) -> String {
             answer
         }
     });
-    // Three turns are what the owner itself needs.
+    // The owner itself needs three turns.
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest { turns: Some(3), ..Manifest::new("worker", AgentMode::All, "You are a worker.") });
     let limits = Limits { run_ms: Some(30_000), ..Limits::default() };
@@ -77,14 +77,14 @@ async fn end(dialect: Dialect, how: &'static str) -> String {
     }
     session.run_ended(receipt.run).await.expect("it ends");
     if (dialect, how) == (Dialect::Subagent, "cancel") {
-        // What a person cancelled wakes nobody: it is told when the owner is asked again (K17).
+        // A person's cancel wakes no owner: the next message carries the notice (K17).
         let receipt = session.send("and?").await.expect("accepted");
         session.run_ended(receipt.run).await.expect("it ends");
     }
     let last = last.lock().unwrap().take().expect("asked");
     let end = match dialect {
         Dialect::Subagent => notices(&last).pop().expect("a notice"),
-        _ => told(&last).pop().expect("a result"),
+        _ => received(&last).pop().expect("a result"),
     };
     let child = &session.tree().await.expect("a tree").children[0];
     let task = format!("task_{}", child.id.0.simple());
@@ -98,16 +98,16 @@ fn fenced(text: &str) -> String {
     format!("```\n{text}\n```\n")
 }
 
-/// What `subagent` tells of an end: `complete` without a cause.
+/// The object of `subagent` for an end; `complete` has no cause.
 fn branch(task: &str, status: &str, iterations: u32, why: &str, result: &str) -> Value {
-    let mut told = json!({
+    let mut received = json!({
         "success": status == "complete", "subagentId": "ID", "branchId": "ID", "conversationId": "ROOT", "task": task,
         "status": status, "iterations": iterations, "message": format!("The subagent {why}."), "result": result,
     });
     if status != "complete" {
-        told["error"] = told["message"].clone();
+        received["error"] = received["message"].clone();
     }
-    told
+    received
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,7 +132,7 @@ async fn k6_each_dialect_tells_each_end_in_its_own_words() {
             ),
         };
         assert_eq!(end(Dialect::Task, how).await, of_task);
-        // Jobs join, others have the last text (B5, K12).
+        // Jobs join all texts, the others have the last one (B5, K12).
         let joined = vec![partial; iterations as usize].join("\n\n");
         let job = format!("[ID: ERROR]\nThe job {why}. Its partial output:\n{joined}");
         assert_eq!(end(Dialect::Spawn, how).await, job);
@@ -146,16 +146,16 @@ async fn k6_each_dialect_tells_each_end_in_its_own_words() {
     }
 }
 
-/// The object of a completion, without the message that its branch hangs on.
+/// The object of a completion, without the parent message.
 fn completion(notice: &str) -> Value {
-    let mut told = parsed(notice.lines().find(|line| line.starts_with('{')).expect("an object"));
-    let at = told.as_object_mut().expect("an object").remove("parentMessageId");
+    let mut received = parsed(notice.lines().find(|line| line.starts_with('{')).expect("an object"));
+    let at = received.as_object_mut().expect("an object").remove("parentMessageId");
     assert!(at.is_some_and(|at| at.is_string()), "{notice}");
-    told
+    received
 }
 
 #[tokio::test(start_paused = true)]
-async fn k12_the_result_is_the_final_answer_and_jobs_join_what_they_said() {
+async fn k12_result_is_the_last_text_and_jobs_join_all_texts() {
     assert_eq!(end(Dialect::Task, "complete").await, "then");
     assert_eq!(end(Dialect::SpawnTask, "complete").await, "then");
     assert_eq!(end(Dialect::Spawn, "complete").await, "[ID: OK]\nfirst\n\nthen");
@@ -163,12 +163,12 @@ async fn k12_the_result_is_the_final_answer_and_jobs_join_what_they_said() {
         "minionChatId": "ID", "minionResponse": "then", "minionUsedReturnTool": false, "activity": {"turns": 2},
     });
     assert_eq!(parsed(&end(Dialect::Minion, "complete").await), minion);
-    let told = completion(&end(Dialect::Subagent, "complete").await);
-    assert_eq!(told, branch("complete", "complete", 2, "completed", "then"));
+    let received = completion(&end(Dialect::Subagent, "complete").await);
+    assert_eq!(received, branch("complete", "complete", 2, "completed", "then"));
 }
 
-/// `return` wins over what was said beside it, and calls of the same turn are answered; with a child of its own in flight it is
-/// an error that the minion can correct.
+/// `return` wins over other text of the turn, and the other calls of the turn are answered. While a child is in flight it is an
+/// error that the minion can correct.
 #[tokio::test(start_paused = true)]
 async fn k12_m4_return_wins_and_its_siblings_are_answered() {
     let root = |_: &Request, at: usize| match at {
@@ -176,16 +176,16 @@ async fn k12_m4_return_wins_and_its_siblings_are_answered() {
         _ => text("done"),
     };
     let child = |_: &Request, _: usize| {
-        let asked = calls([("return", json!({"result": "explicit"})), ("look", json!({}))]);
-        Ok(Answer { text: Some("said beside it".into()), ..asked })
+        let asked = calls([("return", json!({"result": "explicit"})), ("lookup", json!({}))]);
+        Ok(Answer { text: Some("said with it".into()), ..asked })
     };
     let (journal, runtime, session, last) = converse(&[Dialect::Minion], root, child).await;
-    let mut told = parsed(&told(&last)[0]);
-    assert!(told["minionChatId"].take().is_string());
+    let mut received = parsed(&received(&last)[0]);
+    assert!(received["minionChatId"].take().is_string());
     let expected = json!({
         "minionChatId": null, "minionResponse": "explicit", "minionUsedReturnTool": true, "activity": {"turns": 1},
     });
-    assert_eq!(told, expected);
+    assert_eq!(received, expected);
     let child = session.tree().await.expect("a tree").children[0].id;
     let kinds = crate::support::kinds(&journal, child).await;
     assert_eq!(kinds.iter().filter(|kind| **kind == "call_finished").count(), 2, "{kinds:?}");

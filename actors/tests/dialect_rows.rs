@@ -1,26 +1,25 @@
-//! What the dialects promise, row by row, where `dialects.rs` does not tell it yet.
+//! Feature rows of the dialects that `dialects.rs` does not cover.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::talk::{SLOW, converse, converse_in, found, notices, offering, parsed, told};
+use crate::support::talk::{SLOW, converse, converse_in, found, notices, offering, parsed, received};
 use crate::support::{calls, journal, shut, task, text};
 use serde_json::{Value, json};
 use subtend_models::model::Request;
 use subtend_session::dialect::Dialect;
 use subtend_session::limits::Limits;
 
-/// When the root's model was asked, by how many answers it had given.
+/// The times of the requests to the root's model.
 type Asked = Arc<Mutex<Vec<Duration>>>;
 
-/// Notes when it was asked.
 fn noting(asked: &Asked) -> impl Fn() + Send + Sync + 'static {
     let (asked, begun) = (Arc::clone(asked), tokio::time::Instant::now());
     move || asked.lock().unwrap().push(begun.elapsed())
 }
 
 #[tokio::test(start_paused = true)]
-async fn s2_a_star_is_all_own_jobs_ended_ones_too_and_nothing_else_that_works() {
+async fn s2_star_awaits_own_jobs_only_ended_ones_too() {
     let asked = Asked::default();
     let note = noting(&asked);
     let root = move |_: &Request, at: usize| {
@@ -33,11 +32,11 @@ async fn s2_a_star_is_all_own_jobs_ended_ones_too_and_nothing_else_that_works() 
         }
     };
     let (_, runtime, _, last) = converse(&[Dialect::Spawn, Dialect::Task], root, found).await;
-    let results = told(&last);
+    let results = received(&last);
     let block = |at: usize, name: &str| format!("[{}: OK]\n{name} found", results[at]);
     assert_eq!(results[3], format!("{}\n\n{}", block(0, "a"), block(1, "b")));
     assert_eq!(results[5], format!("{}\n\n{}\n\n{}", block(0, "a"), block(1, "b"), block(4, "c")));
-    assert_eq!(notices(&last).len(), 1, "the task is told of by itself: {:?}", notices(&last));
+    assert_eq!(notices(&last).len(), 1, "the task reports its own end: {:?}", notices(&last));
     assert!(notices(&last)[0].contains("slow found"));
     let asked = asked.lock().unwrap().clone();
     assert!(asked[3] < SLOW && asked[4] >= SLOW, "no wait was for the task: {asked:?}");
@@ -45,10 +44,10 @@ async fn s2_a_star_is_all_own_jobs_ended_ones_too_and_nothing_else_that_works() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn r3_a_task_that_waits_for_its_turn_is_pending_and_one_at_work_is_running() {
+async fn r3_queued_task_is_pending_and_a_started_one_running() {
     let root = |request: &Request, at: usize| {
         let start = |prompt: &str| ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": prompt}));
-        let id = |at: usize| parsed(&told(request)[at])["taskId"].clone();
+        let id = |at: usize| parsed(&received(request)[at])["taskId"].clone();
         let check = |at: usize, args: Value| {
             let mut asked = json!({"taskId": id(at)});
             asked.as_object_mut().expect("an object").extend(args.as_object().expect("an object").clone());
@@ -66,7 +65,7 @@ async fn r3_a_task_that_waits_for_its_turn_is_pending_and_one_at_work_is_running
     let journal = journal();
     let one = offering(&journal, &[Dialect::SpawnTask]).limits(Limits { live_runs: 1, ..Limits::default() });
     let (runtime, _, last) = converse_in(one, root, found).await;
-    let results = told(&last);
+    let results = received(&last);
     let id = |at: usize| parsed(&results[at])["taskId"].as_str().expect("an id").to_owned();
     assert_eq!(results[2], format!("Task {} is still running (0 s elapsed).", id(0)));
     let pending = |elapsed: u32| {
@@ -85,13 +84,13 @@ async fn b6_iterations_go_on_from_those_of_the_runs_before() {
     let root = |request: &Request, at: usize| match at {
         0 => calls([("subagent", json!({"task": "a", "maxIterations": 2}))]),
         2 | 4 => {
-            let branch = parsed(&told(request)[0])["branchId"].clone();
+            let branch = parsed(&received(request)[0])["branchId"].clone();
             calls([("subagent", json!({"continueBranchId": branch, "maxIterations": 1}))])
         }
         1 | 3 | 5 => text("waiting"),
         _ => text("done"),
     };
-    let child = |_: &Request, at: usize| Ok(if at < 3 { calls([("look", json!({}))]) } else { text("found") });
+    let child = |_: &Request, at: usize| Ok(if at < 3 { calls([("lookup", json!({}))]) } else { text("found") });
     let (_, runtime, _, last) = converse(&[Dialect::Subagent], root, child).await;
     let ends: Vec<_> = notices(&last)
         .iter()

@@ -1,8 +1,8 @@
-//! The rules that the dialects share, where their seeds disagree or one of them is silent: by their ids.
+//! Rules that the dialects share, where their seeds disagree or leave it open, by id.
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::talk::{converse, converse_in, found, notices, offering, parsed, told};
+use crate::support::talk::{converse, converse_in, found, notices, offering, parsed, received};
 use crate::support::{calls, journal, model, offered, prompt, records, shut, text};
 use serde_json::{Value, json};
 use subtend_actors::{Builder, Runtime, SessionHandle, TaskFilter};
@@ -22,22 +22,22 @@ use subtend_session::usage::Usage;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 
-/// The call by which `dialect` starts a child that is told `prompt`.
+/// The call by which `dialect` starts a child with `prompt`.
 fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
     match dialect {
         Dialect::Task => ("task", json!({"subagent_type": "worker", "prompt": prompt})),
-        Dialect::Minion => ("minion", json!({"message": prompt, "enableWeb": false, "enabledTools": ["look"]})),
+        Dialect::Minion => ("minion", json!({"message": prompt, "enableWeb": false, "enabledTools": ["lookup"]})),
         Dialect::Spawn => ("spawn", json!({"task": prompt})),
         Dialect::SpawnTask => ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": prompt})),
         Dialect::Subagent => ("subagent", json!({"task": prompt})),
     }
 }
 
-/// Requests of the sessions below the root, in their order.
+/// Requests of the sessions below the root, in order.
 type Below = Arc<Mutex<Vec<Request>>>;
 
-/// Runs one conversation whose root makes the calls `asked` in its first turn; children say `found`. The last request of the root
-/// comes with it, and those of the children.
+/// Runs one conversation whose root makes the calls `asked` in its first turn; children say `found`. Returns the root's last
+/// request and those of the children.
 async fn below(builder: Builder, asked: Vec<(&'static str, Value)>) -> (Runtime, SessionHandle, Request, Vec<Request>) {
     let seen = Below::default();
     let kept = Arc::clone(&seen);
@@ -51,10 +51,12 @@ async fn below(builder: Builder, asked: Vec<(&'static str, Value)>) -> (Runtime,
     (runtime, session, last, seen)
 }
 
-/// A worker's system prompt, with what it is told by `dialect`, and the hints for `offered`.
-fn prompted(told: Option<Dialect>, offered: &[Dialect]) -> String {
+/// A worker's system prompt with the instructions of `received`, and the hints for `offered`.
+fn prompted(received: Option<Dialect>, offered: &[Dialect]) -> String {
     let mut parts = vec!["You are a worker.".to_owned()];
-    parts.extend(told.and_then(|dialect| instructions(dialect, false, true)).map(|told| told.trim_end().to_owned()));
+    parts.extend(
+        received.and_then(|dialect| instructions(dialect, false, true)).map(|received| received.trim_end().to_owned()),
+    );
     let hints: Vec<&str> = offered.iter().map(|dialect| hint(*dialect)).collect();
     if !hints.is_empty() {
         parts.push(format!("When to hand work to other agents:\n\n{}", hints.join("\n")));
@@ -63,13 +65,13 @@ fn prompted(told: Option<Dialect>, offered: &[Dialect]) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g2_k16_s1_an_agent_or_profile_that_is_not_there_is_an_error_in_every_dialect() {
+async fn g2_k16_s1_unknown_agent_or_profile_is_an_error() {
     let asked = vec![
         ("task", json!({"subagent_type": "wroker", "prompt": "p"})),
         ("task", json!({"subagent_type": "build", "prompt": "p"})),
-        ("spawn_task", json!({"type": "nobody", "prompt": "p", "description": "d"})),
-        ("subagent", json!({"task": "p", "agent": "nobody"})),
-        ("spawn", json!({"task": "p", "profile": "nobody"})),
+        ("spawn_task", json!({"type": "unknown", "prompt": "p", "description": "d"})),
+        ("subagent", json!({"task": "p", "agent": "unknown"})),
+        ("spawn", json!({"task": "p", "profile": "unknown"})),
     ];
     let journal = journal();
     let (runtime, session, last, _) = below(offering(&journal, &Dialect::ALL), asked).await;
@@ -77,30 +79,30 @@ async fn g2_k16_s1_an_agent_or_profile_that_is_not_there_is_an_error_in_every_di
         format!("no agent `{agent}` can be started by {tool}.{meant} Valid: explore, general, plan, research, worker.")
     };
     let refused = json!({
-        "success": false, "subagentId": "", "branchId": "", "status": "error", "message": no("nobody", "subagent", ""),
+        "success": false, "subagentId": "", "branchId": "", "status": "error", "message": no("unknown", "subagent", ""),
         "error": "INVALID_ARGUMENTS",
     });
     let expected = [
         no("wroker", "task", " Did you mean `worker`?"),
         no("build", "task", ""), // it is a primary one
-        no("nobody", "spawn_task", ""),
+        no("unknown", "spawn_task", ""),
         refused.to_string(),
-        "no profile `nobody`: no profiles exist here, so leave profile out".to_owned(),
+        "no profile `unknown`: no profiles exist here, so leave profile out".to_owned(),
     ];
-    assert_eq!(told(&last), expected);
+    assert_eq!(received(&last), expected);
     assert_eq!(session.tree().await.expect("a tree").children.len(), 0);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn k18_children_of_task_and_spawn_task_may_start_others_and_no_others_may() {
-    let all = "look write task spawn_task check_task cancel_task spawn spawn_await minion subagent";
+async fn k18_only_children_of_task_and_spawn_task_may_spawn() {
+    let all = "lookup write task spawn_task check_task cancel_task spawn spawn_await minion subagent";
     for (dialect, expected) in [
         (Dialect::Task, all),
         (Dialect::SpawnTask, all),
-        (Dialect::Spawn, "look write"),
-        (Dialect::Subagent, "look write"),
-        (Dialect::Minion, "look return"),
+        (Dialect::Spawn, "lookup write"),
+        (Dialect::Subagent, "lookup write"),
+        (Dialect::Minion, "lookup return"),
     ] {
         let journal = journal();
         let (runtime, _, last, seen) = below(offering(&journal, &Dialect::ALL), vec![start(dialect, "p")]).await;
@@ -112,15 +114,15 @@ async fn k18_children_of_task_and_spawn_task_may_start_others_and_no_others_may(
 #[tokio::test(start_paused = true)]
 async fn k20_each_dialect_means_its_own_by_a_list_of_tools() {
     let asked = vec![
-        ("subagent", json!({"task": "a", "tools": {"workspace": ["look"]}})), // described, and narrows nothing
-        ("spawn", json!({"task": "b", "tools": "look"})),
+        ("subagent", json!({"task": "a", "tools": {"workspace": ["lookup"]}})), // described, and narrows nothing
+        ("spawn", json!({"task": "b", "tools": "lookup"})),
         ("spawn", json!({"task": "c", "profile": "any"})),
         ("spawn", json!({"task": "d", "tools": "write", "profile": "looks"})),
         ("spawn", json!({"task": "e", "profile": "looks"})),
         ("minion", json!({"message": "f", "enableWeb": true, "enabledTools": []})),
-        ("minion", json!({"message": "g", "enableWeb": false, "enabledTools": ["look", "minion"]})),
+        ("minion", json!({"message": "g", "enableWeb": false, "enabledTools": ["lookup", "minion"]})),
     ];
-    let looks = Profile { tools: vec!["look".into()], system_prompt: Some("L".into()), ..Profile::default() };
+    let looks = Profile { tools: vec!["lookup".into()], system_prompt: Some("L".into()), ..Profile::default() };
     let profiles = [("looks".into(), looks), ("any".into(), Profile::default())].into();
     let profiles = Profiles::load(profiles, &|_| Err("no".into())).expect("profiles");
     let dialects = Dialects { offered: Dialect::ALL.to_vec(), profiles, ..Dialects::default() };
@@ -129,20 +131,20 @@ async fn k20_each_dialect_means_its_own_by_a_list_of_tools() {
     let mut shown: Vec<_> = seen.iter().map(|one| (prompt(one).pop(), offered(one).join(" "))).collect();
     shown.sort();
     let expected = [
-        ('a', "look write"),
-        ('b', "look"),
-        ('c', "look write"),
+        ('a', "lookup write"),
+        ('b', "lookup"),
+        ('c', "lookup write"),
         ('d', "write"),
-        ('e', "look"),
+        ('e', "lookup"),
         ('f', "return"),
-        ('g', "look return"),
+        ('g', "lookup return"),
     ];
     assert_eq!(shown, expected.map(|(task, tools)| (Some(task), tools.to_owned())));
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn k21_b6_turns_are_those_of_the_call_then_of_the_manifest_then_of_the_dialect() {
+async fn k21_b6_turns_come_from_call_then_manifest_then_dialect() {
     let root = |request: &Request, at: usize| match at {
         0 => calls([
             ("subagent", json!({"task": "a", "maxIterations": 3.0})),
@@ -155,8 +157,8 @@ async fn k21_b6_turns_are_those_of_the_call_then_of_the_manifest_then_of_the_dia
         ]),
         1 => text("waiting"),
         2 => {
-            let told = told(request);
-            let branch = |at: usize| parsed(&told[at])["branchId"].clone();
+            let received = received(request);
+            let branch = |at: usize| parsed(&received[at])["branchId"].clone();
             calls([
                 ("subagent", json!({"continueBranchId": branch(0)})),
                 ("subagent", json!({"continueBranchId": branch(2)})),
@@ -181,7 +183,7 @@ async fn k21_b6_turns_are_those_of_the_call_then_of_the_manifest_then_of_the_dia
 }
 
 #[tokio::test(start_paused = true)]
-async fn k25_s8_task_alone_is_offered_and_no_other_dialect_can_be_called() {
+async fn k25_s8_task_alone_is_offered_and_callable_by_default() {
     let others = Dialect::ALL.into_iter().filter(|dialect| *dialect != Dialect::Task);
     let journal = journal();
     let asked = others.clone().map(|dialect| start(dialect, "p")).collect();
@@ -191,24 +193,24 @@ async fn k25_s8_task_alone_is_offered_and_no_other_dialect_can_be_called() {
         let meant = if dialect == Dialect::SpawnTask { " Did you mean `task`?" } else { "" };
         format!("no tool is named `{}`.{meant} Available: task, check_task, cancel_task.", dialect.name())
     };
-    assert_eq!(told(&last), others.map(no).collect::<Vec<_>>());
+    assert_eq!(received(&last), others.map(no).collect::<Vec<_>>());
     assert_eq!(session.tree().await.expect("a tree").children.len(), 0);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn r8_switched_off_nothing_is_offered_a_spawn_is_refused_and_what_is_there_is_read() {
+async fn r8_switched_off_spawns_are_refused_and_tasks_readable() {
     let memory = Memory::new();
     let journal = || Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens");
     let asked = vec![start(Dialect::SpawnTask, "p")];
     let (runtime, session, last, _) = below(offering(&journal(), &[Dialect::SpawnTask]), asked).await;
-    let (task, id) = (parsed(&told(&last)[0])["taskId"].clone(), session.id());
+    let (task, id) = (parsed(&received(&last)[0])["taskId"].clone(), session.id());
     shut(runtime).await;
     let seen = Below::default();
     let shown = Arc::clone(&seen);
     let answering = model(move |request| {
         let again = [start(Dialect::SpawnTask, "q"), ("check_task", json!({"taskId": task}))];
-        let answer = if told(&request).len() == 1 { calls(again) } else { text("done") };
+        let answer = if received(&request).len() == 1 { calls(again) } else { text("done") };
         shown.lock().unwrap().push(request);
         async move { Ok(answer) }
     });
@@ -219,9 +221,9 @@ async fn r8_switched_off_nothing_is_offered_a_spawn_is_refused_and_what_is_there
     let receipt = session.send("more").await.expect("accepted");
     session.run_ended(receipt.run).await.expect("it ends");
     let last = seen.lock().unwrap().pop().expect("asked");
-    assert_eq!(offered(&last), ["look", "write"]);
-    let no = |tool: &str| format!("no tool is named `{tool}`. Available: look, write.");
-    assert_eq!(told(&last)[1..], [no("spawn_task"), no("check_task")]);
+    assert_eq!(offered(&last), ["lookup", "write"]);
+    let no = |tool: &str| format!("no tool is named `{tool}`. Available: lookup, write.");
+    assert_eq!(received(&last)[1..], [no("spawn_task"), no("check_task")]);
     let tasks = runtime.tasks(TaskFilter::default()).await.expect("the journal is read");
     let read: Vec<_> = tasks.iter().map(|task| (task.prompt.as_deref(), task.result.as_deref())).collect();
     assert_eq!(read, [(Some("p"), Some("found"))]);
@@ -229,7 +231,7 @@ async fn r8_switched_off_nothing_is_offered_a_spawn_is_refused_and_what_is_there
 }
 
 #[tokio::test(start_paused = true)]
-async fn k15_r10_r11_what_sessions_of_each_dialect_are_told_of_their_situation() {
+async fn k15_r10_r11_prompt_has_the_instructions_of_each_dialect() {
     for dialect in Dialect::ALL {
         let nested = if dialect.nests() { vec![dialect] } else { Vec::new() };
         let tells = matches!(dialect, Dialect::Subagent | Dialect::SpawnTask);
@@ -242,7 +244,7 @@ async fn k15_r10_r11_what_sessions_of_each_dialect_are_told_of_their_situation()
 }
 
 #[tokio::test(start_paused = true)]
-async fn k9_what_task_gives_of_opaque_and_inspectable_children_waited_for_or_not() {
+async fn k9_task_result_names_inspectable_children_by_id() {
     let journal = journal();
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
@@ -263,16 +265,16 @@ async fn k9_what_task_gives_of_opaque_and_inspectable_children_waited_for_or_not
         json!({"session_id": c_short, "status": "started"}).to_string(),
         json!({"session_id": d, "short": d_short, "status": "started"}).to_string(),
     ];
-    assert_eq!(told(&last), expected);
-    let told = notices(&last).concat();
+    assert_eq!(received(&last), expected);
+    let received = notices(&last).concat();
     for (short, agent, task) in [(c_short, "worker", "c"), (d_short, "seen", "d")] {
         let block = format!("\n[{short} ({agent})] completed:\nIts task: {task}\n```\nfound\n```\n");
-        assert_eq!(told.matches(&block).count(), 1, "{told}");
+        assert_eq!(received.matches(&block).count(), 1, "{received}");
     }
     shut(runtime).await;
 }
 
-/// An opaque id works below its own caller only: neither a sibling nor the parent's parent can use it.
+/// An opaque id is valid for its own caller only, neither for a sibling nor for the parent's parent.
 #[tokio::test(start_paused = true)]
 async fn k9_an_id_is_of_use_to_the_session_that_was_given_it_alone() {
     let ids = Arc::new(Mutex::new(String::new()));
@@ -287,7 +289,8 @@ async fn k9_an_id_is_of_use_to_the_session_that_was_given_it_alone() {
         Ok(match (&*prompt(request), at) {
             ("first", 0) => calls([start]),
             ("first", _) => {
-                *given.lock().unwrap() = parsed(&told(request)[0])["session_id"].as_str().expect("an id").to_owned();
+                *given.lock().unwrap() =
+                    parsed(&received(request)[0])["session_id"].as_str().expect("an id").to_owned();
                 text("first done")
             }
             ("second", 0) => {
@@ -298,21 +301,21 @@ async fn k9_an_id_is_of_use_to_the_session_that_was_given_it_alone() {
                     ("cancel_task", json!({"task_id": id})),
                 ])
             }
-            ("second", _) => text(&told(request).join("\n")),
+            ("second", _) => text(&received(request).join("\n")),
             _ => text("below done"),
         })
     };
     let (_, runtime, _, last) = converse(&[Dialect::Task], root, child).await;
     let no = format!("There is no task `{}` of yours: no earlier answer started one.", ids.lock().unwrap());
-    assert_eq!(told(&last), ["first done".to_owned(), [no.as_str(); 3].join("\n")]);
+    assert_eq!(received(&last), ["first done".to_owned(), [no.as_str(); 3].join("\n")]);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn k13_r7_agents_that_read_have_no_tool_that_changes_anything_unless_a_manifest_says_so() {
+async fn k13_r7_reading_agents_write_only_by_a_manifest() {
     let dir = tempfile::tempdir().expect("a directory");
     let listed = ["list", "read", "search", "shell"].map(Into::into).to_vec();
-    let shelled = Manifest { tools: Some(listed), ..Manifest::new("explore", AgentMode::Subagent, "You look.") };
+    let shelled = Manifest { tools: Some(listed), ..Manifest::new("explore", AgentMode::Subagent, "You survey.") };
     let denied = RuleSet {
         default: Verdict::Allow,
         rules: vec![Rule { action: "shell.run".into(), resource: "*".into(), verdict: Verdict::Deny }],
@@ -343,9 +346,9 @@ async fn k13_r7_agents_that_read_have_no_tool_that_changes_anything_unless_a_man
     }
 }
 
-/// The parts in their order, files of the workspace among them; without a profile the caller's own prompt goes before.
+/// The parts in their order, with workspace files; without a profile the caller's own prompt comes first.
 #[tokio::test(start_paused = true)]
-async fn s3_k11_a_job_is_told_files_of_the_workspace_its_profile_and_the_words_of_the_call() {
+async fn s3_k11_job_prompt_has_files_profile_and_parameter() {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, content) in
         [("AGENTS.md", "House rules.\n"), ("SOUL.md", "You are kind.\n"), ("R.md", "Look things up.\n")]
@@ -375,18 +378,18 @@ async fn s3_k11_a_job_is_told_files_of_the_workspace_its_profile_and_the_words_o
     let builder = offering(&journal, &[]).dialects(dialects);
     let builder = builder.workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")));
     let (runtime, _, _, seen) = below(builder, asked).await;
-    let mut told: Vec<_> = seen.iter().map(|one| (prompt(one), one.system.to_string())).collect();
-    told.sort();
+    let mut received: Vec<_> = seen.iter().map(|one| (prompt(one), one.system.to_string())).collect();
+    received.sort();
     let expected = [
         ("## Context\n\nKnown already.\n\n## Task\n\nc", "You are a worker.\n\nHouse rules.\n\nBy the call."),
         ("a", "You are kind.\n\nHouse rules.\n\nLook things up.\n\nQuote.\n\nBy the call."),
         ("b", "You are a worker.\n\nHouse rules.\n\nLook things up.\n\nQuote."),
     ];
-    assert_eq!(told, expected.map(|(prompt, system)| (prompt.to_owned(), system.to_owned())));
+    assert_eq!(received, expected.map(|(prompt, system)| (prompt.to_owned(), system.to_owned())));
     shut(runtime).await;
 }
 
-/// What a job says reaches its caller as a result, and no one else: the caller's answer is its own words.
+/// The text of a job reaches its caller as a result only; the caller's answer is its own text.
 #[tokio::test(start_paused = true)]
 async fn s7_nothing_that_a_job_says_is_in_its_callers_answer() {
     let root = |_: &Request, at: usize| match at {
@@ -419,15 +422,15 @@ async fn m8_the_errors_of_minion_have_one_format() {
         "Minion error: the arguments of minion do not fit: missing field `enableWeb`; it takes message, \
          minionChatId, enableWeb and enabledTools",
     ];
-    assert_eq!(told(&last), expected);
+    assert_eq!(received(&last), expected);
     shut(runtime).await;
 }
 
-/// One that waits is cancelled at once, one at work too; one that has ended stays as it is.
+/// A queued or running task is cancelled at once; an ended one stays as it is.
 #[tokio::test(start_paused = true)]
 async fn r3_cancel_task_says_what_became_of_the_task() {
     let root = |request: &Request, at: usize| {
-        let id = |at: usize| parsed(&told(request)[at])["taskId"].clone();
+        let id = |at: usize| parsed(&received(request)[at])["taskId"].clone();
         let cancel = |at: usize| ("cancel_task", json!({"taskId": id(at)}));
         let check = |at: usize| ("check_task", json!({"taskId": id(at)}));
         match at {
@@ -442,8 +445,8 @@ async fn r3_cancel_task_says_what_became_of_the_task() {
     let limits = Limits { live_runs: 1, ..Limits::default() };
     let builder = offering(&journal, &[Dialect::SpawnTask]).limits(limits);
     let (runtime, _, last) = converse_in(builder, root, found).await;
-    let told = told(&last);
-    let ids: Vec<_> = (0..3).map(|at| parsed(&told[at])["taskId"].as_str().expect("an id").to_owned()).collect();
+    let received = received(&last);
+    let ids: Vec<_> = (0..3).map(|at| parsed(&received[at])["taskId"].as_str().expect("an id").to_owned()).collect();
     let cancelled = |at: usize| json!({"taskId": ids[at], "status": "cancelled"}).to_string();
     let end =
         |at: usize| format!("Task {} was cancelled by your own call, before its first turn was answered.", ids[at]);
@@ -460,11 +463,11 @@ async fn r3_cancel_task_says_what_became_of_the_task() {
         end(1),
         end(2),
     ];
-    assert_eq!(told[3..], expected);
+    assert_eq!(received[3..], expected);
     shut(runtime).await;
 }
 
-/// Each child counts for its parent, whichever dialect started it.
+/// A child's cost counts for its parent, in every dialect.
 #[tokio::test(start_paused = true)]
 async fn m10_what_children_cost_counts_for_their_parent() {
     let costing = |answer: Answer| Answer { usage: Usage { input: 10, output: 1, ..Usage::default() }, ..answer };
@@ -478,7 +481,7 @@ async fn m10_what_children_cost_counts_for_their_parent() {
     let (_, runtime, session, _) = converse(&Dialect::ALL, root, child).await;
     let usage = session.usage().await.expect("it is read");
     let cost = |times: u64| Usage { input: 10 * times, output: times, ..Usage::default() };
-    // The ends of jobs have a turn of their own, behind the rest point (K2).
+    // The ends of jobs have their own turn after the rest point (K2).
     assert_eq!((usage.own, usage.owned, usage.tree), (cost(3), cost(5), cost(8)));
     let children: Vec<_> = usage.children.iter().map(|child| (&*child.agent, child.own)).collect();
     assert_eq!(children, [("worker", cost(1)); 5]);

@@ -1,4 +1,4 @@
-//! Tools that a subagent finds by itself, and calls that come from an MCP client (features B7, B8, B10).
+//! Tools that a subagent discovers, and calls from an MCP client (features B7, B8, B10).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ use subtend_tools::tool::ToolOutput;
 
 type Seen = Arc<Mutex<Vec<Request>>>;
 
-/// `look` reads, `make` writes what it is told to, if `make.thing` of that is allowed, and counts.
+/// `lookup` reads; `make` returns its argument if `make.thing` of it is allowed, and counts its calls.
 fn toolbox(ran: &Arc<AtomicUsize>) -> [FnTool; 2] {
     let ran = Arc::clone(ran);
     let make = tool("make", ToolEffect::SideEffect, move |call| {
@@ -39,10 +39,10 @@ fn toolbox(ran: &Arc<AtomicUsize>) -> [FnTool; 2] {
         let what = args.and_then(|args| args["what"].as_str()).unwrap_or("*");
         vec![Access { action: "make.thing".into(), resource: what.into() }]
     });
-    [tool("look", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) }), make]
+    [tool("lookup", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) }), make]
 }
 
-/// A host whose sessions are offered `subagent`, and whose subagents are shown `in_full` tools at most.
+/// A host that offers `subagent` and shows a subagent at most `in_full` tools.
 fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
     let dialects = Dialects {
         offered: vec![Dialect::Subagent, Dialect::Task],
@@ -52,7 +52,7 @@ fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
     builder(journal).dialects(dialects).tools(tools(toolbox(ran)))
 }
 
-/// A model whose root starts a subagent with `asked`, and whose subagent calls in turn what `steps` says, then ends.
+/// A model whose root starts a subagent with `asked`; the subagent makes the calls `steps` in turn, then ends.
 fn subagent(asked: Value, steps: Vec<(&'static str, Value)>, seen: &Seen) -> Arc<dyn subtend_models::model::Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
@@ -68,8 +68,8 @@ fn subagent(asked: Value, steps: Vec<(&'static str, Value)>, seen: &Seen) -> Arc
     })
 }
 
-/// What the subagent was told last.
-fn told(seen: &Seen) -> Vec<String> {
+/// The results in the subagent's last request.
+fn received(seen: &Seen) -> Vec<String> {
     results(seen.lock().unwrap().last().expect("the subagent was asked"))
 }
 
@@ -80,7 +80,7 @@ async fn child(session: &SessionHandle) -> subtend_session::ids::SessionId {
 #[tokio::test(start_paused = true)]
 async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
     let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
-    let asked = json!({"task": "a", "tools": {"workspace": ["look"]}});
+    let asked = json!({"task": "a", "tools": {"workspace": ["lookup"]}});
     let steps = vec![
         ("get_tools", json!({})),
         ("get_tools", json!({"tools": ["make", "nonesuch"]})),
@@ -91,8 +91,8 @@ async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
     let runtime = host(&journal, 1, &ran).model(answering).start().await.expect("it starts");
     let (session, _) = ask(&runtime, "go").await;
     let first = seen.lock().unwrap()[0].clone();
-    assert_eq!(offered(&first), ["look", "get_tools", "use_tool"]);
-    assert!(prompt(&first).contains("### look\n"), "{}", prompt(&first));
+    assert_eq!(offered(&first), ["lookup", "get_tools", "use_tool"]);
+    assert!(prompt(&first).contains("### lookup\n"), "{}", prompt(&first));
     assert!(
         first.system.contains("`get_tools` lists what else you may use, and `use_tool` calls it."),
         "{}",
@@ -101,16 +101,16 @@ async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
     let make = json!({"name": "make", "description": "a tool of a test"});
     let described = json!({"name": "make", "description": "a tool of a test", "parameters": {"type": "object"}});
     assert_eq!(
-        told(&seen),
+        received(&seen),
         [
             json!({"tools": [make]}).to_string(),
             json!({"tools": [described], "unknown": ["nonesuch"]}).to_string(),
             "made cake".to_owned(),
-            // What it has found may be called by its own name as well: nothing is narrowed.
+            // A discovered tool can also be called by its own name: discovery narrows nothing.
             "made tea".to_owned(),
         ]
     );
-    // Its effect is that of the tool that is used: it waited for its intent, and is never repeated silently.
+    // The effect is that of the tool behind `use_tool`: it waits for its intent and is never repeated silently.
     let started = |record: &Record| match record {
         Record::CallStarted { kind, access, .. } => Some((CallKind::clone(kind), access.as_deref().cloned())),
         _ => None,
@@ -123,26 +123,26 @@ async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b7_b8_where_there_are_few_tools_all_are_shown_and_no_prompt_speaks_of_finding_any() {
+async fn b7_b8_few_tools_are_all_shown_without_discovery() {
     let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
-    let steps = vec![("use_tool", json!({"tool": "look"}))];
-    let answering = subagent(json!({"task": "a", "tools": {"workspace": ["look"]}}), steps, &seen);
+    let steps = vec![("use_tool", json!({"tool": "lookup"}))];
+    let answering = subagent(json!({"task": "a", "tools": {"workspace": ["lookup"]}}), steps, &seen);
     let runtime = host(&journal, 2, &ran).model(answering).start().await.expect("it starts");
     ask(&runtime, "go").await;
     let first = seen.lock().unwrap()[0].clone();
-    assert_eq!(offered(&first), ["look", "make"]);
+    assert_eq!(offered(&first), ["lookup", "make"]);
     for said in [&*first.system, &*prompt(&first)] {
         assert!(!said.contains("get_tools") && !said.contains("use_tool") && !said.contains("{discovery}"), "{said}");
     }
-    assert!(told(&seen)[0].starts_with("no tool is named `use_tool`. "), "{:?}", told(&seen));
+    assert!(received(&seen)[0].starts_with("no tool is named `use_tool`. "), "{:?}", received(&seen));
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn b8_named_tools_that_are_none_are_skipped_and_whoever_watches_sees_which() {
+async fn b8_unknown_slugs_are_skipped_and_noted_in_events() {
     let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
     let long = "x".repeat(500);
-    let asked = json!({"task": "a", "tools": {"workspace": ["look", "nonesuch"], "other": [long, "make"]}});
+    let asked = json!({"task": "a", "tools": {"workspace": ["lookup", "nonesuch"], "other": [long, "make"]}});
     let answering = subagent(asked, Vec::new(), &seen);
     let runtime = host(&journal, 16, &ran).model(answering).start().await.expect("it starts");
     let mut events = runtime.subscribe(None);
@@ -158,12 +158,12 @@ async fn b8_named_tools_that_are_none_are_skipped_and_whoever_watches_sees_which
     }
     assert_eq!(skipped, [["nonesuch".into(), "x".repeat(64).into()]]);
     let first = seen.lock().unwrap()[0].clone();
-    assert_eq!(offered(&first), ["look", "make"]);
-    assert!(prompt(&first).contains("### look\n") && !prompt(&first).contains("nonesuch"), "{}", prompt(&first));
+    assert_eq!(offered(&first), ["lookup", "make"]);
+    assert!(prompt(&first).contains("### lookup\n") && !prompt(&first).contains("nonesuch"), "{}", prompt(&first));
     shut(runtime).await;
 }
 
-/// A hook that denies what is to be made for `spite`, by the tool's own name and arguments.
+/// A hook that denies `spite`, by the tool's own name and arguments.
 struct NoSpite(Mutex<Vec<(String, Value)>>);
 
 impl Hooks for NoSpite {
@@ -212,9 +212,9 @@ async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
                 (it.tool.to_string(), it.access.as_ref().map(|access| access.resource.to_string()), it.verdict, it.by)
             })
             .collect();
-        told_by.push((told(&seen), brief));
+        told_by.push((received(&seen), brief));
     }
-    // Called by its own name nothing is otherwise: what is judged is the tool, with its arguments.
+    // A direct call gives the same result: the tool and its arguments are judged.
     assert_eq!(told_by[0], told_by[1]);
     let decided: Vec<_> = told_by[0].1.iter().map(|(tool, _, verdict, by)| (&**tool, *verdict, *by)).collect();
     assert_eq!(decided.len(), 5, "{decided:?}");
@@ -223,10 +223,10 @@ async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b8_what_starts_sessions_is_not_called_through_use_tool_and_keeps_its_own_words() {
+async fn b8_spawning_tools_are_not_called_through_use_tool() {
     let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
     let steps = vec![
-        ("use_tool", json!({"tool": "use_tool", "args": {"tool": "look"}})),
+        ("use_tool", json!({"tool": "use_tool", "args": {"tool": "lookup"}})),
         ("use_tool", json!({"tool": "task", "args": {"subagent_type": "worker", "prompt": "p"}})),
         ("use_tool", json!({"tool": "subagent", "args": {"task": "b"}})),
         ("use_tool", json!({"tool": "nonesuch"})),
@@ -236,14 +236,14 @@ async fn b8_what_starts_sessions_is_not_called_through_use_tool_and_keeps_its_ow
     let answering = subagent(json!({"task": "a"}), steps, &seen);
     let runtime = host(&journal, 0, &ran).model(answering).start().await.expect("it starts");
     let (session, _) = ask(&runtime, "go").await;
-    let told = told(&seen);
-    assert!(told[0].starts_with("use_tool cannot be called by use_tool: "), "{}", told[0]);
-    assert!(told[1].starts_with("task cannot be called by use_tool: "), "{}", told[1]);
-    let nested: Value = serde_json::from_str(&told[2]).expect("an object");
+    let received = received(&seen);
+    assert!(received[0].starts_with("use_tool cannot be called by use_tool: "), "{}", received[0]);
+    assert!(received[1].starts_with("task cannot be called by use_tool: "), "{}", received[1]);
+    let nested: Value = serde_json::from_str(&received[2]).expect("an object");
     assert_eq!((&nested["success"], &nested["error"]), (&json!(false), &json!("NESTED_SUBAGENT_NOT_ALLOWED")));
-    assert!(told[3].starts_with("no tool is named `nonesuch`. "), "{}", told[3]);
-    assert!(told[4].starts_with("the arguments of make are an array, not an object"), "{}", told[4]);
-    assert!(told[5].contains("missing field `tool`"), "{}", told[5]);
+    assert!(received[3].starts_with("no tool is named `nonesuch`. "), "{}", received[3]);
+    assert!(received[4].starts_with("the arguments of make are an array, not an object"), "{}", received[4]);
+    assert!(received[5].contains("missing field `tool`"), "{}", received[5]);
     let tree = session.tree().await.expect("a tree");
     assert_eq!((tree.children.len(), tree.children[0].children.len()), (1, 0));
     shut(runtime).await;
@@ -253,7 +253,7 @@ async fn b8_what_starts_sessions_is_not_called_through_use_tool_and_keeps_its_ow
 async fn b8_a_tool_that_the_child_lost_is_neither_found_nor_used() {
     let (journal, seen, ran) = (journal(), Seen::default(), Arc::new(AtomicUsize::new(0)));
     let steps = vec![
-        ("get_tools", json!({"tools": ["make", "look"]})),
+        ("get_tools", json!({"tools": ["make", "lookup"]})),
         ("use_tool", json!({"tool": "make", "args": {"what": "cake"}})),
     ];
     let answering = subagent(json!({"task": "a", "tools": {"any": ["make"]}}), steps, &seen);
@@ -263,13 +263,13 @@ async fn b8_a_tool_that_the_child_lost_is_neither_found_nor_used() {
     ask(&runtime, "go").await;
     let first = seen.lock().unwrap()[0].clone();
     assert_eq!(offered(&first), ["get_tools", "use_tool"]);
-    let look = json!({"name": "look", "description": "a tool of a test", "parameters": {"type": "object"}});
-    assert_eq!(told(&seen)[0], json!({"tools": [look], "unknown": ["make"]}).to_string());
-    assert!(told(&seen)[1].contains("make") && ran.load(Ordering::Relaxed) == 0, "{}", told(&seen)[1]);
+    let lookup = json!({"name": "lookup", "description": "a tool of a test", "parameters": {"type": "object"}});
+    assert_eq!(received(&seen)[0], json!({"tools": [lookup], "unknown": ["make"]}).to_string());
+    assert!(received(&seen)[1].contains("make") && ran.load(Ordering::Relaxed) == 0, "{}", received(&seen)[1]);
     shut(runtime).await;
 }
 
-/// Kills the host while a tool of `effect` is used, and starts another: how often the tool ran, and what the subagent was told.
+/// Kills the host while a tool of `effect` runs, and starts another. Returns how often the tool ran, and the subagent's results.
 async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
     let (memory, seen, ran) = (Memory::new(), Seen::default(), Arc::new(AtomicUsize::new(0)));
     let host = |seed: u64| {
@@ -305,7 +305,7 @@ async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
     let runtime = host(8).await.expect("it starts");
     let session = runtime.session(root).expect("readable").expect("there");
     session.run_ended(receipt.run).await.expect("it ends");
-    let found = (ran.load(Ordering::Relaxed), told(&seen));
+    let found = (ran.load(Ordering::Relaxed), received(&seen));
     shut(runtime).await;
     found
 }
@@ -317,7 +317,7 @@ async fn b8_a_used_tool_has_its_own_effects_after_a_restart() {
     assert_eq!(restarted(ToolEffect::ReadOnly).await, (2, vec!["slowly done".to_owned()]));
 }
 
-/// A runtime that offers everything, and a model that calls `subagent` wherever it is, and `task` at the root.
+/// A runtime that offers everything, and a model that calls `subagent` in each session and `task` at the root.
 async fn mcp(lifted: bool, source: Source) -> (Journal, Runtime, SessionHandle, Vec<Request>) {
     let (journal, seen) = (journal(), Seen::default());
     let shown = Arc::clone(&seen);
@@ -344,7 +344,7 @@ async fn mcp(lifted: bool, source: Source) -> (Journal, Runtime, SessionHandle, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn b10_to_an_mcp_client_subagent_is_hidden_and_refused_before_all_else_also_below() {
+async fn b10_mcp_client_is_refused_subagent_before_other_errors() {
     let (journal, runtime, session, seen) = mcp(false, Source::Mcp).await;
     let refused = json!({
         "success": false,
@@ -358,10 +358,10 @@ async fn b10_to_an_mcp_client_subagent_is_hidden_and_refused_before_all_else_als
         let last = seen.iter().rfind(|request| prompt(request) == whose).expect("asked");
         assert_eq!(serde_json::from_str::<Value>(&results(last)[0]).expect("an object"), refused, "{whose}");
         assert!(!offered(last).iter().any(|tool| tool == "subagent"), "{:?}", offered(last));
-        assert!(offered(last).iter().any(|tool| tool == "task"), "what is not internal only is there");
+        assert!(offered(last).iter().any(|tool| tool == "task"), "other tools are offered");
         assert!(!last.system.contains("`subagent`") && last.system.contains("`task`"), "{}", last.system);
     }
-    // It is recorded, so that a restart knows it, and what it starts is recorded as it.
+    // The source is recorded, also for the children, so that a restart knows it.
     for session in [session.id(), child(&session).await] {
         let born = records(&journal, session).await;
         let Record::SessionCreated(created) = &born[0] else { panic!("a birth") };
@@ -371,7 +371,7 @@ async fn b10_to_an_mcp_client_subagent_is_hidden_and_refused_before_all_else_als
 }
 
 #[tokio::test(start_paused = true)]
-async fn b10_k24_internal_calls_and_those_that_the_host_lets_are_not_refused() {
+async fn b10_k24_internal_and_permitted_calls_are_not_refused() {
     for (lifted, source) in [(false, Source::Internal), (true, Source::Mcp)] {
         let (_, runtime, session, seen) = mcp(lifted, source).await;
         let last = seen.iter().rfind(|request| prompt(request) == "go").expect("asked");

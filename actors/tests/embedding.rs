@@ -1,4 +1,4 @@
-//! What an embedder writes: models by value, one call for one answer, events as streams, tools that are offered by default.
+//! The API for embedders: models by value, one call for one answer, event streams, default tools.
 
 use std::sync::Arc;
 
@@ -64,7 +64,6 @@ async fn prompt_returns_the_answer_or_why_there_is_none() {
     shut(runtime).await;
 }
 
-/// Takes the kinds of records from a stream until a run ends.
 async fn kinds<T>(stream: impl Stream<Item = T>, what: impl Fn(T) -> What) -> Vec<&'static str> {
     let mut stream = std::pin::pin!(stream);
     let mut kinds = Vec::new();
@@ -101,9 +100,9 @@ async fn events_and_activity_are_streams() {
     session.send("you").await.expect("accepted");
     let (followed, watched, activity) = read.await.expect("joined");
     assert_eq!(followed, crate::support::kinds(&journal, session.id()).await);
-    // What is live begins after the birth.
+    // The live stream begins after the first record.
     assert!(watched.len() >= 7 && followed.ends_with(&watched) && watched == activity, "{watched:?} {activity:?}");
-    // A poll without an item leaves the reader as it was.
+    // A poll without an item leaves the reader unchanged.
     let mut late = session.watch();
     assert!(StreamExt::next(&mut late).now_or_never().is_none());
     assert!(late.try_next().is_none());
@@ -132,17 +131,17 @@ async fn events_begin_with_the_birth_when_opened_watched() {
 
 #[tokio::test(start_paused = true)]
 async fn tool_of_the_host_is_offered_unless_denied() {
-    let deny = Rule { action: "tool:look".into(), resource: "*".into(), verdict: Verdict::Deny };
+    let deny = Rule { action: "tool:lookup".into(), resource: "*".into(), verdict: Verdict::Deny };
     let mut denying = HostPolicy::default_for_workspace();
     denying.rules.push(deny);
     for (policy, expected) in [(HostPolicy::default_for_workspace(), "true"), (denying, "false")] {
         let names = fn_model("names", |request, _| async move {
-            Ok(Answer::of_text(request.tools.iter().any(|tool| &*tool.name == "look").to_string()))
+            Ok(Answer::of_text(request.tools.iter().any(|tool| &*tool.name == "lookup").to_string()))
         });
         let schema = Arc::new(serde_json::json!({"type": "object"}));
-        let spec = ToolSpec { name: "look".into(), description: "Looks.".into(), schema };
-        let look = fn_tool(spec, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
-        let tools = Registry::builder().tool(look).expect("a tool").build();
+        let spec = ToolSpec { name: "lookup".into(), description: "Looks.".into(), schema };
+        let lookup = fn_tool(spec, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
+        let tools = Registry::builder().tool(lookup).expect("a tool").build();
         let runtime = Runtime::builder().policy(policy).tools(tools).model(names).start().await.expect("a runtime");
         assert_eq!(&*runtime.prompt("general", "What is offered?").await.expect("an answer"), expected);
         shut(runtime).await;

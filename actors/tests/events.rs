@@ -1,5 +1,3 @@
-//! What subscribers see.
-
 use std::time::Duration;
 
 use crate::support::{ask, builder, journal, model, shut, text};
@@ -23,7 +21,7 @@ async fn a_subscriber_of_all_sees_roots_being_opened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_subscriber_learns_how_many_events_it_missed_and_slows_nobody() {
+async fn slow_subscriber_learns_how_many_events_it_missed() {
     let journal = journal();
     let options = Options { events: 4, seed: Some(7), ..Options::default() };
     let builder = builder(&journal).options(options).model(model(|_| async { Ok(text("hello")) }));

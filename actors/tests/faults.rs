@@ -1,4 +1,4 @@
-//! Faults of every part: a panic in a tool, a model, the turn task and the session's own handler is survived.
+//! A panic in a tool, a model, the turn task or the session's own handler is survived.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use subtend_session::outcome::{FailKind, Outcome, Part};
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 
-/// Strikes `times` times at `point` with `detail`, then never again.
+/// Panics `times` times at `point` with `detail`, then never again.
 fn strike(point: Point, detail: &'static str, times: usize) -> (Faults, Arc<AtomicUsize>) {
     let struck = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&struck);
@@ -167,7 +167,7 @@ async fn a_run_that_goes_on_after_a_panic_still_holds_its_slot() {
     let answer = move |request: Request| {
         let (now, top) = (Arc::clone(&now), Arc::clone(&top));
         async move {
-            // Not in the handler that accepts the input: that one would take the input down with it.
+            // Not in the handler that accepts the input: that panic would lose the input too.
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             if prompt(&request) == "parent" {
                 let children = (0..4).map(|_| task("child", false));

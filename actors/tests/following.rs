@@ -1,4 +1,4 @@
-//! Following one session: every record once and in order, from any point, however slow the reader; deltas between them.
+//! Events of one session: every record once and in order, from any point, for slow readers too; deltas in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn next(events: &mut Events) -> Event {
     tokio::time::timeout(SOON, events.next()).await.expect("an event comes").expect("readable").expect("not over")
 }
 
-/// The next record's place, with deltas left out.
+/// The position of the next record; deltas are skipped.
 async fn next_seq(events: &mut Events) -> Seq {
     loop {
         if let What::Record { seq, .. } = next(events).await.what {
@@ -40,7 +40,7 @@ async fn last(journal: &Journal, session: &SessionHandle) -> u64 {
     records(journal, session.id()).await.len() as u64
 }
 
-/// A model that says its words one by one, a second apart, and then answers with all of them. The word `fail` fails it.
+/// A model that streams its words a second apart, and then answers with all of them. The word `fail` fails it.
 fn streaming() -> Arc<dyn Model> {
     Arc::new(fn_model("streaming", |request, deltas| async move {
         let words = match request.attempt.0 {
@@ -70,7 +70,7 @@ async fn records_come_from_the_beginning_then_live_each_once() {
     let before = last(&journal, &session).await;
     let mut events = session.events(Seq(1));
     assert_eq!(next_seq(&mut events).await, Seq(1));
-    // More comes while the reader is in the middle of what was before.
+    // More records arrive while the reader is in the middle of the earlier ones.
     let receipt = session.send("two").await.expect("accepted");
     session.run(receipt.run).ended().await.expect("ended");
     let after = last(&journal, &session).await;
@@ -80,10 +80,10 @@ async fn records_come_from_the_beginning_then_live_each_once() {
     session.run(receipt.run).ended().await.expect("ended");
     let end = last(&journal, &session).await;
     assert_eq!(seqs(&mut events, end).await, (after + 1..=end).collect::<Vec<_>>());
-    // Resumed by the last seq that was seen, as after a restart of the reader.
+    // Resumed after the last seq, as after a restart of the reader.
     let mut resumed = session.events(Seq(before).next());
     assert_eq!(seqs(&mut resumed, end).await, (before + 1..=end).collect::<Vec<_>>());
-    // Nothing before the end, which a future one may have.
+    // The stream stays open: a later run may follow.
     assert!(tokio::time::timeout(SOON, resumed.next()).await.is_err());
     shut(runtime).await;
     assert!(events.next().await.expect("no error").is_none(), "the runtime is over");
@@ -101,7 +101,7 @@ async fn a_reader_that_lags_is_caught_up_from_the_journal() {
     for round in 0..100 {
         let receipt = session.send(format!("round {round}")).await.expect("accepted");
         session.run(receipt.run).ended().await.expect("ended");
-        // And others fill the buffer too.
+        // Other sessions fill the buffer too.
         ask(&runtime, "other").await;
     }
     let end = last(&journal, &session).await;
@@ -154,9 +154,9 @@ async fn a_reader_beside_a_busy_session_misses_nothing_at_any_point() {
     shut(runtime).await;
 }
 
-/// Follows a session to the end of its run, and keeps the text as the documentation says.
-async fn told(events: &mut Events) -> Vec<String> {
-    let mut told = Vec::new();
+/// Follows a session to the end of its run, and assembles the text as the documentation says.
+async fn received(events: &mut Events) -> Vec<String> {
+    let mut received = Vec::new();
     loop {
         let word = match next(events).await.what {
             What::Delta { attempt, offset, delta: Delta::Text(text), .. } => format!("{attempt}@{offset} {text}"),
@@ -164,9 +164,9 @@ async fn told(events: &mut Events) -> Vec<String> {
             other => format!("{other:?}"),
         };
         let over = word == "run_ended";
-        told.push(word);
+        received.push(word);
         if over {
-            return told;
+            return received;
         }
     }
 }
@@ -180,8 +180,8 @@ async fn one_who_comes_late_gets_the_text_so_far_and_then_the_rest() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let mut late = session.events(Seq(6));
     let mut watching = session.watch();
-    let told = told(&mut late).await;
-    assert_eq!(told, ["turn_started", "1@0 onetwo", "1@6 three", "1@11 four", "turn_answered", "run_ended"]);
+    let received = received(&mut late).await;
+    assert_eq!(received, ["turn_started", "1@0 onetwo", "1@6 three", "1@11 four", "turn_answered", "run_ended"]);
     let mut texts = Vec::new();
     while let Some(subtend_actors::Next::Event(event)) = watching.try_next() {
         if let What::Delta { offset, delta: Delta::Text(text), .. } = event.what {
@@ -189,7 +189,7 @@ async fn one_who_comes_late_gets_the_text_so_far_and_then_the_rest() {
         }
     }
     assert_eq!(texts, [(0, "onetwo".to_owned()), (6, "three".to_owned()), (11, "four".to_owned())]);
-    // The answer is given: nothing of its text is kept.
+    // After the answer none of its deltas is kept.
     let mut after = session.watch();
     assert!(after.try_next().is_none());
     shut(runtime).await;
@@ -206,24 +206,24 @@ async fn a_reader_that_missed_pieces_gets_the_text_so_far_again() {
     let mut slow = session.events(Seq(6));
     assert!(matches!(next(&mut slow).await.what, What::Record { seq: Seq(6), .. }));
     tokio::time::sleep(Duration::from_millis(6_000)).await;
-    // The piece that it had been given when it attached, then what its buffer lost, whole.
-    let told = told(&mut slow).await;
-    assert_eq!(told, ["1@0 a", "1@0 abcdefg", "1@7 h", "turn_answered", "run_ended"]);
+    // The piece from when it attached, then all that its buffer lost.
+    let received = received(&mut slow).await;
+    assert_eq!(received, ["1@0 a", "1@0 abcdefg", "1@7 h", "turn_answered", "run_ended"]);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_fails_is_discarded_before_the_next_one_speaks() {
+async fn failed_attempt_is_discarded_before_the_next_one_streams() {
     let journal = journal();
     let runtime = streaming_runtime(&journal).await;
     let session = open(&runtime);
     let mut events = session.events(Seq(6));
     let receipt = session.send("all is fail").await.expect("accepted");
-    let mut told = told(&mut events).await;
-    // The first attempt is not held back: its first piece may come before the record that it started.
-    told[..2].sort();
+    let mut received = received(&mut events).await;
+    // The first attempt is not held back: its first piece may arrive before the record that it started.
+    received[..2].sort();
     assert_eq!(
-        told,
+        received,
         [
             "1@0 all",
             "turn_started",
@@ -269,7 +269,7 @@ async fn a_session_that_is_not_there_is_told_as_such() {
     let journal = journal();
     let runtime = streaming_runtime(&journal).await;
     let session = open(&runtime);
-    // A place beyond the end is waited for.
+    // The reader waits for a position beyond the end.
     let mut ahead = session.events(Seq(3));
     assert!(tokio::time::timeout(SOON, ahead.next()).await.is_err());
     session.send("x").await.expect("accepted");

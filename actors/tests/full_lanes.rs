@@ -14,7 +14,6 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::record::Record;
 
-/// What the user of a session said last.
 fn last(request: &Request) -> String {
     let user = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -23,7 +22,7 @@ fn last(request: &Request) -> String {
     request.messages.iter().rev().find_map(user).unwrap_or_default()
 }
 
-/// Holds a thread until it is let go.
+/// Blocks a thread until it is released.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -41,7 +40,7 @@ impl Gate {
     }
 }
 
-/// The root's handler is held until 10,000 ends and a full inbox wait for it; the cancel that came last is decided first.
+/// The root's handler is blocked until 10,000 ends and a full inbox are queued; the cancel that came last is decided first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_cancel_is_heard_however_much_waits() {
     const CHILDREN: usize = 10_000;
@@ -49,7 +48,7 @@ async fn a_cancel_is_heard_however_much_waits() {
     let (gate, ended) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
     let (held, ends) = (gate.clone(), Arc::clone(&ended));
     let faults = Faults::new(move |point, detail| match (point, detail) {
-        // Of the root alone: it was told to wait before its children were born.
+        // The root alone: its children do not exist yet.
         (Point::Handler, "background") => held.wait(),
         (Point::AfterAppend, "run_ended") => drop(ends.fetch_add(1, Ordering::Relaxed)),
         _ => {}
@@ -114,7 +113,7 @@ async fn a_cancel_is_heard_however_much_waits() {
         async move {
             until(|| full.load(Ordering::Relaxed) == 1).await;
             let mut cancel = std::pin::pin!(session.cancel());
-            // Polled once it is in the lane.
+            // After one poll it is in the lane.
             let first = futures_util::poll!(cancel.as_mut());
             asked.store(1, Ordering::Relaxed);
             match first {
@@ -123,7 +122,7 @@ async fn a_cancel_is_heard_however_much_waits() {
             }
         }
     });
-    // All of them are in the lanes when the last send was refused.
+    // Once the last send is refused, all others are in the lanes.
     until(|| full.load(Ordering::Relaxed) == 1).await;
     until(|| asked.load(Ordering::Relaxed) == 1).await;
     gate.open();

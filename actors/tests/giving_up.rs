@@ -1,4 +1,4 @@
-//! Sessions whose actors are given up: the right run ends, with its true cause, and the machine stays cool.
+//! Sessions whose actors crash repeatedly: the right run ends, with its true cause, and restarts are limited.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use subtend_session::outcome::Outcome;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Strikes at each point with its detail, so many times.
+/// Panics at each point with its detail, as often as given.
 fn strikes(points: &'static [(Point, &'static str, usize)]) -> (Faults, Arc<Mutex<Vec<usize>>>) {
     let left = Arc::new(Mutex::new(vec![0; points.len()]));
     let struck = Arc::clone(&left);

@@ -1,4 +1,4 @@
-//! Hooks: what a host can change, what it cannot, and what becomes of hooks that fail.
+//! Hooks: what a host can change, what it cannot, and what happens when a hook fails.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,6 @@ type Named = dyn Fn(ModelChoice) -> BoxFuture<'static, Option<Text>> + Send + Sy
 type Start = dyn Fn(&SubagentStart) -> Result<(), Refused> + Send + Sync;
 type Stop = dyn Fn(&SubagentStop) + Send + Sync;
 
-/// Hooks by closure.
 #[derive(Default)]
 struct By {
     message: Option<Box<Heard>>,
@@ -82,7 +81,7 @@ fn after(hook: impl Fn(ToolDone) -> Option<Text> + Send + Sync + 'static) -> By 
     By { after: Some(Box::new(hook)), ..By::default() }
 }
 
-/// A tool `put` of `{"path": …}` that gives back its arguments and counts how often it ran.
+/// A tool `put` of `{"path": …}` that returns its arguments and counts its calls.
 fn put(ran: &Arc<AtomicUsize>) -> FnTool {
     let ran = Arc::clone(ran);
     let put = tool("put", ToolEffect::SideEffect, move |call| {
@@ -95,14 +94,14 @@ fn put(ran: &Arc<AtomicUsize>) -> FnTool {
     })
 }
 
-/// `secret` is denied, `asked` needs a word, all else is allowed.
+/// `secret` is denied, `asked` needs an approval, all else is allowed.
 fn policy() -> RuleSet {
     let rule = |resource: &str, verdict| Rule { action: "put".into(), resource: resource.into(), verdict };
     let rules = vec![rule("secret", Verdict::Deny), rule("asked", Verdict::Ask)];
     RuleSet { default: Verdict::Allow, rules }
 }
 
-/// Calls `put` with `path`, then answers with what it came to.
+/// Calls `put` with `path`, then answers with its result.
 async fn putting(journal: &Journal, hooks: By, ran: &Arc<AtomicUsize>, path: &'static str) -> Runtime {
     let answering = model(move |request| async move {
         Ok(if answers(&request) == 0 { calls([("put", json!({"path": path}))]) } else { text("done") })
@@ -119,7 +118,6 @@ async fn go(runtime: &Runtime) -> (SessionHandle, Outcome) {
     (session, outcome)
 }
 
-/// How the calls of `session` ended, with their texts.
 async fn results(journal: &Journal, session: &SessionHandle) -> Vec<(CallEnd, String)> {
     let finished = |record| match record {
         Record::CallFinished(finished) => Some((finished.end, finished.content.to_string())),
@@ -129,14 +127,14 @@ async fn results(journal: &Journal, session: &SessionHandle) -> Vec<(CallEnd, St
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_is_changed_before_it_is_accepted_or_refused_with_the_reason() {
+async fn message_hook_changes_or_refuses_before_acceptance() {
     let journal = journal();
     let hook = |mut message: UserMessage| -> BoxFuture<'static, _> {
         Box::pin(async move {
             if message.text.contains("merge") {
                 return Err(Refused::because("review it first"));
             }
-            message.text = format!("{} (looked at)", message.text).into();
+            message.text = format!("{} (checked)", message.text).into();
             message.metadata = Some(r#"{"seen":true}"#.into());
             Ok(message)
         })
@@ -148,7 +146,7 @@ async fn a_message_is_changed_before_it_is_accepted_or_refused_with_the_reason()
     let refused = session.send("merge it").await.expect_err("it is refused");
     assert_eq!(refused, SendError::Refused("the host refuses the message: review it first".to_owned()));
     let receipt = session.send("hello").await.expect("accepted");
-    assert_eq!(&*receipt.answer().await.expect("an answer").text, "you said: hello (looked at)");
+    assert_eq!(&*receipt.answer().await.expect("an answer").text, "you said: hello (checked)");
     let accepted: Vec<_> = records(&journal, session.id())
         .await
         .into_iter()
@@ -159,14 +157,14 @@ async fn a_message_is_changed_before_it_is_accepted_or_refused_with_the_reason()
         .collect();
     assert_eq!(
         accepted,
-        [("hello (looked at)".to_owned(), Some(r#"{"seen":true}"#.into()))],
+        [("hello (checked)".to_owned(), Some(r#"{"seen":true}"#.into()))],
         "nothing of the refused one"
     );
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_hook_that_panics_or_hangs_refuses_and_harms_no_session() {
+async fn message_hook_that_panics_or_hangs_refuses_the_message() {
     let journal = journal();
     let hook = |message: UserMessage| -> BoxFuture<'static, _> {
         match &*message.text {
@@ -189,7 +187,7 @@ async fn a_message_hook_that_panics_or_hangs_refuses_and_harms_no_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_names_the_model_of_an_attempt_and_the_journal_says_which_it_was() {
+async fn model_hook_names_the_model_and_the_journal_records_it() {
     let journal = journal();
     let hook = |choice: ModelChoice| -> BoxFuture<'static, _> {
         let other = (&*choice.model == "test").then(|| "big".into());
@@ -237,7 +235,7 @@ async fn b18_hooked_model_has_its_own_cap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_hook_that_panics_leaves_the_session_its_own_model_and_a_slow_one_is_bounded_by_the_turn() {
+async fn model_hook_that_panics_or_is_slow_leaves_the_own_model() {
     for (panics, expected) in [(true, "completed"), (false, "timed out")] {
         let journal = journal();
         let hook = move |_| -> BoxFuture<'static, Option<Text>> {
@@ -259,8 +257,8 @@ async fn a_call_is_denied_with_the_hosts_reason_and_never_runs() {
     let runtime = putting(&journal, hooks, &ran, "open").await;
     let (session, outcome) = go(&runtime).await;
     assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0));
-    let told = "denied: the host does not allow this call of put: not on a Sunday: \"open\"".to_owned();
-    assert_eq!(results(&journal, &session).await, [(CallEnd::Denied, told)]);
+    let received = "denied: the host does not allow this call of put: not on a Sunday: \"open\"".to_owned();
+    assert_eq!(results(&journal, &session).await, [(CallEnd::Denied, received)]);
     shut(runtime).await;
 }
 
@@ -287,15 +285,15 @@ async fn no_replacement_widens_what_the_session_may_do() {
         let runtime = putting(&journal, hooks, &ran, path).await;
         let (session, outcome) = go(&runtime).await;
         assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0), "{args}");
-        let told = results(&journal, &session).await;
-        assert!(told[0].0 != CallEnd::Ok && told[0].1.contains(why), "{told:?}");
+        let received = results(&journal, &session).await;
+        assert!(received[0].0 != CallEnd::Ok && received[0].1.contains(why), "{received:?}");
         shut(runtime).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_word_for_one_thing_does_not_cover_what_a_hook_makes_of_it() {
-    // The person allows `asked`; with the same thing the call runs, with another that would have to be asked for it does not.
+    // The person approves `asked`: the hook may keep the resource, and may not change it to one that needs its own approval.
     for (given, ends) in [("asked", CallEnd::Ok), ("asked too", CallEnd::Denied)] {
         let (journal, ran) = (journal(), Arc::default());
         let hooks = before(move |_| BeforeTool::With(json!({"path": given})));
@@ -324,7 +322,7 @@ async fn a_word_for_one_thing_does_not_cover_what_a_hook_makes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_is_replaced_before_anybody_sees_it_and_bounded_again() {
+async fn result_hook_replaces_before_any_reader_and_is_bounded() {
     let (journal, ran) = (journal(), Arc::default());
     let hooks = after(|done| (!done.error).then(|| format!("[cut out] {}", "é".repeat(300_000)).into()));
     let runtime = putting(&journal, hooks, &ran, "open").await;
@@ -358,7 +356,7 @@ async fn hooks_around_a_tool_that_panic_deny_or_withhold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_hook_is_bounded_by_the_deadline_of_the_call_and_a_cancel_drops_it() {
+async fn slow_hook_ends_by_the_calls_deadline_or_a_cancel() {
     let pending = || By {
         before: Some(Box::new(|_| -> BoxFuture<'static, BeforeTool> { Box::pin(std::future::pending()) })),
         ..By::default()
@@ -368,7 +366,7 @@ async fn a_slow_hook_is_bounded_by_the_deadline_of_the_call_and_a_cancel_drops_i
     let (session, outcome) = go(&runtime).await;
     assert_eq!(outcome, Outcome::Completed);
     assert_eq!(results(&journal, &session).await[0].0, CallEnd::TimedOut);
-    // Cancelled in the hook: at once, since nothing had begun.
+    // Cancelled within the hook: the call ends at once, because nothing has started.
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -389,7 +387,7 @@ fn delegating() -> Arc<dyn subtend_models::model::Model> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subagent_that_the_host_refuses_is_a_tool_error_and_is_never_born() {
+async fn refused_subagent_is_a_tool_error_and_is_not_created() {
     for panics in [false, true] {
         let journal = journal();
         let hook = move |start: &SubagentStart| {
@@ -401,10 +399,10 @@ async fn a_subagent_that_the_host_refuses_is_a_tool_error_and_is_never_born() {
         let (session, outcome) = go(&runtime).await;
         assert_eq!(outcome, Outcome::Completed);
         assert_eq!(journal.kids(session.id()).expect("kids"), []);
-        let (end, told) = results(&journal, &session).await.remove(0);
+        let (end, received) = results(&journal, &session).await.remove(0);
         assert!(matches!(end, CallEnd::ToolError { .. }), "{end:?}");
         let expected = if panics { "a hook of the host failed" } else { "refuses to start worker: no more workers" };
-        assert!(told.contains(expected), "{told}");
+        assert!(received.contains(expected), "{received}");
         shut(runtime).await;
     }
 }
@@ -412,13 +410,13 @@ async fn a_subagent_that_the_host_refuses_is_a_tool_error_and_is_never_born() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_subagent_is_told_once_and_durable() {
     let journal = journal();
-    let told: Arc<Mutex<Vec<(SubagentStop, bool)>>> = Arc::default();
-    let (heard, store) = (Arc::clone(&told), journal.clone());
+    let received: Arc<Mutex<Vec<(SubagentStop, bool)>>> = Arc::default();
+    let (heard, store) = (Arc::clone(&received), journal.clone());
     let stop = move |stop: &SubagentStop| {
         let durable = store.records(stop.session).expect("records");
         let ended = durable.iter().any(|stored| matches!(stored.record, Record::RunEnded(_)));
         heard.lock().unwrap().push((stop.clone(), ended));
-        panic!("what a hook does here is nobody's concern");
+        panic!("a panic of a hook here changes nothing");
     };
     let hooks = By { stop: Some(Box::new(stop)), ..By::default() };
     let runtime = builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("it starts");
@@ -426,9 +424,11 @@ async fn the_end_of_a_subagent_is_told_once_and_durable() {
     assert_eq!(outcome, Outcome::Completed);
     let child = journal.kids(session.id()).expect("kids")[0];
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let told = std::mem::take(&mut *told.lock().unwrap());
-    let seen: Vec<_> =
-        told.iter().map(|(stop, ended)| (stop.session, stop.parent, stop.run, stop.outcome.clone(), *ended)).collect();
+    let received = std::mem::take(&mut *received.lock().unwrap());
+    let seen: Vec<_> = received
+        .iter()
+        .map(|(stop, ended)| (stop.session, stop.parent, stop.run, stop.outcome.clone(), *ended))
+        .collect();
     assert_eq!(seen, [(child, session.id(), RunNo(1), Outcome::Completed, true)]);
     shut(runtime).await;
 }
@@ -447,7 +447,7 @@ async fn hooks_that_do_nothing_change_nothing() {
     let builder = builder(&journal).policy(policy()).tools(tools([put(&ran)])).hooks(Arc::new(Nothing));
     let runtime = builder.model(answering).start().await.expect("it starts");
     let (session, outcome) = go(&runtime).await;
-    assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0), "null is no object");
+    assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0), "null is not an object");
     assert_eq!(journal.kids(session.id()).expect("kids").len(), 1);
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! Services of the host: a session is named by its first message and summed up, beside its runs and at nobody's cost but the tree's.
+//! Services of the host write titles and summaries alongside a session's runs; their cost counts for the tree alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,11 +21,10 @@ use tokio::time::Instant;
 
 mod summaries;
 
-/// What was put to whom, in order.
+/// Prompts by agent, in order.
 type Asked = Arc<Mutex<Vec<(String, String)>>>;
 
-/// The runtime names and sums up; `answer` answers as `title` and as `summary`, and `worker` says "done" unless it is to work
-/// for ever.
+/// A runtime with titles and summaries. `answer` answers for `title` and `summary`; `worker` says "done", or hangs when asked to.
 fn serving<F, Fut>(journal: &Journal, asked: &Asked, answer: F) -> Builder
 where
     F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
@@ -38,7 +37,7 @@ where
         let answer = answer.clone();
         async move {
             match &*request.agent {
-                "worker" if prompt(&request) == "for ever" => hangs(request).await,
+                "worker" if prompt(&request) == "forever" => hangs(request).await,
                 "worker" => Ok(text("done")),
                 _ => answer(request).await,
             }
@@ -52,7 +51,6 @@ async fn good(request: Request) -> Result<Answer, ModelError> {
     Ok(Answer { usage, ..text(said) })
 }
 
-/// A model that never answers.
 async fn hangs(_: Request) -> Result<Answer, ModelError> {
     std::future::pending().await
 }
@@ -61,7 +59,6 @@ async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;
 }
 
-/// Sends `words` and waits for the end of the run.
 async fn say(session: &SessionHandle, words: &str) {
     let run = session.send(words).await.expect("accepted").run;
     let ended = session.run_ended(run).await.expect("the runtime lives");
@@ -81,7 +78,7 @@ fn session_of(runtime: &Runtime, session: SessionId) -> SessionHandle {
     runtime.session(session).expect("readable").expect("there")
 }
 
-/// The services of a session but those that are `known`.
+/// The services of a session except those in `known`.
 fn others(runtime: &Runtime, session: &SessionHandle, known: &[SessionId]) -> Vec<SessionId> {
     kids(runtime, session).iter().map(SessionHandle::id).filter(|kid| !known.contains(kid)).collect()
 }
@@ -93,7 +90,7 @@ async fn outcome(journal: &Journal, session: SessionId) -> Option<Outcome> {
     })
 }
 
-/// What became of titles and summaries in a session, and how often anything else was heard of its services.
+/// The titles and summaries of a session, and the number of other records about its services.
 async fn described(journal: &Journal, session: SessionId) -> (Vec<TitleSet>, Vec<SummarySet>, usize) {
     let (mut titles, mut summaries, mut notices) = (Vec::new(), Vec::new(), 0);
     for record in records(journal, session).await {
@@ -116,12 +113,12 @@ async fn a_session_is_named_once_by_the_first_message_of_a_person() {
     let (journal, asked) = (journal(), Asked::default());
     let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
     let session = open(&runtime);
-    say(&session, "the login test fails\nplease look").await;
+    say(&session, "the login test fails\nplease check").await;
     session.services_done().await;
     assert_eq!(title(&runtime, &session), "Fix the login test");
     say(&session, "and now the next one").await;
     seconds(100).await;
-    let given = "The first message of the conversation, indented:\n\n  the login test fails\n  please look\n";
+    let given = "The first message of the conversation, indented:\n\n  the login test fails\n  please check\n";
     assert_eq!(asked_of(&asked, "title"), [given]);
     let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
     let set = TitleSet { title: "Fix the login test".into(), by: By::Host, of: Some(service.id()) };
@@ -130,7 +127,7 @@ async fn a_session_is_named_once_by_the_first_message_of_a_person() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_is_the_hosts_own_and_takes_no_slot_no_depth_and_no_row_of_a_listing() {
+async fn service_takes_no_slot_no_depth_and_no_row_of_a_listing() {
     let (journal, asked) = (journal(), Asked::default());
     let tools = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&tools);
@@ -157,7 +154,7 @@ async fn a_service_is_the_hosts_own_and_takes_no_slot_no_depth_and_no_row_of_a_l
     shut_at_once(runtime).await;
 }
 
-/// Shuts down while a service hangs: it is not waited for.
+/// Shuts down while a service hangs, without waiting for it.
 async fn shut_at_once(runtime: Runtime) {
     let before = Instant::now();
     let report = runtime.shutdown(Duration::from_secs(100)).await;
@@ -166,7 +163,7 @@ async fn shut_at_once(runtime: Runtime) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_title_that_hangs_delays_no_run_and_is_given_up_and_not_asked_for_again() {
+async fn hanging_title_delays_no_run_and_is_not_retried() {
     let (journal, asked) = (journal(), Asked::default());
     let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -187,7 +184,7 @@ async fn a_title_that_hangs_delays_no_run_and_is_given_up_and_not_asked_for_agai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_title_that_fails_or_cannot_be_used_leaves_the_session_without() {
+async fn failed_or_unusable_title_leaves_the_session_untitled() {
     async fn fails(_: Request) -> Result<Answer, ModelError> {
         Err(ModelError::new(ModelFail::Auth, "no key"))
     }
@@ -223,16 +220,16 @@ async fn a_title_of_the_opening_or_of_a_person_stands() {
     let options = OpenOptions { title: Some("Mine".into()), ..OpenOptions::agent("worker") };
     let opened = runtime.open(options).expect("a session");
     say(&opened, "hello").await;
-    assert_eq!(asked_of(&asked, "title"), Vec::<String>::new(), "nobody is asked for it");
+    assert_eq!(asked_of(&asked, "title"), Vec::<String>::new(), "no agent is asked for it");
     let named = open(&runtime);
     say(&named, "hello").await;
     named.set_title("Also mine").await.expect("set");
     named.services_done().await;
-    assert_eq!(asked_of(&asked, "title").len(), 1, "it was at work already");
+    assert_eq!(asked_of(&asked, "title").len(), 1, "it was running already");
     assert_eq!((title(&runtime, &opened), title(&runtime, &named)), ("Mine".into(), "Also mine".into()));
     let set = TitleSet { title: "Also mine".into(), by: By::Person, of: None };
     assert_eq!(described(&journal, named.id()).await, (vec![set], Vec::new(), 0));
-    // A person's word stands over any.
+    // A title set by a person replaces any other.
     opened.set_title("Better").await.expect("set");
     assert_eq!(title(&runtime, &opened), "Better");
     let refused = opened.set_title("two\nlines").await;
@@ -248,7 +245,7 @@ async fn what_ends_a_session_ends_its_services() {
     let (journal, asked) = (journal(), Asked::default());
     let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
     let cancelled = open(&runtime);
-    cancelled.send("for ever").await.expect("accepted");
+    cancelled.send("forever").await.expect("accepted");
     seconds(1).await;
     cancelled.cancel().await.expect("cancelled");
     let (closed, deleted) = (open(&runtime), open(&runtime));
@@ -275,10 +272,9 @@ async fn what_ends_a_session_ends_its_services() {
     shut(runtime).await;
 }
 
-/// A service that a close has just put to work is on its way to its first run while the deletion is on its own: on two threads, so
-/// that neither waits for the other.
+/// A close starts a service while the deletion runs: two threads, so that neither waits for the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_closed_can_be_deleted_at_once_although_its_service_just_began() {
+async fn closed_session_is_deleted_while_its_service_starts() {
     let (journal, asked) = (journal(), Asked::default());
     let runtime = serving(&journal, &asked, |request| async move {
         if &*request.agent == "title" { good(request).await } else { hangs(request).await }
@@ -307,7 +303,7 @@ async fn what_is_closed_can_be_deleted_at_once_although_its_service_just_began()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_say_in_the_session_of_a_service_is_no_title_and_no_summary() {
+async fn foreign_message_to_a_service_sets_no_title_or_summary() {
     let (journal, asked) = (journal(), Asked::default());
     let answer = |request: Request| async move {
         seconds(5).await;
@@ -341,7 +337,7 @@ async fn what_others_say_in_the_session_of_a_service_is_no_title_and_no_summary(
     session_of(&runtime, first).send("late").await.expect("accepted");
     assert_eq!(late.await.expect("no panic"), refused(first));
 
-    // Before its own words are there, since the session that it works for is being restarted: they join a run of the person's.
+    // Its session restarts before the service's own message is sent: the message joins a run of the person's.
     armed.store(true, Ordering::Relaxed);
     let (summary, early) = tokio::join!(session.summarise(), async {
         for _ in 0..100 {

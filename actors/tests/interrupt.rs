@@ -21,7 +21,7 @@ use subtend_tools::tool::ToolOutput;
 
 const INTERRUPTED: Outcome = Outcome::Interrupted { by: By::Person };
 
-/// Counts what is alive of it.
+/// Counts its live instances.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -50,7 +50,6 @@ fn reopen(memory: &Memory) -> Journal {
     Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens")
 }
 
-/// The one child of `session`.
 fn child_of(journal: &Journal, session: &SessionHandle) -> SessionId {
     let heads = journal.heads().expect("heads");
     heads.into_iter().find(|(_, head)| head.parent == Some(session.id())).expect("a child").0
@@ -63,7 +62,6 @@ async fn outcome_of(journal: &Journal, session: SessionId) -> Option<Outcome> {
     })
 }
 
-/// How the calls of `session` ended, with their texts.
 async fn results(journal: &Journal, session: SessionId) -> Vec<(CallEnd, String)> {
     let finished = |record| match record {
         Record::CallFinished(finished) => Some((finished.end, finished.content.to_string())),
@@ -72,7 +70,7 @@ async fn results(journal: &Journal, session: SessionId) -> Vec<(CallEnd, String)
     records(journal, session).await.into_iter().filter_map(finished).collect()
 }
 
-/// What a request carries, one word a message.
+/// The messages of a request, one word each.
 fn context(request: &Request) -> Vec<&'static str> {
     let word = |message: &Message| match message {
         Message::User { .. } => "user",
@@ -84,7 +82,7 @@ fn context(request: &Request) -> Vec<&'static str> {
     request.messages.iter().map(word).collect()
 }
 
-/// The first turn asks for `first`; each later one tells its context.
+/// The first turn asks for `first`; each later one answers with its context.
 async fn telling(request: Request, first: Answer) -> Result<Answer, ModelError> {
     if answers(&request) == 0 { Ok(first) } else { Ok(text(&context(&request).join(" "))) }
 }
@@ -134,7 +132,7 @@ async fn a_session_that_never_ran_has_nothing_to_interrupt() {
     shut(runtime).await;
 }
 
-/// A runtime whose first answer calls `work`, and a session that is at it for two seconds.
+/// A runtime whose first answer calls `work`, and a session in which that call has run for two seconds.
 async fn at_work(journal: &Journal, work: FnTool) -> (Runtime, SessionHandle) {
     let answer = |request| telling(request, calls([("work", serde_json::json!({}))]));
     let runtime = builder(journal).tools(tools([work])).model(model(answer)).start().await.expect("a runtime");
@@ -183,7 +181,7 @@ async fn a_tool_with_side_effects_may_finish_within_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_with_side_effects_that_does_not_stop_is_killed_after_the_grace() {
+async fn tool_with_side_effects_is_killed_after_the_grace() {
     let (journal, alive) = (journal(), Arc::new(AtomicUsize::new(0)));
     let (runtime, session) = at_work(&journal, works(ToolEffect::SideEffect, 60, &alive)).await;
     let before = tokio::time::Instant::now();
@@ -199,7 +197,7 @@ async fn a_tool_with_side_effects_that_does_not_stop_is_killed_after_the_grace()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_grace_of_an_interrupt_does_not_touch_what_runs_after_an_input() {
+async fn grace_of_an_interrupt_spares_calls_after_a_new_input() {
     let (journal, alive) = (journal(), Arc::new(AtomicUsize::new(0)));
     let work = works(ToolEffect::SideEffect, 4, &alive);
     let answer = |request: Request| async move {
@@ -235,7 +233,7 @@ async fn a_blocking_child_is_cancelled_with_all_below_it() {
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
             ("go", 0) => Ok(calls([task("delegate", false)])),
-            ("delegate", 0) => Ok(calls([task("dig", false), task("look", true)])),
+            ("delegate", 0) => Ok(calls([task("dig", false), task("lookup", true)])),
             _ => family(request, text("never")).await,
         }
     };
@@ -302,7 +300,7 @@ async fn a_background_child_goes_on_and_its_notice_is_stored_unread() {
     let ended = end_of(&session, 1).await;
     assert_eq!(ended.outcome, INTERRUPTED);
     assert_eq!(outcome_of(&journal, child_of(&journal, &session)).await, Some(Outcome::Completed));
-    assert_eq!(called.load(Ordering::Relaxed), turns, "nobody was woken");
+    assert_eq!(called.load(Ordering::Relaxed), turns, "no session was woken");
     let all = kinds(&journal, session.id()).await;
     assert!(all.ends_with(&["run_held", "notice_taken", "run_ended"]), "{all:?}");
     shut(runtime).await;
@@ -311,7 +309,7 @@ async fn a_background_child_goes_on_and_its_notice_is_stored_unread() {
 #[tokio::test(start_paused = true)]
 async fn an_input_resumes_a_held_run_with_everything_in_context() {
     let journal = journal();
-    let answer = |request| family(request, calls([task("dig", true), task("look", false)]));
+    let answer = |request| family(request, calls([task("dig", true), task("lookup", false)]));
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
@@ -321,8 +319,8 @@ async fn an_input_resumes_a_held_run_with_everything_in_context() {
     let receipt = session.send("leave that").await.expect("accepted");
     assert_eq!(receipt.run, RunNo(1), "the run that is held takes it");
     let ended = end_of(&session, 1).await;
-    let told = "user assistant result result user assistant notice";
-    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(told)));
+    let received = "user assistant result result user assistant notice";
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(received)));
     shut(runtime).await;
 }
 
@@ -383,7 +381,7 @@ async fn an_interrupt_that_races_the_end_names_the_one_end() {
     }
 }
 
-/// The owner's actor dies with its interrupt in the log and nothing done of it; a child's, with its word in hand.
+/// The owner's actor dies with its interrupt in the log and no effects; a child's dies before it handles the interrupt.
 #[cfg(feature = "fault-points")]
 #[tokio::test(start_paused = true)]
 async fn a_panic_loses_neither_the_interrupt_nor_its_cause() {
@@ -400,14 +398,14 @@ async fn a_panic_loses_neither_the_interrupt_nor_its_cause() {
         });
         let alive = Arc::new(AtomicUsize::new(0));
         let work = works(ToolEffect::ReadOnly, 60, &alive);
-        let first = || calls([task("dig", false), task("look", true), ("work", serde_json::json!({}))]);
+        let first = || calls([task("dig", false), task("lookup", true), ("work", serde_json::json!({}))]);
         let answer = move |request| family(request, first());
         let builder = builder(&journal).faults(faults).tools(tools([work])).model(model(answer));
         let runtime = builder.start().await.expect("a runtime");
         let session = open(&runtime);
         session.send("go").await.expect("accepted");
         seconds(5).await;
-        // The answer may be lost with the actor that was to give it.
+        // The answer may be lost with the actor.
         drop(session.interrupt().await);
         seconds(10).await;
         assert_eq!(
@@ -449,9 +447,9 @@ async fn a_restart_of_the_host_ends_a_held_run_as_interrupted() {
     assert_eq!(outcome_of(&journal, child_of(&journal, &session)).await, Some(Outcome::Lost));
     let session = runtime.session(session.id()).expect("readable").expect("there");
     assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
-    session.send("go on").await.expect("accepted");
+    session.send("continue").await.expect("accepted");
     let next = end_of(&session, 2).await;
-    let told = next.text.expect("an answer");
-    assert!(told.ends_with("notice user"), "{told}: the loss stands before the input");
+    let received = next.text.expect("an answer");
+    assert!(received.ends_with("notice user"), "{received}: the loss comes before the input");
     shut(runtime).await;
 }

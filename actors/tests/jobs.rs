@@ -1,4 +1,4 @@
-//! Jobs that are read again and lists that name nothing (features S2, S4, S7, R3).
+//! Jobs that are read again, and lists that name nothing (features S2, S4, S7, R3).
 
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ use subtend_session::record::{Record, Stop};
 use subtend_session::state::State;
 use subtend_tools::tool::ToolOutput;
 
-/// Runs one conversation: `root` answers the person's session, `child` everybody else.
+/// Runs one conversation: `root` answers the person's session, `child` all others.
 async fn converse<R, C>(limits: Limits, root: R, child: C) -> (Journal, Runtime, SessionHandle, Vec<String>)
 where
     R: Fn(&Request, usize) -> Answer + Send + Sync + 'static,
@@ -39,20 +39,20 @@ where
     let offered = vec![Dialect::Spawn, Dialect::SpawnTask];
     let dialects = Dialects { offered, ..Dialects::default() };
     let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
-    let builder = builder(&journal).dialects(dialects).tools(tools([noop("look"), noop("write")])).limits(limits);
+    let builder = builder(&journal).dialects(dialects).tools(tools([noop("lookup"), noop("write")])).limits(limits);
     let runtime = builder.model(answering).start().await.expect("it starts");
     let (session, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, Outcome::Completed);
-    let told = std::mem::take(&mut *last.lock().unwrap());
-    (journal, runtime, session, told)
+    let received = std::mem::take(&mut *last.lock().unwrap());
+    (journal, runtime, session, received)
 }
 
-fn id(told: &str) -> Value {
-    serde_json::from_str::<Value>(told).expect("an object")["taskId"].clone()
+fn id(received: &str) -> Value {
+    serde_json::from_str::<Value>(received).expect("an object")["taskId"].clone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn s4_a_list_that_names_no_tool_is_an_error_and_an_empty_text_is_no_list() {
+async fn s4_list_without_known_tools_is_an_error() {
     let spawn = |tools: &str| ("spawn", json!({"task": "a", "tools": tools}));
     let root = move |_: &Request, at: usize| match at {
         0 => calls([spawn(","), spawn(" , ,"), spawn(" "), spawn("nonesuch")]),
@@ -60,12 +60,12 @@ async fn s4_a_list_that_names_no_tool_is_an_error_and_an_empty_text_is_no_list()
         _ => text("done"),
     };
     let child = |request: &Request, _: usize| text(&format!("has: {}", offered(request).join(" ")));
-    let (journal, runtime, session, told) = converse(Limits::default(), root, child).await;
+    let (journal, runtime, session, received) = converse(Limits::default(), root, child).await;
     let error =
         "tools names no tool: name some with commas between them, or leave it out for all that the job can have";
-    assert_eq!(told[..2], [error, error]);
-    assert_eq!(told[3], "tools names tools that are not available: nonesuch. Valid: look, write.");
-    assert_eq!(told[4], format!("[{}: OK]\nhas: look write", told[2]));
+    assert_eq!(received[..2], [error, error]);
+    assert_eq!(received[3], "tools names tools that are not available: nonesuch. Valid: lookup, write.");
+    assert_eq!(received[4], format!("[{}: OK]\nhas: lookup write", received[2]));
     let refused = |record: &Record| match record {
         Record::CallFinished(it) => {
             Some(it.end == CallEnd::ToolError { kind: ToolErrorKind::BadArgs, retryable: false })
@@ -78,9 +78,9 @@ async fn s4_a_list_that_names_no_tool_is_an_error_and_an_empty_text_is_no_list()
 }
 
 #[tokio::test(start_paused = true)]
-async fn s2_r3_results_that_are_not_kept_any_more_are_read_again_from_those_that_gave_them() {
+async fn s2_r3_dropped_results_are_read_from_their_sessions() {
     const JOBS: usize = 50;
-    // More than what is kept of all of them, and each is told whole.
+    // More text than a session keeps of all results, and each is returned whole.
     let limits = Limits { spawns: 200, live_runs: 200, calls_per_answer: 200, ..Limits::default() };
     let large = |of: &str| format!("{of} {}", "x".repeat(30_000));
     let started = |request: &Request| results(request)[..2 * JOBS].to_vec();
@@ -90,7 +90,7 @@ async fn s2_r3_results_that_are_not_kept_any_more_are_read_again_from_those_that
             ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": prompt}))
         }))),
         1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
-        2 => calls(started(request)[JOBS..].iter().map(|told| ("check_task", json!({"taskId": id(told)})))),
+        2 => calls(started(request)[JOBS..].iter().map(|received| ("check_task", json!({"taskId": id(received)})))),
         3 => {
             let ids = started(request);
             calls([
@@ -102,12 +102,12 @@ async fn s2_r3_results_that_are_not_kept_any_more_are_read_again_from_those_that
         _ => text("done"),
     };
     let child = move |request: &Request, _: usize| text(&large(&prompt(request)));
-    let (journal, runtime, session, told) = converse(limits, root, child).await;
-    let again = &told[2 * JOBS + 1 + JOBS..];
-    let ok = |at: usize| format!("[{}: OK]\n{}", told[at], large(&format!("job {at}")));
+    let (journal, runtime, session, received) = converse(limits, root, child).await;
+    let again = &received[2 * JOBS + 1 + JOBS..];
+    let ok = |at: usize| format!("[{}: OK]\n{}", received[at], large(&format!("job {at}")));
     let expected = [format!("{}\n\n{}", ok(0), ok(JOBS - 1)), large("task 0"), large(&format!("task {}", JOBS - 1))];
     assert!(again == expected, "{:?}", again.iter().map(String::len).collect::<Vec<_>>());
-    // What the session holds of them all is bounded, and the same after a restart.
+    // The kept part of all results is bounded, also after a restart.
     let stored = records(&journal, session.id()).await;
     let state = State::fold(session.id(), &stored).expect("it folds");
     let texts: usize = state.children.values().filter_map(|child| child.given.as_ref()).map(|it| it.prefix.len()).sum();
@@ -118,18 +118,18 @@ async fn s2_r3_results_that_are_not_kept_any_more_are_read_again_from_those_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn s7_an_answer_that_was_cut_off_is_one_text_with_what_continues_it() {
+async fn s7_truncated_answer_is_one_text_with_its_continuation() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([("spawn", json!({"task": "x"}))]),
         1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
         _ => text("done"),
     };
     let child = |_: &Request, at: usize| match at {
-        0 => Answer { text: Some("first".into()), ..calls([("look", json!({}))]) },
+        0 => Answer { text: Some("first".into()), ..calls([("lookup", json!({}))]) },
         1 => Answer { stop: Stop::Length, ..text("then it was cu") },
         _ => text("t off"),
     };
-    let (_, runtime, _, told) = converse(Limits::default(), root, child).await;
-    assert_eq!(told[1], format!("[{}: OK]\nfirst\n\nthen it was cut off", told[0]));
+    let (_, runtime, _, received) = converse(Limits::default(), root, child).await;
+    assert_eq!(received[1], format!("[{}: OK]\nfirst\n\nthen it was truncated", received[0]));
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! Once its token has fired, no run below starts an effect (T-4): a call that is due is not begun any more.
+//! After a run's token has fired, no run below starts an effect (T-4).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,6 @@ use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// The ends of the local calls of a session, in their order.
 async fn ends(journal: &Journal, session: SessionId) -> Vec<CallEnd> {
     let ended = |record| match record {
         Record::CallFinished(finished) => Some(finished.end),
@@ -40,7 +39,7 @@ async fn shut(runtime: Runtime) {
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }
 
-/// The answers of a parent that waits for one child, and of that child: `asks`, once `go` says so.
+/// The answers of a parent that waits for one child, and of that child: `asks`, once `go` is set.
 fn one_child(
     go: Arc<Notify>,
     asks: &'static [&'static str],
@@ -60,9 +59,9 @@ fn one_child(
     }
 }
 
-/// The intent of a call with side effects is being synced when the owner is cancelled: the call does not begin behind it.
+/// The owner is cancelled while the intent of a call with side effects is being synced: the call does not start.
 #[tokio::test]
-async fn a_call_whose_intent_was_synced_behind_the_cancel_of_its_owner_never_begins() {
+async fn call_whose_intent_syncs_after_the_cancel_never_starts() {
     let dir = tempfile::tempdir().expect("a directory");
     let (engine, faults) = Faulty::new(Box::new(Redb::open(&dir.path().join("store"), 1 << 20).expect("a store")));
     let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
@@ -92,7 +91,7 @@ async fn a_call_whose_intent_was_synced_behind_the_cancel_of_its_owner_never_beg
         tokio::task::yield_now().await;
     }
     assert!(!cancelling.is_finished(), "nor is the cancel on the disk");
-    // Of one thread: all that can go on without the disk has.
+    // One thread: all that can run without the disk has run.
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
@@ -106,30 +105,30 @@ async fn a_call_whose_intent_was_synced_behind_the_cancel_of_its_owner_never_beg
     shut(runtime).await;
 }
 
-/// Tells when it is dropped.
+/// Sends when it is dropped.
 struct Witness(mpsc::UnboundedSender<()>);
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        // Nobody may wait for it any more.
+        // The receiver may have been dropped.
         self.0.send(()).ok();
     }
 }
 
-/// Two calls that only read are due in one turn of the actor; while the first is at work the owner is cancelled, on another
-/// thread: the second is not begun, though the actor has heard nothing of it yet.
+/// Two read-only calls are due in one turn of the actor. While the first runs, another thread cancels the owner: the second does not
+/// start, though the actor has not received the cancel yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_call_that_is_due_behind_another_is_not_begun_once_the_owner_is_cancelled() {
+async fn second_due_call_does_not_start_after_the_owners_cancel() {
     let journal = journal();
     let begun = Arc::new(AtomicUsize::new(0));
     let (at_work, is_at_work) = oneshot::channel();
     let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
     let first = Mutex::new(Some((at_work, goes_on)));
-    // It keeps the actor's thread, as a tool may that does all its work at once.
+    // It blocks the actor's thread, as a synchronous tool may.
     let first = tool("first", ToolEffect::ReadOnly, move |call| {
         let (at_work, goes_on) = first.lock().unwrap().take().expect("called once");
-        at_work.send(call.key.session).expect("somebody waits");
-        goes_on.recv().expect("it is told to go on");
+        at_work.send(call.key.session).expect("a receiver waits");
+        goes_on.recv().expect("it is released");
         async { Ok(ToolOutput::text("first")) }
     });
     let count = Arc::clone(&begun);
@@ -147,7 +146,7 @@ async fn a_call_that_is_due_behind_another_is_not_begun_once_the_owner_is_cancel
                 ("child", 0) => calls([("first", serde_json::json!({})), ("second", serde_json::json!({}))]),
                 ("witness", _) => {
                     let _witness = Witness(stopped);
-                    begins.send(()).expect("somebody waits");
+                    begins.send(()).expect("a receiver waits");
                     std::future::pending().await
                 }
                 (_, _) => text("done"),
@@ -167,7 +166,7 @@ async fn a_call_that_is_due_behind_another_is_not_begun_once_the_owner_is_cancel
         have_begun.recv().await.expect("both begin");
     }
     parent.cancel().await.expect("answered");
-    // The owner's token has reached its children when those before and behind the one that is at work have stopped.
+    // The owner's token has reached its children when the siblings of the running one have stopped.
     for _ in 0..2 {
         are_stopped.recv().await.expect("both stop");
     }

@@ -1,4 +1,4 @@
-//! The main line of a session's life: inputs, calls, children, notices, ends.
+//! The normal course of a session: inputs, calls, children, notices, ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ async fn an_answer_completes_the_run() {
 async fn what_is_no_title_is_none_of_a_branch_or_a_new_session_either() {
     let journal = journal();
     let runtime = builder(&journal).model(model(|_| async { Ok(text("done")) })).start().await.expect("a runtime");
-    // Whoever gives no title has one that is the start of what was said: no refusal of that.
+    // A title derived from the first message is truncated, not refused.
     let (session, _) = ask(&runtime, "one\nand more").await;
     let long = "é".repeat(201);
     for (title, why) in [
@@ -64,8 +64,8 @@ async fn what_is_no_title_is_none_of_a_branch_or_a_new_session_either() {
     let title = |id| journal.head(id).expect("readable").expect("there").title.to_string();
     assert_eq!(title(named.expect("a branch").id()), most);
     assert_eq!(title(plain.expect("a branch").id()), title(session.id()));
-    let beside = session.detach("worker", "look\nhere").await.expect("detached");
-    assert_eq!(title(beside.id()), "look here", "the start of its prompt");
+    let beside = session.detach("worker", "lookup\nhere").await.expect("detached");
+    assert_eq!(title(beside.id()), "read this", "the start of its prompt");
     shut(runtime).await;
 }
 

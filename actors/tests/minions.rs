@@ -1,4 +1,4 @@
-//! Minions that go on, and those that work on their own (features M4, M5).
+//! Minions that continue, and detached minions (features M4, M5).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -33,19 +33,19 @@ fn parsed(text: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m5_a_minion_that_goes_on_has_the_tools_of_this_call_and_no_more_than_its_callers() {
-    let (journal, told) = (journal(), Arc::new(Mutex::new(Vec::new())));
-    let seen = Arc::clone(&told);
+async fn m5_continued_minion_has_the_tools_of_this_call() {
+    let (journal, received) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&received);
     let answering = model(move |request| {
         let answer = if prompt(&request) == "go" {
             let results = results(&request);
             let chat = results.first().map(|first| parsed(first)["minionChatId"].clone());
             let next = match answers(&request) {
-                0 => calls([minion(None, &["look"])]),
+                0 => calls([minion(None, &["lookup"])]),
                 // Fewer, others, more.
                 1 => calls([minion(chat.as_ref(), &[])]),
                 2 => calls([minion(chat.as_ref(), &["write", "minion", "return"])]),
-                3 => calls([minion(chat.as_ref(), &["write", "look"])]),
+                3 => calls([minion(chat.as_ref(), &["write", "lookup"])]),
                 _ => text("done"),
             };
             *seen.lock().unwrap() = results;
@@ -56,24 +56,24 @@ async fn m5_a_minion_that_goes_on_has_the_tools_of_this_call_and_no_more_than_it
         async move { Ok(answer) }
     });
     let mut catalog = Catalog::builtin();
-    let listed = ["look", "write", "minion"].map(Into::into).to_vec();
+    let listed = ["lookup", "write", "minion"].map(Into::into).to_vec();
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
     catalog.insert(Manifest { tools: Some(listed), ..worker });
     let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
     let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
     let builder = builder(&journal).catalog(catalog).dialects(dialects);
-    let builder = builder.tools(tools([noop("look"), noop("write"), noop("secret")]));
+    let builder = builder.tools(tools([noop("lookup"), noop("write"), noop("secret")]));
     let runtime = builder.model(answering).start().await.expect("it starts");
     let (session, _) = ask(&runtime, "go").await;
-    let told: Vec<Value> = told.lock().unwrap().iter().map(|told| parsed(told)).collect();
-    let had: Vec<&str> = told.iter().map(|told| told["minionResponse"].as_str().expect("a text")).collect();
-    assert_eq!(had, ["look return", "return", "write return", "look write return"]);
-    // Recorded where they are asked for and where they count, so that a later activation offers the same.
+    let received: Vec<Value> = received.lock().unwrap().iter().map(|received| parsed(received)).collect();
+    let had: Vec<&str> = received.iter().map(|received| received["minionResponse"].as_str().expect("a text")).collect();
+    assert_eq!(had, ["lookup return", "return", "write return", "lookup write return"]);
+    // Recorded at the spawn and in the child, so that a later activation offers the same tools.
     let child = session.tree().await.expect("a tree").children[0].id;
     let stored = records(&journal, child).await;
     let state = State::fold(child, &stored).expect("it folds");
     let names = |names: &[&str]| Some(names.iter().map(|name| Arc::from(*name)).collect::<Vec<_>>());
-    assert_eq!((&state.created.tools, &state.tools), (&names(&["look"]), &names(&["write", "look"])));
+    assert_eq!((&state.created.tools, &state.tools), (&names(&["lookup"]), &names(&["write", "lookup"])));
     let asked: Vec<_> = records(&journal, session.id())
         .await
         .into_iter()
@@ -82,14 +82,14 @@ async fn m5_a_minion_that_goes_on_has_the_tools_of_this_call_and_no_more_than_it
             _ => None,
         })
         .collect();
-    assert_eq!(asked, [names(&[]), names(&["write"]), names(&["write", "look"])]);
+    assert_eq!(asked, [names(&[]), names(&["write"]), names(&["write", "lookup"])]);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn m5_a_minion_that_its_manifest_detaches_is_answered_in_a_minions_words() {
-    let (journal, told) = (journal(), Arc::new(Mutex::new(Vec::new())));
-    let seen = Arc::clone(&told);
+async fn m5_detached_minion_is_answered_in_its_dialect() {
+    let (journal, received) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&received);
     let answering = model(move |request| {
         let answer = match (&*prompt(&request), answers(&request)) {
             ("go", 0) => calls([minion(None, &[])]),
@@ -116,14 +116,14 @@ async fn m5_a_minion_that_its_manifest_detaches_is_answered_in_a_minions_words()
         "status": "started",
         "message": "This minion is detached: no call waits for it, and you are notified when it ends.",
     });
-    assert_eq!(parsed(&told.lock().unwrap()[0]), expected);
+    assert_eq!(parsed(&received.lock().unwrap()[0]), expected);
     shut(runtime).await;
 }
 
-/// What a minion is given that goes on after a run of it failed.
+/// The requests to a minion that continues after a failed run, and its records.
 async fn goes_on_after_a_failure(rollback_on_error: bool) -> (Vec<String>, Vec<Record>) {
-    let (journal, told) = (journal(), Arc::new(Mutex::new(Vec::new())));
-    let seen = Arc::clone(&told);
+    let (journal, received) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&received);
     let chat = |results: &[String]| {
         let chat = results.first().and_then(|first| first.strip_prefix("Minion error: minion chat "));
         json!(chat.and_then(|rest| rest.split(' ').next()).expect("the failure names its chat"))
@@ -151,8 +151,8 @@ async fn goes_on_after_a_failure(rollback_on_error: bool) -> (Vec<String>, Vec<R
     let ends = records(&journal, child).await.into_iter();
     let ends = ends.filter(|record| matches!(record, Record::RolledBack { .. })).collect();
     shut(runtime).await;
-    let told = told.lock().unwrap().clone();
-    (told, ends)
+    let received = received.lock().unwrap().clone();
+    (received, ends)
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,22 +164,21 @@ async fn m10_rollback_on_error_hides_a_minions_failed_run() {
     assert_eq!(goes_on_after_a_failure(false).await, (messages(["1 messages", "2 messages"]), Vec::new()));
 }
 
-/// A template of a reviewer, and one that says nothing.
 fn templates() -> BTreeMap<Arc<str>, MinionTemplate> {
     let reviewer = MinionTemplate {
         description: "Reviews one file.".into(),
         message: Some("Review {path}. {message}".into()),
         system_prompt: Some("You judge {what}.".into()),
         model: Some("large".into()),
-        enabled_tools: Some(vec!["look".into()]),
+        enabled_tools: Some(vec!["lookup".into()]),
         enable_web: Some(false),
         rollback_on_error: Some(true),
     };
     [("plain".into(), MinionTemplate::default()), ("reviewer".into(), reviewer)].into()
 }
 
-/// Lets a session call `minion` with each of `asked`; returns what minions were sent, what the calls came to, and whether runs that
-/// fail are rolled back.
+/// Calls `minion` with each of `asked`. Returns the requests of the minions, the results, and for each minion whether failed runs are
+/// rolled back.
 async fn by_template(asked: Vec<Value>) -> (Vec<Request>, Vec<String>, Vec<bool>) {
     let (journal, seen) = (journal(), Arc::new(Mutex::new((Vec::new(), Vec::new()))));
     let kept = Arc::clone(&seen);
@@ -201,7 +200,7 @@ async fn by_template(asked: Vec<Value>) -> (Vec<Request>, Vec<String>, Vec<bool>
         MinionOptions { system_prompt: "Be brief.".into(), model: Some("small".into()), rollback_on_error: false };
     let dialects = Dialects { offered: vec![Dialect::Minion], minion, templates: templates(), ..Dialects::default() };
     let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
-    let builder = builder(&journal).dialects(dialects).tools(tools([noop("look"), noop("find")]));
+    let builder = builder(&journal).dialects(dialects).tools(tools([noop("lookup"), noop("find")]));
     let runtime = builder.model(answering).start().await.expect("it starts");
     let (session, _) = ask(&runtime, "go").await;
     let mut rolls_back = Vec::new();
@@ -232,7 +231,7 @@ async fn m10_templates_fill_in_what_a_call_leaves_out() {
         .collect();
     sent.sort();
     let expected = [
-        ["Review a.rs. Be quick.", "You judge style.", "large", "look return"],
+        ["Review a.rs. Be quick.", "You judge style.", "large", "lookup return"],
         ["Review a.rs. m", "You judge style.", "large", "find return"],
         ["n", "Be brief.", "small", "return"],
     ];

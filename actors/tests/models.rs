@@ -1,4 +1,4 @@
-//! Which model answers, how long one may be silent, and what a provider's word means for all sessions.
+//! Which model answers, its time limits, and provider errors that concern all sessions.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,6 @@ use subtend_session::settings::Settings;
 use subtend_session::state::State;
 use tokio::time::Instant;
 
-/// A model that fails each call with `error`, and counts them.
 fn failing(name: &str, error: ModelError) -> (Arc<dyn Model>, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let calls = Arc::clone(&count);
@@ -40,9 +39,9 @@ fn answering(name: &'static str) -> Arc<dyn Model> {
     Arc::new(fn_model(name, move |_, _| async move { Ok(text(name)) }))
 }
 
-/// Which models the turns of a session were made with, and what became of them.
+/// The model and outcome of each attempt of a session.
 fn story(records: &[Record]) -> Vec<String> {
-    let told = records.iter().filter_map(|record| match record {
+    let received = records.iter().filter_map(|record| match record {
         Record::TurnStarted { model, .. } => Some(format!("ask {model}")),
         Record::AttemptDiscarded(discarded) => {
             Some(format!("{} failed: {:?}", discarded.model.as_deref().unwrap_or("it"), discarded.error))
@@ -50,7 +49,7 @@ fn story(records: &[Record]) -> Vec<String> {
         Record::TurnAnswered(answered) => Some(format!("{} answered", answered.model.as_deref().unwrap_or("it"))),
         _ => None,
     });
-    told.collect()
+    received.collect()
 }
 
 fn pooled(builder: Builder, first: Arc<dyn Model>) -> Builder {
@@ -108,7 +107,7 @@ fn caps(named: &[(&str, u64)]) -> ByModel {
 /// Calls by prompt, name of the model, and cap.
 type Caps = Arc<Mutex<Vec<(String, String, Option<u64>)>>>;
 
-/// A model that records its calls, and answers what its prompt maps to.
+/// A model that records its calls, and answers by prompt.
 fn capped(seen: &Caps, answer: fn(&str, usize) -> Answer) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     Arc::new(fn_model("all", move |request, _| {
@@ -135,12 +134,12 @@ async fn b18_caps_of_model_agent_and_call_only_fall() {
     let runtime = builder.model(capped(&seen, play)).start().await.expect("a runtime");
     let (session, _) = ask(&runtime, "go").await;
     // The model's cap binds the session; the call's, where it is lower, its child.
-    let mut told: Vec<_> = seen.lock().unwrap().clone();
-    told.sort();
-    told.dedup();
+    let mut received: Vec<_> = seen.lock().unwrap().clone();
+    received.sort();
+    received.dedup();
     let of = |asked: &str, cap| (asked.to_owned(), "all".to_owned(), Some(cap));
-    assert_eq!(told, [of("cap 40", 40), of("cap 9000", 200), of("go", 200)]);
-    // The birth of the child records its cap: a later host holds it too.
+    assert_eq!(received, [of("cap 40", 40), of("cap 9000", 200), of("go", 200)]);
+    // The child's first record has its cap: a later host applies it too.
     let born: Vec<_> = records(&journal, session.id()).await;
     let children = born.iter().filter_map(|record| match record {
         Record::ChildSpawned(spawned) => Some(spawned.child),
@@ -185,7 +184,7 @@ async fn a_pool_that_cannot_be_used_is_refused_at_the_start() {
     assert!(matches!(refused, Err(StartError::Rates(name, _)) if &*name == "openai"));
 }
 
-/// A model that is silent for `first`, says one word, and is silent for ever.
+/// A model that is silent for `first`, says one word, and then hangs.
 fn stalling(first: Duration) -> Arc<dyn Model> {
     Arc::new(fn_model("slow", move |_, deltas| async move {
         tokio::time::sleep(first).await;
@@ -208,7 +207,7 @@ async fn silence(model: Arc<dyn Model>) -> (Duration, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_before_the_first_word_and_in_the_middle_have_their_own_limits() {
+async fn silence_has_one_limit_before_the_first_byte_and_one_later() {
     let (after, why) = silence(stalling(Duration::from_secs(500))).await;
     assert_eq!((after.as_secs(), &*why), (120, "the model did not begin to answer within 120000 ms"));
     let (after, why) = silence(stalling(Duration::from_secs(1))).await;
@@ -217,7 +216,7 @@ async fn silence_before_the_first_word_and_in_the_middle_have_their_own_limits()
     assert_eq!(after.as_secs(), 160);
 }
 
-/// A model of the provider `p` that works for `ms` and notes when each call begins.
+/// A model of the provider `p` that takes `ms` and notes when each call starts.
 fn provider(
     ms: u64,
     answer: impl Fn(usize) -> Result<Answer, ModelError> + Send + Sync + 'static,
@@ -255,7 +254,7 @@ async fn a_wait_for_a_place_is_no_silence_and_places_come_back() {
         runs.push(session.send("go").await.expect("accepted").run);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // One that waits for its place gives it up, and nobody waits for it.
+    // A cancelled run gives up its position in the queue of the provider.
     third.cancel().await.expect("cancelled");
     for (session, run) in [(&first, runs[0]), (&second, runs[1]), (&fourth, runs[3])] {
         let ended = session.run_ended(run).await.expect("ended");

@@ -1,4 +1,4 @@
-//! Prices: what records say that calls cost, and budgets of money.
+//! Prices: recorded costs, and budgets in money.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn money(cost_micro: u64) -> Limits {
     Limits { cost_micro: Some(cost_micro), output_tokens: Some(100), ..Limits::default() }
 }
 
-/// What an answer with this usage is recorded to have cost.
+/// The recorded usage of one answer.
 async fn recorded(prices: Prices, model: Arc<dyn Model>) -> Usage {
     let journal = journal();
     let runtime = builder(&journal).model(model).prices(prices).start().await.expect("a runtime");
@@ -47,12 +47,12 @@ async fn an_answer_that_does_not_say_what_it_cost_is_given_its_price() {
     assert_eq!(big.cost_micro, Some(4_200), "by PROVIDER/MODEL, though the session calls it otherwise");
     let cached = recorded(table.clone(), provider("small", Usage { cache_read: 500, ..used(1_000, 10) })).await;
     assert_eq!((cached.cost_micro, cached.unreliable), (Some(2_100), true), "what a cache costs is not known");
-    let told = recorded(table, provider("small", Usage { cost_micro: Some(7), ..used(1_000, 10) })).await;
-    assert_eq!(told.cost_micro, Some(7));
+    let received = recorded(table, provider("small", Usage { cost_micro: Some(7), ..used(1_000, 10) })).await;
+    assert_eq!(received.cost_micro, Some(7));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_model_without_a_price_costs_is_not_known_unless_it_stays_in_the_process() {
+async fn remote_model_without_a_price_has_an_unknown_cost() {
     let table = Prices::new().with("other/*", Price::new(2.0, 10.0));
     let foreign = recorded(table.clone(), provider("small", used(1_000, 10))).await;
     assert_eq!((foreign.cost_micro, foreign.unreliable), (None, true));
@@ -70,7 +70,7 @@ async fn a_run_ends_when_its_money_does_not_hold_the_next_call() {
         Ok::<_, ModelError>(Answer { usage: used(1_000, 100), ..calls([("nothing", serde_json::json!({}))]) })
     };
     let model = Arc::new(fn_model("lab/small", answer).leaving_process(true));
-    // A call costs 2,000 for what is put in and 1,000 for what comes out.
+    // A call costs 2,000 for its input and 1,000 for its output.
     let prices = Prices::new().with("lab/small", Price::new(2.0, 10.0));
     let builder = builder(&journal).model(model).prices(prices).limits(money(10_000));
     let runtime = builder.start().await.expect("a runtime");
@@ -113,12 +113,12 @@ async fn money_cannot_be_limited_where_nobody_knows_what_a_call_costs() {
     let journal = crate::support::journal();
     let answer = |_, _| async { Ok::<_, ModelError>(text("done")) };
     let runtime = builder(&journal).model(Arc::new(fn_model("near", answer))).start().await.expect("a runtime");
-    runtime.open(limited).expect("a model that calls nobody costs nothing");
+    runtime.open(limited).expect("a model without a provider costs nothing");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_whose_model_has_no_price_is_reserved_by_the_dearest_and_counts_so() {
+async fn child_without_a_price_counts_at_the_highest_price() {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("parent", AgentMode::All, "You are a parent."));
     let odd = Manifest { model: Some("odd".into()), ..Manifest::new("worker", AgentMode::Subagent, "You are odd.") };
@@ -130,7 +130,7 @@ async fn a_child_whose_model_has_no_price_is_reserved_by_the_dearest_and_counts_
         }
     };
     let known: Arc<dyn Model> = Arc::new(fn_model("known", answer).leaving_process(true));
-    // A call of 100 tokens and more at the dearest price is 100,000 and more.
+    // A call of at least 100 tokens at the highest price costs at least 100,000.
     let prices = Prices::new().with("known", Price::new(1.0, 1.0)).with("dear", Price::new(1_000.0, 1_000.0));
     for (limit, expected) in [(50_000, SPENT), (5_000_000, Outcome::Completed)] {
         let journal = journal();

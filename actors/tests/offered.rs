@@ -1,8 +1,9 @@
-//! What sessions are offered and told of it: hints, profiles, labels and errors name only what a session has (features G2, K16, R3, R10, R11, S3, S5, M8).
+//! Offered tools and their texts: hints, profiles, labels and errors name only what a session has (features G2, K16, R3, R10, R11, S3,
+//! S5, M8).
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::talk::{converse, converse_in, found, offering, parsed, told};
+use crate::support::talk::{converse, converse_in, found, offering, parsed, received};
 use crate::support::{answers, builder, calls, journal, model, offered, open, records, shut, text, tool, tools};
 use serde_json::{Value, json};
 use subtend_actors::{Builder, SessionHandle};
@@ -21,7 +22,7 @@ use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 use subtend_tools::workspace::Workspace;
 
-/// Everything is allowed but what `rules` say.
+/// Everything is allowed except `rules`.
 fn allowing(rules: &[(&str, Verdict)]) -> RuleSet {
     let rule = |(action, verdict): &(&str, Verdict)| Rule {
         action: (*action).into(),
@@ -31,7 +32,7 @@ fn allowing(rules: &[(&str, Verdict)]) -> RuleSet {
     RuleSet { default: Verdict::Allow, rules: rules.iter().map(rule).collect() }
 }
 
-/// The births of children, as the records of `session` have them.
+/// The specs of children in the records of `session`.
 async fn spawned(journal: &Journal, session: &SessionHandle) -> Vec<Value> {
     let all = records(journal, session.id()).await;
     let born = |record: &Record| match record {
@@ -52,7 +53,7 @@ async fn g2_task_uses_its_description_as_label_and_title() {
         }
     };
     let (journal, runtime, session, last) = converse(&[Dialect::Task], root, found).await;
-    assert_eq!(told(&last), ["Count them. found", "Look around.\nThen rest. found"]);
+    assert_eq!(received(&last), ["Count them. found", "Look around.\nThen rest. found"]);
     let labels: Vec<_> = spawned(&journal, &session).await.iter().map(|born| born["label"].clone()).collect();
     assert_eq!(labels, ["Count files", "Look around."]);
     let tree = session.tree().await.expect("a tree");
@@ -64,7 +65,7 @@ async fn g2_task_uses_its_description_as_label_and_title() {
 #[tokio::test(start_paused = true)]
 async fn r3_check_and_cancel_take_a_session_id() {
     let root = |request: &Request, at: usize| {
-        let id = |at: usize| parsed(&told(request)[at])["session_id"].clone();
+        let id = |at: usize| parsed(&received(request)[at])["session_id"].clone();
         match at {
             0 => calls([crate::support::task("quick", true), crate::support::task("slow", true)]),
             1 => calls([
@@ -76,10 +77,10 @@ async fn r3_check_and_cancel_take_a_session_id() {
         }
     };
     let (_, runtime, _, last) = converse(&[Dialect::Task], root, found).await;
-    let told = told(&last);
-    let (quick, slow) = (parsed(&told[0])["session_id"].clone(), parsed(&told[1])["session_id"].clone());
-    assert!(told[2].contains(quick.as_str().unwrap()) && told[2].contains("quick found"), "{}", told[2]);
-    assert_eq!(parsed(&told[3]), json!({"session_id": slow, "status": "cancelling"}));
+    let received = received(&last);
+    let (quick, slow) = (parsed(&received[0])["session_id"].clone(), parsed(&received[1])["session_id"].clone());
+    assert!(received[2].contains(quick.as_str().unwrap()) && received[2].contains("quick found"), "{}", received[2]);
+    assert_eq!(parsed(&received[3]), json!({"session_id": slow, "status": "cancelling"}));
     shut(runtime).await;
 }
 
@@ -87,10 +88,10 @@ async fn r3_check_and_cancel_take_a_session_id() {
 async fn k16_errors_list_only_tools_and_agents_that_are_offered() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([
-            ("lok", json!({})),
+            ("lokup", json!({})),
             ("task", json!({"subagent_type": "wroker", "prompt": "p"})),
             ("task", json!({"prompt": "p"})),
-            ("minion", json!({"message": "m", "enableWeb": false, "enabledTools": ["lok"]})),
+            ("minion", json!({"message": "m", "enableWeb": false, "enabledTools": ["lokup"]})),
         ]),
         _ => text("done"),
     };
@@ -103,21 +104,21 @@ async fn k16_errors_list_only_tools_and_agents_that_are_offered() {
         })
     };
     let builder = offering(&journal, &[Dialect::Task, Dialect::Minion]);
-    let builder = builder.policy(policy).tools(tools([noop("look"), noop("write")]));
+    let builder = builder.policy(policy).tools(tools([noop("lookup"), noop("write")]));
     let (runtime, _, last) = converse_in(builder, root, found).await;
-    assert_eq!(offered(&last), ["look", "task", "check_task", "cancel_task", "minion"]);
+    assert_eq!(offered(&last), ["lookup", "task", "check_task", "cancel_task", "minion"]);
     let agents = "explore, general, plan, research";
     let expected = [
-        "no tool is named `lok`. Did you mean `look`? Available: look, task, check_task, cancel_task, minion."
+        "no tool is named `lokup`. Did you mean `lookup`? Available: lookup, task, check_task, cancel_task, minion."
             .to_owned(),
         format!("no agent `wroker` can be started by task. Valid: {agents}."),
         format!(
             "subagent_type is missing: name the agent that does the work ({agents}), or a task of yours to continue by session_id"
         ),
-        "Minion error: enabledTools names tools that are not available: lok. Did you mean `look`? Valid: look."
+        "Minion error: enabledTools names tools that are not available: lokup. Did you mean `lookup`? Valid: lookup."
             .to_owned(),
     ];
-    assert_eq!(told(&last), expected);
+    assert_eq!(received(&last), expected);
     shut(runtime).await;
 }
 
@@ -141,7 +142,7 @@ async fn r11_no_hint_names_a_tool_that_is_not_offered() {
     }
 }
 
-/// One message to a session, in a host whose sessions are offered `dialects`; the request that its model got.
+/// Sends one message to a session in a host that offers `dialects`; returns the model's request.
 async fn asked_in(memory: &Memory, dialects: Dialects, session: Option<SessionId>, seed: u64) -> (SessionId, Request) {
     let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let last = Arc::new(Mutex::new(None));
@@ -174,40 +175,40 @@ async fn r11_hints_follow_todays_setting_not_that_of_the_birth() {
         Dialects { offered: offered.to_vec(), profiles, ..Dialects::default() }
     };
     let (id, born) = asked_in(&memory, today(&[Dialect::Task]), None, 1).await;
-    let told = |dialects: &[Dialect]| {
+    let received = |dialects: &[Dialect]| {
         let hints: Vec<&str> = dialects.iter().map(|dialect| hint(*dialect)).collect();
         format!("You are a worker.\n\nWhen to hand work to other agents:\n\n{}", hints.join("\n"))
     };
-    assert_eq!(*born.system, told(&[Dialect::Task]));
+    assert_eq!(*born.system, received(&[Dialect::Task]));
     let (_, spawns) = asked_in(&memory, today(&[Dialect::Spawn, Dialect::Minion]), Some(id), 2).await;
-    let block = "<available_spawn_profiles>\n  <profile name=\"coder\">You code. Tools: look, write.</profile>\n\
+    let block = "<available_spawn_profiles>\n  <profile name=\"coder\">You code. Tools: lookup, write.</profile>\n\
                  </available_spawn_profiles>";
-    assert_eq!(*spawns.system, format!("{}\n\n{block}", told(&[Dialect::Spawn, Dialect::Minion])));
+    assert_eq!(*spawns.system, format!("{}\n\n{block}", received(&[Dialect::Spawn, Dialect::Minion])));
     let (_, none) = asked_in(&memory, Dialects { enabled: false, ..Dialects::default() }, Some(id), 3).await;
     assert_eq!(&*none.system, "You are a worker.");
     let (_, again) = asked_in(&memory, today(&[Dialect::Task]), Some(id), 4).await;
-    assert_eq!(*again.system, told(&[Dialect::Task]));
+    assert_eq!(*again.system, received(&[Dialect::Task]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn s5_the_profile_block_lists_the_tools_that_a_job_gets() {
     let profile = |tools: &[&str], agent: Option<&str>| Profile {
-        description: "Does it.".into(),
+        description: "A tool.".into(),
         tools: tools.iter().map(|name| (*name).into()).collect(),
         agent: agent.map(Into::into),
         ..Profile::default()
     };
     let profiles = [
         ("all".into(), profile(&[], None)),
-        ("looks".into(), profile(&["look", "secret", "spawn", "nonesuch"], None)),
-        ("nobody".into(), profile(&[], Some("nobody"))),
+        ("lookups".into(), profile(&["lookup", "secret", "spawn", "nonesuch"], None)),
+        ("none_may".into(), profile(&[], Some("none_may"))),
         ("reads".into(), profile(&[], Some("reader"))),
     ];
     let profiles = Profiles::load(profiles.into(), &|_| Err("no".into())).expect("profiles");
     let dialects = Dialects { offered: vec![Dialect::Spawn], profiles, ..Dialects::default() };
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
-    let listed = Some(vec!["look".into()]);
+    let listed = Some(vec!["lookup".into()]);
     catalog.insert(Manifest { tools: listed, ..Manifest::new("reader", AgentMode::Subagent, "You read.") });
     let named = |name: &str, what: &str| {
         let access = format!("tool:{what}");
@@ -220,11 +221,11 @@ async fn s5_the_profile_block_lists_the_tools_that_a_job_gets() {
         .catalog(catalog)
         .dialects(dialects)
         .policy(allowing(&[("tool:secret", Verdict::Deny)]))
-        .tools(tools([named("look", "look"), named("write", "write"), named("secret", "secret")]));
+        .tools(tools([named("lookup", "lookup"), named("write", "write"), named("secret", "secret")]));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&seen);
     let root = |_: &Request, at: usize| match at {
-        0 => calls(["all", "looks", "reads"].map(|name| ("spawn", json!({"task": name, "profile": name})))),
+        0 => calls(["all", "lookups", "reads"].map(|name| ("spawn", json!({"task": name, "profile": name})))),
         1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
         _ => text("done"),
     };
@@ -233,13 +234,14 @@ async fn s5_the_profile_block_lists_the_tools_that_a_job_gets() {
         Ok(text("found"))
     };
     let (runtime, _, last) = converse_in(builder, root, child).await;
-    let line = |name: &str, tools: &str| format!("  <profile name=\"{name}\">Does it. Tools: {tools}.</profile>\n");
-    let lines = [line("all", "look, write"), line("looks", "look"), line("nobody", "none"), line("reads", "look")];
+    let line = |name: &str, tools: &str| format!("  <profile name=\"{name}\">A tool. Tools: {tools}.</profile>\n");
+    let lines =
+        [line("all", "lookup, write"), line("lookups", "lookup"), line("none_may", "none"), line("reads", "lookup")];
     let block = format!("<available_spawn_profiles>\n{}</available_spawn_profiles>", lines.concat());
     assert!(last.system.ends_with(&block), "{}", last.system);
     let mut got = seen.lock().unwrap().clone();
     got.sort();
-    let expected = [("all", "look, write"), ("looks", "look"), ("reads", "look")];
+    let expected = [("all", "lookup, write"), ("lookups", "lookup"), ("reads", "lookup")];
     assert_eq!(got, expected.map(|(name, tools)| (name.to_owned(), tools.to_owned())));
     shut(runtime).await;
 }
@@ -253,8 +255,8 @@ async fn r10_spawn_task_tells_only_read_only_types_not_to_write() {
     let writes =
         writes.access(|_| vec![subtend_session::authority::Access { action: "fs.write".into(), resource: "a".into() }]);
     let builder: Builder = offering(&journal, &[Dialect::SpawnTask]).catalog(catalog).tools(tools([writes]));
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&told);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&received);
     let root = |_: &Request, at: usize| match at {
         0 => calls(
             ["worker", "explore"]
@@ -268,9 +270,9 @@ async fn r10_spawn_task_tells_only_read_only_types_not_to_write() {
         Ok(text("found"))
     };
     let (runtime, _, _) = converse_in(builder, root, child).await;
-    let mut told = told.lock().unwrap().clone();
-    told.sort();
-    assert_eq!(told, [("explore".to_owned(), true), ("worker".to_owned(), false)]);
+    let mut received = received.lock().unwrap().clone();
+    received.sort();
+    assert_eq!(received, [("explore".to_owned(), true), ("worker".to_owned(), false)]);
     shut(runtime).await;
 }
 
@@ -282,9 +284,12 @@ async fn m8_minion_errors_speak_of_minions() {
     let root = move |_: &Request, at: usize| if at == 0 { calls([minion(" "), minion("m")]) } else { text("done") };
     let builder = offering(&journal, &[Dialect::Minion]).policy(policy);
     let (runtime, _, last) = converse_in(builder, root, found).await;
-    let told = told(&last);
-    assert_eq!(told[0], "Minion error: the message is empty: the minion sees nothing else, so tell it all it needs");
-    assert!(told[1].starts_with("Minion error: Not allowed: task:worker on ."), "{}", told[1]);
+    let received = received(&last);
+    assert_eq!(
+        received[0],
+        "Minion error: the message is empty: the minion sees nothing else, so tell it all it needs"
+    );
+    assert!(received[1].starts_with("Minion error: Not allowed: task:worker on ."), "{}", received[1]);
     shut(runtime).await;
 
     let journal = crate::support::journal();
@@ -293,7 +298,7 @@ async fn m8_minion_errors_speak_of_minions() {
     let (runtime, _, last) = converse_in(offering(&journal, &[Dialect::Minion]).limits(limits), root, found).await;
     let deep = "Minion error: Not started: the limit of 0 levels of child sessions is reached (this session is at level 0, 0 \
                 levels remain). Do the work yourself.";
-    assert_eq!(crate::support::talk::told(&last), [deep]);
+    assert_eq!(crate::support::talk::received(&last), [deep]);
     shut(runtime).await;
 }
 

@@ -1,4 +1,4 @@
-//! Output commit: what leaves the process waits for the record that intends it (J-5); a failed write stops everything (J-9).
+//! Output commit: effects wait for the record of their intent (J-5); a failed write stops everything (J-9).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use subtend_journal::redb::Redb;
 use subtend_models::closure::fn_model;
 use subtend_session::outcome::Outcome;
 
-/// A quiet session in memory, on a store whose writes can be held, and a counter of its model's calls.
+/// An idle session whose store can hold writes back, and a counter of its model's calls.
 async fn quiet(dir: &std::path::Path) -> (Runtime, Journal, Faults, SessionHandle, Arc<AtomicUsize>) {
     let redb = Redb::open(&dir.join("store"), 1 << 20).expect("a store");
     let (engine, faults) = Faulty::new(Box::new(redb));
@@ -81,7 +81,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
-/// What reads the journal before it is answered says that the runtime has stopped, and not that it was asked for something wrong.
+/// A call that reads the journal first reports that the runtime has stopped, and not an invalid argument.
 #[tokio::test]
 async fn an_override_after_the_end_hears_of_the_end() {
     let dir = tempfile::tempdir().expect("a directory");

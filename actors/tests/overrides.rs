@@ -17,7 +17,7 @@ use subtend_session::settings::Settings;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-/// What a model was asked: agent, model, system prompt, tools, temperature.
+/// Model requests: agent, model, system prompt, tools, temperature.
 type Seen = Arc<Mutex<Vec<(String, String, String, Vec<String>, Option<f64>)>>>;
 
 fn acting(name: &str) -> FnTool {
@@ -26,7 +26,7 @@ fn acting(name: &str) -> FnTool {
         .access(move |_| vec![Access { action: Arc::clone(&action), resource: "x".into() }])
 }
 
-/// `worker` may do all but `forbid`; `plan` may not write, and would allow itself what the session is forbidden.
+/// `worker` may do all but `forbid`; `plan` may not write, and its manifest allows what the session forbids.
 fn catalog() -> Catalog {
     let rule = |action: &str, verdict| Rule { action: action.into(), resource: "*".into(), verdict };
     let mut catalog = Catalog::builtin();
@@ -47,7 +47,7 @@ fn watching(seen: &Seen) -> Arc<dyn Model> {
     model(move |request| {
         let tools =
             request.tools.iter().map(|tool| tool.name.to_string()).filter(|name| !name.contains("task")).collect();
-        // What is said of handing work to others is not the agent's.
+        // The hints about handing work to others are not part of the agent's prompt.
         let own = request.system.split("\n\nWhen to hand").next().unwrap_or_default().to_owned();
         let at = (request.agent.to_string(), request.model.to_string(), own);
         seen.lock().unwrap().push((at.0, at.1, at.2, tools, request.settings.temperature));
@@ -79,7 +79,7 @@ fn planner() -> (String, String, String, Vec<String>, Option<f64>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_override_holds_from_its_message_on_under_the_sessions_ceiling_and_over_a_restart() {
+async fn override_holds_from_its_message_under_the_ceiling() {
     let memory = Memory::new();
     let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("it opens");
     let seen: Seen = Arc::default();
@@ -114,7 +114,7 @@ async fn the_override_holds_from_its_message_on_under_the_sessions_ceiling_and_o
         })
         .map(|other| (other.agent.to_string(), other.model.to_string(), other.system.to_string()))
         .collect();
-    // R11: with what is said to those who may hand work to others.
+    // R11: with the hints for agents that may hand work to others.
     let hint = "\n\nWhen to hand work to other agents:\n\n- Work that needs much reading for a short conclusion, or independent parts \
                 that can run in parallel: hand each to an agent with `task`.";
     let words = |agent: &str, model: &str, own: &str| (agent.to_owned(), model.to_owned(), format!("{own}{hint}"));
@@ -123,7 +123,7 @@ async fn the_override_holds_from_its_message_on_under_the_sessions_ceiling_and_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_nobody_may_pick_is_refused_with_those_that_are_there() {
+async fn override_by_an_unpickable_agent_is_refused_with_a_list() {
     let journal = crate::support::journal();
     let runtime = start(&journal, watching(&Seen::default()), 7).start().await.expect("it starts");
     let session = open(&runtime);
@@ -136,7 +136,7 @@ async fn an_agent_that_nobody_may_pick_is_refused_with_those_that_are_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_override_in_the_middle_of_a_run_changes_what_its_next_calls_may_do() {
+async fn override_during_a_run_binds_its_next_calls() {
     let journal = crate::support::journal();
     // The first turn steers the planner in; the worker's write comes before that, the planner's after it.
     let answering = model(|request| async move {

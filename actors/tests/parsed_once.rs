@@ -1,5 +1,4 @@
-//! The arguments of a call are parsed once in an activation: its classification yields a typed call, which travels to where the call
-//! is decided, started and waited for.
+//! The arguments of a call are parsed once per activation; the typed call is passed on to every later step.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,12 +14,12 @@ use subtend_session::record::AskVerdict;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-use crate::support::talk::{offering, parsed, told};
+use crate::support::talk::{offering, parsed, received};
 use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, text, tool, tools};
 
 type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 
-/// Faults that panic where `strikes` says so, and count how often each text was parsed.
+/// Faults that panic where `strikes` says so, and count how often each text is parsed.
 fn counted(strikes: impl Fn(Point, &str) + Send + Sync + 'static) -> (Faults, Counts) {
     let counts = Counts::default();
     let counting = Arc::clone(&counts);
@@ -32,7 +31,6 @@ fn counted(strikes: impl Fn(Point, &str) + Send + Sync + 'static) -> (Faults, Co
     (faults, counts)
 }
 
-/// A tool that needs an approval.
 fn make() -> FnTool {
     let made = tool("make", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("made")) });
     made.access(|_| vec![Access { action: "make.thing".into(), resource: "a".into() }])
@@ -64,7 +62,7 @@ async fn arguments_are_parsed_once_whatever_the_call_is() {
     let (faults, counts) = counted(|_, _| ());
     let asking = Arc::clone(&asked);
     let root = move |request: &_, at| {
-        let task = |n: usize| parsed(&told(request)[n])["session_id"].clone();
+        let task = |n: usize| parsed(&received(request)[n])["session_id"].clone();
         let of_turn: Vec<(&'static str, Value)> = match at {
             0 => vec![
                 ("task", json!({"subagent_type": "worker", "prompt": "slow a", "background": true})),
@@ -113,7 +111,7 @@ async fn arguments_are_parsed_once_whatever_the_call_is() {
 async fn arguments_are_parsed_once_more_after_a_crash() {
     let (journal, asked) = (journal(), Arc::new(Mutex::new(Vec::new())));
     let armed = std::sync::atomic::AtomicBool::new(true);
-    // The activation dies when the call is appended: another one asks for its approval, and starts it.
+    // The activation dies when the call is appended: the next one asks for its approval, and starts it.
     let (faults, counts) = counted(move |point, detail| {
         let hit = point == Point::AfterAppend && detail == "ask_opened";
         assert!(!(hit && armed.swap(false, std::sync::atomic::Ordering::SeqCst)), "the fault");

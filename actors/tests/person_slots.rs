@@ -1,4 +1,4 @@
-//! Slots of runs that persons open: never behind those that work by themselves, and back on each way out (T-3).
+//! Slots of runs that persons open: never queued behind owned runs, and released on each way out (T-3).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,6 @@ use subtend_session::outcome::{By, Outcome};
 use subtend_session::state::Phase;
 use tokio::time::Instant;
 
-/// The last user message.
 fn asked(request: &Request) -> String {
     let last = request.messages.iter().rev().find_map(|message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -25,14 +24,14 @@ fn asked(request: &Request) -> String {
     last.unwrap_or_default()
 }
 
-/// A parent with a child that is done at once and as many as wanted that never end; persons are answered after a second.
+/// A parent with one quick child and many that hang; persons are answered after a second.
 async fn answer(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), asked(&request).as_str(), answers(&request)) {
         ("parent", _, 0) => {
             let parked = (0..3).map(|_| task("parked", true));
             Ok(calls(std::iter::once(task("quick", true)).chain(parked)))
         }
-        ("parked", "parked", _) | (_, "for ever", _) => std::future::pending().await,
+        ("parked", "parked", _) | (_, "forever", _) => std::future::pending().await,
         (_, "a moment", _) => {
             tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(text("here"))
@@ -42,7 +41,7 @@ async fn answer(request: Request) -> Result<Answer, ModelError> {
     }
 }
 
-/// The quiet child of a parent whose three slots are all taken by runs that it owns.
+/// The idle child of a parent whose three slots are all taken by runs that it owns.
 async fn full(runtime: &Runtime) -> (SessionHandle, Vec<SessionHandle>) {
     let session = open(runtime);
     session.send("parent").await.expect("accepted");
@@ -56,7 +55,7 @@ async fn full(runtime: &Runtime) -> (SessionHandle, Vec<SessionHandle>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_who_writes_to_a_quiet_child_does_not_wait_for_the_owned_ones() {
+async fn persons_message_to_an_idle_child_skips_owned_runs() {
     let journal = journal();
     let options = Options { slots: 3, seed: Some(7), ..Options::default() };
     let runtime = builder(&journal).model(model(answer)).options(options).start().await.expect("a runtime");
@@ -90,9 +89,9 @@ async fn an_owned_run_still_waits_for_the_owned_ones() {
     shut(runtime).await;
 }
 
-/// A person's run in each of two quiet children, where one person at a time may run; tells when the second one started.
+/// Opens a person's run in each of two idle children, with one slot for persons; returns when the second run started.
 #[tokio::test(start_paused = true)]
-async fn persons_have_a_bound_of_their_own_and_wait_for_each_other_at_it() {
+async fn persons_runs_have_their_own_bound_and_queue_at_it() {
     let journal = journal();
     let limits = Limits { live_person_runs: 1, live_runs: 2, ..Limits::default() };
     let answer = |request: Request| async move {
@@ -119,14 +118,14 @@ async fn persons_have_a_bound_of_their_own_and_wait_for_each_other_at_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_persons_slot_comes_back_when_the_run_is_cancelled_interrupted_or_withdrawn() {
+async fn persons_slot_is_released_on_cancel_interrupt_or_withdrawal() {
     let journal = journal();
     let limits = Limits { live_person_runs: 1, ..Limits::default() };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (_, children) = full(&runtime).await;
     let quiet = &children[0];
     for end in ["cancel", "interrupt"] {
-        let receipt = quiet.send("for ever").await.expect("accepted");
+        let receipt = quiet.send("forever").await.expect("accepted");
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(runtime.slots_in_use(), 4);
         let done = if end == "cancel" { quiet.cancel().await } else { quiet.interrupt().await };
@@ -134,11 +133,11 @@ async fn a_persons_slot_comes_back_when_the_run_is_cancelled_interrupted_or_with
         quiet.run_ended(receipt.run).await.expect("ended");
         assert_eq!(runtime.slots_in_use(), 3, "{end}");
     }
-    // One that waits for a slot is withdrawn, and is granted none later.
-    let held = quiet.send("for ever").await.expect("accepted");
+    // A queued run is withdrawn, and is granted no slot later.
+    let held = quiet.send("forever").await.expect("accepted");
     children[1].cancel().await.expect("cancelled");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let waits = children[1].send("for ever").await.expect("accepted");
+    let waits = children[1].send("forever").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(runtime.census().queued, 1);
     assert_eq!(children[1].cancel().await, Ok(Control::Done(waits.run)));
@@ -153,7 +152,7 @@ async fn a_persons_slot_comes_back_when_the_run_is_cancelled_interrupted_or_with
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_persons_slot_is_kept_through_a_panic_of_its_session_and_comes_back_once() {
+async fn persons_slot_survives_a_panic_and_is_released_once() {
     let journal = journal();
     let (armed, struck) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(0)));
     let (arm, count) = (Arc::clone(&armed), Arc::clone(&struck));
@@ -168,7 +167,7 @@ async fn a_persons_slot_is_kept_through_a_panic_of_its_session_and_comes_back_on
     arm.store(true, Ordering::SeqCst);
     let receipt = children[0].send("a moment").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    assert_eq!((*count.lock().unwrap(), runtime.slots_in_use()), (1, 4), "the run goes on, in its slot");
+    assert_eq!((*count.lock().unwrap(), runtime.slots_in_use()), (1, 4), "the run continues, in its slot");
     let ended = children[0].run_ended(receipt.run).await.expect("ended");
     assert_eq!((ended.outcome, runtime.slots_in_use()), (Outcome::Completed, 3));
     session.cancel().await.expect("cancelled");
@@ -177,7 +176,7 @@ async fn a_persons_slot_is_kept_through_a_panic_of_its_session_and_comes_back_on
     shut(runtime).await;
 }
 
-/// Puts something to a session at once: as far as it goes without waiting, and the rest in a task of its own.
+/// Polls a request once at once, and the rest in its own task.
 fn at_once(asking: impl Future<Output = ()> + Send + 'static) {
     let mut asking = Box::pin(asking);
     if asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -185,20 +184,20 @@ fn at_once(asking: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-/// In one batch: a run that waits to go on is interrupted, goes on by another input, and is granted the slot that it waited for. What
-/// gives its place back for the interrupt must not give back that slot: the next in the queue would be at work beside it.
+/// One batch: a queued run that resumes is interrupted, resumes by another input, and is granted its slot. The release for the
+/// interrupt must not release that slot, or the next queued run would run as well.
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_is_granted_in_the_batch_of_an_interrupt_is_kept() {
     let (journal, held) = (journal(), Arc::new(Mutex::new(None::<SessionHandle>)));
     let strikes = Arc::clone(&held);
     let faults = Faults::new(move |point, detail| {
-        // The slot of the run that ends here is given back next; the words come first into the lane of the one that is granted it.
+        // The slot of the run that ends here is released next; the input arrives first in the lane of the run that gets it.
         if (point, detail) == (Point::AfterAppend, "run_ended")
             && let Some(held) = strikes.lock().unwrap().take()
         {
             let session = held.clone();
             at_once(async move { drop(session.interrupt().await) });
-            at_once(async move { drop(held.send("for ever").await) });
+            at_once(async move { drop(held.send("forever").await) });
         }
     });
     let limits = Limits { live_person_runs: 1, ..Limits::default() };
@@ -220,8 +219,8 @@ async fn a_slot_that_is_granted_in_the_batch_of_an_interrupt_is_kept() {
     assert_eq!(waits.interrupt().await, Ok(Control::Done(run)));
     first.send("a moment").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(500)).await;
-    waits.send("go on").await.expect("accepted");
-    next.send("for ever").await.expect("accepted");
+    waits.send("continue").await.expect("accepted");
+    next.send("forever").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(runtime.census().queued, 2, "both wait for the slot of the first");
     *held.lock().unwrap() = Some(waits.clone());

@@ -1,4 +1,4 @@
-//! `plan_exit`: a planner proposes, a person decides, and the session goes on with whoever carries plans out (G12, K14).
+//! `plan_exit`: a planner proposes, a person decides, and the agent that carries out plans continues the session (G12, K14).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-/// What a model was asked: who answers, and the tools that it was shown.
+/// Model requests: the agent, and its tools.
 type Seen = Arc<Mutex<Vec<(String, Vec<String>)>>>;
 
 fn writing() -> FnTool {
@@ -51,7 +51,7 @@ fn start(journal: &Journal, seen: &Seen, say: impl Fn(&Request, usize) -> Answer
     builder(journal).tools(tools([writing()])).model(answering)
 }
 
-/// Plans, then writes once as `build`, then tells what came of the calls.
+/// Plans, then writes once as `build`, then answers with the results of the calls.
 fn plans_and_builds(request: &Request, at: usize) -> Answer {
     match (&*request.agent, at) {
         ("plan", 0) => calls([exit("1. Write `a`.")]),
@@ -79,7 +79,7 @@ fn was_shown(seen: &Seen, at: usize, tool: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approved_plan_is_carried_out_by_build_in_the_same_session_also_after_a_restart() {
+async fn approved_plan_runs_as_build_in_the_same_session() {
     let memory = Memory::new();
     let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("it opens");
     let (journal, seen) = (store(), Seen::default());
@@ -92,9 +92,9 @@ async fn an_approved_plan_is_carried_out_by_build_in_the_same_session_also_after
     assert_eq!(asked.plan.as_deref(), Some("1. Write `a`."), "the person is shown the whole plan");
     assert_eq!(runtime.approvals().await.expect("a list"), std::slice::from_ref(&asked));
     approver.answer(&asked, AskVerdict::Allow).await.expect("heard");
-    let (outcome, told) = ended(&session, 1).await;
+    let (outcome, received) = ended(&session, 1).await;
     assert_eq!(outcome, Outcome::Completed);
-    assert!(told.starts_with("The plan is approved.") && told.ends_with("| written"), "{told}");
+    assert!(received.starts_with("The plan is approved.") && received.ends_with("| written"), "{received}");
     assert_eq!(agents(&seen), ["plan", "build", "build"]);
     assert!(
         was_shown(&seen, 0, "plan_exit") && !was_shown(&seen, 0, "write"),
@@ -116,7 +116,7 @@ async fn an_approved_plan_is_carried_out_by_build_in_the_same_session_also_after
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_is_not_approved_leaves_the_planner_planning_until_one_is() {
+async fn rejected_plan_leaves_the_planner_until_one_is_approved() {
     let (journal, seen) = (journal(), Seen::default());
     let runtime = start(&journal, &seen, |request, at| match (&*request.agent, at) {
         ("plan", 0) => calls([exit("rough")]),
@@ -133,23 +133,26 @@ async fn a_plan_that_is_not_approved_leaves_the_planner_planning_until_one_is() 
         assert_eq!(asked.plan.as_deref(), Some(plan));
         approver.answer(&asked, verdict).await.expect("heard");
     }
-    let (_, told) = ended(&session, 1).await;
-    let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[0].starts_with("The plan is not approved: the approver rejected it. Continue planning"), "{told}");
+    let (_, received) = ended(&session, 1).await;
+    let lines: Vec<&str> = received.lines().collect();
+    assert!(
+        lines[0].starts_with("The plan is not approved: the approver rejected it. Continue planning"),
+        "{received}"
+    );
     assert_eq!(lines[1], "the plan is empty: a person decides by what it says, so put all of it there");
-    assert!(lines[2].starts_with("The plan is approved."), "{told}");
+    assert!(lines[2].starts_with("The plan is approved."), "{received}");
     assert_eq!(agents(&seen), ["plan", "plan", "plan", "build"]);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_anyone_to_approve_it_plan_exit_is_not_offered_and_a_call_of_it_is_denied() {
+async fn plan_exit_is_hidden_and_denied_without_an_approver() {
     let (journal, seen) = (journal(), Seen::default());
     let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("it starts");
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
-    let (_, told) = ended(&session, 1).await;
-    assert!(told.starts_with("The plan is not approved: no approver is attached."), "{told}");
+    let (_, received) = ended(&session, 1).await;
+    assert!(received.starts_with("The plan is not approved: no approver is attached."), "{received}");
     assert!(!was_shown(&seen, 0, "plan_exit"));
     let by = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::AskAnswered { verdict, by, .. } => Some((verdict, by)),
@@ -159,8 +162,8 @@ async fn without_anyone_to_approve_it_plan_exit_is_not_offered_and_a_call_of_it_
     shut(runtime).await;
 }
 
-/// Opens a session of `agent` with somebody there, and tells which of those that answered were offered `plan_exit`, with
-/// what they were told when they called it.
+/// Opens a session of `agent` with an approver attached. Returns which of the agents that answered were offered `plan_exit`, and the
+/// result of calling it.
 async fn offered_in(policy: RuleSet, agent: &str) -> (Vec<(String, bool)>, String) {
     let (journal, seen) = (journal(), Seen::default());
     let say = |request: &Request, at: usize| match (&*prompt(request), at) {
@@ -174,28 +177,28 @@ async fn offered_in(policy: RuleSet, agent: &str) -> (Vec<(String, bool)>, Strin
     let approver = runtime.approver();
     let session = open(&runtime, agent);
     session.send("go").await.expect("accepted");
-    let (_, told) = ended(&session, 1).await;
+    let (_, received) = ended(&session, 1).await;
     drop(approver);
     shut(runtime).await;
     let seen = seen.lock().unwrap().clone();
-    (seen.into_iter().map(|(agent, tools)| (agent, tools.contains(&"plan_exit".to_owned()))).collect(), told)
+    (seen.into_iter().map(|(agent, tools)| (agent, tools.contains(&"plan_exit".to_owned()))).collect(), received)
 }
 
 #[tokio::test(start_paused = true)]
-async fn k14_plan_as_a_subagent_and_other_agents_are_not_offered_plan_exit() {
+async fn k14_plan_exit_is_offered_to_a_root_planner_only() {
     let all = || RuleSet { default: Verdict::Allow, rules: Vec::new() };
-    let (seen, told) = offered_in(all(), "general").await;
+    let (seen, received) = offered_in(all(), "general").await;
     let not = |agent: &str| (agent.to_owned(), false);
     assert_eq!(seen, [not("general"), not("plan"), not("plan"), not("general")]);
-    assert!(told.contains("no tool is named `plan_exit`"), "{told}");
+    assert!(received.contains("no tool is named `plan_exit`"), "{received}");
     let deny = Rule { action: "plan_exit".into(), resource: "*".into(), verdict: Verdict::Deny };
-    let (seen, told) = offered_in(RuleSet { rules: vec![deny], ..all() }, "plan").await;
+    let (seen, received) = offered_in(RuleSet { rules: vec![deny], ..all() }, "plan").await;
     assert_eq!(seen, [not("plan"), not("plan")], "a host may forbid it");
-    assert!(told.contains("no tool is named `plan_exit`"), "{told}");
+    assert!(received.contains("no tool is named `plan_exit`"), "{received}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stands_below_a_planner_may_not_write_and_what_stands_below_build_may() {
+async fn children_of_plan_may_not_write_and_children_of_build_may() {
     let (journal, seen) = (journal(), Seen::default());
     let say = |request: &Request, at: usize| match (&*request.agent, at) {
         ("plan", 0) => calls([("task", json!({"subagent_type": "explore", "prompt": "read"}))]),
@@ -210,8 +213,8 @@ async fn what_stands_below_a_planner_may_not_write_and_what_stands_below_build_m
     session.send("go").await.expect("accepted");
     let asked = approver.next().await;
     approver.answer(&asked, AskVerdict::Allow).await.expect("heard");
-    let (_, told) = ended(&session, 1).await;
-    assert_eq!(told, "written", "what build started wrote");
+    let (_, received) = ended(&session, 1).await;
+    assert_eq!(received, "written", "what build started wrote");
     let wrote = |id: SessionId| {
         let journal = journal.clone();
         async move {
@@ -228,7 +231,7 @@ async fn what_stands_below_a_planner_may_not_write_and_what_stands_below_build_m
     }
     wrotes.sort();
     assert_eq!(wrotes, [("explore".to_owned(), false), ("worker".to_owned(), true)]);
-    // A person's branch of it is no root session, and who plans in it goes no further than the planner.
+    // A person's branch is not a root session, and a planner in it goes no further than the planner.
     let branch =
         session.branch(subtend_actors::BranchOptions { agent: Some("plan".into()), ..Default::default() }).await;
     let branch = branch.expect("a branch");

@@ -1,4 +1,4 @@
-//! Pools and throttles where things go wrong at the same time.
+//! Model pools and rate limits under concurrent failures.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ fn pooled(builder: Builder, a: Arc<dyn Model>, b: Arc<dyn Model>) -> Builder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hiccup_of_the_one_that_works_does_not_send_a_turn_back_to_the_one_without_a_key() {
+async fn transient_error_does_not_return_to_the_model_without_key() {
     let journal = journal();
     let (a, a_calls) = nth("a", |_| Err(ModelError::new(ModelFail::Auth, "no key")));
     let (b, _) = nth("b", |n| if n == 2 { Err(ModelError::new(ModelFail::Unavailable, "503")) } else { Ok(text("b")) });
@@ -69,7 +69,7 @@ async fn a_member_that_asks_for_an_hour_is_passed_over_for_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_while_a_provider_wants_more_patience_than_a_turn_has_is_told_at_once() {
+async fn turn_fails_at_once_when_retry_after_exceeds_its_limit() {
     let journal = journal();
     let limited = ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "slow down") };
     let (a, calls) = nth("a", move |_| Err(limited.clone()));
@@ -87,7 +87,7 @@ async fn who_comes_while_a_provider_wants_more_patience_than_a_turn_has_is_told_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_in_line_while_a_provider_asks_for_that_much_patience_is_told_at_once_too() {
+async fn queued_turn_fails_at_once_when_retry_after_is_too_long() {
     let journal = journal();
     let limited = ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "slow down") };
     let count = Arc::new(AtomicUsize::new(0));
@@ -134,7 +134,7 @@ async fn a_member_that_panics_is_passed_over_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_wait_for_a_place_do_not_go_out_when_the_runtime_goes_down() {
+async fn calls_waiting_for_a_permit_are_dropped_at_shutdown() {
     for drop_it in [false, true] {
         let journal = journal();
         let begun = Arc::new(Mutex::new(0));
@@ -155,7 +155,7 @@ async fn calls_that_wait_for_a_place_do_not_go_out_when_the_runtime_goes_down() 
         }
         if drop_it {
             drop(runtime);
-            // While anything of the runtime lives, it holds the model.
+            // Live parts of the runtime hold the model.
             while Arc::strong_count(&held) > 1 {
                 tokio::task::yield_now().await;
             }

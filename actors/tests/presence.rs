@@ -1,4 +1,4 @@
-//! Activations come and go: no stream is dropped, no lane is left without an actor.
+//! Activations start and end: no stream is dropped, and no lane is left without an actor.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn an_input_that_comes_with_the_idle_timer_is_answered() {
         let runtime = builder(&journal).model(model(answer)).options(options).start().await.expect("a runtime");
         let (session, _) = ask(&runtime, "one").await;
         let sender = session.clone();
-        // A task of its own: the timer that fires and the sender take their turns as they come.
+        // In its own task, so that the timer and the sender race.
         let sent = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(1_995 + offset)).await;
             for _ in 0..yields {
@@ -70,7 +70,7 @@ async fn the_end_of_a_run_does_not_drop_the_stream_of_the_next() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_that_is_addressed_while_it_is_born_still_runs() {
     let journal = journal();
-    let (told, tell) = std::sync::mpsc::channel();
+    let (received, tell) = std::sync::mpsc::channel();
     let once = AtomicUsize::new(0);
     let looked = journal.clone();
     let faults = Faults::new(move |at, _| {
@@ -78,7 +78,7 @@ async fn a_child_that_is_addressed_while_it_is_born_still_runs() {
             && let Some((child, _)) = looked.heads().expect("heads").into_iter().find(|(id, head)| *id != head.root)
             && once.fetch_add(1, Ordering::Relaxed) == 0
         {
-            told.send(child).expect("heard");
+            received.send(child).expect("heard");
             std::thread::sleep(Duration::from_millis(300));
         }
     });

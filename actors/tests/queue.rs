@@ -1,4 +1,4 @@
-//! The queue of a session: what is held, in which order it is taken, and what is told of it.
+//! The queue of a session: its order, its limits, and its events.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     ended.expect("the run ends").expect("the runtime lives")
 }
 
-/// Takes ten seconds, and tells the last thing that was said. On "fail" it fails.
+/// Takes ten seconds, and repeats the last input. It fails on "fail".
 async fn slow(request: Request) -> Result<Answer, ModelError> {
     seconds(10).await;
     let last = request.messages.iter().rev().find_map(|message| match message {
@@ -51,7 +51,7 @@ async fn what_waits_is_listed_in_the_order_in_which_it_is_taken() {
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("one").await.expect("accepted");
-    assert_eq!(session.queue().await, Ok(Vec::new()), "it is at work on the first");
+    assert_eq!(session.queue().await, Ok(Vec::new()), "it processes the first");
     let metadata = serde_json::json!({"from": "mail"});
     let two = session.input("two").metadata(&metadata).send().await.expect("accepted");
     session.send("three").await.expect("accepted");
@@ -72,7 +72,7 @@ async fn what_waits_is_listed_in_the_order_in_which_it_is_taken() {
     assert_eq!((queue[0].lane, queue[0].taken_at), (Lane::Steer, Some(Boundary::Turn)));
     // Read from the journal, without the runtime.
     assert_eq!(QueueEntry::list(&journal, session.id(), true).expect("readable"), queue);
-    // Behind a run that does not go on, the oldest message opens the next run, and what steers joins it.
+    // Behind a run that does not resume, the oldest message opens the next run, and steering messages join it.
     let behind = QueueEntry::list(&journal, session.id(), false).expect("readable");
     assert_eq!(texts(&behind), ["two", "first", "three"]);
     let at: Vec<_> = behind.iter().filter_map(|entry| entry.taken_at).collect();
@@ -142,7 +142,7 @@ async fn what_waits_outlives_the_host_and_opens_the_next_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_works_or_has_inputs_waiting_is_not_closed_and_an_input_reopens_it() {
+async fn busy_session_is_not_closed_and_an_input_reopens_one() {
     let journal = journal();
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -186,7 +186,7 @@ async fn events_of_the_queue_follow_from_its_records() {
             QueueEvent::Empty => "empty".to_owned(),
         })
         .collect();
-    let told = [
+    let received = [
         "processing one",
         "queued 1: two",
         "queued 2: three",
@@ -196,7 +196,7 @@ async fn events_of_the_queue_follow_from_its_records() {
         "empty",
         "processing four",
     ];
-    assert_eq!(events, told);
+    assert_eq!(events, received);
     shut(runtime).await;
 }
 
@@ -270,7 +270,7 @@ async fn b11_queue_events_are_part_of_the_durable_stream() {
     let expected =
         ["processing one", "queued 1: two", "queued 2: three", "processing two", "processing three", "empty"];
     assert_eq!(words, expected);
-    // Read from any record on, they are the same.
+    // Any starting record gives the same events.
     for (from, _) in &all {
         let rest: Vec<_> = all.iter().filter(|(seq, _)| seq >= from).cloned().collect();
         assert_eq!(queue_events(&session, Seq(*from)).await, rest);

@@ -1,4 +1,4 @@
-//! Queued children whose state is not kept in memory: they start from the journal.
+//! Queued children whose state is dropped from memory start from the journal.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use subtend_session::record::Record;
 
 use crate::support::{answers, ask, builder, calls, journal, model, prompt, records, shut, task, text};
 
-/// Runs eight children one after the other, and returns all sessions with their records and the epoch of their rows.
+/// Runs eight children one after the other; returns all sessions with their records and the epoch of their rows.
 async fn family(queued_states: usize) -> Vec<(SessionId, Vec<Record>, Epoch)> {
     let journal = journal();
     let answer = |request| async move {

@@ -1,4 +1,4 @@
-//! Files that come with tasks are read beside the session's actor: what it promises holds while a disk is slow (feature B7).
+//! A session reads the files of a task outside its actor, so that a slow disk does not block it (feature B7).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -20,7 +20,7 @@ use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_tools::workspace::Workspace;
 
-/// A disk that answers when it is told to.
+/// A disk that blocks until it is released.
 #[derive(Clone, Default)]
 struct Disk {
     begun: Arc<AtomicUsize>,
@@ -38,10 +38,10 @@ impl Disk {
             }
             if point == Point::Reading {
                 disk.begun.fetch_add(1, Ordering::Relaxed);
-                let (free, told) = &*disk.free;
+                let (free, received) = &*disk.free;
                 let mut free = free.lock().unwrap();
                 while !*free {
-                    free = told.wait(free).unwrap();
+                    free = received.wait(free).unwrap();
                 }
             }
         })
@@ -59,7 +59,6 @@ impl Disk {
     }
 }
 
-/// A directory with the file `a`.
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("a"), "the text of a").expect("a file");
@@ -89,15 +88,15 @@ async fn host(
     builder.model(answering).start().await.expect("it starts")
 }
 
-/// A model whose root asks for `asked` and then ends; what the others are told first is kept.
-fn asking(asked: Vec<(&'static str, Value)>, told: &Arc<Mutex<Vec<String>>>) -> Arc<dyn Model> {
-    let told = Arc::clone(told);
+/// A model whose root makes the calls `asked` and then ends; the first messages of its children are kept.
+fn asking(asked: Vec<(&'static str, Value)>, received: &Arc<Mutex<Vec<String>>>) -> Arc<dyn Model> {
+    let received = Arc::clone(received);
     model(move |request| {
         let answer = match (&*prompt(&request), answers(&request)) {
             ("go", 0) => calls(asked.clone()),
             ("go", _) => text(&format!("done: {}", results(&request).join("\n"))),
             (first, _) => {
-                told.lock().unwrap().push(first.to_owned());
+                received.lock().unwrap().push(first.to_owned());
                 text("found")
             }
         };
@@ -122,15 +121,15 @@ async fn ends(journal: &Journal, session: &SessionHandle) -> Vec<CallEnd> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b7_while_files_are_read_a_session_hears_words_and_a_cancel_leaves_no_child() {
+async fn b7_session_takes_input_and_cancel_while_files_are_read() {
     for cancelled in [true, false] {
-        let (disk, dir, told) = (Disk::default(), folder(), Arc::default());
+        let (disk, dir, received) = (Disk::default(), folder(), Arc::default());
         let journal = memory(&Memory::new());
-        let runtime = host(&journal, &dir, disk.faults(), asking(files(), &told), (OnRestart::Fail, 7)).await;
+        let runtime = host(&journal, &dir, disk.faults(), asking(files(), &received), (OnRestart::Fail, 7)).await;
         let session = open(&runtime);
         let receipt = session.send("go").await.expect("accepted");
         disk.has_begun(1).await;
-        // The answer is in the journal before its child is born, and the session hears what it is told.
+        // The answer is recorded before its child, and the session still receives inputs.
         session.steer("behind").await.expect("accepted while it reads");
         assert_eq!(session.queue().await.expect("listed").len(), 1);
         let before = kinds(&journal, &session).await;
@@ -146,7 +145,7 @@ async fn b7_while_files_are_read_a_session_hears_words_and_a_cancel_leaves_no_ch
         let children = session.tree().await.expect("a tree").children.len();
         assert_eq!(children, usize::from(!cancelled));
         if !cancelled {
-            let first = told.lock().unwrap()[0].clone();
+            let first = received.lock().unwrap()[0].clone();
             let gone = "### gone\n\n(This file could not be read: ";
             assert!(first.contains("the text of a") && first.contains(gone), "{first}");
         }
@@ -155,8 +154,8 @@ async fn b7_while_files_are_read_a_session_hears_words_and_a_cancel_leaves_no_ch
 }
 
 #[tokio::test(start_paused = true)]
-async fn b7_children_are_born_in_the_order_of_their_calls_whether_files_come_with_them_or_not() {
-    let (disk, dir, told) = (Disk::default(), folder(), Arc::default());
+async fn b7_children_are_created_in_call_order_with_or_without_files() {
+    let (disk, dir, received) = (Disk::default(), folder(), Arc::default());
     disk.answers();
     let plain = |at: usize| ("task", json!({"subagent_type": "worker", "prompt": format!("{at}"), "background": true}));
     let asked = (0..60).map(|at| match at % 3 {
@@ -165,7 +164,7 @@ async fn b7_children_are_born_in_the_order_of_their_calls_whether_files_come_wit
         _ => ("spawn", json!({"task": format!("{at}")})),
     });
     let journal = memory(&Memory::new());
-    let answering = asking(asked.collect(), &told);
+    let answering = asking(asked.collect(), &received);
     let runtime = host(&journal, &dir, disk.faults(), answering, (OnRestart::Fail, 7)).await;
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
@@ -180,12 +179,12 @@ async fn b7_children_are_born_in_the_order_of_their_calls_whether_files_come_wit
     shut(runtime).await;
 }
 
-// Virtual time stands while something blocks, and the restart of an actor waits a little.
+// On the real clock: virtual time does not advance while a thread blocks, and the restart of an actor needs time.
 #[tokio::test]
-async fn b7_an_actor_that_dies_while_files_are_read_reads_again_and_bears_one_child() {
-    let (disk, dir, told) = (Disk::default(), folder(), Arc::default());
+async fn b7_actor_crash_while_files_are_read_creates_one_child() {
+    let (disk, dir, received) = (Disk::default(), folder(), Arc::default());
     let journal = memory(&Memory::new());
-    let runtime = host(&journal, &dir, disk.faults(), asking(files(), &told), (OnRestart::Fail, 7)).await;
+    let runtime = host(&journal, &dir, disk.faults(), asking(files(), &received), (OnRestart::Fail, 7)).await;
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
     disk.has_begun(1).await;
@@ -198,17 +197,17 @@ async fn b7_an_actor_that_dies_while_files_are_read_reads_again_and_bears_one_ch
     assert_eq!(ended.outcome, Outcome::Completed);
     drop(cleared.await);
     assert_eq!(session.tree().await.expect("a tree").children.len(), 1);
-    assert_eq!(told.lock().unwrap().len(), 1);
+    assert_eq!(received.lock().unwrap().len(), 1);
     assert!(!disk.breaks.load(Ordering::Relaxed), "the handler broke");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn b7_a_host_that_dies_while_files_are_read_leaves_a_call_that_the_next_one_answers() {
+async fn b7_host_crash_while_files_are_read_leaves_an_open_call() {
     for on_restart in [OnRestart::Fail, OnRestart::Resume] {
-        let (disk, dir, told, store) = (Disk::default(), folder(), Arc::default(), Memory::new());
+        let (disk, dir, received, store) = (Disk::default(), folder(), Arc::default(), Memory::new());
         let journal = memory(&store);
-        let runtime = host(&journal, &dir, disk.faults(), asking(files(), &told), (on_restart, 7)).await;
+        let runtime = host(&journal, &dir, disk.faults(), asking(files(), &received), (on_restart, 7)).await;
         let session = open(&runtime);
         let receipt = session.send("go").await.expect("accepted");
         disk.has_begun(1).await;
@@ -218,7 +217,7 @@ async fn b7_a_host_that_dies_while_files_are_read_leaves_a_call_that_the_next_on
         disk.answers();
 
         let journal = memory(&store);
-        let runtime = host(&journal, &dir, disk.faults(), asking(files(), &told), (on_restart, 8)).await;
+        let runtime = host(&journal, &dir, disk.faults(), asking(files(), &received), (on_restart, 8)).await;
         let session = runtime.session(root).expect("readable").expect("there");
         let ended = session.run_ended(receipt.run).await.expect("it ends");
         let children = session.tree().await.expect("a tree").children.len();
@@ -232,15 +231,15 @@ async fn b7_a_host_that_dies_while_files_are_read_leaves_a_call_that_the_next_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn b7_a_reading_that_fails_marks_its_files_and_the_child_is_born() {
-    let (dir, told) = (folder(), Arc::default());
+async fn b7_failed_read_marks_its_files_and_creates_the_child() {
+    let (dir, received) = (folder(), Arc::default());
     let journal = memory(&Memory::new());
     let faults = Faults::new(|point, _| assert!(point != Point::Reading, "the disk broke"));
-    let runtime = host(&journal, &dir, faults, asking(files(), &told), (OnRestart::Fail, 7)).await;
+    let runtime = host(&journal, &dir, faults, asking(files(), &received), (OnRestart::Fail, 7)).await;
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
     session.run_ended(receipt.run).await.expect("it ends");
-    let first = told.lock().unwrap()[0].clone();
+    let first = received.lock().unwrap()[0].clone();
     assert_eq!(first.matches("(This file could not be read: it was not read.)").count(), 2, "{first}");
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! Runs that go on after a restart of the host: `on_restart: resume` (X2).
+//! Runs that resume after a restart of the host: `on_restart: resume` (X2).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ fn reopen(memory: &Memory) -> Journal {
     Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
 }
 
-/// A runtime whose workers go on or do not.
+/// A runtime whose workers resume or fail after a restart.
 fn workers(journal: &Journal, on_restart: OnRestart, seed: u64) -> Builder {
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
@@ -44,7 +44,7 @@ async fn opened(runtime: &Runtime, on_restart: OnRestart, words: &str) -> Sessio
     session.id()
 }
 
-/// What a run that has to wait for the end of the first host waits for.
+/// Longer than the first host lives.
 fn slow() -> Duration {
     Duration::from_secs(60)
 }
@@ -57,7 +57,7 @@ async fn tree(request: Request) -> Result<Answer, ModelError> {
     Ok(text(&format!("{} is done", prompt(&request))))
 }
 
-/// How each run of each session ended, parents first.
+/// The outcomes of each session's runs, parents first.
 async fn outcomes(journal: &Journal) -> Vec<(String, Vec<Outcome>)> {
     let mut found = Vec::new();
     for (id, head) in journal.heads().expect("heads") {
@@ -78,7 +78,7 @@ async fn ended(runtime: &Runtime, session: SessionId) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_that_was_opened_to_go_on_goes_on_and_hears_of_no_failure() {
+async fn resuming_tree_continues_without_a_failure_notice() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
@@ -118,19 +118,19 @@ async fn a_start_tells_how_far_it_is_while_it_takes_up_what_goes_on() {
         (RecoveryScope::All, vec![(0, 3), (0, 3), (0, 3), (1, 3), (2, 3), (3, 3)]),
     ] {
         let journal = reopen(&memory);
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = Arc::clone(&told);
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&received);
         let options = Options { recovery_scope, seed: Some(8), ..Options::default() };
         let builder = workers(&journal, OnRestart::Resume, 8).options(options).model(model(tree));
         let builder = builder.on_boot(move |at| tell.lock().unwrap().push((at.done, at.total)));
         let runtime = builder.start().await.expect("a runtime");
-        assert_eq!(*told.lock().unwrap(), expected, "where {recovery_scope:?} is taken up");
+        assert_eq!(*received.lock().unwrap(), expected, "where {recovery_scope:?} is recovered");
         runtime.shutdown(Duration::ZERO).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_was_not_opened_to_go_on_ends_lost_and_its_owner_goes_on_with_that() {
+async fn child_that_does_not_resume_ends_lost_and_its_owner_resumes() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Fail, 7).model(model(tree)).start().await.expect("a runtime");
@@ -138,16 +138,16 @@ async fn a_child_that_was_not_opened_to_go_on_ends_lost_and_its_owner_goes_on_wi
     drop((runtime, journal));
 
     let journal = reopen(&memory);
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let answer = {
-        let told = Arc::clone(&told);
+        let received = Arc::clone(&received);
         move |request: Request| {
             let failures = request.messages.iter().filter(|message| match message {
                 Message::Result { content, .. } => content.contains("lost"),
                 Message::Notice { text, .. } => text.contains("lost"),
                 _ => false,
             });
-            told.lock().unwrap().push(failures.count());
+            received.lock().unwrap().push(failures.count());
             async { Ok(text("I see")) }
         }
     };
@@ -156,7 +156,7 @@ async fn a_child_that_was_not_opened_to_go_on_ends_lost_and_its_owner_goes_on_wi
     assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
     let lost = |name: &str| (name.to_owned(), vec![Outcome::Lost]);
     assert_eq!(outcomes(&journal).await, [lost("one"), ("parent".into(), vec![Outcome::Completed]), lost("two")]);
-    assert_eq!(*told.lock().unwrap(), [2], "the blocking and the background child, in one turn, once each");
+    assert_eq!(*received.lock().unwrap(), [2], "the blocking and the background child, in one turn, once each");
     shut(runtime).await;
 }
 
@@ -177,8 +177,7 @@ async fn what_is_owned_does_not_go_on_without_its_owner() {
     shut(runtime).await;
 }
 
-/// E-1: what only reads and what is declared idempotent is called again under its key; of the rest the model hears that nobody
-/// knows what it did.
+/// E-1: read-only and idempotent calls are repeated under their key; for the others the model learns that their effect is unknown.
 #[tokio::test(start_paused = true)]
 async fn calls_are_repeated_only_where_that_does_no_harm() {
     let memory = Memory::new();
@@ -242,7 +241,7 @@ async fn calls_are_repeated_only_where_that_does_no_harm() {
     }
 }
 
-/// T-3: a run that goes on has its slot before one that waits is given it, and a cancel reaches it as it would have.
+/// T-3: a resumed run gets its slot before a queued one, and can be cancelled.
 #[tokio::test(start_paused = true)]
 async fn what_goes_on_keeps_its_slot_and_can_be_cancelled() {
     let memory = Memory::new();
@@ -270,7 +269,7 @@ async fn what_goes_on_keeps_its_slot_and_can_be_cancelled() {
     let finished: usize = outcomes(&journal).await.iter().map(|(_, ends)| ends.len()).sum();
     assert_eq!((finished, runtime.slots_in_use()), (1, 1), "one after the other");
     let handle = runtime.session(parent).expect("readable").expect("there");
-    handle.cancel().await.expect("told");
+    handle.cancel().await.expect("received");
     assert_eq!(ended(&runtime, parent).await, Outcome::Cancelled { by: By::Person });
     let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
     let ends: Vec<Outcome> = outcomes(&journal).await.into_iter().flat_map(|(_, ends)| ends).collect();
@@ -279,7 +278,7 @@ async fn what_goes_on_keeps_its_slot_and_can_be_cancelled() {
     shut(runtime).await;
 }
 
-/// A process that only looks leaves what would go on to a host that works.
+/// A process that only reads leaves dormant runs to a host that works.
 #[tokio::test(start_paused = true)]
 async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
     let memory = Memory::new();
@@ -304,10 +303,9 @@ async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
     shut(runtime).await;
 }
 
-/// A process that works for one session and ends then takes up what waits there: what it took up of others, also of a branch of the
-/// same tree, would be lost at its end.
+/// A process for one session recovers that session only. Others, also branches of its tree, would be lost when it ends.
 #[tokio::test(start_paused = true)]
-async fn what_waits_in_other_sessions_is_left_to_a_host_that_works_for_them() {
+async fn queued_inputs_of_other_sessions_are_left_to_their_host() {
     let memory = Memory::new();
     let start = |journal: &Journal, seed, recovery_scope| {
         let options = Options { seed: Some(seed), recovery_scope, ..Options::default() };
@@ -337,10 +335,10 @@ async fn what_waits_in_other_sessions_is_left_to_a_host_that_works_for_them() {
     assert_eq!(records(&journal, goes_on).await, before, "not touched");
     for left in [fails, branch] {
         let left = runtime.session(left).expect("readable").expect("there");
-        assert_eq!(left.queue().await.expect("listed").len(), 1, "what waits stays");
+        assert_eq!(left.queue().await.expect("listed").len(), 1, "queued inputs stay");
     }
     let mine = runtime.session(other).expect("readable").expect("there");
-    assert_eq!(mine.queue().await.expect("listed").len(), 0, "there it is taken up");
+    assert_eq!(mine.queue().await.expect("listed").len(), 0, "there it is recovered");
     assert_eq!(mine.run_ended(RunNo(2)).await.expect("an end").outcome, Outcome::Completed);
     runtime.shutdown(Duration::from_secs(1)).await;
     drop(journal);
@@ -352,9 +350,9 @@ async fn what_waits_in_other_sessions_is_left_to_a_host_that_works_for_them() {
     shut(runtime).await;
 }
 
-/// V-3 across hosts: what a run does first may be what ends them. It is not known, so a run that only waits is never blamed.
+/// V-3 across hosts: what a run does first may crash the host. A queued run has done nothing, so it is never blamed.
 #[tokio::test(start_paused = true)]
-async fn a_run_at_work_that_three_hosts_did_not_survive_is_given_up_and_one_that_waits_is_not() {
+async fn run_fails_after_three_crashes_and_a_queued_one_does_not() {
     let memory = Memory::new();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -390,7 +388,7 @@ async fn a_run_at_work_that_three_hosts_did_not_survive_is_given_up_and_one_that
     shut(runtime).await;
 }
 
-/// An orderly end of the host, with a run in flight.
+/// An orderly shutdown of the host, with a run in flight.
 async fn leave(runtime: Runtime) {
     let journal = runtime.journal().clone();
     let report = runtime.shutdown(Duration::from_secs(1)).await;
@@ -398,7 +396,7 @@ async fn leave(runtime: Runtime) {
     assert!(journal.poisoned().is_none());
 }
 
-/// V-3 is about hosts that die: one that ends in order, while a call takes longer than it waits, was not ended by the run.
+/// V-3 counts crashes: an orderly shutdown during a long call does not count.
 #[tokio::test(start_paused = true)]
 async fn a_run_at_work_outlasts_any_number_of_hosts_that_end_in_order() {
     let memory = Memory::new();
@@ -407,7 +405,7 @@ async fn a_run_at_work_outlasts_any_number_of_hosts_that_end_in_order() {
             Ok(if answers(&request) == 0 { calls([("reading", serde_json::json!({}))]) } else { text("done") })
         })
     };
-    // Its call is repeated by each host, which leaves no record.
+    // Each host repeats the call, which leaves no record.
     let reading = |hangs: bool| {
         tools([tool("reading", ToolEffect::ReadOnly, move |_| async move {
             if hangs {
@@ -436,7 +434,7 @@ async fn a_run_at_work_outlasts_any_number_of_hosts_that_end_in_order() {
     shut(runtime).await;
 }
 
-/// A runtime that is dropped, as by a panic that unwinds past it, is a host that died: its start counts.
+/// A dropped runtime, as after a panic that unwinds, counts as a crash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_host_that_is_dropped_is_held_against_the_run() {
     let memory = Memory::new();
@@ -450,7 +448,7 @@ async fn a_host_that_is_dropped_is_held_against_the_run() {
         let (begin, alive) = (begin.clone(), Arc::clone(alive));
         tools([tool("reading", ToolEffect::ReadOnly, move |_| {
             let _of_this_host = &alive;
-            begin.send(()).expect("somebody waits");
+            begin.send(()).expect("a receiver waits");
             std::future::pending()
         })])
     };
@@ -468,9 +466,9 @@ async fn a_host_that_is_dropped_is_held_against_the_run() {
             session.send("go").await.expect("accepted");
             left = Some(session.id());
         }
-        begun.recv().await.expect("it is at work");
+        begun.recv().await.expect("it is running");
         drop(runtime);
-        // Its actors end behind the drop, on other threads.
+        // Its actors end after the drop, on other threads.
         while Arc::strong_count(&alive) > 1 {
             tokio::task::yield_now().await;
         }

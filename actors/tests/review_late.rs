@@ -1,5 +1,4 @@
-//! Words that come late, twice or at a bad time: each is for the run that it was meant for, and no wait is prolonged by being
-//! looked at.
+//! Messages that arrive late, twice or at a bad moment apply to the run that they were sent for; inspection prolongs no wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +32,6 @@ async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     ended.expect("the run ends").expect("the runtime lives")
 }
 
-/// What the user of a session said last.
 fn last(request: &Request) -> String {
     let user = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -62,7 +60,7 @@ fn one_slot(journal: &Journal) -> Builder {
     builder(journal).options(options).limits(limits)
 }
 
-/// A long task holds the slot, a second one waits for it; that is cancelled by its name on a person's word.
+/// A long task holds the slot and a second one is queued; a person's message has the second one cancelled by name.
 async fn two(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     match (prompt(&request).as_str(), answers(&request)) {
@@ -77,7 +75,7 @@ async fn two(request: Request) -> Result<Answer, ModelError> {
     }
 }
 
-/// The second task, which has a person's input behind it and is cancelled by its owner's model.
+/// The second task: a person's input is queued behind it, and its owner's model cancels it.
 async fn cancelled_in_the_queue(runtime: &Runtime) -> (SessionHandle, SessionHandle) {
     let session = open(runtime);
     session.send("parent").await.expect("accepted");
@@ -108,7 +106,7 @@ async fn ends(journal: &Journal, session: &SessionHandle) -> Vec<Outcome> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_that_is_heard_again_after_a_panic_spares_the_run_that_follows() {
+async fn cancel_repeated_after_a_panic_spares_the_next_run() {
     let journal = journal();
     let faults = strike(Point::Handler, "owner_cancels", 1);
     let runtime = one_slot(&journal).faults(faults).model(model(two)).start().await.expect("a runtime");
@@ -122,7 +120,7 @@ async fn a_cancel_that_is_heard_again_after_a_panic_spares_the_run_that_follows(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_that_is_heard_again_at_boot_spares_the_run_that_follows() {
+async fn cancel_repeated_at_boot_spares_the_next_run() {
     let memory = Memory::new();
     let on = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
     let first = on();
@@ -182,7 +180,7 @@ async fn a_switch_whose_answer_was_lost_goes_one_step() {
     let journal = journal();
     let faults = Faults::new({
         let struck = AtomicUsize::new(0);
-        // The first two are the ends of the alternatives, which are seen at once.
+        // The first two are the ends of the alternatives, which are noticed at once.
         move |at, what| {
             let here = at == Point::AfterAppend && what == "alternative_switched";
             assert!(!(here && struck.fetch_add(1, Ordering::Relaxed) == 2), "a fault");
@@ -203,7 +201,7 @@ async fn a_switch_whose_answer_was_lost_goes_one_step() {
     shut(runtime).await;
 }
 
-/// One call that needs a person's word.
+/// One call that needs an approval.
 async fn asking(journal: &Journal) -> (Runtime, SessionHandle) {
     let rule = Rule { action: "make".into(), resource: "*".into(), verdict: Verdict::Ask };
     let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };
@@ -245,7 +243,7 @@ async fn a_question_is_not_prolonged_by_being_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_goes_on_waiting_when_its_approver_left_and_somebody_looks() {
+async fn question_stays_open_after_its_approver_left() {
     let journal = journal();
     let (runtime, session) = asking(&journal).await;
     let mut approver = runtime.approver();
@@ -318,7 +316,7 @@ async fn a_run_that_waited_for_its_slot_leaves_no_timer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_is_born_beside_a_person_s_branch_stays_in_its_owner_s_tree() {
+async fn task_created_next_to_a_branch_stays_in_its_owners_tree() {
     let journal = journal();
     let refused = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&refused);

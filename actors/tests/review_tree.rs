@@ -1,4 +1,4 @@
-//! The cancel of a whole tree, against owned sessions in which a person's inputs wait.
+//! The cancel of a whole tree against owned sessions with queued inputs of a person.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn said(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
 }
 
-/// Three levels: each waits for the one below, and the last one works for long.
+/// Three levels: each waits for the one below, and the last one takes long.
 async fn chain(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request), said(&request)) {
         ("2", 0, 1) => Ok(calls([task("1", false), task("1", true)])),
@@ -61,10 +61,10 @@ async fn the_tree_is_cancelled(slots: usize, live: u32) {
         assert_eq!(end_of(child, 1).await.outcome, by_owner);
     }
     seconds(100).await;
-    assert_eq!(journal.inflight().expect("inflight"), [], "nothing was opened by what waits");
+    assert_eq!(journal.inflight().expect("inflight"), [], "queued inputs opened no run");
     for child in &all {
         assert_eq!(child.queue().await.expect("listed").len(), 1);
-        child.send("go on").await.expect("accepted");
+        child.send("continue").await.expect("accepted");
         assert_eq!(end_of(child, 2).await.outcome, Outcome::Completed);
     }
     shut(runtime).await;

@@ -1,4 +1,4 @@
-//! Runs that failed and are rolled back: what the next model request holds is what counts.
+//! Rolled-back runs: the tests compare the next model request.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use subtend_session::record::Record;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
 
-/// What the model was asked last, a word for each message.
+/// The last model request, a word for each message.
 type Seen = Arc<Mutex<Vec<String>>>;
 
 fn words(request: &Request) -> Vec<String> {
@@ -33,7 +33,7 @@ fn words(request: &Request) -> Vec<String> {
     request.messages.iter().map(word).collect()
 }
 
-/// Asked for `fail`, it uses the tool and then has no key; asked for `wait`, it thinks for an hour; else it answers "fine".
+/// `fail` uses the tool and then fails for a missing key; `wait` takes an hour; all else is answered "fine".
 fn answering(seen: &Seen) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
@@ -53,7 +53,7 @@ fn answering(seen: &Seen) -> Arc<dyn Model> {
     })
 }
 
-/// Counts what it was called for: what is done stays done.
+/// Counts its calls: a rollback undoes no effect.
 fn writing(done: &Arc<AtomicU32>) -> Registry {
     let done = Arc::clone(done);
     tools([tool("write", ToolEffect::SideEffect, move |_| {
@@ -66,7 +66,7 @@ fn stored(memory: &Memory) -> Journal {
     Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens")
 }
 
-/// A host that comes after another one, and makes ids of its own.
+/// One of several hosts in turn, each with its own ids.
 fn host(journal: &Journal, seed: u64, seen: &Seen, done: &Arc<AtomicU32>) -> Builder {
     let options = Options { seed: Some(seed), ..Options::default() };
     builder(journal).options(options).model(answering(seen)).tools(writing(done))
@@ -83,7 +83,7 @@ async fn rolled_back(journal: &Journal, session: &SessionHandle) -> Vec<Record> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn m10_a_failed_run_is_rolled_back_over_a_restart_and_for_branches_and_nothing_is_undone() {
+async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
     let (memory, seen, done) = (Memory::new(), Seen::default(), Arc::new(AtomicU32::new(0)));
     let journal = stored(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
@@ -112,7 +112,7 @@ async fn m10_a_failed_run_is_rolled_back_over_a_restart_and_for_branches_and_not
 }
 
 #[tokio::test(start_paused = true)]
-async fn m10_a_run_at_work_a_completed_one_and_none_are_not_rolled_back_and_the_refusal_says_why() {
+async fn m10_rollback_of_a_run_that_did_not_fail_is_refused() {
     let (memory, seen, done) = (Memory::new(), Seen::default(), Arc::new(AtomicU32::new(0)));
     let journal = stored(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
@@ -137,7 +137,7 @@ async fn m10_a_run_at_work_a_completed_one_and_none_are_not_rolled_back_and_the_
     shut(runtime).await;
 }
 
-/// A child that failed is asked to go on after the host rolled its run back: it goes on without what that run said.
+/// The host rolls back a failed child's run; the child then continues without the messages of that run.
 #[tokio::test(start_paused = true)]
 async fn m10_a_child_whose_run_was_rolled_back_goes_on_without_it() {
     let (memory, seen, done) = (Memory::new(), Seen::default(), Arc::new(AtomicU32::new(0)));

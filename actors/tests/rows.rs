@@ -1,5 +1,4 @@
-//! Continues, cancels and the controls of persons under faults: a panic at every point of a whole life, and a crash of the host
-//! at every write of it, change nothing of what comes out.
+//! Continues, cancels and persons' controls under faults: a panic at every point and a crash at every write change no outcome.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +34,6 @@ fn on(engine: Box<dyn Engine>) -> Journal {
     Journal::open(engine, subtend_journal::Options::default()).expect("the journal opens")
 }
 
-/// What the user of a session said last.
 fn last(request: &Request) -> String {
     let user = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -45,15 +43,15 @@ fn last(request: &Request) -> String {
 }
 
 fn short(request: &Request) -> String {
-    let told = request.messages.iter().find_map(|message| match message {
+    let received = request.messages.iter().find_map(|message| match message {
         Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
         _ => None,
     });
-    told.and_then(|told| told["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
+    received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// The owner lets an ended task go on, cancels that, and looks at what became of it. The answers take a moment, so that no
-/// input goes down with the handler that accepts it.
+/// The owner continues an ended task, cancels it, and checks the result. The answers take a moment, so that no input is lost with
+/// the handler that accepts it.
 async fn managing(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let child = || short(&request);
@@ -102,7 +100,7 @@ fn at(n: usize) -> (Faults, Arc<Mutex<Vec<String>>>) {
 }
 
 fn limits() -> Limits {
-    // The task that is cancelled would take longer than its model may be silent.
+    // The cancelled task would take longer than its model may be silent.
     Limits { first_byte_ms: u64::MAX, turn_ms: u64::MAX, ..Limits::default() }
 }
 
@@ -144,7 +142,7 @@ async fn a_panic_anywhere_changes_nothing_of_what_a_model_asked_for() {
     }
 }
 
-/// A root with one blocking task, which takes long; all else is answered soon.
+/// A root with one long blocking task; all else is answered soon.
 async fn quick(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     match (prompt(&request).as_str(), answers(&request)) {
@@ -158,7 +156,7 @@ async fn quick(request: Request) -> Result<Answer, ModelError> {
     }
 }
 
-/// What persons do to a session, each control once; those whose host dies on the way stop there.
+/// Each control of a person once; stops where the host dies.
 async fn controls(runtime: &Runtime, session: &SessionHandle) -> Option<()> {
     session.send("parent").await.ok()?;
     seconds(5).await;
@@ -177,10 +175,10 @@ async fn controls(runtime: &Runtime, session: &SessionHandle) -> Option<()> {
     assert_eq!(child.queue().await.ok()?.len(), 2);
     assert!(child.queue_remove(waits.input).await.ok()?);
     assert_eq!(steered.run, RunNo(2), "a run of a model takes no message");
-    // A control that was carried out and whose answer was lost is answered as one that came second.
+    // A control that was carried out and whose answer was lost is answered like a repeated one.
     assert!(child.cancel_tree().await.ok()? <= 1);
     end_of(&child, 1).await?;
-    assert_eq!(child.queue().await.ok()?.len(), 1, "it stands");
+    assert_eq!(child.queue().await.ok()?.len(), 1, "it remains");
     assert!(child.queue_clear().await.ok()? <= 1);
     end_of(session, 1).await?;
     child.close().await.ok()?;
@@ -227,7 +225,7 @@ async fn a_panic_anywhere_changes_nothing_of_what_persons_asked_for() {
     }
 }
 
-/// Runs `life` until the `n`-th write fails, starts again on what is left, and tells whether it came to that write.
+/// Runs `life` until the `n`-th write fails, restarts on what is left, and returns whether it came to that write.
 async fn killed<F, Fut>(n: u64, answer: fn(Request) -> F, life: impl FnOnce(Arc<Runtime>, SessionHandle) -> Fut) -> bool
 where
     F: Future<Output = Result<Answer, ModelError>> + Send + 'static,
@@ -243,7 +241,7 @@ where
         if let Some(session) = session {
             life(Arc::clone(&runtime), session).await;
         }
-        let runtime = Arc::into_inner(runtime).expect("nobody else has it");
+        let runtime = Arc::into_inner(runtime).expect("no other owner of the runtime");
         runtime.shutdown(Duration::from_secs(1)).await;
     }
     let writes = faults.writes();
@@ -257,7 +255,7 @@ where
             Outcome::Completed
             | Outcome::Lost
             | Outcome::Cancelled { by: By::Person | By::Model { .. } | By::Sweep } => true,
-            // Asked to go on and not opened when the host died: its owner was lost.
+            // Continued but not opened when the host died: its owner was lost.
             Outcome::Cancelled { by: By::Owner { outcome } } => *outcome == OutcomeKind::Lost,
             _ => false,
         });
@@ -268,7 +266,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_dies_at_any_write_leaves_every_owner_with_its_answer() {
+async fn host_crash_at_any_write_leaves_every_owner_an_answer() {
     let mut n = 1;
     let life = |_: Arc<Runtime>, session: SessionHandle| async move {
         if let Ok(receipt) = session.send("parent").await {
@@ -289,9 +287,9 @@ async fn a_host_that_dies_at_any_write_leaves_every_owner_with_its_answer() {
     assert!(n > 12, "{n} writes only");
 }
 
-/// The child never gets to its row: its owner's host dies first.
+/// The child never handles its row: its owner's host dies first.
 #[tokio::test(start_paused = true)]
-async fn a_row_that_was_not_taken_is_answered_at_boot_before_its_owner_ends() {
+async fn unhandled_row_is_answered_at_boot_before_its_owner_ends() {
     let memory = Memory::new();
     let journal = on(Box::new(memory.clone()));
     let faults = Faults::new(|point, detail| assert!(!(point == Point::Handler && detail == "continue"), "a fault"));
@@ -318,7 +316,7 @@ async fn a_row_that_was_not_taken_is_answered_at_boot_before_its_owner_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_that_races_the_continue_ends_that_run_and_no_other() {
-    // In one answer, and with the child's actor slow to come: the cancel is always behind the continue.
+    // Both in one answer, and the child's actor starts slowly: the cancel is always behind the continue.
     for panics in [0, 1, 2] {
         let journal = journal();
         let struck = Arc::new(AtomicUsize::new(0));
@@ -362,7 +360,7 @@ async fn a_cancel_that_races_the_continue_ends_that_run_and_no_other() {
     }
 }
 
-/// The token of the one run fires for all below it: not when its session comes to the cancel, whose actor dies on it here.
+/// The token of a run fires for all below it at once, even though the actor of its session dies on the cancel.
 #[tokio::test(start_paused = true)]
 async fn a_model_s_cancel_stops_all_below_at_once() {
     for again in [false, true] {
@@ -411,7 +409,7 @@ async fn a_model_s_cancel_stops_all_below_at_once() {
     }
 }
 
-/// Tells when it is dropped.
+/// Records when it is dropped.
 struct Stopped(Arc<Mutex<Vec<tokio::time::Instant>>>);
 
 impl Drop for Stopped {

@@ -1,4 +1,4 @@
-//! Shutdown, dropping, failed starts: nothing is left alive, and nobody waits for ever.
+//! Shutdown, drops and failed starts: no task remains alive, and no caller waits forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use subtend_tools::tool::ToolOutput;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Counts streams that are alive.
+/// Counts live streams.
 struct Alive(Arc<AtomicUsize>);
 impl Drop for Alive {
     fn drop(&mut self) {
@@ -49,7 +49,7 @@ fn dropped_outside_of_tokio_it_stops_all_the_same() {
     assert_eq!(alive.load(Ordering::Relaxed), 1);
     drop(runtime);
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream goes on");
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream continues");
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,8 +62,8 @@ async fn a_shutdown_that_is_given_up_still_stops_all() {
     let shutdown = tokio::time::timeout(Duration::from_secs(1), runtime.shutdown(Duration::from_secs(60))).await;
     assert!(shutdown.is_err());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream goes on");
-    assert!(tokio::time::timeout(SOON, waits).await.expect("told").unwrap().is_err());
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream continues");
+    assert!(tokio::time::timeout(SOON, waits).await.expect("received").unwrap().is_err());
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_start_that_fails_leaves_nothing_behind() {
     panic!("the hub is alive");
 }
 
-/// Tells its name when it is dropped.
+/// Records its name when it is dropped.
 struct Named(String, Arc<std::sync::Mutex<Vec<String>>>);
 
 impl Drop for Named {
@@ -154,7 +154,7 @@ async fn what_is_owned_ends_before_its_owners() {
                     task(&format!("too {}", depth - 1), true),
                 ]));
             }
-            // At every level at once: each streams, and owns what streams below it.
+            // Each level streams and owns the streams below it.
             std::future::pending::<()>().await;
             drop(guard);
             Ok(text("never"))

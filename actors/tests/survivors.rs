@@ -1,4 +1,4 @@
-//! What a new host does with runs of a former one, also when the sweep itself fails.
+//! How a new host handles the runs of an earlier one, also when the sweep itself fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ async fn a_panic_in_the_sweep_does_not_resume_the_run() {
     shut(runtime).await;
 }
 
-/// An actor that dies at whatever it hears: its run is not over, and the report does not say that it was swept.
+/// An actor that dies at every message: its run is not over, and the report does not count it as swept.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_no_actor_lives_to_end_is_told_and_not_counted() {
     let journal = journal();
@@ -62,10 +62,10 @@ async fn a_run_that_no_actor_lives_to_end_is_told_and_not_counted() {
     let faults = Faults::new(move |at, _| assert!(at != Point::Handler || !still.load(Ordering::Relaxed), "a fault"));
     let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
     let boot = runtime.boot();
-    let told: Vec<_> = boot.undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
+    let received: Vec<_> = boot.undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
     let why = "its actor ended each time it was started: the log says why";
-    assert_eq!((boot.swept, told), (0, vec![(Some(session), why)]));
-    // It is tried again, slowly: when the fault is gone the run ends.
+    assert_eq!((boot.swept, received), (0, vec![(Some(session), why)]));
+    // It is retried with a delay: when the fault is gone the run ends.
     dies.store(false, Ordering::Relaxed);
     tokio::time::sleep(SOON).await;
     shut(runtime).await;
@@ -103,7 +103,7 @@ async fn a_queued_run_that_survives_the_host_is_started() {
     drop(parent);
     drop(runtime);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // Another seed: the ids of the first host are taken.
+    // Another seed: the first host has used these ids.
     let options = Options { seed: Some(8), ..Options::default() };
     let runtime =
         builder(&journal).model(model(answer)).limits(limits).options(options).start().await.expect("a runtime");
@@ -116,10 +116,9 @@ async fn a_queued_run_that_survives_the_host_is_started() {
     shut(runtime).await;
 }
 
-/// One child's actor panics at its sweep, and the other's after its end is in the log, so that it tells its owner again: neither
-/// brings the owner to its own end before both have ended (T-7).
+/// One child's actor panics at its sweep, the other's after its end is in the log. The owner ends after both (T-7).
 #[tokio::test(start_paused = true)]
-async fn an_owner_waits_in_the_sweep_for_an_owned_session_that_is_restarted() {
+async fn owner_waits_in_the_sweep_for_a_restarted_child() {
     for panicking in [1, 2] {
         let journal = journal();
         let answer = |request: Request| async move {

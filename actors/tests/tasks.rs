@@ -1,4 +1,4 @@
-//! The task list, and sessions by what people call them (R1, R2).
+//! The task list, and the names of sessions (R1, R2).
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn busy() -> (Runtime, SessionHandle) {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Ok(calls([task(["hangs", "completes", "fails", "waits"][at], true)]))
             }
-            // Told to go on, the one that completes does not a second time.
+            // `completes` completes once; when it is continued, it hangs.
             ("hangs", _) | ("completes", 1) => std::future::pending().await,
             ("fails", _) => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
             _ => Ok(text("done")),
@@ -51,7 +51,7 @@ async fn tasks_are_listed_newest_first_with_their_status_and_outcome() {
     let failing = TaskFilter { status: Some(TaskStatus::Failed), ..TaskFilter::default() };
     assert_eq!(listed(&runtime, failing).await, [failed]);
 
-    // Persons' branches and roots are no tasks; a person's subagent is one, pending until somebody writes to it.
+    // Persons' branches and roots are not tasks. A person's subagent is one, pending until its first message.
     let other = open(&runtime);
     let fresh = BranchOptions { kind: subtend_session::place::BranchKind::Subagent, ..BranchOptions::default() };
     let branch = other.branch(fresh).await.expect("a branch");
@@ -63,8 +63,8 @@ async fn tasks_are_listed_newest_first_with_their_status_and_outcome() {
     branch.run_ended(RunNo(1)).await.expect("an end");
     assert_eq!(listed(&runtime, of_other).await, [completed("completes")]);
 
-    // One that was told to go on has no outcome until that has ended, too.
-    branch.send("go on").await.expect("accepted");
+    // A continued one has no outcome until its new run ends.
+    branch.send("continue").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(listed(&runtime, of_other).await, [row("completes", TaskStatus::Running, None)]);
     let again = runtime.tasks(of_other).await.expect("a list").remove(0);
@@ -106,11 +106,11 @@ async fn a_task_tells_its_prompt_what_it_came_to_why_and_when() {
     let kind = FailKind::Model { error: ModelFail::InvalidRequest, message: "no".into() };
     let failed = of("fails");
     assert_eq!((&failed.result, &failed.cause), (&None, &Some(Outcome::Failed { kind })));
-    // More than an owner is sent.
+    // More text than an owner receives.
     let long = "é".repeat(30_000);
     assert_eq!(of(&long).result.as_deref(), Some(&*long));
 
-    // Whatever stands behind it, an end is found.
+    // The end is found whatever records follow it.
     let quiet = runtime.session(answered.session).expect("a store").expect("a session");
     for _ in 0..40 {
         quiet.branch(BranchOptions::default()).await.expect("a branch");
@@ -140,7 +140,7 @@ async fn a_task_that_waits_for_its_slot_is_pending() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let row = |title: &str, status| (title.to_owned(), status, None);
     let mut both = listed(&runtime, TaskFilter::default()).await;
-    // Born at one moment: neither is newer.
+    // Created at the same time: neither is newer.
     both.sort();
     assert_eq!(both, [row("first", TaskStatus::Running), row("second", TaskStatus::Pending)]);
     session.run_ended(RunNo(1)).await.expect("an end");
@@ -176,7 +176,7 @@ async fn sessions_are_found_by_id_part_short_name_and_path() {
     shut(runtime).await;
 }
 
-/// R1, K26: what a person says in a task's session is no part of the task.
+/// R1, K26: a person's run in a task's session is not part of the task.
 #[tokio::test(start_paused = true)]
 async fn r1_a_persons_run_leaves_the_task_as_it_was() {
     let long = "é".repeat(30_000);
@@ -235,7 +235,7 @@ async fn r1_a_host_starts_a_task_without_a_parent() {
         metadata: Some(r#"{"ticket":7}"#.into()),
         ..OpenOptions::agent("explore")
     };
-    let first = runtime.spawn_task(options(), "look").await.expect("started");
+    let first = runtime.spawn_task(options(), "lookup").await.expect("started");
     let second = runtime.spawn_task("worker", "hang").await.expect("started");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let row = |title: &str, status, outcome| (title.to_owned(), status, outcome);
@@ -251,12 +251,12 @@ async fn r1_a_host_starts_a_task_without_a_parent() {
         |task: &Task| (task.parent, task.agent.to_string(), task.outcome, task.result.as_deref().map(str::to_owned));
     let found = (None, "explore".to_owned(), Some(OutcomeKind::Completed), Some("found".to_owned()));
     assert_eq!(facts(&tasks[0]), found);
-    assert_eq!((tasks[0].prompt.as_deref(), tasks[0].metadata.as_deref()), (Some("look"), Some(r#"{"ticket":7}"#)));
+    assert_eq!((tasks[0].prompt.as_deref(), tasks[0].metadata.as_deref()), (Some("lookup"), Some(r#"{"ticket":7}"#)));
     assert_eq!(facts(&tasks[1]), (None, "worker".to_owned(), Some(OutcomeKind::TimedOut), None));
     drop(second);
 
     assert!(matches!(runtime.spawn_task("worker", " ").await, Err(PromptError::Send(_))));
-    assert!(matches!(runtime.spawn_task("nobody", "look").await, Err(PromptError::Open(_))));
+    assert!(matches!(runtime.spawn_task("nobody", "lookup").await, Err(PromptError::Open(_))));
     assert!(runtime.open("explore").is_err(), "a conversation needs an agent for persons");
     assert_eq!(runtime.tasks(TaskFilter::default()).await.expect("a list").len(), 2, "a refused task is not listed");
     shut(runtime).await;

@@ -1,4 +1,4 @@
-//! Options of tools: declared, set, filled in once, and given to every call (features M3, M7).
+//! Tool options: declared, set, completed once, and passed to every call (features M3, M7).
 
 use std::sync::{Arc, Mutex};
 
@@ -17,13 +17,13 @@ use subtend_tools::closure::FnTool;
 use subtend_tools::option::{ToolOption, ToolOptions};
 use subtend_tools::tool::ToolOutput;
 
-/// A tool that gives back the options that its call came with.
+/// A tool that returns the options of its call.
 fn digest() -> FnTool {
     tool("digest", ToolEffect::ReadOnly, |call| async move {
         Ok(ToolOutput::text(Value::Object(Map::clone(&call.options)).to_string()))
     })
     .option(ToolOption::boolean("images", "Images", true))
-    .option(ToolOption::long_text("notes", "Notes", "What a reader should look for"))
+    .option(ToolOption::long_text("notes", "Notes", "What a reader should search for"))
     .option(ToolOption::model("model", "Model"))
 }
 
@@ -31,7 +31,7 @@ fn given(values: Value) -> ToolOptions {
     [("digest".into(), values.as_object().cloned().expect("an object"))].into()
 }
 
-/// A host with the tool, whose worker calls it once for each message.
+/// A host whose worker calls `digest` once for each message.
 fn host(journal: &Journal, answering: &Arc<dyn Model>, seed: u64) -> Builder {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
@@ -56,8 +56,8 @@ fn digesting(seen: &Seen) -> Arc<dyn Model> {
 
 fn last(seen: &Seen) -> Value {
     let seen = seen.lock().unwrap();
-    let told = results(seen.last().expect("asked"));
-    serde_json::from_str(told.last().expect("a result")).expect("an object")
+    let received = results(seen.last().expect("asked"));
+    serde_json::from_str(received.last().expect("a result")).expect("an object")
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +82,7 @@ async fn m3_a_call_has_what_was_set_and_what_is_missing_is_filled_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m3_a_model_is_filled_in_once_whoever_answers_later_and_whatever_the_host_has_by_then() {
+async fn m3_model_option_is_completed_once_and_then_kept() {
     let (memory, seen) = (Memory::new(), Seen::default());
     let journal = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let store = journal();
@@ -93,7 +93,7 @@ async fn m3_a_model_is_filled_in_once_whoever_answers_later_and_whatever_the_hos
     session.run_ended(receipt.run).await.expect("it ends");
     let filled = json!({"images": true, "notes": "", "model": "first"});
     assert_eq!(last(&seen), filled);
-    // Another agent answers, with a model of its own.
+    // Another agent answers, with its own model.
     let receipt = session.input("again").agent("other").send().await.expect("accepted");
     session.run_ended(receipt.run).await.expect("it ends");
     let answered = seen.lock().unwrap().last().expect("asked").model.to_string();
@@ -115,7 +115,7 @@ async fn m3_a_model_is_filled_in_once_whoever_answers_later_and_whatever_the_hos
 #[tokio::test(start_paused = true)]
 async fn m3_what_no_tool_declares_or_holds_starts_no_host() {
     let seen = Seen::default();
-    let other: ToolOptions = [("look".into(), Map::new())].into();
+    let other: ToolOptions = [("lookup".into(), Map::new())].into();
     let minion = MinionOptions { model: Some(" ".into()), ..MinionOptions::default() };
     let cases = [
         (
@@ -136,7 +136,7 @@ async fn m3_what_no_tool_declares_or_holds_starts_no_host() {
         (
             other,
             MinionOptions::default(),
-            "options are given for `look`, which is no tool that has any; those that have: digest",
+            "options are given for `lookup`, which is no tool that has any; those that have: digest",
         ),
         (
             ToolOptions::new(),
@@ -154,7 +154,7 @@ async fn m3_what_no_tool_declares_or_holds_starts_no_host() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m7_minions_are_told_their_prompt_and_have_their_model_or_that_of_the_session() {
+async fn m7_minions_have_their_prompt_and_model_or_the_sessions() {
     for (set, prompted, model_of) in [
         (MinionOptions::default(), "You are a worker.", "first"),
         (

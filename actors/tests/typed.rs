@@ -1,4 +1,4 @@
-//! Typed answers: the schema goes out, a value comes back, and what does not fit is sent back.
+//! Typed answers: the request carries the schema, a valid answer becomes a value, an invalid one is returned to the model.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ struct Capital {
 
 const PARIS: &str = r#"{"city": "Paris", "inhabitants": 2100000}"#;
 
-/// A session of a model that gives these answers in turn and keeps the formats that it was asked for.
+/// A session whose model gives these answers in turn, and the formats that it was asked for.
 struct Scene {
     runtime: subtend_actors::Runtime,
     journal: Journal,
@@ -56,7 +56,7 @@ async fn inputs(journal: &Journal, session: &SessionHandle) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_comes_back_and_the_schema_goes_out_in_words_and_as_a_format() {
+async fn typed_answer_sends_the_schema_as_text_and_as_a_format() {
     let scene = scene(&[PARIS]).await;
     let capital: Capital = scene.session.ask("The capital of France?").await.expect("fits");
     assert_eq!(capital, Capital { city: "Paris".to_owned(), inhabitants: 2_100_000 });
@@ -99,7 +99,7 @@ async fn corrections_are_bounded() {
         error.to_string(),
         "the answer does not fit after 2 corrections: it is not JSON: expected ident at line 1 column 2"
     );
-    // The session lives, and has all of it in context.
+    // The session lives on with all of it in its context.
     let none = AskOptions { corrections: 0 };
     let capital: Capital = scene.session.ask_with("Once more?", none).await.expect("fits");
     assert_eq!(capital.city, "Paris");
@@ -124,16 +124,16 @@ async fn a_run_that_ends_otherwise_is_told_with_its_outcome() {
     shut(scene.runtime).await;
 }
 
-/// A session whose agent starts a child, says that it is not back yet, and gives the value when it is.
+/// The agent starts a child, answers that it is not back yet, and gives the value when the child ends.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_waits_for_children_is_not_the_last() {
     let journal = journal();
     let answer = |request: Request| {
-        let said = if &*prompt(&request) == "look" {
+        let said = if &*prompt(&request) == "lookup" {
             text("found")
         } else {
             match answers(&request) {
-                0 => calls([task("look", true)]),
+                0 => calls([task("lookup", true)]),
                 1 => text("One is not back yet."),
                 _ => text(PARIS),
             }

@@ -1,4 +1,4 @@
-//! What sessions cost: each attempt is counted once in each sum that it belongs to (M1).
+//! The cost of sessions: each attempt counts once in each sum that it belongs to (M1).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ fn sum(usages: impl IntoIterator<Item = Usage>) -> Usage {
     })
 }
 
-/// A model with a window.
+/// A model with a context window.
 struct Windowed;
 
 impl Model for Windowed {
@@ -53,7 +53,7 @@ impl Model for Windowed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_share_of_the_window_is_that_of_the_last_answer_and_times_are_told() {
+async fn usage_has_the_window_share_of_the_last_answer_and_times() {
     let journal = journal();
     let runtime = builder(&journal).model(Arc::new(Windowed)).start().await.expect("it starts");
     let session = open(&runtime);
@@ -74,7 +74,7 @@ async fn the_share_of_the_window_is_that_of_the_last_answer_and_times_are_told()
 }
 
 #[tokio::test(start_paused = true)]
-async fn owned_runs_persons_branches_and_failed_attempts_count_where_they_belong() {
+async fn owned_runs_branches_and_failed_attempts_count_once() {
     let journal = journal();
     let answering = model(|request| async move {
         match (&*prompt(&request), answers(&request), request.attempt.0) {
@@ -95,7 +95,7 @@ async fn owned_runs_persons_branches_and_failed_attempts_count_where_they_belong
     let ended = session.run_ended(RunNo(1)).await.expect("an end");
     let child = session.branches().await.expect("a list")[0].id;
     let child = runtime.session(child).expect("a store").expect("a session");
-    // A person's run below the child: nobody's own, but of the tree.
+    // A person's run below the child: no session's own, but part of the tree.
     let branch =
         child.branch(BranchOptions { kind: subtend_session::place::BranchKind::Subagent, ..BranchOptions::default() });
     let branch = branch.await.expect("a branch");
@@ -107,7 +107,7 @@ async fn owned_runs_persons_branches_and_failed_attempts_count_where_they_belong
     // The child is asked twice after its first answer: with the task's start, then with its end.
     assert_eq!(view.owned, sum([cost(100), cost(20), cost(20), cost(1_000)]));
     assert_eq!(view.tree, sum([view.own, view.owned, cost(10_000)]));
-    assert_eq!(ended.usage, sum([view.own, view.owned]), "as its owner was told");
+    assert_eq!(ended.usage, sum([view.own, view.owned]), "as its owner learned");
     let below = child.usage().await.expect("a view");
     assert_eq!((below.own, below.owned), (sum([cost(100), cost(20), cost(20)]), cost(1_000)));
     assert_eq!(below.tree, sum([below.own, below.owned, cost(10_000)]));
@@ -119,7 +119,7 @@ async fn owned_runs_persons_branches_and_failed_attempts_count_where_they_belong
     shut(runtime).await;
 }
 
-/// What a random model handed out, and the dice that it throws.
+/// The usage that a random model gave out, and its random generator.
 struct Dice {
     rng: fastrand::Rng,
     given: Usage,
@@ -168,9 +168,9 @@ async fn random_tree(seed: u64) {
         let thrown = Arc::clone(&thrown);
         async move {
             tokio::time::sleep(Duration::from_millis(ms)).await;
-            // Not where the call was dropped meanwhile, since its run was closed: nobody knows what that cost.
-            let told = answer.as_ref().map_or_else(|error| error.usage, |answer| Some(answer.usage));
-            thrown.lock().unwrap().given.add(&told.expect("each says what it cost"));
+            // A call that was dropped because its run closed has an unknown cost.
+            let received = answer.as_ref().map_or_else(|error| error.usage, |answer| Some(answer.usage));
+            thrown.lock().unwrap().given.add(&received.expect("each says what it cost"));
             answer
         }
     });
@@ -179,11 +179,11 @@ async fn random_tree(seed: u64) {
     let session = open(&runtime);
     session.send("work").await.expect("accepted");
     session.run_ended(RunNo(1)).await.expect("an end");
-    // Persons go on with some of them, as runs that nobody owns.
+    // Persons continue some of them, as runs without an owner.
     for (id, _) in journal.heads().expect("heads") {
         if dice.lock().unwrap().rng.u32(..4) == 0 {
             let session = runtime.session(id).expect("a store").expect("a session");
-            let receipt = session.send("go on").await.expect("accepted");
+            let receipt = session.send("continue").await.expect("accepted");
             session.run_ended(receipt.run).await.expect("an end");
         }
     }
@@ -194,9 +194,9 @@ async fn random_tree(seed: u64) {
     assert_eq!(view.tree, given, "seed {seed}: the tree is the sum of all attempts");
     let all = journal.heads().expect("heads").into_iter().map(|(id, _)| id);
     let views: Vec<UsageView> = all.map(|id| UsageView::read(&journal, id, |_| None).expect("a view")).collect();
-    // What a session leaves out beside another is not its own doubt.
+    // A gap in another session does not make this session's own sum doubtful.
     let owns = Usage { unreliable: given.unreliable, ..sum(views.iter().map(|view| view.own)) };
-    assert_eq!(owns, given, "seed {seed}: each attempt is somebody's own");
+    assert_eq!(owns, given, "seed {seed}: each attempt is some session's own");
     for view in views {
         let both = sum([view.own, view.owned]);
         assert!(both.tokens() <= view.tree.tokens(), "seed {seed}: {view:?}");
@@ -211,7 +211,7 @@ async fn in_random_trees_every_attempt_is_counted_once() {
     }
 }
 
-/// Prices that came when a session had been used: what it cost before is told by nobody, and the sum must not pass for the whole.
+/// Prices came after a session was used: its earlier cost is unknown, and the sum must be marked as incomplete.
 #[tokio::test(start_paused = true)]
 async fn a_sum_with_calls_from_before_there_was_a_price_is_marked() {
     let journal = journal();
@@ -238,7 +238,7 @@ async fn a_sum_with_calls_from_before_there_was_a_price_is_marked() {
         assert_eq!((view.own, view.tree), (owns, owns), "{words}");
         prices.store(true, Ordering::Relaxed);
     }
-    // Another session, all of it priced, is in no doubt.
+    // Another session, all of it priced, is not marked.
     let other = open(&runtime);
     let run = other.send("priced").await.expect("accepted").run;
     other.run_ended(run).await.expect("an end");

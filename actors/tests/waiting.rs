@@ -1,4 +1,4 @@
-//! Receipts and waits: the true run, always an answer, also through panics.
+//! Receipts and waits: the right run, and always an answer, also through panics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,10 +42,13 @@ async fn two_ends_in_one_batch_are_both_told() {
     });
     let two = tokio::time::timeout(SOON, two).await.expect("two").expect("joined").expect("ended");
     assert_eq!(two.run, RunNo(2));
-    let one =
-        tokio::time::timeout(SOON, one).await.expect("the first run's end is told").expect("joined").expect("ended");
+    let one = tokio::time::timeout(SOON, one)
+        .await
+        .expect("the first run's end is reported")
+        .expect("joined")
+        .expect("ended");
     assert_eq!(one.run, RunNo(1));
-    // An end that was before the last one is still known.
+    // An earlier end than the last is still known.
     let late = session.run_ended(RunNo(1)).await.expect("known");
     assert_eq!(late.run, RunNo(1));
     shut(runtime).await;
@@ -116,7 +119,7 @@ async fn a_wait_survives_a_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_run_that_is_never_opened_is_told_when_the_one_before_it_ends() {
+async fn wait_for_a_withdrawn_run_ends_with_the_run_before_it() {
     let journal = journal();
     let answer = |_| async {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -11,11 +11,8 @@ use crate::size::Size;
 
 /// Predicates that neither the model nor the simulator puts to the test, each with the test that does.
 pub const ELSEWHERE: &[(&str, &str)] = &[
-    (
-        "store::same_recovery",
-        "a_host_that_dies_at_any_write_and_again_in_the_recovery_leaves_what_one_clean_recovery_leaves",
-    ),
-    ("store::set_aside", "the_others_start_and_the_damaged_one_answers_with_a_typed_error"),
+    ("store::same_recovery", "crashes_at_writes_and_in_recovery_leave_the_same_result"),
+    ("store::set_aside", "damaged_session_returns_a_typed_error_and_others_start"),
     ("actors::within_budget", "restarts_after_any_deaths_are_within_their_budgets"),
     ("authority::below_parents", "authorities_of_any_chain_are_as_the_predicates_say"),
     ("authority::monotone", "authorities_of_any_chain_are_as_the_predicates_say"),

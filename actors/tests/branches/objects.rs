@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// B1, G4, K8: the object has the parent's messages and call, and the words of the `subagent` tool for its state.
+/// B1, G4, K8: the object has the parent's messages and call, and the states of the `subagent` tool.
 #[tokio::test(start_paused = true)]
 async fn b1_branch_objects_carry_task_state_and_iterations() {
     let journal = journal();
     let answering = model(|request| async move {
         match (&*prompt(&request), answers(&request)) {
-            ("go", 0) => Ok(calls([task("look around", true)])),
-            ("look around", 0) => {
+            ("go", 0) => Ok(calls([task("survey", true)])),
+            ("survey", 0) => {
                 tokio::time::sleep(Duration::from_secs(60)).await;
                 Ok(text("seen"))
             }
@@ -27,7 +27,7 @@ async fn b1_branch_objects_carry_task_state_and_iterations() {
     let facts =
         |at: &BranchInfo| (at.task.as_deref().map(str::to_owned), at.inherits_context, at.state(), at.iterations);
     let seen: Vec<_> = listed.iter().map(facts).collect();
-    let running = (Some("look around".to_owned()), false, Some("running"), 0);
+    let running = (Some("survey".to_owned()), false, Some("running"), 0);
     assert_eq!(seen, [running, (None, false, None, 0), (None, true, None, 0)]);
 
     let spawned = &listed[0];
@@ -45,7 +45,7 @@ async fn b1_branch_objects_carry_task_state_and_iterations() {
     child.send("more").await.expect("accepted").answer().await.expect("an answer");
     child.run_ended(RunNo(2)).await.expect("an end");
     let later = child.as_branch().await.expect("read").expect("a branch");
-    assert_eq!(facts(&later), (Some("look around".to_owned()), false, Some("complete"), 2));
+    assert_eq!(facts(&later), (Some("survey".to_owned()), false, Some("complete"), 2));
     assert!(later.updated_ms > spawned.updated_ms, "{later:?}");
     assert_eq!(human.as_branch().await.expect("read").expect("a branch").at, Some(answers[1]));
     shut(runtime).await;

@@ -2,19 +2,18 @@
 
 use super::*;
 
-/// The birth `made` of a branch in which the agent of a session goes on as it is recorded in the session's own birth.
+/// The creation record of a branch that continues with the agent recorded in `of_session`.
 fn goes_on(of_session: SessionCreated, made: &SessionCreated, branch: &SessionHandle) -> SessionCreated {
     let (place, inherited, title) = (made.place.clone(), Arc::clone(&made.inherited), None);
     let short = branch.id().short();
     SessionCreated { place, inherited, short, title, inspectable: true, ..of_session }
 }
 
-/// A host that comes after another one, and makes ids of its own.
+/// A second host, with other ids.
 fn next_host(journal: &Journal) -> Builder {
     builder(journal).options(Options { seed: Some(8), ..Options::default() })
 }
 
-/// The birth of a session.
 async fn birth(journal: &Journal, session: &SessionHandle) -> SessionCreated {
     match records(journal, session.id()).await.into_iter().next() {
         Some(Record::SessionCreated(created)) => *created,
@@ -23,7 +22,7 @@ async fn birth(journal: &Journal, session: &SessionHandle) -> SessionCreated {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_whose_agent_the_host_does_not_know_is_branched_as_it_was_recorded_and_may_do_nothing() {
+async fn session_of_an_unknown_agent_is_branched_without_permissions() {
     let (memory, offered) = (Memory::new(), Arc::new(Mutex::new(Vec::<Vec<Text>>::new())));
     let asked = Arc::clone(&offered);
     let answering = model(move |request| {
@@ -31,17 +30,18 @@ async fn a_session_whose_agent_the_host_does_not_know_is_branched_as_it_was_reco
         async { Ok(text("fine")) }
     });
     let made = |name| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
-    let needs = |_: Option<&serde_json::Value>| vec![Access { action: "look".into(), resource: ".".into() }];
-    let look = || tools([made("look").access(needs), made("free")]);
-    let known = builder(&stored(&memory)).tools(look()).model(Arc::clone(&answering)).start().await.expect("it starts");
+    let needs = |_: Option<&serde_json::Value>| vec![Access { action: "lookup".into(), resource: ".".into() }];
+    let lookup = || tools([made("lookup").access(needs), made("free")]);
+    let known =
+        builder(&stored(&memory)).tools(lookup()).model(Arc::clone(&answering)).start().await.expect("it starts");
     let (session, _) = ask(&known, "one").await;
     assert_eq!(known.shutdown(Duration::from_secs(1)).await.actors, 0);
     let journal = stored(&memory);
-    let next = next_host(&journal).catalog(Catalog::builtin()).tools(look()).model(answering);
+    let next = next_host(&journal).catalog(Catalog::builtin()).tools(lookup()).model(answering);
     let runtime = next.start().await.expect("it starts");
     let session = runtime.session(session.id()).expect("readable").expect("there");
     let before: Vec<_> = offered.lock().unwrap().drain(..).collect();
-    assert!(before.len() == 1 && before[0].iter().any(|name| &**name == "look"), "{before:?}");
+    assert!(before.len() == 1 && before[0].iter().any(|name| &**name == "lookup"), "{before:?}");
     let of_session = birth(&journal, &session).await;
     let branch = session.branch(BranchOptions::default()).await.expect("a branch");
     let made = birth(&journal, &branch).await;
@@ -51,12 +51,12 @@ async fn a_session_whose_agent_the_host_does_not_know_is_branched_as_it_was_reco
     let (anew, run) = session.regenerate(None).await.expect("an alternative");
     anew.run_ended(run).await.expect("an end");
     let free: [Text; 1] = ["free".into()];
-    assert_eq!(*offered.lock().unwrap(), [&free, &free], "nothing is allowed to whom nobody vouches for");
+    assert_eq!(*offered.lock().unwrap(), [&free, &free], "an unknown agent has no permissions");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_agent_that_answers_and_is_not_known_any_more_goes_on_in_a_branch() {
+async fn override_by_a_removed_agent_continues_in_a_branch() {
     let (memory, seen) = (Memory::new(), Seen::default());
     let guest = Manifest { model: Some("other".into()), ..Manifest::new("guest", AgentMode::All, "You visit.") };
     let known = builder(&stored(&memory)).catalog(workers_and(guest.clone())).model(echo(&seen));

@@ -1,10 +1,10 @@
-//! The dialects at their edges: links, long lists, control characters, work in progress, and each beside the others.
+//! Edge cases of the dialects: links, long lists, control characters, running branches, several dialects in one session.
 
 use super::*;
 
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn b7_a_link_is_no_way_around_a_rule_for_files_that_come_with_a_task() {
+async fn b7_link_does_not_evade_a_rule_for_context_files() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(dir.path().join("secret")).expect("a directory");
     std::fs::write(dir.path().join("secret/key"), "the key itself").expect("a file");
@@ -41,7 +41,7 @@ async fn b7_a_link_is_no_way_around_a_rule_for_files_that_come_with_a_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s2_a_job_that_is_awaited_by_its_full_id_is_told_and_very_many_ids_give_a_bounded_text() {
+async fn s2_await_takes_full_ids_and_bounds_the_text_for_many() {
     let (journal, last, root) = (journal(), Last::default(), Arc::new(Mutex::new(None::<SessionId>)));
     let (seen, own, kids) = (Arc::clone(&last), Arc::clone(&root), journal.clone());
     let answering = model(move |request| {
@@ -73,12 +73,12 @@ async fn s2_a_job_that_is_awaited_by_its_full_id_is_told_and_very_many_ids_give_
     let receipt = session.send("go").await.expect("accepted");
     session.run_ended(receipt.run).await.expect("it ends");
     let last = last.lock().unwrap().take().expect("asked");
-    let told = results(&last);
-    let block = format!("[{}: OK]\na found", told[0]);
-    assert_eq!(told[1], block);
-    assert!(told[2].starts_with(&format!("{block}\n\n[x0: NOT FOUND]\n\n[x1: NOT FOUND]")));
-    assert!(told[2].len() < (128 << 10) + 200, "{}", told[2].len());
-    assert!(told[2].ends_with("fewer at a time]"), "{}", told[2].lines().last().unwrap_or_default());
+    let received = results(&last);
+    let block = format!("[{}: OK]\na found", received[0]);
+    assert_eq!(received[1], block);
+    assert!(received[2].starts_with(&format!("{block}\n\n[x0: NOT FOUND]\n\n[x1: NOT FOUND]")));
+    assert!(received[2].len() < (128 << 10) + 200, "{}", received[2].len());
+    assert!(received[2].ends_with("fewer at a time]"), "{}", received[2].lines().last().unwrap_or_default());
     assert_eq!(notices(&last), Vec::<String>::new());
     shut(runtime).await;
 }
@@ -91,12 +91,12 @@ async fn s7_the_result_of_a_job_is_all_text_that_it_sent() {
         _ => text("done"),
     };
     let child = |_: &Request, at: usize| {
-        let looking = calls([("look", json!({}))]);
+        let looking = calls([("lookup", json!({}))]);
         Ok(if at == 0 { Answer { text: Some("first".into()), ..looking } } else { text("then") })
     };
     let (_, runtime, _, last) = converse(&[Dialect::Spawn], root, child).await;
-    let told = results(&last);
-    assert_eq!(told[1], format!("[{}: OK]\nfirst\n\nthen", told[0]));
+    let received = results(&last);
+    assert_eq!(received[1], format!("[{}: OK]\nfirst\n\nthen", received[0]));
     shut(runtime).await;
 }
 
@@ -108,14 +108,14 @@ async fn m5_a_response_of_control_characters_stays_a_bounded_object() {
     };
     let child = |_: &Request, _: usize| Ok(text(&"\u{1}\"".repeat(20_000)));
     let (_, runtime, _, last) = converse(&[Dialect::Minion], root, child).await;
-    let told = &results(&last)[0];
-    assert!(told.len() < (32 << 10) + 300, "{}", told.len());
-    assert_eq!(parsed(told)["truncatedFrom"], json!(40_000));
+    let received = &results(&last)[0];
+    assert!(received.len() < (32 << 10) + 300, "{}", received.len());
+    assert_eq!(parsed(received)["truncatedFrom"], json!(40_000));
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn b9_a_branch_that_is_still_at_work_is_refused_in_the_shape_of_a_result() {
+async fn b9_running_branch_is_refused_in_the_shape_of_a_result() {
     let root = |request: &Request, at: usize| match at {
         0 => calls([("subagent", json!({"task": "a"}))]),
         1 => {
@@ -128,14 +128,14 @@ async fn b9_a_branch_that_is_still_at_work_is_refused_in_the_shape_of_a_result()
         _ => text("done"),
     };
     let (_, runtime, _, last) = converse(&[Dialect::Subagent], root, found).await;
-    let told = parsed(&results(&last)[2]);
-    assert_eq!((&told["success"], &told["branchId"]), (&json!(false), &json!("")), "{told}");
-    assert_eq!((&told["status"], &told["error"]), (&json!("error"), &json!("REFUSED")), "{told}");
+    let received = parsed(&results(&last)[2]);
+    assert_eq!((&received["success"], &received["branchId"]), (&json!(false), &json!("")), "{received}");
+    assert_eq!((&received["status"], &received["error"]), (&json!("error"), &json!("REFUSED")), "{received}");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn s4_a_list_that_a_session_was_born_with_binds_what_task_starts_below_it() {
+async fn s4_tool_list_of_a_session_binds_its_tasks() {
     let journal = journal();
     let (grandchild, shown) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (below, child) = (Arc::clone(&grandchild), Arc::clone(&shown));
@@ -155,7 +155,7 @@ async fn s4_a_list_that_a_session_was_born_with_binds_what_task_starts_below_it(
         async move { Ok(answer) }
     });
     let mut catalog = Catalog::builtin();
-    let listed = Some(["look", "task", "spawn_task"].map(Into::into).to_vec());
+    let listed = Some(["lookup", "task", "spawn_task"].map(Into::into).to_vec());
     catalog.insert(Manifest { tools: listed, ..Manifest::new("worker", AgentMode::All, "You are a worker.") });
     catalog.insert(Manifest::new("other", AgentMode::All, "You are another."));
     let runtime = offering(&journal, &[Dialect::Task, Dialect::SpawnTask])
@@ -167,26 +167,26 @@ async fn s4_a_list_that_a_session_was_born_with_binds_what_task_starts_below_it(
     ask(&runtime, "go").await;
     assert!(!shown.lock().unwrap().iter().any(|tool| tool == "write"));
     let below = grandchild.lock().unwrap().clone();
-    assert!(below.iter().any(|tool| tool == "look") && !below.iter().any(|tool| tool == "write"), "{below:?}");
+    assert!(below.iter().any(|tool| tool == "lookup") && !below.iter().any(|tool| tool == "write"), "{below:?}");
     shut(runtime).await;
 }
 
-/// A tree without what differs by chance: for each session its agent, depth, ceiling and outcome.
+/// A tree without ids and times: for each session its agent, depth, ceiling and outcome.
 async fn normalised(journal: &Journal, session: &SessionHandle) -> Vec<(String, u32, Hash, Option<Outcome>)> {
     let mut nodes = Vec::new();
     let tree = session.tree().await.expect("a tree");
     tree.each(&mut |node| nodes.push((node.id, node.agent.to_string(), node.depth, node.outcome.clone())));
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for (id, agent, depth, outcome) in nodes {
         let born = records(journal, id).await;
         let Record::SessionCreated(created) = &born[0] else { panic!("a birth") };
-        told.push((agent, depth, created.ceiling.hash, outcome));
+        received.push((agent, depth, created.ceiling.hash, outcome));
     }
-    told
+    received
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_task_gives_the_same_tree_in_each_dialect_and_its_answer_once() {
+async fn same_task_gives_the_same_tree_in_each_dialect() {
     let mut trees = Vec::new();
     for dialect in Dialect::ALL {
         let root = move |request: &Request, at: usize| match (dialect, at) {
@@ -207,8 +207,11 @@ async fn the_same_task_gives_the_same_tree_in_each_dialect_and_its_answer_once()
         };
         let child = |_: &Request, _: usize| Ok(text("the one answer"));
         let (journal, runtime, session, last) = converse(&[dialect], root, child).await;
-        let shown: usize =
-            results(&last).iter().chain(&notices(&last)).map(|told| told.matches("the one answer").count()).sum();
+        let shown: usize = results(&last)
+            .iter()
+            .chain(&notices(&last))
+            .map(|received| received.matches("the one answer").count())
+            .sum();
         assert_eq!(shown, 1, "{dialect:?}");
         trees.push((dialect, normalised(&journal, &session).await));
         shut(runtime).await;

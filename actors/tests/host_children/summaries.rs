@@ -1,4 +1,4 @@
-//! Sessions are summed up at a close and on request.
+//! Summaries of sessions, at a close and on request.
 
 use super::*;
 
@@ -38,13 +38,13 @@ async fn a_close_sums_up_what_is_new_and_waits_for_none_of_it() {
     assert_eq!(
         (asked_of(&asked, "summary").len(), summaries.len()),
         (2, 2),
-        "an input opened it, and it was closed anew"
+        "an input opened it, and it was closed again"
     );
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_is_made_on_request_also_while_the_session_works_and_where_none_is_made_at_a_close() {
+async fn summary_is_made_on_request_also_during_a_run() {
     let (journal, asked) = (journal(), Asked::default());
     let options = Options { seed: Some(7), ..Options::default() };
     let runtime = serving(&journal, &asked, good).options(options).start().await.expect("a runtime");
@@ -85,7 +85,7 @@ async fn a_summary_that_fails_says_so_and_leaves_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manifest_of_the_same_name_takes_the_place_of_the_built_in_one() {
+async fn manifest_of_the_same_name_replaces_the_built_in_one() {
     let (journal, asked) = (journal(), Asked::default());
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
@@ -104,7 +104,7 @@ async fn a_manifest_of_the_same_name_takes_the_place_of_the_built_in_one() {
     assert_eq!(
         (&*seen.lock().unwrap(), title(&runtime, &session)),
         (&vec![(true, Vec::new())], "Fix the login test".to_owned()),
-        "its prompt, and no tools: a service has none, whoever gives it"
+        "its prompt, and no tools: a service never has tools"
     );
     let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
     let head = journal.head(service.id()).expect("readable").expect("there");
@@ -114,7 +114,7 @@ async fn a_manifest_of_the_same_name_takes_the_place_of_the_built_in_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_was_begun_without_a_title_is_named_by_its_first_message() {
+async fn untitled_session_is_named_by_its_first_message() {
     let (memory, asked) = (Memory::new(), Asked::default());
     let on =
         || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens");
@@ -130,10 +130,10 @@ async fn a_session_that_was_begun_without_a_title_is_named_by_its_first_message(
     let journal = on();
     let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
     let session = runtime.session(id).expect("readable").expect("there");
-    say(&session, "yes, go on").await;
+    say(&session, "yes, continue").await;
     session.services_done().await;
     let titles: Vec<String> =
         asked.lock().unwrap().iter().filter(|(agent, _)| agent == "title").map(|(_, said)| said.clone()).collect();
-    assert!(matches!(&titles[..], [one] if one.contains("Fix the login") && !one.contains("go on")), "{titles:?}");
+    assert!(matches!(&titles[..], [one] if one.contains("Fix the login") && !one.contains("continue")), "{titles:?}");
     shut(runtime).await;
 }

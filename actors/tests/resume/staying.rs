@@ -1,9 +1,8 @@
-//! Runs that stay as they are until what concerns them comes.
+//! Dormant runs, which stay as they are until an input concerns them.
 
 use super::*;
 
-/// Who lists a queue, changes it or has a branch born goes by a run that stays without waking it; who cancels it ends it, and leaves
-/// what waits behind it.
+/// Listing or changing a queue and creating a branch do not wake a dormant run. A cancel ends it and leaves its queued inputs.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_stays_is_woken_by_what_concerns_it_alone() {
     let memory = Memory::new();
@@ -25,7 +24,7 @@ async fn a_run_that_stays_is_woken_by_what_concerns_it_alone() {
     assert_eq!(session.queue().await.expect("listed").len(), 2);
     assert_eq!(session.queue_remove(gone.input).await, Ok(true));
     session.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
-    assert!(session.close().await.is_err(), "it is at work");
+    assert!(session.close().await.is_err(), "it is running");
     tokio::time::sleep(slow() * 2).await;
     let after: Vec<&str> = records(&journal, id).await[before.len()..].iter().map(Record::kind).collect();
     assert_eq!(after, ["queue_changed", "branch_created"]);
@@ -40,19 +39,19 @@ async fn a_run_that_stays_is_woken_by_what_concerns_it_alone() {
     session.cancel().await.expect("answered");
     assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Cancelled { by: By::Person });
     tokio::time::sleep(slow() * 2).await;
-    assert_eq!(session.queue().await.expect("listed").len(), 1, "what waits stays");
+    assert_eq!(session.queue().await.expect("listed").len(), 1, "queued inputs stay");
     assert_eq!(journal.inflight().expect("readable"), []);
     shut(runtime).await;
 }
 
-/// An orderly end of a host in which nothing was at work.
+/// An orderly shutdown of an idle host.
 async fn leave_quiet(runtime: Runtime) {
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.drained, report.actors, report.tasks), (true, 0, 0), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn inputs_behind_a_run_that_keeps_its_place_are_not_told_as_left_behind() {
+async fn inputs_behind_a_dormant_run_are_not_reported_as_left() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let limits = Limits { live_person_runs: 1, ..Limits::default() };

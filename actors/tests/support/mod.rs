@@ -23,7 +23,6 @@ use subtend_tools::closure::FnTool;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
 
-/// A journal in memory.
 pub fn journal() -> Journal {
     Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("a journal in memory")
 }
@@ -39,7 +38,6 @@ pub fn builder(journal: &Journal) -> Builder {
         .options(Options { seed: Some(7), ..Options::default() })
 }
 
-/// A model by closure; it may be async.
 pub fn model<F, Fut>(answer: F) -> Arc<dyn subtend_models::model::Model>
 where
     F: Fn(Request) -> Fut + Send + Sync + 'static,
@@ -48,7 +46,6 @@ where
     Arc::new(fn_model("test", move |request, _| answer(request)))
 }
 
-/// A registry with tools by closure.
 pub fn tools(tools: impl IntoIterator<Item = FnTool>) -> Registry {
     let builder = tools
         .into_iter()
@@ -56,7 +53,6 @@ pub fn tools(tools: impl IntoIterator<Item = FnTool>) -> Registry {
     builder.build()
 }
 
-/// A tool by closure.
 pub fn tool<F, Fut>(name: &str, effect: ToolEffect, run: F) -> FnTool
 where
     F: Fn(ToolInvocation) -> Fut + Send + Sync + 'static,
@@ -70,7 +66,6 @@ where
     FnTool::new(spec, effect, run).access(|_| Vec::new())
 }
 
-/// A final answer.
 pub fn text(text: &str) -> Answer {
     Answer {
         text: Some(text.into()),
@@ -91,7 +86,6 @@ pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>)
     Answer { text: None, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
 }
 
-/// A call of `task`.
 pub fn task(prompt: &str, background: bool) -> (&'static str, serde_json::Value) {
     ("task", serde_json::json!({"subagent_type": "worker", "prompt": prompt, "background": background}))
 }
@@ -118,23 +112,20 @@ pub async fn ask(runtime: &Runtime, text: &str) -> (SessionHandle, Ended) {
     (session, ended.expect("the run ends").expect("the runtime lives"))
 }
 
-/// Opens a session of `worker`.
 pub fn open(runtime: &Runtime) -> SessionHandle {
     runtime.open(OpenOptions { agent: "worker".into(), ..OpenOptions::default() }).expect("a session")
 }
 
-/// All records of a session.
 pub async fn records(journal: &Journal, session: SessionId) -> Vec<Record> {
     journal.settled().await.expect("the journal lives");
     journal.records(session).expect("records").into_iter().map(|stored| stored.record).collect()
 }
 
-/// Kinds of all records of a session.
 pub async fn kinds(journal: &Journal, session: SessionId) -> Vec<&'static str> {
     records(journal, session).await.iter().map(Record::kind).collect()
 }
 
-/// Shuts down, and checks that nothing is alive and that the journal keeps every invariant, at rest.
+/// Shuts down, and checks that no task remains alive and that the journal keeps every invariant.
 pub async fn shut(runtime: Runtime) {
     let journal = runtime.journal().clone();
     journal.settled().await.expect("the journal lives");
@@ -143,7 +134,7 @@ pub async fn shut(runtime: Runtime) {
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }
 
-/// The results of all calls that the request shows, in order.
+/// The results of all calls in the request, in order.
 pub fn results(request: &Request) -> Vec<String> {
     let result = |message: &Message| match message {
         Message::Result { content, .. } => Some(content.to_string()),
@@ -152,7 +143,6 @@ pub fn results(request: &Request) -> Vec<String> {
     request.messages.iter().filter_map(result).collect()
 }
 
-/// The names of the tools that the request offers.
 pub fn offered(request: &Request) -> Vec<String> {
     request.tools.iter().map(|tool| tool.name.to_string()).collect()
 }

@@ -1,4 +1,4 @@
-//! Conversations by a dialect: what a root's model was shown.
+//! Conversations by a dialect: the requests of a root's model.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use subtend_tools::tool::ToolOutput;
 
 use super::{answers, ask, builder, journal, model, prompt, text, tool, tools};
 
-/// A runtime whose sessions are offered `offered`, with the tools `look` and `write`.
+/// A runtime whose sessions are offered `offered`, with the tools `lookup` and `write`.
 pub fn offering(journal: &Journal, offered: &[Dialect]) -> Builder {
     let dialects = Dialects { offered: offered.to_vec(), ..Dialects::default() };
     let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
-    builder(journal).dialects(dialects).tools(tools([noop("look"), noop("write")]))
+    builder(journal).dialects(dialects).tools(tools([noop("lookup"), noop("write")]))
 }
 
-/// The results of all calls that the request shows, in order.
-pub fn told(request: &Request) -> Vec<String> {
+/// The results of all calls in the request, in order.
+pub fn received(request: &Request) -> Vec<String> {
     let result = |message: &Message| match message {
         Message::Result { content, .. } => Some(content.to_string()),
         _ => None,
@@ -32,7 +32,7 @@ pub fn told(request: &Request) -> Vec<String> {
     request.messages.iter().filter_map(result).collect()
 }
 
-/// The synthetic completions that the request shows.
+/// The synthetic completions in the request.
 pub fn notices(request: &Request) -> Vec<String> {
     let notice = |message: &Message| match message {
         Message::Notice { text, .. } => Some(text.to_string()),
@@ -41,7 +41,6 @@ pub fn notices(request: &Request) -> Vec<String> {
     request.messages.iter().filter_map(notice).collect()
 }
 
-/// An object.
 pub fn parsed(text: &str) -> Value {
     serde_json::from_str(text).expect("an object")
 }
@@ -49,8 +48,8 @@ pub fn parsed(text: &str) -> Value {
 /// How long a child takes whose prompt begins with `slow`.
 pub const SLOW: Duration = Duration::from_secs(45);
 
-/// Runs one conversation in a runtime that offers `offers`: `root` answers the person's session, `child` everybody else. The last
-/// request of the root comes with it.
+/// Runs one conversation in a runtime that offers `offers`: `root` answers the person's session, `child` all others. Returns the
+/// last request of the root.
 pub async fn converse<R, C>(offers: &[Dialect], root: R, child: C) -> (Journal, Runtime, SessionHandle, Request)
 where
     R: Fn(&Request, usize) -> Answer + Send + Sync + 'static,
@@ -62,7 +61,6 @@ where
     (journal, runtime, session, last)
 }
 
-/// As [`converse`], in a runtime of the caller's own.
 pub async fn converse_in<R, C>(builder: Builder, root: R, child: C) -> (Runtime, SessionHandle, Request)
 where
     R: Fn(&Request, usize) -> Answer + Send + Sync + 'static,
