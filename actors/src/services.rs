@@ -34,7 +34,7 @@ pub(crate) enum Unserved {
     Stopped,
     #[error("its run {0}")]
     Ended(String),
-    #[error("somebody else spoke in its session {0} before it had answered")]
+    #[error("its session {0} got another input before its answer")]
     Disturbed(SessionId),
     #[error("its answer cannot be used: {0:?}")]
     Unusable(Text),

@@ -323,7 +323,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
     let [title] = &kids(&runtime, &session)[..] else { panic!("a title") };
     let refused = |service: SessionId| {
         Err(ControlError::Refused(format!(
-            "the session is not summed up: somebody else spoke in its session {service} before it had answered"
+            "the session is not summed up: its session {service} got another input before its answer"
         )))
     };
 

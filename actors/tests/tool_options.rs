@@ -136,7 +136,7 @@ async fn m3_what_no_tool_declares_or_holds_starts_no_host() {
         (
             other,
             MinionOptions::default(),
-            "options are given for `lookup`, which is no tool that has any; those that have: digest",
+            "options are given for `lookup`, which has no options; those that have: digest",
         ),
         (
             ToolOptions::new(),

@@ -20,7 +20,7 @@ use crate::spawn::agents::Agents;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToolOptions {
     /// There is no such tool, or it has none.
-    #[error("options are given for `{tool}`, which is no tool that has any; those that have: {known}")]
+    #[error("options are given for `{tool}`, which has no options; those that have: {known}")]
     NoSuchTool {
         /// The name.
         tool: Text,
