@@ -126,8 +126,8 @@ async fn s7_truncated_answer_is_one_text_with_its_continuation() {
     };
     let child = |_: &Request, at: usize| match at {
         0 => Answer { text: Some("first".into()), ..calls([("lookup", json!({}))]) },
-        1 => Answer { stop: Stop::Length, ..text("then it was cu") },
-        _ => text("t off"),
+        1 => Answer { stop: Stop::Length, ..text("then it was trun") },
+        _ => text("cated"),
     };
     let (_, runtime, _, received) = converse(Limits::default(), root, child).await;
     assert_eq!(received[1], format!("[{}: OK]\nfirst\n\nthen it was truncated", received[0]));

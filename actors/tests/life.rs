@@ -64,7 +64,7 @@ async fn what_is_no_title_is_none_of_a_branch_or_a_new_session_either() {
     let title = |id| journal.head(id).expect("readable").expect("there").title.to_string();
     assert_eq!(title(named.expect("a branch").id()), most);
     assert_eq!(title(plain.expect("a branch").id()), title(session.id()));
-    let beside = session.detach("worker", "lookup\nhere").await.expect("detached");
+    let beside = session.detach("worker", "read\nthis").await.expect("detached");
     assert_eq!(title(beside.id()), "read this", "the start of its prompt");
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! Checking a model and telling what came of it.
+//! Checks a model and reports the result.
 
 use std::sync::Arc;
 
@@ -9,43 +9,37 @@ use crate::fault::Fault;
 use crate::model::{INVARIANTS, Whole};
 use crate::size::Size;
 
-/// How far a check goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     pub threads: usize,
     /// States after which it stops; none for all of them.
     pub states: Option<usize>,
-    /// Whether it stops at the first violation rather than showing that everything else happens too.
+    /// Whether it stops at the first violation, without searching for the states that must occur.
     pub first_violation: bool,
 }
 
-/// What a check found.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Transitions looked at.
+    /// Transitions examined.
     pub transitions: usize,
-    /// Different states.
     pub states: usize,
-    /// Length of the longest path.
     pub depth: usize,
-    /// Whether every state was looked at.
+    /// Whether every state was examined.
     pub complete: bool,
-    /// The first violation, with what happened before it.
     pub violation: Option<(Violation, Vec<String>)>,
-    /// What should happen in some state and did in none.
+    /// Expected events that occurred in no state.
     pub never: Vec<&'static str>,
     /// What the predicates examined.
     pub coverage: Arc<Coverage>,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
     pub fn passed(&self) -> bool {
         self.violation.is_none() && self.never.is_empty()
     }
 }
 
-/// Checks a whole of `size` with `fault` seeded.
+/// Checks a model of `size` with `fault` seeded.
 pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
     let coverage = Arc::<Coverage>::default();
     let whole = Whole { size, fault, coverage: Arc::clone(&coverage) };
@@ -57,7 +51,7 @@ pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
     let checker = builder.spawn_bfs().join();
     let found = checker.discoveries();
     let violation = found.get(INVARIANTS).and_then(|path| {
-        // The state that is named may follow on one that was wrong before.
+        // The named state may follow an earlier invalid one.
         let mut happened = Vec::new();
         path.clone().into_vec().into_iter().find_map(|(state, action)| {
             let violation = state.judge(&whole).err();
@@ -74,7 +68,7 @@ pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
     Report { transitions, states, depth: checker.max_depth(), complete, violation, never, coverage }
 }
 
-/// Looks for a violation: where this bug shows soonest, then in wholes of growing size.
+/// Searches for a violation: first in the size where this bug shows soonest, then in growing sizes.
 pub fn hunt(fault: Fault, threads: usize) -> Report {
     let look = |size| check(size, fault, Effort { threads, states: Some(2_000_000), first_violation: true });
     let mut report = look(fault.shows_in());

@@ -1,4 +1,4 @@
-//! Coverage: which source puts which predicate to the test, and which predicate none does.
+//! Coverage: which source could refute each predicate, and which predicates no source can.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::check::{Effort, check};
 use crate::fault::Fault;
 use crate::size::Size;
 
-/// Predicates that neither the model nor the simulator puts to the test, each with the test that does.
+/// Predicates that neither the model nor the simulator can refute, each with the test that can.
 pub const ELSEWHERE: &[(&str, &str)] = &[
     ("store::same_recovery", "crashes_at_writes_and_in_recovery_leave_the_same_result"),
     ("store::set_aside", "damaged_session_returns_a_typed_error_and_others_start"),
@@ -19,7 +19,7 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
     ("authority::orderless", "authorities_of_any_chain_are_as_the_predicates_say"),
 ];
 
-/// Wholes that are small enough to be run for their coverage alone.
+/// Sizes that are small enough to run for their coverage alone.
 const SMALL: [Size; 14] = [
     Size::SMALL,
     Size::PANIC,
@@ -37,7 +37,7 @@ const SMALL: [Size; 14] = [
     Size::ROLLBACK,
 ];
 
-/// Runs the small wholes of the model, and returns what the predicates examined.
+/// Runs the small models, and returns what the predicates examined.
 pub fn of_model(threads: usize, states: usize) -> Arc<Coverage> {
     let all = Arc::<Coverage>::default();
     for size in SMALL {
@@ -47,13 +47,13 @@ pub fn of_model(threads: usize, states: usize) -> Arc<Coverage> {
     all
 }
 
-/// One line for each predicate: its name and, for each source, the worlds judged and those that could have refuted it.
+/// One line per predicate: its name and, for each source, the worlds judged and those that could have refuted it.
 pub fn table(model: &Coverage, simulator: &BTreeMap<&'static str, Count>) -> Vec<(&'static str, Count, Count)> {
     let of = |name| simulator.get(name).copied().unwrap_or_default();
     model.counts().map(|(predicate, count)| (predicate.name, count, of(predicate.name))).collect()
 }
 
-/// What of the table is not as [`ELSEWHERE`] says.
+/// Returns the differences between the table and [`ELSEWHERE`].
 pub fn lacking(table: &[(&'static str, Count, Count)]) -> Vec<String> {
     let listed = |name: &str| ELSEWHERE.iter().any(|(listed, _)| *listed == name);
     let wrong = table.iter().filter_map(|(name, model, simulator)| {
@@ -75,7 +75,7 @@ pub fn lacking(table: &[(&'static str, Count, Count)]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A table in which each predicate is put to the test but for those that are listed.
+    /// A table in which each predicate outside the list can be refuted.
     fn sound() -> Vec<(&'static str, Count, Count)> {
         let listed = |name: &str| ELSEWHERE.iter().any(|(listed, _)| *listed == name);
         let count = |name| Count { judged: 2, telling: u64::from(!listed(name)) };

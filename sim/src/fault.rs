@@ -1,4 +1,4 @@
-//! Seeded bugs: what the model must notice.
+//! Seeded bugs that the model must notice.
 
 use std::fmt;
 
@@ -6,30 +6,30 @@ use subtend_invariants::bugs::{Bug, Rules};
 
 use crate::size::Size;
 
-/// A bug of the world around the heart.
+/// A bug of the environment of the sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Around {
-    /// Obligations live in memory only, and a crash loses them.
+    /// Obligations are kept in memory only, and a crash loses them.
     RowsLost,
-    /// A slot is counted back each time that its release is asked for.
+    /// A slot is counted as free at each request to release it.
     SlotFreedTwice,
-    /// A new activation does not fence the one before, whose last append still arrives.
+    /// A new activation does not fence the previous one, whose last append still arrives.
     EpochNotBumped,
     /// A cancel fires before its record is durable.
     CancelNotDurable,
-    /// Work is started without a look at the token of its run.
+    /// Work starts without a check of its run's token.
     TokenIgnored,
-    /// The sweep goes to the owners first.
+    /// The sweep starts with the owners.
     SweepFromTheTop,
-    /// The slot of a run goes with its actor, and the run goes on.
+    /// A run loses its slot with its actor, and continues.
     SlotLostAtPanic,
-    /// A panic between the append of a batch and its effects, and nobody makes good what was not asked for.
+    /// An actor panics between the append of a batch and its effects, and the effects are not redone.
     EffectsForgotten,
-    /// A run that its owner cancels alone is told that its owner is over.
+    /// A run that its owner cancels alone records that its owner is over.
     CauseLost,
-    /// Runs that persons opened take the slots of owned ones.
+    /// Persons' runs take the slots of owned runs.
     OnePool,
-    /// A queued run that survives a restart of the host is not asked for again.
+    /// A queued run that survives a restart of the host does not request a slot again.
     PlaceForgotten,
 }
 
@@ -49,29 +49,25 @@ impl Around {
     ];
 }
 
-/// A seeded bug, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// Nothing is wrong.
     #[default]
     None,
-    /// A rule of the heart is switched off.
+    /// A rule of sessions is switched off.
     Heart(Bug),
-    /// The world around it is wrong.
+    /// The environment is wrong.
     World(Around),
 }
 
 impl Fault {
-    /// A bug that the model cannot notice, since it deletes nothing; the simulator does.
+    /// A bug that only the simulator can notice: the model deletes nothing.
     pub const HIDDEN: Bug = Bug::UnreadTextKept;
 
-    /// Every seeded bug.
     pub fn all() -> impl Iterator<Item = Self> {
         let shown = Bug::ALL.into_iter().filter(|bug| *bug != Self::HIDDEN);
         shown.map(Self::Heart).chain(Around::ALL.into_iter().map(Self::World))
     }
 
-    /// Returns the rules that sessions decide by.
     pub(crate) fn rules(self) -> Rules {
         match self {
             Self::Heart(bug) => Rules::without(bug),
@@ -95,7 +91,7 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Returns the size of the whole in which this bug shows soonest.
+    /// Returns the size in which this bug shows soonest.
     pub fn shows_in(self) -> Size {
         match self {
             Self::Heart(bug) => of_heart(bug),

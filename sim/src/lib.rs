@@ -1,7 +1,4 @@
-//! What subtend is tried with before it is trusted: a model of the whole that drives the real heart through every
-//! interleaving.
-//!
-//! Development only: nothing here is shipped.
+//! The model checker and the simulator of subtend, for development only.
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 

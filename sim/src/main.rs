@@ -1,5 +1,5 @@
-//! Model checker and simulator by hand: `model` tries every interleaving of a small whole, `run` runs the real one in virtual
-//! time, seed by seed, `controls` shows that both would notice, and `coverage` what they put to the test.
+//! The commands: `model` tries every interleaving of a small system, `run` simulates seeds, `controls` shows that both notice seeded
+//! bugs, and `coverage` counts what they can refute.
 
 mod cli;
 
@@ -12,7 +12,7 @@ use crate::cli::coverage::{self, CoverageArgs};
 use crate::cli::model::{self, ModelArgs};
 use crate::cli::run::{self, RunArgs};
 
-/// A quarter of a simulation is allocating.
+/// A quarter of a simulation's time is allocation.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,9 +1,8 @@
-//! The model: sessions that decide for real, in a world whose every interleaving is tried.
+//! The model: real decisions of sessions, in an environment whose every interleaving is tried.
 //!
-//! What happens in the process as one step is one step here: a command is decided, its batch is appended whole, and its
-//! effects are asked for. What takes time is a message in flight, delivered whenever: grants, ends of owned runs, words
-//! and rows of owners, answers of models, tools and persons. A crash leaves the journals and the rows of the outbox and
-//! takes everything else.
+//! One step of the process is one step here: a command is decided, its batch is appended whole, and its effects are requested. Anything
+//! that takes time is a message in flight with any delay: grants, ends, rows of owners, answers of models, tools and persons. A crash
+//! keeps the journals and the outbox only.
 
 mod action;
 mod boot;
@@ -30,11 +29,10 @@ pub use system::{Message, System};
 use crate::fault::Fault;
 use crate::size::Size;
 
-/// The whole: how large it is, and what is wrong with it.
+/// The model: its size, and its seeded bug.
 #[derive(Clone, Debug)]
 pub struct Whole {
     pub size: Size,
-    /// The seeded bug.
     pub fault: Fault,
     /// What the predicates examined so far, in all states.
     pub coverage: Arc<Coverage>,
@@ -64,7 +62,7 @@ impl Model for Whole {
         let size = self.size;
         let mut properties =
             vec![Property::always(INVARIANTS, |whole: &Self, state: &System| state.judge(whole).is_ok())];
-        // Ends of services are told to nobody; what is rolled back has nobody below it.
+        // Ends of services notify no owner; a rolled-back run has nothing below it.
         if size.services == 0 && size.rollbacks == 0 {
             properties
                 .push(Property::sometimes("a root completes with its child's result", |_: &Self, state: &System| {
@@ -104,7 +102,7 @@ impl Model for Whole {
         }
         if size.interrupts > 0 && size.sends > 1 {
             properties
-                .push(Property::sometimes("an interrupted run goes on and completes", |_: &Self, state: &System| {
+                .push(Property::sometimes("an interrupted run resumes and completes", |_: &Self, state: &System| {
                     state.resumed_completes()
                 }));
         }
@@ -131,7 +129,7 @@ impl Model for Whole {
     }
 }
 
-/// What must happen in wholes of the later verbs.
+/// Events that must occur in models of the later verbs.
 fn later_verbs(size: Size) -> Vec<Property<Whole>> {
     let mut properties = Vec::new();
     let mut sometimes = |wanted: bool, name, condition: fn(&Whole, &System) -> bool| {
@@ -141,11 +139,11 @@ fn later_verbs(size: Size) -> Vec<Property<Whole>> {
     };
     let continues = size.continues > 0 && size.children > 0;
     sometimes(continues, "a continued run completes", |_, state| state.continued_completes());
-    sometimes(continues && size.resumes > 0, "a refusal to go on is noticed", |_, state| state.refusal_noticed());
-    sometimes(continues && size.closes > 0, "a closed session refuses to go on", |_, state| state.closed_refuses());
+    sometimes(continues && size.resumes > 0, "a refused continue is reported", |_, state| state.refusal_noticed());
+    sometimes(continues && size.closes > 0, "a closed session refuses a continue", |_, state| state.closed_refuses());
     sometimes(size.stops > 0, "a run ends by a call of its owner's model", |_, state| state.stopped_by_model());
     sometimes(size.moves > 0, "a moved call's run completes", |_, state| state.moved_completes());
-    sometimes(size.tree_cancels > 0, "a queue stands", |_, state| state.queue_stands());
+    sometimes(size.tree_cancels > 0, "a queue remains", |_, state| state.queue_stands());
     sometimes(size.resumes > 0 && size.children > 0, "a person's run in a child completes", |_, state| {
         state.person_in_child()
     });
@@ -163,7 +161,7 @@ fn later_verbs(size: Size) -> Vec<Property<Whole>> {
     sometimes(asks && size.approvers > 0, "a person denies", |_, state| {
         state.word_given(AskVerdict::Deny, AskBy::Person)
     });
-    sometimes(asks && size.approvers == 0, "nobody is there to allow", |_, state| {
+    sometimes(asks && size.approvers == 0, "no approver is attached", |_, state| {
         state.word_given(AskVerdict::Deny, AskBy::NoApprover)
     });
     sometimes(asks && size.approvers > 0 && size.deadlines > 0, "a word comes too late", |_, state| {

@@ -1,8 +1,7 @@
-//! The simulator: the real runtime in virtual time, one seed for one run, with everything going wrong that may.
+//! The simulator: the real runtime in virtual time with every possible fault, one seed per run.
 //!
-//! A run is a row of lives of one process over one store in memory. Users, models, tools, the disk and every mishap draw
-//! from the seed, and nothing else is left to chance: the runtime has one thread, its clock stands still until all is done,
-//! and the journal is written when the disk has its turn.
+//! A run is a series of processes on one store in memory. Users, models, tools, the disk and all faults draw from the seed. The runtime has
+//! one thread, its clock advances only when it is idle, and the journal is written when the disk has its turn.
 
 mod action;
 mod chance;
@@ -35,10 +34,9 @@ use subtend_journal::Journal;
 use crate::simulate::fake_users::End;
 use crate::simulate::world::World;
 
-/// Lives of one process at most: one that dies in every recovery would never be done.
+/// The number of processes at most: a run that dies in each recovery would never end.
 const LIVES: u32 = 60;
 
-/// Runs a plan.
 pub fn simulate(plan: Plan) -> Report {
     panics::listen();
     let world = World::new(plan);
@@ -48,7 +46,7 @@ pub fn simulate(plan: Plan) -> Report {
         if lives > LIVES {
             world.oracle.lock().calm = true;
         }
-        // Every other process finds the store compacted: deleted sessions are met both before and after they are erased.
+        // Every other process finds the store compacted, so that deleted sessions occur both before and after their erasure.
         if lives % 2 == 0 {
             judge::compact(&world);
         }
@@ -77,7 +75,7 @@ pub fn simulate(plan: Plan) -> Report {
     }
 }
 
-/// What is on the disk when all is over: everything that was acknowledged, and nothing that may not be.
+/// Checks the final store: it holds everything acknowledged, and nothing deleted.
 fn last_look(world: &World) {
     let journal = match Journal::open(Box::new(world.disk.clone()), subtend_journal::Options::default()) {
         Ok(journal) => journal,

@@ -1,62 +1,53 @@
-//! How large a model is: what may happen in it, and how often.
+//! The size of a model: how many of each event may occur.
 
-/// Bounds of a model. All that is bounded is counted down in its states.
+/// Bounds of a model, counted down in its states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size {
     pub children: u8,
-    /// Subagent edges from the root.
+    /// Depth of sessions below the root.
     pub depth: u8,
-    /// Calls of local tools, in all.
     pub tools: u8,
-    /// Calls of tools that need a person's word.
+    /// Calls of tools that need an approval.
     pub asks: u8,
-    /// Calls that ask an ended child to go on.
+    /// Calls that continue an ended child.
     pub continues: u8,
-    /// Calls that cancel a child's run.
     pub stops: u8,
     /// Inputs by a person, to the root.
     pub sends: u8,
-    /// Inputs by a person, to a child: they open runs that the person owns.
+    /// Inputs by a person, to a child: they open runs without an owner.
     pub resumes: u8,
     /// Calls that a person moves to the background.
     pub moves: u8,
-    /// Branches of the root that a person makes.
     pub branches: u8,
-    /// Answers of the root that a person has given anew.
+    /// Answers of the root that a person regenerates.
     pub regenerates: u8,
     /// Runs of the root that a person rolls back.
     pub rollbacks: u8,
     /// Services of the host for the root.
     pub services: u8,
-    /// Sessions that a person closes.
     pub closes: u8,
-    /// Crashes of the process.
     pub crashes: u8,
-    /// Panics of session actors.
     pub panics: u8,
     /// Panics between the append of a batch and its effects.
     pub half_panics: u8,
-    /// Cancels by a person, of any session.
+    /// Cancels of any session by a person.
     pub cancels: u8,
-    /// Cancels by a person, of the whole tree.
     pub tree_cancels: u8,
-    /// Interrupts by a person, of any session.
+    /// Interrupts of any session by a person.
     pub interrupts: u8,
     /// Time limits that pass.
     pub deadlines: u8,
     /// Model attempts that fail.
     pub failures: u8,
-    /// Rows between sessions that are delivered once more.
+    /// Rows that are delivered twice.
     pub doubles: u8,
     /// Slots of owned runs.
     pub slots: u8,
-    /// Slots of runs that persons own.
+    /// Slots of persons' runs.
     pub person_slots: u8,
-    /// People who could give their word.
+    /// Attached approvers.
     pub approvers: u8,
-    /// Turns of a root's run.
     pub turns: u8,
-    /// Turns of a child's run.
     pub child_turns: u8,
 }
 
@@ -96,71 +87,69 @@ impl Size {
     /// A root and one child, whose actors may panic.
     pub const PANIC: Self = Self { panics: 1, crashes: 0, ..Self::SMALL };
 
-    /// A root and one child, whose actors may panic between the append of a batch and its effects.
+    /// The same, with panics between the append of a batch and its effects.
     pub const HALF_PANIC: Self = Self { half_panics: 1, crashes: 0, ..Self::SMALL };
 
-    /// Two children, side by side or one below the other, and nothing that goes wrong.
+    /// Two children, siblings or nested, without faults.
     pub const CALM: Self =
         Self { children: 2, depth: 2, tools: 0, crashes: 0, cancels: 0, child_turns: 3, ..Self::SMALL };
 
-    /// The same with a cancel.
     pub const CANCEL: Self = Self { cancels: 1, ..Self::CALM };
 
-    /// The same with a crash.
     pub const CRASH: Self = Self { crashes: 1, ..Self::CALM };
 
-    /// A root and one child, whose runs may be interrupted, and an input that may resume one.
+    /// A root and one child, with an interrupt and an input that may resume the run.
     pub const INTERRUPT: Self = Self { interrupts: 1, sends: 2, crashes: 0, cancels: 0, ..Self::SMALL };
 
-    /// A root and one child, and nothing that goes wrong: what the wholes below add their own to.
+    /// A root and one child without faults, the base of the sizes below.
     const PAIR: Self = Self { tools: 0, crashes: 0, cancels: 0, turns: 4, ..Self::SMALL };
 
-    /// A child that its owner's model asks to go on.
+    /// A child that its owner's model continues.
     pub const CONTINUE: Self = Self { continues: 1, ..Self::PAIR };
 
-    /// A child that a model asks to go on and a model cancels, by rows that may come twice.
+    /// A child that is continued and cancelled by rows that may arrive twice.
     pub const STOP: Self = Self { continues: 1, stops: 1, doubles: 1, ..Self::PAIR };
 
-    /// A blocking call that a person moves to the background, beside an interrupt.
+    /// A blocking call that a person moves to the background, with an interrupt.
     pub const MOVE: Self = Self { moves: 1, interrupts: 1, ..Self::PAIR };
 
-    /// A call that needs a person's word, and somebody who may give it.
+    /// A call that needs an approval, and an approver.
     pub const ASK: Self = Self { asks: 1, approvers: 1, deadlines: 1, turns: 3, ..Self::PAIR };
 
-    /// Inputs that wait while the whole tree is cancelled.
+    /// Queued inputs during a cancel of the whole tree.
     pub const QUEUE: Self = Self { sends: 3, tree_cancels: 1, turns: 3, ..Self::PAIR };
 
-    /// A child in which a person opens runs of their own, and which is closed.
+    /// A child with persons' runs, which is closed.
     pub const PERSON: Self = Self { resumes: 1, continues: 1, closes: 1, ..Self::PAIR };
 
-    /// Branches of a root that a person makes and writes into, answers given anew, and a crash.
+    /// Persons' branches of a root with inputs, regenerations, and a crash.
     pub const BRANCH: Self =
         Self { children: 0, sends: 2, branches: 1, regenerates: 1, resumes: 1, crashes: 1, turns: 2, ..Self::PAIR };
 
-    /// Runs of a root that were cancelled or lost and are rolled back, with what is said and branched off afterwards.
+    /// Cancelled or lost runs of the root that are rolled back, followed by inputs and branches.
     pub const ROLLBACK: Self =
         Self { children: 0, sends: 2, branches: 1, cancels: 1, rollbacks: 2, crashes: 1, turns: 2, ..Self::PAIR };
 
-    /// Services of the host for a root, whose answers may come late and twice, a cancel of the whole tree and a crash.
+    /// Services for a root, with late and repeated answers, a cancel of the whole tree and a crash.
     pub const SERVICE: Self =
         Self { children: 0, services: 2, doubles: 1, tree_cancels: 1, closes: 1, crashes: 1, turns: 2, ..Self::PAIR };
 
-    /// Two children, side by side or one below the other.
+    /// Two children, siblings or nested.
     pub const MEDIUM: Self = Self { children: 2, depth: 2, tools: 0, crashes: 1, panics: 1, cancels: 1, ..Self::SMALL };
 
-    /// Two children, and an interrupt of any session beside a crash and a cancel.
+    /// Two children, with an interrupt, a crash and a cancel.
     pub const HELD: Self = Self { interrupts: 1, panics: 0, ..Self::MEDIUM };
 
-    /// A child of two runs, cancels of all kinds, an interrupt and a crash.
+    /// A child of two runs, all kinds of cancels, an interrupt and a crash.
     pub const CONTINUED: Self = Self { crashes: 1, cancels: 1, interrupts: 1, ..Self::STOP };
 
-    /// A call that needs a person's word, in a child or in the root, through a crash, a panic and a cancel.
+    /// A call that needs an approval, in a child or the root, through a crash, a panic and a cancel.
     pub const ASKING: Self = Self { crashes: 1, panics: 1, cancels: 1, ..Self::ASK };
 
     /// Inputs to the root and to its child, a cancel of the whole tree, a close and a crash.
     pub const QUEUEING: Self = Self { sends: 2, continues: 0, tree_cancels: 1, crashes: 1, ..Self::PERSON };
 
-    /// Branches and answers given anew, a cancel of the whole tree and a crash.
+    /// Branches and regenerations, a cancel of the whole tree and a crash.
     pub const BRANCHING: Self = Self { tree_cancels: 1, ..Self::BRANCH };
 
     /// Everything once, crashes twice: minutes.
@@ -175,7 +164,7 @@ impl Size {
         ..Self::MEDIUM
     };
 
-    /// Those that are checked to their ends, by name.
+    /// The sizes that are checked to the end, by name.
     pub const NAMED: [(&'static str, Self); 10] = [
         ("small", Self::SMALL),
         ("medium", Self::MEDIUM),

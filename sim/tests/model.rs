@@ -1,4 +1,4 @@
-//! The heart in every interleaving of small wholes, and what shows that a wrong one would be noticed.
+//! Sessions in every interleaving of small models, and controls with seeded bugs.
 
 use subtend_invariants::InvariantId;
 use subtend_invariants::bugs::Bug;
@@ -144,7 +144,7 @@ fn services_of_the_host() {
     holds(Size { tree_cancels: 0, crashes: 0, ..Size::SERVICE });
 }
 
-/// Everything at once, as far as a test may look; `subtend-sim model` looks at all of it.
+/// All events at once, within a test's limits; `subtend-sim model` checks all interleavings.
 #[test]
 fn two_children_through_the_first_of_everything() {
     let report = check(Size::MEDIUM, Fault::None, Effort { threads: 1, states: Some(60_000), first_violation: true });

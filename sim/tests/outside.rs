@@ -1,4 +1,4 @@
-//! Parts of the real thing, seen from outside and judged by the predicates that judge the whole.
+//! Single parts of the product, judged by the same predicates.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -27,7 +27,7 @@ fn session(depth: usize) -> SessionId {
     SessionId(Uuid::from_u128(depth as u128 + 1))
 }
 
-/// The birth of the session at `depth` of a chain, under `ceiling`.
+/// The first record of the session at `depth` of a chain, under `ceiling`.
 fn born(depth: usize, ceiling: &Authority) -> Record {
     let place = match depth.checked_sub(1) {
         None => Place::Root,
@@ -70,7 +70,7 @@ fn born(depth: usize, ceiling: &Authority) -> Record {
     }))
 }
 
-/// Judges a chain of sessions under these ceilings, as it was seen.
+/// Judges the observations of a chain of sessions under these ceilings.
 fn judge(ids: &[InvariantId], ceilings: &[Authority], observed: &Observed) -> Result<(), InvariantId> {
     let records: Vec<Vec<Record>> =
         ceilings.iter().enumerate().map(|(depth, ceiling)| vec![born(depth, ceiling)]).collect();
@@ -123,7 +123,7 @@ fn with(sets: &[RuleSet], at: usize, rule: &Rule) -> Vec<RuleSet> {
     sets
 }
 
-/// What every session of a chain is answered, as things are and under every change of them.
+/// The verdicts for every session of a chain, now and after each change.
 fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<Probe> {
     let reversed: Vec<RuleSet> = sets
         .iter()
@@ -141,7 +141,7 @@ fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<
     let mut probes = Vec::new();
     for (under, ceilings) in under {
         for (depth, ceiling) in ceilings.iter().enumerate() {
-            // What is added below a session says nothing of it.
+            // A rule added below a session does not concern it.
             let above = matches!(under, Under::Added { .. }) && depth < at;
             let asked = accesses.iter().filter(|_| !above);
             probes.extend(asked.map(|access| Probe {
@@ -155,7 +155,7 @@ fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<
     probes
 }
 
-/// The ceilings as a journal gives them back.
+/// The ceilings, after a round trip through JSON.
 fn restarted(ceilings: &[Authority]) -> Vec<Authority> {
     let again = |ceiling| serde_json::from_str(&serde_json::to_string(ceiling).expect("plain data"));
     ceilings.iter().map(|ceiling| again(ceiling).expect("what was written")).collect()
@@ -176,7 +176,7 @@ proptest! {
         prop_assert_eq!(judge(&AUTHORITY, &chain(&sets), &observed), Ok(()));
     }
 
-    /// Two sessions under one supervisor: what one spends is not taken from the other.
+    /// Two sessions under one supervisor: each has its own budget.
     #[test]
     fn restarts_after_any_deaths_are_within_their_budgets(
         deaths in prop::collection::vec((0_usize..2, 0_u64..30_000), 1..40),
@@ -186,7 +186,7 @@ proptest! {
     }
 }
 
-/// What supervisors say to deaths of these sessions, each so long after the one before.
+/// The supervisor's decisions on deaths of these sessions, with the time between them.
 fn restarts(deaths: &[(usize, u64)], shared: bool) -> Observed {
     let intensity = Intensity::default();
     let start = Instant::now();
@@ -213,7 +213,7 @@ fn siblings_that_share_a_budget_are_noticed() {
 
 #[test]
 fn a_list_whose_last_rule_wins_is_noticed() {
-    // Rules as a list in which the last match decides: what others ship, and what a deny above does not survive.
+    // Rules as a list in which the last match decides, as other products have them: a deny of an ancestor is lost.
     let sets = [RuleSet { default: Verdict::Allow, rules: vec![] }, RuleSet { default: Verdict::Allow, rules: vec![] }];
     let rule = Rule { action: "*".into(), resource: "*".into(), verdict: Verdict::Deny };
     let access = Access { action: "fs.read".into(), resource: "b".into() };

@@ -1,4 +1,4 @@
-//! The simulator: the same seed gives the same run, kept seeds pass, and what is wrong is noticed.
+//! The simulator: the same seed gives the same run, kept seeds pass, and seeded bugs are noticed.
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use subtend_sim::simulate::{Plan, Seeded, simulate};
@@ -6,7 +6,7 @@ use subtend_sim::simulate::{Plan, Seeded, simulate};
 const STEPS: u32 = 300;
 
 fn plan(seed: u64) -> Plan {
-    Plan { seed, steps: STEPS, bug: None, told: false }
+    Plan { seed, steps: STEPS, bug: None, trace: false }
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn a_seed_is_a_run() {
     }
 }
 
-/// A seed that failed once is kept: `SEED STEPS`, and after it what it found.
+/// Seeds that failed once: `SEED STEPS`, and the violation.
 #[test]
 fn seeds_that_failed_pass() {
     for line in include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#')) {
@@ -39,7 +39,7 @@ fn a_seed_tells_the_command_that_repeats_it() {
     assert!("NoSuchBug".parse::<Seeded>().is_err());
 }
 
-/// What runs nothing shows nothing, and is no success.
+/// A run of nothing is not a success.
 #[test]
 fn no_seeds_no_steps_and_no_threads_are_refused() {
     for none in ["--seeds", "--steps", "--threads"] {
@@ -51,15 +51,15 @@ fn no_seeds_no_steps_and_no_threads_are_refused() {
     }
 }
 
-/// The others are shown by `subtend-sim controls`.
+/// `subtend-sim controls` shows the others.
 #[test]
 fn a_lost_obligation_is_noticed() {
     let bug = "NoOutbox".parse::<Seeded>().expect("a seeded bug");
     let noticed = (0..40).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
-    assert!(noticed.is_some(), "nothing notices that owners are not told");
+    assert!(noticed.is_some(), "nothing notices that owners are not notified");
 }
 
-/// Text of a deleted branch in a record of its parent, which no predicate of the journal looks for.
+/// Text of a deleted branch in a record of its parent, which no predicate of the journal finds.
 #[test]
 fn a8_text_of_a_deleted_branch_is_noticed() {
     let bug = "UnreadTextKept".parse::<Seeded>().expect("a seeded bug");
@@ -72,13 +72,13 @@ fn a8_text_of_a_deleted_branch_is_noticed() {
 #[test]
 fn p5_an_ask_beyond_its_deadline_is_noticed() {
     let bug = "AskWithoutDeadline".parse::<Seeded>().expect("a seeded bug");
-    // Its run never ends either: in some worlds S-6 is noticed first.
+    // Its run does not end either: in some worlds S-6 is noticed first.
     let mut failures = (0..400).filter_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
     let noticed = failures.find(|failure| failure.id != "S-6").expect("an ask remains open");
     assert!(noticed.id == "P-5" && noticed.to_string().contains("it stood beyond its deadline"), "{noticed:?}");
 }
 
-/// Who cancelled a run, by what was asked for: the journal alone does not tell.
+/// Known from the requests; the journal alone does not show it.
 #[test]
 fn t5_an_end_that_names_a_person_wrongly_is_noticed() {
     let bug = "OwnersEndNamesPerson".parse::<Seeded>().expect("a seeded bug");

@@ -19,7 +19,7 @@ pub fn harmless(text: &str) -> String {
     })
 }
 
-/// Escapes like [`harmless`] for approvals: every invisible character and space look-alike too.
+/// Escapes like [`harmless`] for approvals: every invisible character and every space lookalike too.
 pub fn exact(text: &str) -> String {
     visible(text, |_, c, _| is_unseen(c) || is_blank(c))
 }

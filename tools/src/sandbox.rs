@@ -1,36 +1,32 @@
-//! The sandbox: a command of a session whose files or network have limits is held to them by the system.
+//! The sandbox: the operating system enforces a session's limits on files and network for its commands.
 //!
-//! The guard (see [`guard`](crate::guard)) starts such a command in a domain that neither it nor anything that it starts can
-//! leave, daemons included. It is Linux's Landlock, with a filter of system calls beside it. Where the domain cannot be set up
-//! the command is not run: never without it.
+//! The guard (see [`guard`](crate::guard)) starts such a command in a domain that neither the command nor its descendants can leave,
+//! daemons included. The domain combines Linux's Landlock with a system call filter. If it cannot be set up, the command does not run.
 //!
-//! # What is held
+//! # What is enforced
 //!
-//! * **Files of the workspace**, by what the session may do *whole*. A directory is granted as a whole where the authority
-//!   allows all paths in it, also those that do not exist yet; one that it allows in part is gone through, and granted are the
-//!   files and directories that are there. What cannot be said so is not granted: in a directory that is allowed in part
-//!   nothing can be made, renamed or removed. A file that has a second name (a hard link) is granted only where no name of it
-//!   in the workspace is denied. `Ask` counts as denied: nobody can be asked by the system.
-//! * **Other files** ([`places()`]): commands can read and execute programs, libraries and settings of the system (`/usr`, and of
-//!   `/etc` what everybody may read), the directories on `PATH` with the libraries beside them, and toolchains (rustup's, those of
-//!   pyenv, nvm and others, the registry of cargo), unless a link of the workspace leads there. They can write a directory of their own, in `TMPDIR` and `HOME`. All else is out of reach: the
-//!   rest of the person's home, and above all keys and credentials, which no entry on `PATH` opens.
-//! * **Network**, unless all of `net.fetch` is allowed: no socket can be made, be it of TCP, UDP or any other kind; TCP is
-//!   denied by Landlock besides. Unix sockets can never be made under the sandbox: whoever listens there (a container engine,
-//!   a service manager, an agent of keys) would do for the command what it may not do itself.
+//! * **Workspace files.** A directory is granted whole if the authority allows all paths in it, including future ones. A partly allowed
+//!   directory is surveyed, and its existing allowed files and directories are granted; nothing in it can be created, renamed or
+//!   removed. A file with several names (hard links) is granted only if none of them is denied. `Ask` counts as denied, because the
+//!   system cannot ask.
+//! * **Other files** ([`places()`]). Commands can read and execute system programs, libraries and settings (`/usr`, and world-readable
+//!   files of `/etc`), directories on `PATH` with neighbouring libraries, and toolchains (rustup, pyenv, nvm, the cargo registry and
+//!   others), unless a link of the workspace leads there. They can write a private directory, in `TMPDIR` and `HOME`. Everything else is
+//!   out of reach, above all keys and credentials in the home directory, which no entry on `PATH` opens.
+//! * **Network**, unless all of `net.fetch` is allowed: no socket of any kind can be created; Landlock also denies TCP. Unix sockets are
+//!   always denied: a service behind one (a container engine, a key agent) could act for the command.
 //! * **Open descriptors**: a command inherits no file, pipe or socket that the caller of the runtime left open.
-//! * **The kernel**: a command has no capabilities, makes and enters no namespace of users, changes no owner and no extended
-//!   attribute of any file, makes no program that runs with its owner's rights (setuid), reaches no key ring and no memory, queue or
-//!   semaphore between processes (System V, POSIX queues), and changes neither limits nor priorities nor processors of others.
+//! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, change owners or extended attributes, create setuid
+//!   programs, use key rings or memory, queues and semaphores shared between processes (System V, POSIX), or change limits, priorities
+//!   or scheduling of other processes.
 //!
-//! # What is not held
+//! # What is not enforced
 //!
-//! Names, sizes and times of files can be seen, and times and the bits of `chmod` but setuid be changed, where the system's user may:
-//! a filter of system calls sees no paths, Landlock has no right for modes, and without `chmod` linkers and archives do not work. Of
-//! processes outside, names and arguments can be seen; their environment, memory and files cannot. Names in a directory that is
-//! allowed in part are shown where no directory below it is denied, and names in any directory as they are used, to a command that
-//! watches it (inotify). Processes outside can be signalled before Linux 6.12. A call that names a process by its number is refused also
-//! where it is the caller's own thread, by the calls that set its scheduling.
+//! Names, sizes and times of files are visible. Times and modes (except setuid) can be changed where the system's user may: a filter sees
+//! no paths, Landlock has no right for modes, and linkers and archivers need `chmod`. Names and arguments of other processes are visible;
+//! their environment, memory and files are not. In a partly allowed directory names are listed unless a directory below it is denied, and
+//! inotify reveals names in any directory as they are used. Before Linux 6.12 other processes can be signalled. Scheduling calls that name
+//! the caller's own thread by number are refused too.
 
 #[cfg(target_os = "linux")]
 mod domain;
@@ -57,38 +53,38 @@ use subtend_session::ids::Text;
 
 pub use places::Places;
 
-/// What stands before a command that the guard is to hold; the authority then comes as the first line of its input.
+/// The argument before a sandboxed command; the authority is then the first line of input.
 pub(crate) const HELD: &str = "--held";
 /// The guard's exit code when the command was not run.
 pub(crate) const NOT_RUN: i32 = 125;
-/// What the guard's last words then begin with. A command can say this itself, and is then taken for one that was not run.
+/// The prefix of the guard's last message then. A command that prints it is taken for one that did not run.
 pub(crate) const WHY: &str = "guard: not run: ";
 
-/// What a command can do to files whatever the rules say, as long as nothing holds it.
+/// File actions that an unsandboxed command can always do.
 const FILES: [&str; 2] = ["fs.read", "fs.write"];
-/// … and to the network.
+/// The network action that it can always do.
 const NET: &str = "net.fetch";
 
-/// What this system's sandbox can hold.
+/// What this system's sandbox can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strength {
-    /// Files: Linux from 6.2 on.
+    /// Files: Linux 6.2 and later.
     Files,
-    /// Files and the network: Linux from 6.7 on.
+    /// Files and the network: Linux 6.7 and later.
     FilesAndNetwork,
 }
 
-/// Why there is no sandbox.
+/// Why no sandbox is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Unsupported {
     pub why: Text,
 }
 
-/// Finds out what this system can hold. Binds nobody.
+/// Returns what this system can enforce, without restricting anything.
 ///
 /// # Errors
-/// When it can hold nothing, with what is missing.
+/// If it can enforce nothing, with what is missing.
 pub fn probe() -> Result<Strength, Unsupported> {
     #[cfg(target_os = "linux")]
     let found = domain::probe();
@@ -97,12 +93,12 @@ pub fn probe() -> Result<Strength, Unsupported> {
     found.map_err(|why| Unsupported { why: why.into() })
 }
 
-/// Lists what a held command can use besides its `workspace`, by the environment of this process.
+/// Returns the locations besides `workspace` that a sandboxed command can use, by this process's environment.
 pub fn places(workspace: &Path) -> Places {
     Places::of_process(workspace)
 }
 
-/// Whether `authority` sets a command limits, so that it may run in a sandbox only.
+/// Returns whether `authority` limits commands, so that they need a sandbox.
 pub fn is_needed(authority: &Authority) -> bool {
     !authority.unrestricted(&FILES) || limits_network(authority)
 }
@@ -111,17 +107,17 @@ pub(crate) fn limits_network(authority: &Authority) -> bool {
     !authority.unrestricted(&[NET])
 }
 
-/// A command that was started under a sandbox; what the sandbox left is removed when this is dropped.
+/// A command started in a sandbox; dropping it removes the sandbox's files.
 pub(crate) struct Held {
     pub(crate) child: Child,
     #[cfg(target_os = "linux")]
     _scratch: scratch::Scratch,
 }
 
-/// Starts a command that can do only what `authority` allows, with the current directory as its workspace.
+/// Starts a command restricted to `authority`, with the current directory as its workspace.
 ///
 /// # Errors
-/// Whatever keeps the sandbox from being whole: then nothing was started.
+/// If the sandbox is incomplete; then nothing was started.
 #[cfg(target_os = "linux")]
 pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Held, String> {
     let scratch = scratch::Scratch::make().map_err(|error| format!("no directory can be made for it: {error}"))?;
@@ -130,7 +126,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Held, 
     command.envs(places.variables.iter().map(|(name, path)| (name, path)));
     command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
     let path = scratch.path().to_owned();
-    // A domain binds the thread that enters it and what that thread starts. The guard stays outside: it must see and end all.
+    // A domain restricts the thread that enters it and its descendants. The guard stays outside, to see and end all of them.
     let started = std::thread::spawn(move || {
         domain::enter(&authority, &path, &places)?;
         command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
@@ -139,7 +135,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Held, 
     Ok(Held { child, _scratch: scratch })
 }
 
-/// There is no sandbox here.
+/// Fails: this system has no sandbox.
 ///
 /// # Errors
 /// Always.

@@ -7,7 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::Value;
 
-/// The schema of `A`: one plain object, without references, titles and formats that some providers refuse.
+/// Returns the schema of `A`: one plain object, without references, titles and formats that some providers refuse.
 pub(crate) fn of<A: JsonSchema>() -> Arc<Value> {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;

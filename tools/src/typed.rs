@@ -1,4 +1,4 @@
-//! Typed tools: a struct of arguments whose derives are the schema, and what a call of it does.
+//! Typed tools: an argument struct whose derives are the schema.
 
 #[cfg(test)]
 mod tests;
@@ -28,9 +28,8 @@ use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 /// A tool that is the struct of its arguments.
 ///
-/// The derives of `Deserialize` and `JsonSchema` say what the arguments are; doc comments of the struct and of its fields are
-/// what the model is told of them. A tool that needs more than its arguments (a connection, a client) is a closure that holds
-/// it: [`FnTool::typed`](crate::closure::FnTool::typed).
+/// The derives of `Deserialize` and `JsonSchema` define the arguments; doc comments of the struct and its fields are the descriptions for
+/// models. A tool that also needs a connection or client is a closure: [`FnTool::typed`](crate::closure::FnTool::typed).
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -40,12 +39,10 @@ use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 /// use subtend_tools::tool::{ToolInvocation, ToolError};
 /// use subtend_tools::typed::TypedTool;
 ///
-/// /// Tells how far apart two places are, in kilometres along the road.
+/// /// Returns the distance between two cities, in kilometres by road.
 /// #[derive(Deserialize, JsonSchema)]
 /// struct RoadDistance {
-///     /// Where the way begins.
 ///     from: String,
-///     /// Where it ends.
 ///     to: String,
 /// }
 ///
@@ -63,62 +60,58 @@ use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 ///
 /// let tools = Registry::builder().typed::<RoadDistance>()?.build();
 /// let spec = tools.get("road_distance").map(|tool| tool.spec().description.clone());
-/// assert_eq!(spec.as_deref(), Some("Tells how far apart two places are, in kilometres along the road."));
+/// assert_eq!(spec.as_deref(), Some("Returns the distance between two cities, in kilometres by road."));
 /// # Ok::<(), subtend_tools::registry::RegistryError>(())
 /// ```
 pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
-    /// What a call gives back.
     type Output: IntoOutput;
 
-    /// What it does to the world.
     const EFFECT: ToolEffect;
 
-    /// Its name: the struct's in snake case, so that `RoadDistance` is `road_distance`.
+    /// Returns the struct's name in snake case: `RoadDistance` becomes `road_distance`.
     fn name() -> Text {
         snake_case(&Self::schema_name()).into()
     }
 
-    /// What the model is told of it: the struct's doc comment.
+    /// Returns the struct's doc comment.
     fn description() -> Text {
         described::<Self>().1
     }
 
-    /// Whether a call leaves the process; see [`Tool::leaves_process`].
+    /// Returns whether a call leaves the process; see [`Tool::leaves_process`].
     fn leaves_process() -> bool {
         true
     }
 
-    /// What a call with these arguments is about to do, and with `None` the least that any call needs; see [`Tool::access`].
+    /// Returns the accesses of a call, and with `None` the least that any call needs; see [`Tool::access`].
     ///
-    /// Left out, it is `tool:<name>`, which the host's policy has to allow. An empty list is allowed by every authority: for
-    /// tools that touch nothing that anybody could want to protect.
+    /// The default is `tool:<name>`, which the host's policy must allow. Every authority allows an empty list.
     fn access(_args: Option<&Self>) -> Vec<Access> {
         own(&Self::name())
     }
 
-    /// Options that a person sets; see [`Tool::options`].
+    /// Returns the options that a person sets; see [`Tool::options`].
     fn options() -> Vec<ToolOption> {
         Vec::new()
     }
 
-    /// How it is shown to people.
     fn display() -> Display {
         Display::default()
     }
 
-    /// Runs one call. The arguments are `self`; those of `call` are taken out of it.
+    /// Runs one call; its arguments are `self`, and are missing from `call`.
     ///
     /// # Cancel safety
     /// As for [`Tool`].
     fn run(self, call: ToolInvocation) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 }
 
-/// What a tool may give back: a [`ToolOutput`], or anything that can be written as JSON. A text is given as it stands.
+/// The result of a tool: a [`ToolOutput`], a text, or any value that serializes to JSON.
 pub trait IntoOutput: Send + 'static {
-    /// The result as the model gets it.
+    /// Converts to the result for the model.
     ///
     /// # Errors
-    /// When it has no JSON form.
+    /// If the value does not serialize.
     fn into_output(self) -> Result<ToolOutput, ToolError>;
 }
 
@@ -130,9 +123,9 @@ impl IntoOutput for ToolOutput {
 
 impl<T: Serialize + Send + 'static> IntoOutput for T {
     fn into_output(self) -> Result<ToolOutput, ToolError> {
-        // Written at once, not by way of a `Value`: its order of keys depends on features of other crates in the build.
+        // Serialized directly: the key order of a `Value` depends on features of other crates.
         match serde_json::to_string(&self) {
-            // A text is given as it is.
+            // A text is returned without quotes.
             Ok(json) if json.starts_with('"') => {
                 Ok(ToolOutput::text(serde_json::from_str::<String>(&json).unwrap_or(json)))
             }
@@ -146,7 +139,7 @@ impl RegistryBuilder {
     /// Adds a [`TypedTool`].
     ///
     /// # Errors
-    /// As [`RegistryBuilder::tool`], and when it has no description.
+    /// As [`RegistryBuilder::tool`], and if it has no description.
     pub fn typed<T: TypedTool>(self) -> Result<Self, RegistryError> {
         let (schema, _) = described::<T>();
         let spec = ToolSpec { name: T::name(), description: T::description(), schema };
@@ -157,7 +150,6 @@ impl RegistryBuilder {
     }
 }
 
-/// A [`TypedTool`] as a tool.
 struct Typed<T> {
     spec: ToolSpec,
     options: Vec<ToolOption>,
@@ -184,7 +176,7 @@ impl<T: TypedTool> Tool for Typed<T> {
     }
 
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
-        // Arguments that are none have no access to speak of: their call fails before it does anything.
+        // Invalid arguments need no access: their call fails before it does anything.
         let args: Option<T> = args.and_then(|args| serde_json::from_value(args.clone()).ok());
         T::access(args.as_ref())
     }
@@ -202,7 +194,7 @@ impl<T: TypedTool> Tool for Typed<T> {
     }
 }
 
-/// Runs a call whose arguments are an `A`.
+/// Runs a call with arguments of type `A`.
 pub(crate) fn run<A, O, R>(
     tool: Text,
     mut call: ToolInvocation,
@@ -213,14 +205,14 @@ where
     O: IntoOutput,
     R: Future<Output = Result<O, ToolError>> + Send + 'static,
 {
-    // They fit the schema already; what is left is what a type demands and a schema does not say.
+    // They fit the schema; the type may demand more.
     match arguments::fit(&tool, std::mem::take(&mut call.args)) {
         Ok(args) => work(args, call).map(|result| result.and_then(IntoOutput::into_output)).boxed(),
         Err(message) => std::future::ready(Err(ToolError::bad_args(message))).boxed(),
     }
 }
 
-/// The schema of `A`, and its own description apart from it: that of a tool is in the tool's.
+/// Returns the schema of `A` and, separately, its description.
 pub(crate) fn described<A: JsonSchema>() -> (Arc<Value>, Text) {
     let mut schema = Arc::unwrap_or_clone(schema::of::<A>());
     let description = match schema.as_object_mut().and_then(|schema| schema.remove("description")) {
@@ -230,12 +222,12 @@ pub(crate) fn described<A: JsonSchema>() -> (Arc<Value>, Text) {
     (Arc::new(schema), description)
 }
 
-/// What a tool needs that says nothing else.
+/// Returns the default access of a tool.
 pub(crate) fn own(name: &str) -> Vec<Access> {
     vec![Access { action: format!("tool:{name}").into(), resource: "*".into() }]
 }
 
-/// `HTTPGet2Things` as `http_get2_things`.
+/// Converts `HTTPGet2Things` to `http_get2_things`.
 fn snake_case(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut before = None;

@@ -1,7 +1,7 @@
-//! Nothing that a command starts outlives the runtime, even one that is killed outright.
+//! No process of a command outlives the runtime, even one that is killed outright.
 //!
-//! Commands hold the writing end of a named pipe, and so does everything that they start: the pipe's end, seen by its reader,
-//! is the end of them all. The runtime and the guard are this test program, started again in a role.
+//! Commands and their descendants hold the writing end of a named pipe, so the reader sees when all have ended. The runtime and the guard
+//! are this test program, started again in a role.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::scene::{self, ROLE, guard};
 
-/// Leaves one process in its group, one in a session of its own, and one whose parent is gone; tells when all are there.
+/// Leaves one process in its group, one in its own session, and one orphan; reports when all exist.
 const TREE: &str = "exec 3>pipe; sleep 300 & setsid sleep 300 & (setsid sh -c 'sleep 300 & echo daemon >&3' &) ; \
                     echo leader >&3; sleep 300";
 
@@ -33,7 +33,7 @@ async fn shell(
     registry.get("shell").unwrap().run(call).await
 }
 
-/// Not a test of its own: what this program does when it is started in a role.
+/// Not a test: the entry point of this program in a role.
 #[test]
 fn role() {
     if std::env::var_os(ROLE).is_some() {
@@ -44,7 +44,7 @@ fn role() {
     }
 }
 
-/// Watches the pipe in `dir`: says when the whole tree is there, and when none of it is left.
+/// Watches the pipe in `dir`: reports when the whole tree exists, and when all of it has ended.
 struct Watch {
     there: mpsc::Receiver<()>,
     gone: mpsc::Receiver<()>,
@@ -75,7 +75,7 @@ impl Watch {
         self.there.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 
-    /// The sleepers sleep five minutes: whatever ends sooner was ended.
+    /// The sleepers sleep five minutes, so an earlier end is a kill.
     fn wait_gone(&self) {
         self.gone.recv_timeout(Duration::from_secs(20)).expect("something outlived its end");
     }

@@ -1,6 +1,6 @@
-//! Globs, ignore files and regular expressions that are made to end the process or to take its memory.
+//! Globs, ignore files and regular expressions that try to crash the process or exhaust its memory.
 //!
-//! Each case runs in this test program, started again under a limit of memory; the controls run the libraries without bounds.
+//! Each case runs in this test program, started again with a memory limit; the controls run the libraries without bounds.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,11 +13,11 @@ use subtend_tools::tool::ToolError;
 use super::scene::{self, ROLE};
 
 const DIR: &str = "SUBTEND_TEST_DIR";
-/// Address space above that of an idle test program, in KiB: the 512 MiB that no input may take, and threads' stacks.
+/// Address space above that of an idle test program, in KiB: 512 MiB, which no input may use, and thread stacks.
 const ROOM: u64 = 512 << 10;
-/// Searches at the same time, of the attack.
+/// Concurrent searches of the attack.
 const AT_ONCE: usize = 64;
-/// Calls at the same time here: more than run together. In an optimised build as many as in the attack.
+/// Concurrent calls here: more than run together; in an optimised build as many as in the attack.
 const CALLS: usize = if cfg!(debug_assertions) { 8 } else { AT_ONCE };
 
 fn nested(levels: usize) -> String {
@@ -28,12 +28,12 @@ fn alternates(count: usize) -> String {
     format!("{{{}}}", (0..count).map(|n| format!("a{n}")).collect::<Vec<_>>().join(","))
 }
 
-/// Globs that end a process which compiles them.
+/// Globs that crash a process which compiles them.
 fn globs() -> [String; 5] {
     [nested(300), nested(20_000), alternates(5_000), "?".repeat(1 << 20), "{a,".repeat(20_000)]
 }
 
-/// Lines that take much memory for their bytes, `bytes` of them.
+/// Lines that take much memory for their size, `bytes` in total.
 fn ignore_file(bytes: usize) -> String {
     let line = |n: usize| format!("*[a-z]?{n}*b/**/x[!0-9]*\n");
     let mut text = String::new();
@@ -46,13 +46,13 @@ fn ignore_file(bytes: usize) -> String {
     text
 }
 
-/// A regular expression that takes some 100 MB where nothing bounds it.
+/// A regular expression that takes some 100 MB without a bound.
 const GREEDY: &str = r"(\w{200}\s){20}(\w{50}|\d{90}){15}";
 
 /// Files of one directory: more than a call holds.
 const NAMES: usize = 40_000;
 
-/// A name as long as names may be.
+/// A name of the maximum length.
 fn name(n: usize) -> String {
     format!("{n:0>250}")
 }
@@ -62,7 +62,7 @@ async fn call(dir: &Path, registry: &Registry, tool: &str, args: Value) -> Resul
     registry.get(tool).unwrap().run(call).await.map(|output| output.content.to_string())
 }
 
-/// Not a test of its own: what this program does when it is started in a role.
+/// Not a test: the entry point of this program in a role.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -122,7 +122,7 @@ fn role() {
     println!("peak {} KiB", peak());
 }
 
-/// The most address space that this process had, in KiB.
+/// The peak address space of this process, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:")).unwrap();
@@ -134,7 +134,7 @@ fn play(role: &str, dir: &Path, limit: u64) -> Output {
     let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" --exact hostile::role --nocapture");
     let mut command = Command::new("sh");
     command.args(["-c".as_ref(), script.as_ref(), std::env::current_exe().unwrap().as_os_str()]);
-    // One arena: each reserves address space that is never used. Small stacks, for the same reason.
+    // One arena and small stacks: each reserves address space that is never used.
     command.env(ROLE, role).env(DIR, dir).env("MALLOC_ARENA_MAX", "1").env("RUST_MIN_STACK", "1048576");
     command.output().unwrap()
 }
@@ -146,7 +146,7 @@ fn idle() -> u64 {
     peak.parse().unwrap()
 }
 
-/// What a role says that ends well within the bound of memory.
+/// The output of a role that ends well within the memory bound.
 fn bounded(role: &str, dir: &Path) -> String {
     let output = play(role, dir, idle() + ROOM);
     assert!(output.status.success(), "{role}: {output:?}");
@@ -203,7 +203,7 @@ fn directory_of_many_long_names_is_read_in_part() {
     assert_eq!(said.matches("1 directory read in part, too many entries").count(), 2, "{said}");
 }
 
-/// The controls: without bounds the libraries end the process, or take more memory than there is.
+/// The controls: without bounds the libraries crash the process or exhaust the memory.
 #[test]
 fn without_bounds_the_process_ends() {
     let dir = tempfile::tempdir().unwrap();

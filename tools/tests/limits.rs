@@ -1,6 +1,6 @@
-//! What a command may take of the machine, and what a held one may not ask of the kernel, as the superuser and as another user.
+//! Resource limits of commands, and system calls denied to sandboxed ones, for the superuser and an ordinary user.
 //!
-//! The runtime is this test program, started again in that role; so is the guard.
+//! The runtime and the guard are this test program, started again in a role.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use super::scene::{self, is_root};
 
 const MIB: u64 = 1 << 20;
 
-/// Not a test of its own: what this program does when it is started in a role.
+/// Not a test: the entry point of this program in a role.
 #[test]
 fn role() {
     scene::run_case(async |(script, held, limits): (String, bool, CommandLimits)| {
@@ -21,12 +21,12 @@ fn role() {
     });
 }
 
-/// Returns what a script prints under a runtime of the superuser, or of an ordinary user.
+/// Returns the output of a script under a runtime of the superuser, or of an ordinary user.
 fn said(script: &str, held: bool, limits: CommandLimits, ordinary: bool) -> String {
     scene::runtime("limits::role", &(script, held, limits), ordinary, &[])
 }
 
-/// Under these limits a script does not come to its end; under the usual ones it does.
+/// Checks that a script fails under these limits and succeeds under the defaults.
 fn holds(script: &str, limits: &CommandLimits) {
     let script = format!("{script}; echo come to the $((1 + 1))nd end");
     for ordinary in [false, true] {
@@ -43,7 +43,7 @@ fn holds(script: &str, limits: &CommandLimits) {
 fn a_command_has_a_limit_of_processes() {
     let groups = std::path::Path::new("/sys/fs/cgroup/pids").exists();
     if is_root() && !groups {
-        println!("not tried: the superuser's processes are counted by control groups, of which there are none");
+        println!("not tried: the superuser's processes are counted by control groups, and none is available");
         return;
     }
     let script = "n=0; while [ $n -lt 100 ]; do sleep 3 & n=$((n + 1)); done || exit 1";
@@ -78,7 +78,7 @@ fn a_command_has_a_limit_of_cpu_time() {
     holds(script, &CommandLimits { cpu_seconds: 1, ..CommandLimits::default() });
 }
 
-/// Asks the kernel for what a held command may not have, each with a name.
+/// Named requests that a sandboxed command may not make.
 const ASKS: &str = "for ask in 'unshare -U true' 'unshare -r true' 'chown 65534 a.txt' 'python3 attribute'; do
     case $ask in python3*) python3 -c 'import os; os.setxattr(\"a.txt\", \"user.a\", b\"b\")';; *) $ask;; esac 2>/dev/null \
     && echo \"granted: $ask\"; done; true";
@@ -93,7 +93,7 @@ fn a_held_command_makes_no_namespace_and_gives_no_file_away() {
         let held = said(ASKS, true, CommandLimits::default(), ordinary);
         assert!(!held.contains("granted"), "ordinary {ordinary}: {held}");
     }
-    // Threads and processes are made as ever.
+    // Threads and processes work as usual.
     let script =
         "python3 -c 'import threading; t = threading.Thread(target=print, args=(1 + 1,)); t.start(); t.join()'";
     assert!(said(script, true, CommandLimits::default(), false).contains("2\n[exit code 0]"));
@@ -103,7 +103,7 @@ fn a_held_command_makes_no_namespace_and_gives_no_file_away() {
     assert!(free.contains("granted: unshare") || free.contains("granted: python3"), "{free}");
 }
 
-/// Makes a program that would run with its owner's rights for whoever starts it. The last is the control: another mode.
+/// Attempts to create a setuid program. The last line is the control: another mode.
 const MODES: &str = "d=$(mktemp -d); cd $d; echo > b.txt; for ask in 'chmod u+s b.txt' 'chmod 4711 b.txt' 'python3 open' 'python3 openat2' 'chmod 755 b.txt'; do
     case $ask in
     *open) python3 -c 'import os; os.open(\"c.txt\", os.O_CREAT | os.O_WRONLY, 0o4755)';;
@@ -127,7 +127,7 @@ fn held_command_makes_no_program_with_its_owners_rights() {
     }
 }
 
-/// Asks for memory, queues and semaphores by which processes of a user reach each other, and for the memory SEGMENT of another one.
+/// Requests for memory, queues and semaphores shared between processes, and for the memory SEGMENT of another process.
 const SHARED: &str = "python3 -c 'import ctypes
 c = ctypes.CDLL(None)
 c.shmat.restype = ctypes.c_long
@@ -158,11 +158,10 @@ fn held_command_reaches_no_memory_and_queue_of_others() {
     let [held, ordinary, free] = all;
     assert!(removed.success() && !held.contains("granted") && !ordinary.contains("granted"), "{held} {ordinary}");
     assert!(held.contains("[exit code 0]"), "{held}");
-    // The control.
     assert!(free.contains("granted: memory\ngranted: segment\ngranted: semaphore\ngranted: queue"), "{free}");
 }
 
-/// Asks to change the guard, which is outside of the domain, and for the person's key ring.
+/// Attempts to change the guard, which is outside of the domain, and the person's key ring.
 const OTHERS: &str = "for ask in 'prlimit --pid $PPID --core=0' 'renice -n 19 -p $PPID' 'ionice -c 3 -p $PPID' \
     'taskset -p -c 0 $PPID' 'chrt -o -p 0 $PPID' 'chrt -b -p 0 $PPID' 'python3 ring'; do
     case $ask in python3*) python3 -c 'import ctypes, platform
@@ -179,11 +178,11 @@ fn held_command_changes_no_other_process_and_no_key_ring() {
         let held = said(OTHERS, true, CommandLimits::default(), ordinary);
         assert!(!held.contains("granted"), "ordinary {ordinary}: {held}");
     }
-    // Its own it lowers as ever.
+    // It may lower its own.
     let own =
         said("ulimit -n 50 && nice -n 5 taskset -c 0 true && echo lowered", true, CommandLimits::default(), false);
     assert!(own.contains("lowered"), "{own}");
-    // The control: without a sandbox it does.
+    // The control: without a sandbox it succeeds.
     let free = said(OTHERS, false, CommandLimits::default(), false);
     for ask in ["prlimit", "renice", "taskset", "chrt"] {
         assert!(free.contains(&format!("granted: {ask}")), "{ask}: {free}");

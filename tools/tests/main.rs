@@ -1,4 +1,4 @@
-//! The tools from outside: one binary, so that it is linked once. What needs a process of its own starts this program in a role.
+//! Tests of the tools through the public API, in one binary. A test that needs its own process starts this program in a role.
 
 #![expect(
     clippy::unwrap_used,

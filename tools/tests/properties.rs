@@ -1,4 +1,4 @@
-//! Properties of asking (P-5) and of what a model writes (P-6), each with bugs that it is seen to notice.
+//! Properties of approvals (P-5) and of arguments that models write (P-6), each with seeded bugs that it must notice.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -25,7 +25,7 @@ fn tried<S: Strategy>(
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)).run(&cases, property)
 }
 
-/// That a property holds, and that none of the seeded bugs keeps it.
+/// Checks that a property holds, and that each seeded bug violates it.
 fn held_and_noticed<S: Strategy, R: Copy>(
     cases: impl Fn() -> S,
     property: impl Fn(R, S::Value) -> Result<(), TestCaseError>,
@@ -65,11 +65,11 @@ enum Word {
     Deny,
     Allow,
     Always,
-    /// Nobody is there, or nobody answers in time.
+    /// No approver, or no answer in time.
     None,
 }
 
-/// One call of one session, and what a person says when asked.
+/// One call of one session, and the answer to its question.
 type Call = (Index, &'static str, &'static str, Word);
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
@@ -79,10 +79,10 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec((any::<Index>(), tools, select(vec!["a", "a/b", "b", "b/c"]), words), 1..16)
 }
 
-/// Whether a word that was given for good in some session covers an access of session `of`.
+/// Whether a permanent approval in some session covers an access of session `of`.
 type Covers = fn(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool;
 
-/// As each session has it: its own words only.
+/// The real rule: a session's own approvals only.
 fn own(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
     words[of].contains(access)
 }
@@ -92,23 +92,23 @@ fn shared(words: &[BTreeSet<Access>], _: usize, access: &Access) -> bool {
     words.iter().any(|words| words.contains(access))
 }
 
-/// Seeded: what a parent was allowed its child may do.
+/// Seeded: a child inherits its parent's approvals.
 fn inherited(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
     words[..=of].iter().any(|words| words.contains(access))
 }
 
-/// Seeded: a word for one resource is a word for the action.
+/// Seeded: an approval of one resource covers the action.
 fn by_action(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
     words[of].iter().any(|word| word.action == access.action)
 }
 
-/// Seeded: a word for good is forgotten at once.
+/// Seeded: a permanent approval is forgotten.
 fn forgotten(_: &[BTreeSet<Access>], _: usize, _: &Access) -> bool {
     false
 }
 
-/// P-5: a call that needs a word is asked for and runs with one only; a word for good counts in its own session, for what was
-/// shown, and lifts no deny.
+/// P-5: a call that needs an approval runs only with one. A permanent approval counts in its own session, for what was shown, and lifts
+/// no deny.
 fn a_word_binds_one_session(covers: Covers, (chain, calls): (Vec<RuleSet>, Vec<Call>)) -> Result<(), TestCaseError> {
     let mut authorities: Vec<Authority> = Vec::new();
     for own in chain {
@@ -125,7 +125,7 @@ fn a_word_binds_one_session(covers: Covers, (chain, calls): (Vec<RuleSet>, Vec<C
             _ => json!({"path": path, "old": "x", "new": "y"}),
         };
         let tool = BUILT_IN.get(name).unwrap().as_ref();
-        // What is expected is counted here by hand, from the words of this session alone.
+        // The expectation is computed independently, from this session's approvals.
         let accesses = tool.access(Some(&args));
         let denied = accesses.iter().any(|access| authority.verdict(access) == Verdict::Deny);
         let due = |access: &&Access| authority.verdict(access) == Verdict::Ask && !words[of].contains(*access);
@@ -161,7 +161,7 @@ fn p5_a_word_for_good_binds_its_session_alone() {
     );
 }
 
-/// Fields that a model may try, those that exist among them.
+/// Fields that a model may try, including existing ones.
 const FIELDS: [&str; 18] = [
     "subagent_type",
     "prompt",
@@ -223,7 +223,7 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What a model writes: mostly a call with something added or bent, at times no call at all.
+/// Text of a model: mostly a call with additions or errors, sometimes no call at all.
 fn written() -> impl Strategy<Value = String> {
     let fields = prop::collection::vec((select(&FIELDS[..]), values()), 0..3);
     let whole = (any::<bool>(), fields).prop_map(|(sound, fields)| {
@@ -240,7 +240,7 @@ fn written() -> impl Strategy<Value = String> {
     prop_oneof![9 => cut, 1 => "\\PC{0,40}"]
 }
 
-/// What a session that may start `offered` makes of the arguments of a call: the agent of its child, and the child's ceiling.
+/// The agent and ceiling of the child that a call of a session with `offered` starts.
 type Born = fn(
     args: &str,
     offered: &[(Text, Text)],
@@ -252,7 +252,7 @@ fn manifest<'a>(agent: &str, manifests: &'a [Authority; 3]) -> Option<&'a Author
     AGENTS.iter().position(|name| *name == agent).map(|at| &manifests[at])
 }
 
-/// As the hub has it: the agent as the dialect reads it, the ceiling a meet of what parent and manifest allow.
+/// The real rule: the agent as the dialect parses it, the ceiling as the meet of parent and manifest.
 fn real(
     args: &str,
     offered: &[(Text, Text)],
@@ -268,7 +268,7 @@ fn real(
     }
 }
 
-/// Seeded: any agent that there is can be named, offered or not.
+/// Seeded: any existing agent can be named, offered or not.
 fn any_agent(
     args: &str,
     _: &[(Text, Text)],
@@ -280,7 +280,7 @@ fn any_agent(
     Some((agent.into(), parent.meet(manifest(agent, manifests)?)))
 }
 
-/// Seeded: a call may bring permissions of its own.
+/// Seeded: a call may bring its own permissions.
 fn own_permissions(
     args: &str,
     offered: &[(Text, Text)],
@@ -293,7 +293,7 @@ fn own_permissions(
     Some((agent, if raised { Authority::allow_all() } else { ceiling }))
 }
 
-/// Seeded: a child goes by its manifest alone.
+/// Seeded: a child gets the permissions of its manifest alone.
 fn manifest_only(
     args: &str,
     offered: &[(Text, Text)],
@@ -307,7 +307,7 @@ fn manifest_only(
 
 type Written = (RuleSet, [RuleSet; 3], String, &'static str, &'static str);
 
-/// P-6: whatever a model writes, its child is of an agent that it was offered, and may do no more than itself.
+/// P-6: whatever a model writes, its child has an offered agent, and no more permissions than its parent.
 fn no_field_raises(born: Born, (parent, manifests, args, action, resource): Written) -> Result<(), TestCaseError> {
     let parent = Authority::of(parent);
     let manifests = manifests.map(Authority::of);

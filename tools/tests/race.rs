@@ -1,4 +1,4 @@
-//! Two threads swap links, directories and hard links under the file tools: no call reaches what is denied.
+//! Two threads swap links, directories and hard links under the file tools: no call reaches a denied file.
 //!
 //! `cargo test` makes a few thousand calls. All 100,000:
 //!
@@ -17,15 +17,14 @@ use subtend_tools::tool::ToolError;
 
 use super::scene;
 
-/// The content of the denied file.
 const SECRET: &str = "hidden-content";
 /// The name of another denied file: listings must not show it.
 const NAME: &str = "hidden-name";
 const DEFAULT_CALLS: usize = 4_000;
-/// Tries of the control before it gives up.
+/// Attempts of the control before it gives up.
 const MOST_TRIES: usize = 2_000_000;
 
-/// What is exchanged, by each of the two threads.
+/// The swaps of each thread.
 const SWAPS: [&[(&str, &str)]; 2] = [
     &[("pub/d", "pub/dir-link"), ("pub/in/d", "pub/in/dir-link")],
     &[("pub/f", "pub/file-link"), ("pub/h", "pub/alias")],
@@ -50,7 +49,6 @@ fn workspace() -> tempfile::TempDir {
     dir
 }
 
-/// Swaps in two threads while `work` runs.
 fn while_swapping<T>(dir: &Path, work: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -82,7 +80,7 @@ async fn call(dir: &Path, registry: &Registry, tool: &str, args: Value) -> Resul
 
 const FILES: [&str; 4] = ["pub/d/key", "pub/in/d/key", "pub/f", "pub/h"];
 
-/// Calls that leave the links as they are.
+/// Calls that leave the links intact.
 fn reads() -> Vec<(&'static str, Value)> {
     let mut calls = Vec::new();
     for path in FILES {
@@ -98,15 +96,15 @@ fn reads() -> Vec<(&'static str, Value)> {
     calls
 }
 
-/// Calls that replace what they find, links too where they lose the race.
+/// Calls that replace what they find, links too if they lose the race.
 fn writes() -> Vec<(&'static str, Value)> {
     let write = |path| ("write", json!({"path": path, "content": "plain"}));
     FILES.into_iter().chain(["pub/d/new/deep"]).map(write).collect()
 }
 
-/// Whether the answer to a call shows that it reached what is denied.
+/// Whether the answer shows that the call reached a denied file.
 fn leaks(tool: &str, said: &str) -> bool {
-    // An edit finds the content where it replaces it, or finds that it changed meanwhile.
+    // An edit finds the content when it replaces it, or when it detects a change.
     let edited = tool == "edit" && (said.starts_with("replaced") || said.contains("was changed by"));
     edited || said.contains(SECRET) || said.contains(NAME)
 }
@@ -139,11 +137,11 @@ fn swapped_links_lead_no_file_tool_to_a_denied_file() {
     }
     println!("{made} calls, {served} served, {} leaks", leaked.len());
     assert_eq!(leaked, Vec::<String>::new());
-    // Calls that are only ever refused would show nothing.
+    // Calls that are always refused would show nothing.
     assert!(served > made / 4, "{served} of {made} calls were served");
 }
 
-/// The control: checked by its name and then opened by its name, the denied file is read.
+/// The control: a check by name followed by an open by name reads the denied file.
 #[test]
 fn a_check_before_the_open_leaks_under_the_same_swaps() {
     let dir = workspace();

@@ -1,7 +1,7 @@
-//! A command of a session with limits is held to them by the system, whatever it tries; or it is not run.
+//! The system enforces the limits of a session on its commands, or the command does not run.
 //!
-//! Each test says what it saw: `held`, where this system has the sandbox, and `refused`, where it has none. The guard is this
-//! test program, started again in that role.
+//! Each test prints `held` where this system has the sandbox, and `refused` where it does not. The guard is this test program, started
+//! again in that role.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use subtend_tools::tool::ToolError;
 
 use super::scene::{self, guard, guard_with};
 
-/// A workspace with secrets, and a session that may do all but touch them.
+/// A workspace with secrets, and a session that may do everything except access them.
 struct Bench {
     dir: tempfile::TempDir,
     authority: Authority,
@@ -30,7 +30,7 @@ fn rules(default: Verdict, rules: &[(&str, &str, Verdict)]) -> Authority {
     Authority::of(RuleSet { default, rules: rules.iter().map(rule).collect() })
 }
 
-/// Everything but what is in `secret`.
+/// Everything except `secret`.
 fn but_secrets() -> Authority {
     rules(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)])
 }
@@ -58,7 +58,7 @@ impl Bench {
         shell(self.dir.path(), &self.authority, guard(), command).await
     }
 
-    /// What the command says; `None` where this system has no sandbox and the call was therefore refused.
+    /// Returns the output of the command; `None` if this system has no sandbox and refused the call.
     async fn held(&self, command: &str) -> Option<String> {
         let came = self.shell(command).await;
         match sandbox::probe() {
@@ -79,7 +79,7 @@ impl Bench {
         }
     }
 
-    /// That the command learns nothing of the secret and changes nothing of it.
+    /// Checks that the command neither learns nor changes anything of the secret.
     async fn keeps(&self, command: &str) {
         if let Some(said) = self.held(command).await {
             assert!(!said.contains("hidden"), "`{command}` read it: {said}");
@@ -92,7 +92,7 @@ async fn shell(dir: &Path, authority: &Authority, guard: Guard, command: &str) -
     let registry = Registry::builder().tools(Registry::workspace_tools(Some(guard))).unwrap().build();
     let call = scene::call(dir, authority.clone(), json!({"command": command}));
     let output = registry.get("shell").unwrap().run(call).await?;
-    // The harness of the guard's own role speaks first.
+    // The test harness of the guard's role prints first.
     let said = output.content.replace("\nrunning 1 test\n", "");
     Ok(said.trim_start().to_owned())
 }
@@ -157,7 +157,7 @@ async fn a_second_name_made_before_is_no_way_to_a_denied_file() {
     for command in ATTACKS {
         bench.keeps(command).await;
     }
-    // Second names of what is allowed under each are as good as the first.
+    // Other names of an allowed file work like the first.
     if let Some(said) = bench.held("cat open/b.txt").await {
         assert_eq!(said, "plain\n[exit code 0]");
     }
@@ -183,7 +183,7 @@ async fn a_name_that_is_denied_is_not_made() {
     else {
         return;
     };
-    // What cannot be said of a directory is not granted: names are shown, nothing new is made in it.
+    // A partly allowed directory is not granted whole: its names are listed, and nothing new is created in it.
     assert!(said.contains("open/key: Permission denied") && said.contains("open/other: Permission denied"), "{said}");
     assert!(said.contains(".env\na.txt\n") && said.contains("plain") && !said.contains("hidden"), "{said}");
     assert!(!bench.at("open/key").exists());
@@ -216,7 +216,7 @@ async fn what_is_outside_is_out_of_reach() {
     }
 }
 
-/// Tries to reach a listener here, by the means of the shell's own machine.
+/// Tries to connect to a listener of this process.
 const REACH: &str = "import socket, sys\n\
     def reach(family, kind, to):\n\
     \x20   try:\n\
@@ -232,7 +232,7 @@ async fn no_socket_leads_out_where_the_network_is_denied() {
         println!("not tried: there is no python3 to open sockets with");
         return;
     }
-    // The second is the control: where the network is allowed, the same sockets reach it.
+    // The second is the control: where the network is allowed, the same sockets connect.
     for (network, expected) in [(Verdict::Deny, "kept kept kept"), (Verdict::Allow, "reached reached kept")] {
         let bench =
             Bench::new(rules(Verdict::Allow, &[("net.fetch", "*", network), ("fs.*", "secret/**", Verdict::Deny)]));
@@ -246,7 +246,7 @@ async fn no_socket_leads_out_where_the_network_is_denied() {
     }
 }
 
-/// What `cargo test` and rustup add to the environment of this process, and a person's own shell does not have.
+/// Variables that `cargo test` and rustup add to this process.
 const OWN_SHELL: &str = "unset CARGO CARGO_HOME RUSTUP_HOME RUSTUP_TOOLCHAIN LD_LIBRARY_PATH;";
 
 /// May run commands, and read and write the workspace; not the network.
@@ -265,7 +265,7 @@ async fn sandbox_runs_cargo_build_in_the_workspace() {
     let manifest =
         "[package]\nname = \"hello\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\ncfg-if = \"1\"\n";
     std::fs::write(bench.at("Cargo.toml"), manifest).unwrap();
-    // A build script runs from `target`, and the dependency comes from the registry of the person.
+    // A build script runs from `target`, and the dependency comes from the person's registry.
     std::fs::write(bench.at("build.rs"), "fn main() {}\n").unwrap();
     std::fs::write(
         bench.at("src/main.rs"),
@@ -315,7 +315,7 @@ async fn sandbox_runs_what_is_on_path_and_hides_secrets() {
 
 #[tokio::test]
 async fn a_command_whose_sandbox_cannot_be_made_is_not_run() {
-    // More single files than there may be rules: what cannot be said in full is not tried in part.
+    // More single files than rules: a partial grant is not tried.
     let bench =
         Bench::new(rules(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny), ("fs.write", "*", Verdict::Deny)]));
     for n in 0..20_001 {
@@ -337,12 +337,12 @@ async fn a_guard_that_knows_no_sandbox_runs_nothing() {
         println!("refused before any guard is asked");
         return;
     }
-    // A guard of another make takes what it does not know for the command.
+    // An older guard takes the unknown argument for the command.
     let old = Guard { program: "sh".into(), args: vec!["-c".into(), "exec \"$@\"".into(), "old".into()] };
     let bench = Bench::new(but_secrets());
     let said = shell(bench.dir.path(), &bench.authority, old, "touch run; cat secret/key").await;
     assert!(!bench.at("run").exists() && !format!("{said:?}").contains("hidden"), "{said:?}");
-    // And without any guard there is no shell for such a session.
+    // Without a guard such a session has no shell.
     let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
     let shell = registry.get("shell").unwrap();
     assert!(shell.ruled_out(&bench.authority).is_some_and(|error| error.denied));
@@ -357,7 +357,7 @@ async fn what_the_sandbox_made_is_gone_with_it() {
     assert!(path.contains("subtend-") && !Path::new(path).exists(), "{said}");
 }
 
-/// The negative control: the same commands without the sandbox do all that they are kept from.
+/// The negative control: without the sandbox the same commands reach everything.
 #[tokio::test]
 async fn without_limits_the_same_commands_reach_everything() {
     let bench = Bench::new(Authority::allow_all());

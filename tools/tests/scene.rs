@@ -1,4 +1,4 @@
-//! One call of a tool, and this test program started again in a role: a guard, or a runtime that runs a shell command under one.
+//! Helpers for one tool call, and for this test program in a role: a guard, or a runtime with a guarded shell command.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -18,15 +18,14 @@ use subtend_tools::tool::{Progress, ToolInvocation, ToolKey};
 use subtend_tools::workspace::Workspace;
 use tokio_util::sync::CancellationToken;
 
-/// The role of a program that was started again.
+/// The role of this program when it is started again.
 pub(crate) const ROLE: &str = "SUBTEND_TEST_ROLE";
 const GUARDED: &str = "SUBTEND_TEST_GUARDED";
-/// What a runtime runs, as JSON.
+/// The case of a runtime, as JSON.
 const CASE: &str = "SUBTEND_TEST_CASE";
-/// User id of "nobody", for tests that run as the superuser.
+/// The user id of `nobody`, for tests that run as the superuser.
 const ORDINARY: u32 = 65_534;
 
-/// Returns a call over the workspace in `dir`, in a session of `authority`.
 pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolInvocation {
     let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
     ToolInvocation {
@@ -43,13 +42,12 @@ pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolInvocat
 
 /// Returns a guard that is this program in that role.
 ///
-/// The test harness reads arguments as its own: whether the command is held, and the last of `sh -c script`, travel in the
-/// environment.
+/// The test harness parses arguments itself, so the guard's arguments travel in the environment.
 pub(crate) fn guard() -> Guard {
     guard_with("")
 }
 
-/// Returns a guard in an environment that `setup`, a piece of shell, changes first.
+/// Returns a guard in an environment that the shell code `setup` changes first.
 pub(crate) fn guard_with(setup: &str) -> Guard {
     let lead = format!(
         "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; export {GUARDED}=\"$3\"; \
@@ -59,7 +57,7 @@ pub(crate) fn guard_with(setup: &str) -> Guard {
     Guard { program: "sh".into(), args: vec!["-c".into(), lead.into(), program.into()] }
 }
 
-/// Not a test of its own: what this program does as a guard.
+/// Not a test: the entry point of this program as a guard.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -68,7 +66,7 @@ fn role() {
     std::process::exit(guard::main(held.into_iter().chain(command)));
 }
 
-/// Runs a case as [`runtime`] asked for it, and prints what the command printed; returns at once in an ordinary test run.
+/// Runs a case of [`runtime`] and prints the output; returns at once in an ordinary test run.
 pub(crate) fn run_case<C: serde::de::DeserializeOwned>(run: impl AsyncFnOnce(C) -> String) {
     let Ok(case) = std::env::var(CASE) else { return };
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -88,16 +86,15 @@ pub(crate) async fn shell(script: &str, held: bool, commands: Commands, secrets:
     registry.get("shell").unwrap().run(call).await.unwrap().content.to_string()
 }
 
-/// Starts this program as a runtime, in which the test `role` runs `case`; returns what it printed.
+/// Starts this program as a runtime, in which the test `role` runs `case`; returns its output.
 ///
-/// It runs as another user where `ordinary` says so and this one is the superuser, with `variables` besides its environment.
+/// With `ordinary`, the superuser runs it as another user. `variables` are added to its environment.
 pub(crate) fn runtime<C: serde::Serialize>(role: &str, case: &C, ordinary: bool, variables: &[(&str, &str)]) -> String {
     static STARTED: AtomicU32 = AtomicU32::new(0);
-    // The user must be able to start the program, and to make directories.
+    // The user must be able to start the program, and to create directories.
     let name = format!("subtend-runtime-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
     let program = std::env::temp_dir().join(name);
-    // Another process copies it: a file that this one had open for writing may still be open in a fork of another test, and
-    // then it cannot be started ("text file busy").
+    // Another process copies it: this one's writable descriptor could survive in a fork of another test ("text file busy").
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
     assert!(copied.success(), "{}", program.display());
     let mut command = Command::new(&program);

@@ -1,6 +1,6 @@
-//! Keys of the runtime's environment do not reach commands, and their values do not reach results.
+//! Keys in the runtime's environment do not reach commands, and their values do not reach results.
 //!
-//! The runtime is this test program, started again with a key in its environment; so is the guard.
+//! The runtime and the guard are this test program, started again in a role.
 
 use serde::{Deserialize, Serialize};
 use subtend_tools::commands::{Commands, hide_this_process};
@@ -11,10 +11,9 @@ use super::scene::{self, is_root};
 
 const VARIABLE: &str = "OPENAI_API_KEY";
 const KEY: &str = "sk-test-0123456789";
-/// Looks for the key where a command can.
+/// Searches every location for the key that a command can read.
 const HUNT: &str = "env; echo '= others'; for p in /proc/[0-9]*; do tr '\\0' '\\n' < $p/environ; done 2>/dev/null | grep sk-test; true";
 
-/// How a command is run.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Case {
     held: bool,
@@ -25,7 +24,7 @@ struct Case {
 
 const SAFE: Case = Case { held: false, all_variables: false, redacted: false, hidden: true };
 
-/// Not a test of its own: what this program does when it is started in a role.
+/// Not a test: the entry point of this program in a role.
 #[test]
 fn role() {
     scene::run_case(hunt);
@@ -40,7 +39,7 @@ async fn hunt(case: Case) -> String {
     scene::shell(HUNT, case.held, Commands { environment, ..Commands::default() }, secrets).await
 }
 
-/// Returns what the hunt prints under a runtime whose environment has the key, of an ordinary user where `ordinary` says so.
+/// Returns the output of the search under a runtime whose environment has the key; with `ordinary`, as an ordinary user.
 fn output(case: Case, ordinary: bool) -> String {
     scene::runtime("secrets::role", &case, ordinary, &[(VARIABLE, KEY)])
 }
@@ -78,7 +77,7 @@ fn a_key_that_the_person_passes_on_is_redacted_in_results() {
     assert!(said.contains(&format!("{VARIABLE}=[{VARIABLE} redacted]")) && !said.contains(KEY), "{said}");
 }
 
-/// The controls: each guard off, the key is found.
+/// The controls: without each guard the key is found.
 #[test]
 fn without_each_guard_the_key_is_found() {
     let passed_on = output(Case { all_variables: true, ..SAFE }, false);

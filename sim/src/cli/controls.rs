@@ -1,4 +1,4 @@
-//! `controls`: every seeded bug, and who noticed it.
+//! `controls`: every seeded bug, and which check notices it.
 
 use std::process::ExitCode;
 
@@ -11,16 +11,16 @@ use subtend_sim::simulate::{Crowd, Seeded};
 use crate::cli::model;
 use crate::cli::run::threads;
 
-/// Seeds each bug in turn, in the model and in the running whole; exits with 1 if one goes unnoticed.
+/// Seeds each bug in turn, in the model and in the simulator; exits with 1 if one goes unnoticed.
 #[derive(Args)]
 pub(crate) struct ControlsArgs {
     /// Only in the model.
     #[arg(long, group = "where")]
     model: bool,
-    /// Only in the running whole.
+    /// Only in the simulator.
     #[arg(long, group = "where")]
     simulator: bool,
-    /// Names them all and does nothing else.
+    /// List the bugs and exit.
     #[arg(long)]
     list: bool,
     /// The first seed.
@@ -56,7 +56,7 @@ pub(crate) fn controls(args: &ControlsArgs) -> ExitCode {
     if survived == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// How many go unnoticed.
+/// Returns the number of unnoticed bugs.
 fn simulator(args: &ControlsArgs) -> u32 {
     let mut survived = 0_u32;
     for bug in Seeded::all() {
@@ -65,7 +65,7 @@ fn simulator(args: &ControlsArgs) -> u32 {
             seeds: args.seeds,
             steps: args.steps,
             bug: Some(bug),
-            told: false,
+            trace: false,
             threads: threads(args.threads),
             failures: 1,
         };

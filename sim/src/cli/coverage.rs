@@ -9,7 +9,7 @@ use subtend_sim::simulate::Crowd;
 use crate::cli::run::threads;
 
 /// Counts, for the model and the simulator, the worlds that each predicate judged and those that could have refuted it.
-/// Exits with 1 where a predicate has none.
+/// Exits with 1 where a predicate has no such world.
 #[derive(Args)]
 pub(crate) struct CoverageArgs {
     /// Seeds of the simulator.
@@ -18,14 +18,14 @@ pub(crate) struct CoverageArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     base: u64,
-    /// Transitions of each whole of the model, at most.
+    /// Transitions of each model, at most.
     #[arg(long, default_value_t = 100_000)]
     states: usize,
 }
 
 pub(crate) fn coverage(args: &CoverageArgs) -> ExitCode {
     let threads = threads(None);
-    let crowd = Crowd { base: args.base, seeds: args.seeds, steps: 500, bug: None, told: false, threads, failures: 1 };
+    let crowd = Crowd { base: args.base, seeds: args.seeds, steps: 500, bug: None, trace: false, threads, failures: 1 };
     let simulated = crowd.run(&|_| {});
     let table = table(&of_model(threads, args.states), &simulated.tally.examined);
     println!("{:34} {:>12} {:>12} {:>12} {:>12}", "predicate", "model", "telling", "simulator", "telling");

@@ -1,11 +1,10 @@
-//! The matrix: which mishap came down on which verb, how often.
+//! The matrix: how often each mishap occurred during each verb.
 
 use subtend_sim::simulate::{Mishap, Tally, Verb};
 
 /// Columns of one block: as many as a wide terminal shows.
 const COLUMNS: usize = 9;
 
-/// Draws it, a line for each verb, in blocks.
 pub(crate) fn draw(tally: &Tally) {
     for block in Mishap::ALL.chunks(COLUMNS) {
         print!("{:14}", "");
@@ -19,7 +18,6 @@ pub(crate) fn draw(tally: &Tally) {
     }
 }
 
-/// Cells that nothing was seen of.
 pub(crate) fn empty(tally: &Tally) -> Vec<String> {
     let cells = Verb::answered().flat_map(|verb| Mishap::ALL.iter().map(move |mishap| (mishap, verb)));
     cells.filter(|(mishap, verb)| tally.cell(**mishap, *verb) == 0).map(|(m, v)| format!("{m:?} × {v:?}")).collect()

@@ -1,4 +1,4 @@
-//! `model`: every interleaving of a whole.
+//! `model`: every interleaving of a small system.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use subtend_sim::check::{Effort, Report, check, hunt};
 use subtend_sim::fault::Fault;
 use subtend_sim::size::Size;
 
-/// Tries every interleaving of a whole; exits with 1 at a violation.
+/// Tries every interleaving of a small system; exits with 1 at a violation.
 #[derive(Args)]
 pub(crate) struct ModelArgs {
     /// A root and one child.
@@ -18,13 +18,13 @@ pub(crate) struct ModelArgs {
     /// Two children, side by side or one below the other (the default).
     #[arg(long, group = "which")]
     medium: bool,
-    /// Two children, and an interrupt beside a crash and a cancel.
+    /// Two children, with an interrupt, a crash and a cancel.
     #[arg(long, group = "which")]
     held: bool,
     /// Everything once, crashes twice.
     #[arg(long, group = "which")]
     large: bool,
-    /// A whole, by name.
+    /// A size, by name.
     #[arg(long, group = "which", value_parser = clap::builder::PossibleValuesParser::new(Size::NAMED.map(|(name, _)| name)))]
     size: Option<String>,
     /// Threads.
@@ -63,7 +63,7 @@ pub(crate) fn model(args: &ModelArgs) -> ExitCode {
     if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Seeds each bug in turn. How many go unnoticed.
+/// Seeds each bug in turn. Returns the number of unnoticed ones.
 pub(crate) fn controls(json: bool) -> u32 {
     let mut unnoticed = 0_u32;
     for fault in Fault::all() {

@@ -10,13 +10,13 @@ use subtend_sim::simulate::{Crowd, CrowdResult, Seeded};
 
 use crate::cli::matrix;
 
-/// Runs the real runtime in virtual time, one seed for one run.
+/// Runs the real runtime in virtual time, one seed per run.
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// How many seeds.
     #[arg(long, default_value_t = 100, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Actions of people and events of the world in each, at most.
+    /// Actions of users and external events per run, at most.
     #[arg(long, default_value_t = 500, value_parser = value_parser!(u32).range(1..))]
     steps: u32,
     /// The first seed.
@@ -25,19 +25,19 @@ pub(crate) struct RunArgs {
     /// Threads; one for each core if not given.
     #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     threads: Option<usize>,
-    /// Failures after which no further seed is begun.
+    /// Failures after which no further seed starts.
     #[arg(long, default_value_t = 20, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     failures: usize,
     /// A seeded bug, by name: see `controls --list`.
     #[arg(long)]
     sabotage: Option<Seeded>,
-    /// Tell on the error stream what happens, as it happens.
+    /// Print events on the error stream as they happen.
     #[arg(long)]
-    told: bool,
-    /// Print what happened how often.
+    trace: bool,
+    /// Print how often each event occurred.
     #[arg(long)]
     tally: bool,
-    /// Draw which mishap came down on which verb how often, and fail if one never did.
+    /// Print how often each mishap occurred during each verb, and fail if one never did.
     #[arg(long, conflicts_with = "json")]
     matrix: bool,
     /// Write JSON.
@@ -45,7 +45,6 @@ pub(crate) struct RunArgs {
     json: bool,
 }
 
-/// Threads to run on.
 pub(crate) fn threads(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
@@ -56,7 +55,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
         seeds: args.seeds,
         steps: args.steps,
         bug: args.sabotage,
-        told: args.told,
+        trace: args.trace,
         threads: threads(args.threads),
         failures: args.failures,
     };

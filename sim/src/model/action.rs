@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The possible next actions.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::Deadline;
@@ -14,32 +14,28 @@ use super::plan::{self, ROOT};
 use super::system::{Message, System};
 use crate::fault::Around;
 
-/// One thing that happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A message arrives; a stream's with what the model says.
+    /// A message arrives; for a stream, with the model's answer.
     Deliver(Message, Reply),
     /// A person sends an input to the root.
     Send,
     /// A person sends an input to a child.
     SendTo(SessionId),
-    /// A person makes a branch of the root, at its first message.
+    /// A person branches off the root, at its first message.
     Branch,
-    /// A person has the root's last answer given anew.
+    /// A person regenerates the root's last answer.
     Regenerate,
-    /// A person rolls a run of the root back.
+    /// A person rolls back a run of the root.
     RollBack(RunNo),
     /// The host starts a service session for the root.
     Serve,
-    /// The host gives it its work.
+    /// The host sends the service its input.
     ServeWith(SessionId),
-    /// The host brings its answer to the root; the second time, once more.
+    /// The host delivers the service's answer to the root; `true`: a second time.
     Describe(SessionId, bool),
-    /// A person closes a session.
     Close(SessionId),
-    /// A person moves a call to the background.
     Move(SessionId, CallId),
-    /// A person cancels the whole tree.
     CancelTree,
     /// A person cancels the run of a session.
     Cancel(SessionId),
@@ -48,24 +44,23 @@ pub enum Action {
     /// A person interrupts the run of a session.
     Interrupt(SessionId),
     Passed(SessionId, Deadline),
-    /// A row that stands is delivered once more.
+    /// A row is delivered a second time.
     Again(Row),
-    /// A session's actor panics: its handler comes to nothing, and what it was about to do stays in its lane.
+    /// A session's actor panics: its handler is lost, and its commands stay in the lane.
     Panic(SessionId),
-    /// The same, but its last batch was on its way to the log; only with a seeded bug.
+    /// The same, with its last batch on the way to the log; only with a seeded bug.
     PanicWithBatch(Message, Reply),
-    /// The same, but its last batch is in the log, and what it asks of the world was not asked for.
+    /// The same, with its last batch in the log and its effects not requested.
     PanicBeforeEffects(Message, Reply),
-    /// The process dies.
     Crash,
-    /// The boot looks after a session.
+    /// The boot sweeps a session.
     Boot(SessionId),
 }
 
-/// What a model or tool says.
+/// The answer of a model, tool or person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing to be chosen.
+    /// No choice.
     Plain,
     /// A final answer.
     Final,
@@ -73,23 +68,21 @@ pub enum Reply {
     Blocking,
     /// One background child.
     Background,
-    /// The first child is to go on, and the call waits.
+    /// Continue the first child, and wait for it.
     Continue,
-    /// The first child is to go on, in the background.
+    /// Continue the first child, in the background.
     ContinueAside,
-    /// The first child's run is to be cancelled.
+    /// Cancel the first child's run.
     Stop,
     /// One read-only local tool.
     Read,
-    /// One tool that a person is asked for.
+    /// One tool that needs an approval.
     Write,
-    /// A person allows it.
     Allow,
-    /// A person allows it for good.
+    /// A person allows it permanently.
     Always,
-    /// A person denies it.
     Deny,
-    /// An error that may pass.
+    /// A transient error.
     Failed,
 }
 
@@ -128,7 +121,7 @@ impl System {
         self.to_children(actions);
     }
 
-    /// What a person does with sessions that may be quiet.
+    /// Actions of persons on sessions, idle ones included.
     fn to_children(&self, actions: &mut Vec<Action>) {
         if self.left.resumes > 0 {
             actions.extend(self.journals.keys().filter(|session| **session != ROOT).map(|it| Action::SendTo(*it)));
@@ -144,7 +137,7 @@ impl System {
             actions.push(Action::Regenerate);
         }
         if let Some(root) = root.filter(|root| self.left.rollbacks > 0 && root.run.is_none()) {
-            // The second time, once more: it changes nothing.
+            // A second delivery changes nothing.
             actions.extend(root.stretches.keys().map(|run| Action::RollBack(*run)));
         }
         if let Some(root) = root {
@@ -157,7 +150,7 @@ impl System {
         actions.extend(self.standing().filter(|(_, state)| closes(state)).map(|(session, _)| Action::Close(session)));
     }
 
-    /// What the host does with its services for the root.
+    /// Actions of the host with its services for the root.
     fn by_services(&self, root: &State, actions: &mut Vec<Action>) {
         if self.left.services > 0 {
             actions.push(Action::Serve);
@@ -168,7 +161,7 @@ impl System {
             if state.last_run == RunNo(0) && state.accepted.is_empty() {
                 actions.push(Action::ServeWith(*session));
             }
-            // The hub waits for the end to be durable.
+            // The runtime waits until the end is durable.
             let completed =
                 |record: &Record| matches!(record, Record::RunEnded(ended) if ended.outcome == Outcome::Completed);
             let answered = self.journals.get(session).is_some_and(|journal| journal.records.iter().any(completed));
@@ -178,12 +171,12 @@ impl System {
         }
     }
 
-    /// Nothing has happened yet: what falls here teaches nothing.
+    /// Whether nothing has happened yet: a fault here shows nothing.
     fn pristine(&self) -> bool {
         self.journals.get(&ROOT).is_none_or(|journal| journal.records.len() == 1)
     }
 
-    /// Sessions as they stand: one that waits has no activation as a rule, and is woken by whatever is put to it.
+    /// The state of each session, with or without an activation.
     fn standing(&self) -> impl Iterator<Item = (SessionId, &State)> {
         let active = self.active.iter().map(|(session, active)| (*session, &*active.state));
         active.chain(self.resting.iter().map(|(session, state)| (*session, &**state)))
@@ -247,12 +240,12 @@ impl System {
         }
     }
 
-    /// What a model may say; one that is dropped may have answered all the same.
+    /// The possible answers of a model; a dropped one may have answered too.
     fn says(&self, whole: &Whole, session: SessionId, dropped: bool) -> Vec<Reply> {
         let mut replies = vec![Reply::Final];
         if !dropped {
             let depth = self.journals.get(&session).and_then(super::journal::place).map_or(0, |place| place.depth());
-            // Also where nothing is left: then the call is refused, which costs the model a turn.
+            // Also without children left: then the call is refused, which costs a turn.
             if depth <= u32::from(whole.size.depth) && self.left.children > 0 {
                 replies.extend([Reply::Blocking, Reply::Background]);
             }
@@ -290,7 +283,6 @@ fn passing(run: &Run) -> Vec<Deadline> {
     passing
 }
 
-/// Calls that wait for a child.
 fn waiting(run: &Run) -> Vec<CallId> {
     let waits = |call: &Call| {
         let kind = matches!(call.kind, Some(CallKind::Child(Mode::Blocking) | CallKind::Continue(Mode::Blocking)));

@@ -20,7 +20,7 @@ use super::{Whole, journal};
 use crate::fault::Around;
 
 impl System {
-    /// Makes an activation where there is none; false if that is not possible.
+    /// Activates a session that has no activation; returns false if that is not possible.
     pub(super) fn wake_up(&mut self, whole: &Whole, session: SessionId) -> bool {
         if self.active.contains_key(&session) {
             return true;
@@ -28,8 +28,8 @@ impl System {
         self.activate(whole, session, false)
     }
 
-    /// Folds the journal and puts to the state what a new activation must hear first: what its owners asked, then the token or
-    /// the sweep, then the ends that it is owed.
+    /// Folds the journal and gives the new activation its first commands: its owners' rows, then the token or the sweep, then the ends of
+    /// its children.
     fn activate(&mut self, whole: &Whole, session: SessionId, lost: bool) -> bool {
         let Some(journal) = self.journals.get_mut(&session) else { return false };
         let state = match State::fold(session, &*journal.records) {
@@ -58,8 +58,8 @@ impl System {
         let run = state.run.as_ref().filter(|_| !lost).map(|run| RunKey { session, run: run.no });
         let stands = run.and_then(|run| self.standing_word(run));
         let mut words: Vec<Word> = asked.into_iter().chain(stands).map(Word::Command).collect();
-        // A lost run takes its rows before it ends, and starts no turn for them. One that goes on hears of them when its turn is
-        // mended: the turn that they open must not count as one that the old activation left.
+        // A lost run takes its rows before it ends, and starts no turn for them. A resumed one takes them after its turn is repaired, so that
+        // their turn does not count as one that the old activation left.
         if lost {
             words.extend(owed.map(Word::Arrive));
             words.extend(first.map(Word::Command));
@@ -90,7 +90,7 @@ impl System {
         true
     }
 
-    /// A run that was queued when the host died, and whose owner survives, asks for its slot again.
+    /// A run that was queued when the host died, and whose owner survives, requests its slot again.
     fn keep_place(&mut self, whole: &Whole, session: SessionId) {
         let queued = self.active.get(&session).filter(|active| active.state.phase() == Phase::Queued);
         let Some(effects) = queued.map(|active| wake(&active.state, Clock::default())) else { return };
@@ -99,7 +99,7 @@ impl System {
         }
     }
 
-    /// Asks again for what the old activation may have decided and not asked for, and that no command brings about.
+    /// Redoes the effects that the old activation may have decided and not requested, and that no command brings about.
     fn make_good(&mut self, whole: &Whole, session: SessionId) {
         self.tell_again(session);
         let Some(active) = self.active.get(&session) else { return };
@@ -114,10 +114,10 @@ impl System {
         }
     }
 
-    /// Gives back what the folded run does not hold and does not wait for, before it asks for anything: a slot outlives its
-    /// actor, and what gave it back may have died with that.
+    /// Releases slots that the folded run neither holds nor waits for, before it requests any: a slot outlives its actor, and the release
+    /// may have been lost with it.
     fn recount(&mut self, whole: &Whole, session: SessionId) {
-        // One that is granted and on its way belongs to a run that waits for it.
+        // A granted slot on its way belongs to a run that waits for it.
         let active = self.active.get(&session).and_then(|active| active.state.run.as_ref());
         let kept = active.filter(|run| run.slot || !run.started || run.parked == Some(Park::Slot)).map(|run| run.no);
         let all = self.slots.both().into_iter().flat_map(Slots::keys);
@@ -151,7 +151,7 @@ impl System {
         self.end_boot();
     }
 
-    /// The sessions of the level that the sweep is at, or those that are owed something when it is done.
+    /// The sessions of the level being swept, or after the sweep those with pending rows.
     pub(super) fn next_to_boot(&self, whole: &Whole, boot: &Boot) -> Vec<SessionId> {
         let depth = |session: &SessionId| self.journals.get(session).and_then(journal::place).map_or(0, Place::depth);
         let all = || boot.sweep.union(&boot.asked);
@@ -181,7 +181,7 @@ impl System {
         self.end_boot();
     }
 
-    /// Goes on to what is owed when all is swept, and ends the boot when nothing is.
+    /// Continues with pending rows when all is swept, and ends the boot when none remain.
     fn end_boot(&mut self) {
         let Some(boot) = &mut self.boot else { return };
         if !(boot.sweep.is_empty() && boot.asked.is_empty()) {

@@ -1,4 +1,4 @@
-//! Effects: what a decision asks of the world.
+//! Effects that a decision requests from the environment.
 
 use subtend_session::command::Deadline;
 use subtend_session::effect::Effect;
@@ -25,7 +25,7 @@ impl System {
                 Effect::StopTool { call } => self.stop_tool(session, call),
                 Effect::Admit { turn, calls } => self.send(Message::Admit { session, turn, calls }),
                 Effect::StartChild { child } => self.request(whole, RunKey { session: child, run: RunNo(1) }, false),
-                Effect::DeliverCompletion { to, notice } => self.told(to, &notice),
+                Effect::DeliverCompletion { to, notice } => self.notify(to, &notice),
                 Effect::CancelLocal => self.drop_work(session, Dropped::Own),
                 Effect::CancelOwned { run, outcome, queue_stands } => {
                     self.cancel_owned(RunKey { session, run }, outcome, queue_stands);
@@ -39,7 +39,7 @@ impl System {
                 Effect::AskPerson { call } => self.ask_person(session, call),
                 Effect::Ended { run, .. } => self.ended(whole, RunKey { session, run }),
                 Effect::Unload => self.unload(session),
-                // Deadlines may pass at any time in the model; that they are armed is judged all the same (S-6).
+                // In the model a deadline may pass at any time; whether it is armed is checked all the same (S-6).
                 Effect::Arm { deadline, .. } => _ = self.armed.insert((session, deadline)),
                 Effect::Disarm { deadline } => _ = self.armed.remove(&(session, deadline)),
             }
@@ -57,12 +57,11 @@ impl System {
     pub(super) fn release(&mut self, whole: &Whole, key: RunKey) {
         let twice = whole.fault.is(Around::SlotFreedTwice);
         self.pool(whole, key).give_back(key, twice);
-        // Whoever gives a slot up does not want the word of it any more.
+        // A grant for the released slot is dropped.
         self.flight.retain(|message| *message != Message::Granted { to: key });
         self.grant(whole);
     }
 
-    /// The slots that a run takes.
     fn pool(&mut self, whole: &Whole, key: RunKey) -> &mut Slots {
         let persons = self.journals.get(&key.session).is_some_and(|journal| journal::is_persons(journal, key.run));
         let persons = persons && !whole.fault.is(Around::OnePool);
@@ -78,7 +77,7 @@ impl System {
         }
     }
 
-    /// Puts an ask to whoever could answer it, once.
+    /// Sends a question to the approvers, once.
     fn ask_person(&mut self, session: SessionId, call: CallId) {
         let asked = |state: &State| matches!(state.call(call).map(|call| &call.phase), Some(CallPhase::Asked(_)));
         let message = Message::Ask { session, call };
@@ -89,7 +88,7 @@ impl System {
 
     fn call_model(&mut self, whole: &Whole, session: SessionId, turn: TurnNo, attempt: AttemptNo) {
         let due = self.active.get(&session).and_then(|active| active.state.turn());
-        // A later command of the batch may have ended what an earlier one began.
+        // A later command of the batch may have ended what an earlier one started.
         if !due.is_some_and(|due| due.streaming && (due.no, due.attempt) == (turn, attempt)) {
             return;
         }
@@ -105,7 +104,7 @@ impl System {
         self.send(Message::Tool { session, epoch, call, dropped });
     }
 
-    /// Who starts work, and whether the run's token has fired: then the work is dropped before it starts.
+    /// The activation that starts the work, and whether its run's token has fired: then the work is dropped before it starts.
     fn work(&mut self, whole: &Whole, session: SessionId) -> Option<(subtend_session::ids::Epoch, Option<Dropped>)> {
         let active = self.active.get(&session)?;
         let epoch = active.epoch;
@@ -127,7 +126,7 @@ impl System {
         );
     }
 
-    fn told(&mut self, to: SessionId, notice: &Notice) {
+    fn notify(&mut self, to: SessionId, notice: &Notice) {
         // An owner that the sweep has not reached finds the row when it does.
         if self.boot.as_ref().is_some_and(|boot| boot.sweep.contains(&to)) {
             return;
@@ -140,7 +139,7 @@ impl System {
         self.send(Message::Notice { to, from: notice.child, key });
     }
 
-    /// Marks what `session` has at work as stopped; each still answers.
+    /// Marks the running work of `session` as stopped; each still answers.
     pub(super) fn drop_work(&mut self, session: SessionId, why: Dropped) {
         for message in &mut self.flight {
             if let Message::Stream { session: of, dropped, .. } | Message::Tool { session: of, dropped, .. } = message
@@ -154,7 +153,7 @@ impl System {
 
     fn ended(&mut self, whole: &Whole, key: RunKey) {
         self.flight.retain(|message| match message {
-            // The hub drops what the run still has at work; what already came stays in the lane, and is stale.
+            // The runtime drops the run's running work; results already in the lane stay there, and are stale.
             Message::Stream { session, dropped, .. } | Message::Tool { session, dropped, .. } => {
                 *session != key.session || dropped.is_none()
             }
@@ -178,9 +177,9 @@ impl System {
         }
     }
 
-    /// The session leaves memory, unless something is on its way to it.
+    /// Unloads the session, unless a message is on its way to it.
     fn unload(&mut self, session: SessionId) {
-        // An ask stands with whoever is to answer it, not in the lane of the session.
+        // A question is held by its approver, not in the lane of the session.
         let in_lane = |message: &Message| message.to() == session && !matches!(message, Message::Ask { .. });
         let addressed = self.addressed == Some(session) || self.flight.iter().any(in_lane);
         if !addressed && let Some(active) = self.active.remove(&session) {
@@ -190,7 +189,7 @@ impl System {
 }
 
 impl Message {
-    /// The session that hears of it.
+    /// Returns the receiver.
     pub(super) fn to(&self) -> SessionId {
         match self {
             Self::Stream { session, .. }

@@ -1,4 +1,4 @@
-//! What must happen in some state: else the model would show nothing.
+//! Events that must occur in some state; otherwise the model would show nothing.
 
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{RunNo, SessionId};
@@ -47,7 +47,7 @@ impl System {
         root && self.outcomes().any(|(depth, _, outcome)| depth == 2 && below(outcome))
     }
 
-    /// Runs that were held interrupted, with what their journals say after that.
+    /// Interrupted runs, with the records after the interrupt.
     fn interrupted(&self) -> impl Iterator<Item = (RunNo, &[Record])> {
         self.journals.values().filter_map(|journal| {
             let (at, run) = journal.records.iter().enumerate().find_map(|(at, record)| {
@@ -58,7 +58,6 @@ impl System {
         })
     }
 
-    /// Whether `run` ends so in `records`.
     fn ends_as(run: RunNo, records: &[Record], kind: OutcomeKind) -> bool {
         records.iter().any(|record| {
             let Record::RunEnded(ended) = record else { return false };
@@ -88,7 +87,6 @@ impl System {
         self.outcomes().filter(|(depth, _, outcome)| *depth > 0 && **outcome == Outcome::Completed).count()
     }
 
-    /// Whether a record of any session is such.
     fn recorded(&self, is: impl Fn(&Record) -> bool) -> bool {
         self.journals.values().any(|journal| journal.records.iter().any(&is))
     }

@@ -1,4 +1,4 @@
-//! A journal of the model, and what its records say.
+//! A journal of the model, and queries of its records.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::place::{Owner, Place};
 use subtend_session::record::{Hold, Notice, Record, RunEnded, RunOpened, SessionCreated};
 
-/// One session's journal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Journal {
     pub(super) records: Arc<Vec<Record>>,
@@ -24,7 +23,7 @@ impl Journal {
         let mut hasher = DefaultHasher::new();
         self.digest.hash(&mut hasher);
         for record in records {
-            // A record that cannot be written as JSON would differ from all others; there is none.
+            // Every record can be written as JSON.
             serde_json::to_vec(record).unwrap_or_default().hash(&mut hasher);
         }
         self.digest = hasher.finish();
@@ -41,7 +40,7 @@ pub(super) fn place(journal: &Journal) -> Option<&Place> {
     created(journal).map(|created| &created.place)
 }
 
-/// The last run, and whether it has ended.
+/// Returns the last run, and whether it has ended.
 pub(super) fn last_run(journal: &Journal) -> Option<(&RunOpened, bool)> {
     let mut ended = false;
     for record in journal.records.iter().rev() {
@@ -60,7 +59,6 @@ pub(super) fn owner_of(opened: &RunOpened) -> Option<RunKey> {
     }
 }
 
-/// The call that opened a run.
 pub(super) fn key_of(opened: &RunOpened) -> Option<CallId> {
     match &opened.owner {
         Owner::Run { call, .. } => Some(*call),
@@ -75,19 +73,18 @@ fn opened(journal: &Journal, run: RunNo) -> Option<&RunOpened> {
     })
 }
 
-/// Whether a person opened the run.
 pub(super) fn is_persons(journal: &Journal, run: RunNo) -> bool {
     opened(journal, run).is_some_and(|opened| opened.owner == Owner::Person)
 }
 
-/// Why a run is held, if it is: an input lets it go on.
+/// Returns why a run is held; an input resumes it.
 pub(super) fn held(journal: &Journal, run: RunNo) -> Option<&Hold> {
     let about = |record: &&Record| matches!(record, Record::RunHeld { run: of, .. } | Record::InputsTaken { run: of, .. } if *of == run);
     let last = journal.records.iter().rev().find(about)?;
     if let Record::RunHeld { why, .. } = last { Some(&**why) } else { None }
 }
 
-/// How a run ended, or will.
+/// Returns the decided outcome of a run, ended or not.
 pub(super) fn fixed(journal: &Journal, run: RunNo) -> Option<&Outcome> {
     let ended = ends(journal).find(|ended| ended.run == run).map(|ended| &ended.outcome);
     ended.or_else(|| match held(journal, run) {
@@ -103,12 +100,11 @@ pub(super) fn ends(journal: &Journal) -> impl DoubleEndedIterator<Item = &RunEnd
     })
 }
 
-/// How a run ended, if it has.
 pub(super) fn ended(journal: &Journal, run: RunNo) -> Option<OutcomeKind> {
     ends(journal).find(|ended| ended.run == run).map(|ended| ended.outcome.kind())
 }
 
-/// What a row tells `to` of.
+/// Returns the notice of a row.
 pub(super) fn notice(from: SessionId, to: SessionId, journal: &Journal, key: RowKey) -> Option<Notice> {
     let place = place(journal)?;
     let refused = journal.records.iter().find_map(|record| {
@@ -119,7 +115,7 @@ pub(super) fn notice(from: SessionId, to: SessionId, journal: &Journal, key: Row
         let Record::RunOpened(opened) = record else { return None };
         Some(opened)
     });
-    let told = |opened: &RunOpened| match (key, &opened.owner) {
+    let matches = |opened: &RunOpened| match (key, &opened.owner) {
         (RowKey::Call(call), Owner::Run { session, call: by, .. }) => (*session, *by) == (to, call),
         (RowKey::Run(run), _) => run == opened.run,
         (RowKey::Call(_), Owner::Person | Owner::Host(_) | Owner::Detached { .. }) => false,
@@ -128,5 +124,5 @@ pub(super) fn notice(from: SessionId, to: SessionId, journal: &Journal, key: Row
         let ended = ends(journal).find(|ended| ended.run == opened.run)?;
         index::notice_from(from, place, opened, ended).map(|(_, notice)| notice)
     };
-    refused.or_else(|| openings.into_iter().find(|opened| told(opened)).and_then(|opened| ended(opened)))
+    refused.or_else(|| openings.into_iter().find(|opened| matches(opened)).and_then(|opened| ended(opened)))
 }

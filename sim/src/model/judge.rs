@@ -1,4 +1,4 @@
-//! What the predicates say of the whole.
+//! Checks the predicates on the model's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::plan::ROOT;
 use super::system::{Message, Slots, System};
 
 impl System {
-    /// Every predicate that can be judged here.
+    /// Checks every predicate that applies to the model.
     ///
     /// # Errors
     /// The first violation.
@@ -39,7 +39,7 @@ impl System {
         let rows: BTreeSet<Row> = self.rows.keys().copied().collect();
         let ledger = self.ledger(whole);
         let views = self.journals.iter().map(|(session, journal)| (*session, self.view(*session, journal, &folds)));
-        // While the sweep is on, only the journals and the rows say something.
+        // During the sweep only the journals and the rows are meaningful.
         let observed = self.observed(whole);
         let world = World::new(views, &rows, self.boot.is_none().then_some(&ledger), true).seen_as(&observed);
         whole.coverage.judge(&world, self.at_rest(whole))
@@ -61,7 +61,7 @@ impl System {
         }
     }
 
-    /// A run keeps its place for a slot when its session leaves memory.
+    /// A run keeps its position in the slot queue when its session leaves memory.
     fn queued(&self, session: SessionId, journal: &Journal) -> Option<Activation> {
         let awaits = self.activation(session, journal.epoch);
         awaits.slot.is_some().then_some(awaits)
@@ -118,7 +118,7 @@ impl System {
         }
     }
 
-    /// What the outside world knows that no journal holds.
+    /// Observations that no journal holds.
     fn observed(&self, whole: &Whole) -> Observed {
         let by_person = |runs: &BTreeSet<_>| runs.iter().map(|run| (*run, By::Person)).collect();
         let trees = whole.size.tree_cancels > self.left.tree_cancels;
@@ -140,7 +140,7 @@ impl System {
         }
     }
 
-    /// What is at work and not told to stop, for the runs in flight.
+    /// Work that is running and not stopped, of the runs in flight.
     fn effects(&self) -> Vec<Effect> {
         let at_work = self.flight.iter().filter_map(|message| {
             let (session, epoch, work) = match message {
@@ -168,14 +168,14 @@ impl System {
         at_work.collect()
     }
 
-    /// The process is up, and only models, tools and persons can act.
+    /// Whether the process is up, and only models, tools and persons can act.
     fn at_rest(&self, whole: &Whole) -> bool {
         let outside = |message: &Message| match message {
             Message::Stream { session, epoch, dropped, .. } | Message::Tool { session, epoch, dropped, .. } => {
                 let current = self.active.get(session).is_some_and(|active| active.epoch == *epoch);
                 dropped.is_none() || !current
             }
-            // Without anybody who could answer it is denied at once.
+            // Without an approver it is denied at once.
             Message::Ask { .. } => whole.size.approvers > 0,
             Message::Admit { .. }
             | Message::Granted { .. }

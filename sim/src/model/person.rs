@@ -1,4 +1,4 @@
-//! What people do: inputs, controls, and what they are answered.
+//! Persons: inputs, controls, and their answers.
 
 use subtend_session::command::Command;
 use subtend_session::effect::Reply as Answered;
@@ -55,7 +55,7 @@ impl System {
                 self.left.doubles = self.left.doubles.saturating_sub(u8::from(*again));
                 let titled = self.state_of(ROOT).is_some_and(State::is_titled);
                 let description = plan::description(*session, titled);
-                // An answer that was brought before changes nothing, and is told so.
+                // A repeated description changes nothing, and is answered so.
                 self.tell(whole, ROOT, vec![Command::Describe(Box::new(description))])
             }
             Action::Close(session) => {
@@ -92,7 +92,7 @@ impl System {
         active.or_else(|| self.resting.get(&session).map(|state| &**state))
     }
 
-    /// Runs in flight of the tree that no run owns.
+    /// Runs in flight of the tree without an owner.
     fn tops(&self) -> Vec<RunKey> {
         let tops = self.journals.iter().filter_map(|(session, journal)| {
             let (opened, ended) = journal::last_run(journal)?;
@@ -158,7 +158,7 @@ impl System {
         journal::fixed(self.journals.get(&key.session)?, key.run)
     }
 
-    /// S-2, S-3: whoever gives a control is told that it was done, or of the one end.
+    /// S-2, S-3: a control is answered as done, or with the one end.
     fn is_told(&mut self, key: RunKey, may_be_done: bool) {
         let right = match (&self.answered, self.fixed(key)) {
             (Answered::Done(run), _) => may_be_done && *run == key.run,

@@ -1,4 +1,4 @@
-//! Births, prompts and calls of the model: as small as they can be.
+//! The smallest possible specs, prompts and calls of the model.
 
 use std::sync::Arc;
 
@@ -24,10 +24,9 @@ use uuid::Uuid;
 
 use super::Whole;
 
-/// The one root.
 pub(super) const ROOT: SessionId = SessionId(Uuid::from_u128(1));
 
-/// The child that `call` of `parent` makes: its id tells where it came from.
+/// The child created by `call` of `parent`, whose id is derived from both.
 pub(super) fn child_of(parent: SessionId, call: CallId) -> SessionId {
     let place = u128::from(call.turn.0) << 4 | u128::from(call.ix.saturating_add(1));
     SessionId(Uuid::from_u128(parent.0.as_u128() << 8 | place))
@@ -45,13 +44,13 @@ fn limits(whole: &Whole) -> Limits {
     }
 }
 
-/// Everything is allowed but to write, for which a person is asked.
+/// Everything is allowed, but writing needs an approval.
 fn ceiling() -> Authority {
     let rule = Rule { action: "fs.write".into(), resource: "*".into(), verdict: Verdict::Ask };
     Authority::of(RuleSet { default: Verdict::Allow, rules: vec![rule] })
 }
 
-/// A body named by its hash; one that cannot be named has the hash of nothing.
+/// A body named by its hash; one that cannot be hashed gets the hash of nothing.
 fn interned<T: serde::Serialize + ?Sized>(body: Arc<T>) -> Interned<T> {
     Interned::new(Arc::clone(&body)).unwrap_or(Interned { hash: Hash::of(b""), body: Some(body) })
 }
@@ -86,17 +85,14 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
     }
 }
 
-/// The birth of the root.
 pub(super) fn root(whole: &Whole) -> Birth {
     birth::root(ROOT, created(whole, Place::Root, ROOT))
 }
 
-/// A person's input to the root, the `n`th that is left.
 pub(super) fn input(n: u8) -> InputAccepted {
     given(u128::from(n) << 64)
 }
 
-/// A person's input to a child, the `n`th that is left.
 pub(super) fn input_to_child(n: u8) -> InputAccepted {
     given(u128::from(n) << 80)
 }
@@ -117,7 +113,6 @@ fn given(id: u128) -> InputAccepted {
     }
 }
 
-/// The first user message of a session that is seen.
 fn first_said(state: &State) -> Option<Seq> {
     context::visible(state).iter().find_map(|message| match message {
         Message::User { seq, .. } => Some(*seq),
@@ -130,7 +125,7 @@ pub(super) fn branches(state: &State) -> bool {
     first_said(state).is_some()
 }
 
-/// A person's branch that hangs on the first message, the `n`th that is left.
+/// A person's branch at the first message; `n` branches are left.
 pub(super) fn branch(whole: &Whole, state: &State, n: u8) -> BranchPlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 100));
     BranchPlan {
@@ -143,7 +138,7 @@ pub(super) fn branch(whole: &Whole, state: &State, n: u8) -> BranchPlan {
     }
 }
 
-/// A service session of the host, the `n`th that is left.
+/// A service session of the host; `n` are left.
 pub(super) fn service(whole: &Whole, n: u8) -> BranchPlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 116));
     BranchPlan {
@@ -156,13 +151,13 @@ pub(super) fn service(whole: &Whole, n: u8) -> BranchPlan {
     }
 }
 
-/// What a service session is given to do.
+/// The input of a service session.
 pub(super) fn input_to_service(session: SessionId) -> InputAccepted {
     let owner = Owner::Host(Service::Title);
     InputAccepted { id: InputId(session.0), from: From::Host, as_owner: owner, ..given(0) }
 }
 
-/// What the answer of a service session comes to: a title, and in a session that has one a summary.
+/// The result of a service session: a title, or a summary for a session that has a title.
 pub(super) fn description(of: SessionId, titled: bool) -> Description {
     if titled {
         return Description::Summary(SummarySet { text: "done".into(), upto: Seq(1), of });
@@ -170,7 +165,7 @@ pub(super) fn description(of: SessionId, titled: bool) -> Description {
     Description::Title(TitleSet { title: "work".into(), by: By::Host, of: Some(of) })
 }
 
-/// Another answer to what was asked last, the `n`th that is left.
+/// A regeneration of the last answer; `n` are left.
 pub(super) fn regenerate(whole: &Whole, n: u8) -> RegeneratePlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 108));
     RegeneratePlan {
@@ -183,7 +178,7 @@ pub(super) fn regenerate(whole: &Whole, n: u8) -> RegeneratePlan {
     }
 }
 
-/// What the registry and the ledger say of one child call, with so many children and continues left.
+/// The verdict on one child call, with so many children and continues left.
 pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)) -> SpawnVerdict {
     let refuse = |message: &str| Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
     let verdict = match state.call(call).map(|asked| kind(&asked.tool, &asked.args)) {
@@ -193,7 +188,7 @@ pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)
                 turns: None,
                 tools: None,
                 child,
-                text: "go on".into(),
+                text: "again".into(),
                 mode,
                 grant: SpawnGranted::default(),
             }))),
@@ -215,7 +210,7 @@ pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)
     SpawnVerdict { call, verdict }
 }
 
-/// The first child of a session: the one that its calls mean.
+/// The first child of a session, which its calls address.
 pub(super) fn eldest(state: &State) -> Option<SessionId> {
     state.children.iter().find(|(_, child)| child.call.is_some()).map(|(id, _)| *id)
 }
@@ -245,7 +240,7 @@ fn mode(args: &str) -> Mode {
     if args == "blocking" { Mode::Blocking } else { Mode::Background }
 }
 
-/// What a call is, from what the model wrote: the same in every activation.
+/// Classifies a call by its text: the same in every activation.
 pub(super) fn kind(tool: &str, args: &str) -> CallKind {
     match tool {
         "task" => CallKind::Child(mode(args)),
@@ -259,18 +254,18 @@ pub(super) fn kind(tool: &str, args: &str) -> CallKind {
     }
 }
 
-/// What a tool needs to be allowed, where the authority is asked.
+/// The access that a tool needs, if any.
 fn access(tool: &str) -> Option<Box<Access>> {
     (tool == "write").then(|| Box::new(Access { action: "fs.write".into(), resource: "a".into() }))
 }
 
-/// Whether a person is to be asked for a call, as a session stands.
+/// Whether a call needs an approval in this state.
 fn asks(state: &State, tool: &str) -> bool {
     access(tool)
         .is_some_and(|access| state.ceiling.verdict(&access) == Verdict::Ask && !state.always.contains(&*access))
 }
 
-/// A call as a model would ask for it.
+/// The call as a model would request it.
 pub(super) fn asked(state: &State, tool: &str, args: &str) -> ResolvedCall {
     let text = |text: &str| -> Text { text.into() };
     ResolvedCall {
@@ -282,7 +277,7 @@ pub(super) fn asked(state: &State, tool: &str, args: &str) -> ResolvedCall {
     }
 }
 
-/// Calls that have not started, found anew.
+/// The calls that have not started, as a new activation finds them.
 pub(super) fn found(state: &State) -> Vec<FoundCall> {
     let Some(turn) = state.turn() else { return Vec::new() };
     let waits = |call: &Call| matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_));

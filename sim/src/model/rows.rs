@@ -1,4 +1,4 @@
-//! Rows of the outbox, as the commands that deliver them: made from the record that obliges to them.
+//! Rows of the outbox, as commands built from the record that created the obligation.
 
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, RunKey, Seq, SessionId};
@@ -8,21 +8,21 @@ use subtend_session::record::{Notice, Record};
 use super::journal;
 use super::system::{Message, System};
 
-/// What the outbox holds for one session.
+/// The rows for one session.
 #[derive(Default)]
 pub(super) struct Rows {
-    /// To go on, and to cancel.
+    /// Continues and cancels.
     pub(super) asked: Vec<Command>,
     /// Ends.
     pub(super) owed: Vec<Notice>,
 }
 
 impl System {
-    /// Rows to a session, in the order in which a new activation hears them.
+    /// Rows to a session, in the order in which a new activation handles them.
     pub(super) fn rows_to(&self, session: SessionId) -> Rows {
         let mut rows = Rows::default();
         let mut standing: Vec<(&Row, _)> = self.rows.iter().filter(|(row, _)| row.to == session).collect();
-        // Of one sender in the order of their records; what opens a run comes before what cancels it.
+        // In record order per sender; what opens a run comes before what cancels it.
         standing.sort_by_key(|(row, at)| (row.from, **at, row.kind));
         for (row, _) in standing {
             match (row.kind, row.key) {
@@ -30,19 +30,18 @@ impl System {
                 (RowKind::Continue | RowKind::Cancel, RowKey::Call(key)) => {
                     rows.asked.extend(self.asked(session, row.from, row.kind, key));
                 }
-                // The asker takes it itself.
+                // The sender handles it itself.
                 (RowKind::Ask | RowKind::Answer, _) | (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => {}
             }
         }
         rows
     }
 
-    /// The end, or the refusal, that a row tells of.
     pub(super) fn notice(&self, from: SessionId, to: SessionId, key: RowKey) -> Option<Notice> {
         journal::notice(from, to, self.journals.get(&from)?, key)
     }
 
-    /// The command by which an owner asks a child to go on or to cancel.
+    /// The command by which an owner continues or cancels a child.
     pub(super) fn asked(&self, to: SessionId, from: SessionId, kind: RowKind, key: CallId) -> Option<Command> {
         let records = &self.journals.get(&from)?.records;
         if kind == RowKind::Cancel {
@@ -60,7 +59,7 @@ impl System {
                 && (asked.call, asked.child) == (key, to)
             {
                 let mut ask = index::continue_from(from, opened?, asked);
-                // Asked now and not when it was sent: the owner may have closed since.
+                // Computed at delivery: the owner may have closed since.
                 ask.owner_over = self.asker_over(RunKey { session: from, run: ask.run });
                 return Some(Command::Continue(Box::new(ask)));
             }
@@ -68,7 +67,7 @@ impl System {
         None
     }
 
-    /// Delivers again every row of `session`: what it decided and died before telling.
+    /// Delivers each row of `session` again: its decisions that may not have been delivered.
     pub(super) fn tell_again(&mut self, session: SessionId) {
         let owed: Vec<Row> = self.rows.keys().filter(|row| row.from == session).copied().collect();
         for row in owed {
@@ -84,7 +83,7 @@ impl System {
 }
 
 impl System {
-    /// Whether another row of the same sender to the same receiver is on its way and was made before: they come in their order.
+    /// Whether an earlier row of the same sender to the same receiver is on its way: rows arrive in order.
     pub(super) fn is_behind(&self, message: &Message) -> bool {
         let Some(place) = self.row_of(message) else { return false };
         let before = |other: &Message| {
@@ -93,7 +92,7 @@ impl System {
         self.flight.iter().any(before)
     }
 
-    /// Sender, receiver and place of the row that a message delivers, while it stands.
+    /// Sender, receiver and position of the pending row that a message delivers.
     fn row_of(&self, message: &Message) -> Option<(SessionId, SessionId, (Seq, RowKind))> {
         let row = match message {
             Message::Notice { to, from, key } => Row { to: *to, from: *from, kind: RowKind::Notice, key: *key },
@@ -114,7 +113,6 @@ impl System {
     }
 }
 
-/// A row on its way.
 pub(super) fn message(row: &Row) -> Option<Message> {
     let Row { to, from, kind, key } = *row;
     match (kind, key) {

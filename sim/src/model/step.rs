@@ -1,4 +1,4 @@
-//! One step: what happened is put to the session, decided, appended and carried out.
+//! One step: a command is decided, its batch is appended, and its effects are requested.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use super::system::{Batch, Dropped, Message, System};
 use super::{Whole, journal, rows};
 use crate::fault::Around;
 
-/// What is put to a session.
+/// A command or notice for a session.
 pub(super) enum Word {
     Command(Command),
     /// Ends, without the check that follows one.
     Arrive(Vec<Notice>),
 }
 
-/// What was decided of one session in one step.
+/// The decisions of one session in one step.
 #[derive(Default)]
 pub(super) struct Decided {
     pub(super) records: Vec<Record>,
     pub(super) births: Vec<Birth>,
     pub(super) effects: Vec<Effect>,
     pub(super) changes: Changes,
-    /// A slot came for a run that does not want it any more.
+    /// A slot arrived for a run that no longer needs it.
     pub(super) slot_refused: bool,
 }
 
 impl System {
-    /// Does `action`; false where it changes nothing.
+    /// Performs `action`; false where it changes nothing.
     pub(super) fn step(&mut self, whole: &Whole, action: &Action) -> bool {
         self.touched.clear();
         self.answered = Answered::None;
@@ -170,7 +170,6 @@ impl System {
         }
     }
 
-    /// What the model says.
     fn said(
         &mut self,
         session: SessionId,
@@ -207,7 +206,7 @@ impl System {
         let state = self.active.get(&session).map(|active| &active.state);
         let calls: Vec<ResolvedCall> =
             state.into_iter().zip(call).map(|(state, (tool, args))| plan::asked(state, tool, &args)).collect();
-        // What is said elsewhere is told from what the root says.
+        // Other sessions answer with another text than the root.
         let done = if session == ROOT { "done" } else { "done elsewhere" };
         let (text, stop) = if calls.is_empty() { (Some(done.into()), Stop::End) } else { (None, Stop::Calls) };
         let usage = Usage::default();
@@ -223,7 +222,7 @@ impl System {
         }))
     }
 
-    /// The word from above for `session`'s run, before what its fired token stopped is heard.
+    /// The owner's cancel for the run of `session`, which is handled before the ends of the work that its token stopped.
     fn owner_word(&self, whole: &Whole, session: SessionId) -> Option<Command> {
         let run = self.active.get(&session)?.state.run.as_ref()?;
         let owner = journal::owner_of(&run.opened)?;
@@ -255,21 +254,21 @@ impl System {
         }
         let owner_over = self.owner_over(to);
         let stands = self.standing_word(to);
-        // An owner that cancels this run alone is the cause then: its word may still be on its way.
+        // An owner that cancels this run alone is the cause; its command may still be on its way.
         let alone = self.single.get(&to).and_then(|_| self.owner_word(whole, to.session));
         let admitted = Command::Admitted { run: to.run, owner_over };
         self.tell(whole, to.session, alone.into_iter().chain(stands).chain([admitted]).collect());
         let works = self.active.get(&to.session).and_then(|active| active.state.run.as_ref());
         if owner_over.is_some() && works.is_some_and(|run| run.no == to.run && run.slot) {
-            // It was told that its owner is over, and means to work all the same.
+            // It received the end of its owner, and starts work all the same.
             self.late.insert(to);
         }
         true
     }
 
-    /// Puts `commands` to a session, which is activated first if it is not; false where nothing changed at all.
+    /// Gives `commands` to a session, after activating it if needed; false where nothing changed.
     pub(super) fn tell(&mut self, whole: &Whole, session: SessionId, commands: Vec<Command>) -> bool {
-        // What is in its lane keeps it in memory.
+        // A command in its lane keeps it in memory.
         self.addressed = Some(session);
         let woken = self.wake_up(whole, session);
         self.addressed = None;
@@ -281,7 +280,7 @@ impl System {
         true
     }
 
-    /// Decides, appends, and asks for the effects.
+    /// Decides, appends, and requests the effects.
     pub(super) fn run_words(&mut self, whole: &Whole, session: SessionId, words: Vec<Word>) {
         let wanted = words.iter().find_map(|word| {
             let Word::Command(Command::Admitted { run, .. }) = word else { return None };
@@ -297,7 +296,7 @@ impl System {
         self.perform(whole, session, effects);
     }
 
-    /// Decides `words` in one batch; the activation's state is what they leave.
+    /// Decides `words` in one batch, and keeps the resulting state.
     pub(super) fn decide(&mut self, rules: Rules, session: SessionId, words: Vec<Word>) -> Option<Decided> {
         let active = self.active.get_mut(&session)?;
         let state: &mut State = Arc::make_mut(&mut active.state);
@@ -316,7 +315,7 @@ impl System {
                     self.answered = decision.reply;
                 }
                 Err(Rejection::Stale(_)) => all.slot_refused |= name == "admitted",
-                // What it was told first may have opened a run.
+                // An earlier command may have opened a run.
                 Err(Rejection::Busy { .. } | Rejection::Working { .. } | Rejection::Waiting { .. }) => {}
                 Err(
                     rejection @ (Rejection::BadInput(_)
@@ -366,7 +365,7 @@ impl System {
         }
     }
 
-    /// A batch that waited is in the log before anything later of its session.
+    /// Appends a delayed batch before anything later of its session.
     pub(super) fn flush(&mut self, whole: &Whole, session: SessionId) {
         let late = self.flight.iter().position(|message| {
             let Message::Append(batch) = message else { return false };
@@ -393,12 +392,12 @@ impl System {
         self.active.remove(&session);
         let took = before.into_iter().filter(|other| !self.active.contains_key(other)).collect();
         self.deaths.push(Death { session, at: self.now(), command: None, took });
-        // Admission is asked for in the handler; what asked is gone.
+        // Admission is requested in the handler, whose request is lost.
         self.flight.retain(|message| !matches!(message, Message::Admit { session: of, .. } if *of == session));
         self.send(Message::Restart(session));
     }
 
-    /// The handler had decided, and its batch was on its way to the log when it panicked; the command is still in its lane.
+    /// The handler panics after its decision, with the batch on the way to the log and the command still in its lane.
     fn panic_with_batch(&mut self, whole: &Whole, message: &Message, reply: Reply) -> bool {
         let session = match message {
             Message::Stream { session, .. } => *session,

@@ -1,4 +1,4 @@
-//! The state of the whole: what a crash leaves, what it takes, and what may still happen.
+//! The state of the model: what a crash keeps, what it loses, and what may still happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,30 +19,29 @@ use super::plan::{self, ROOT};
 use super::{Whole, journal};
 use crate::size::Size;
 
-/// An actor incarnation.
 #[derive(Clone, Debug)]
 pub(super) struct Active {
     pub(super) epoch: Epoch,
     pub(super) state: Arc<State>,
 }
 
-/// What is on its way.
+/// A message on its way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// A model stream, or what it leaves.
+    /// A model stream, or its end.
     Stream {
         session: SessionId,
-        /// The activation that asked.
+        /// The activation that requested it.
         epoch: Epoch,
         turn: TurnNo,
         attempt: AttemptNo,
         /// Why it is dropped, if it is.
         dropped: Option<Dropped>,
     },
-    /// A local tool, or what it leaves.
+    /// A local tool, or its end.
     Tool {
         session: SessionId,
-        /// The activation that asked.
+        /// The activation that requested it.
         epoch: Epoch,
         call: CallId,
         /// Why it is stopped, if it is.
@@ -52,40 +51,44 @@ pub enum Message {
     Admit {
         session: SessionId,
         turn: TurnNo,
-        /// Places in the answer.
+        /// Positions in the answer.
         calls: Vec<u32>,
     },
-    /// A slot.
-    Granted { to: RunKey },
+    Granted {
+        to: RunKey,
+    },
     /// The end of a run, for its owner.
     Notice {
-        /// The owner's session.
         to: SessionId,
         /// The session whose run ended.
         from: SessionId,
         key: RowKey,
     },
-    /// A row by which an owner asks a child: to go on, or to cancel the run that the key opened.
+    /// A row by which an owner continues a child, or cancels the run that the key opened.
     Asked {
         to: SessionId,
-        /// The owner's session.
         from: SessionId,
         kind: RowKind,
         key: CallId,
     },
     /// A cancel of the whole tree, for one of its runs.
-    TreeCancel { to: RunKey },
-    /// A call that waits for a person's word.
-    Ask { session: SessionId, call: CallId },
-    /// The word that an owner is over.
+    TreeCancel {
+        to: RunKey,
+    },
+    /// A call that waits for an approval.
+    Ask {
+        session: SessionId,
+        call: CallId,
+    },
+    /// The end of an owner.
     OwnerOver {
         to: RunKey,
         owner: RunKey,
         outcome: OutcomeKind,
-        /// Whether queues stand.
+        /// Whether queued inputs remain.
         queue_stands: bool,
     },
-    /// The supervisor brings a session back.
+    /// The supervisor restarts a session.
     Restart(SessionId),
     /// A batch that is not in the log yet; only with a seeded bug.
     Append(Box<Batch>),
@@ -94,13 +97,12 @@ pub enum Message {
 /// Why work was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dropped {
-    /// Its own run said so.
+    /// Its own run stopped it.
     Own,
-    /// The token of an owner fired.
     Token,
 }
 
-/// Records that should be in the log.
+/// Records that are on the way to the log.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub(super) session: SessionId,
@@ -141,7 +143,7 @@ impl Hash for Batch {
     }
 }
 
-/// Slots of the one root, of one class.
+/// Slots of the root, of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Slots {
     pub(super) used: u32,
@@ -151,12 +153,11 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Whether somebody waits.
     pub(super) fn waits(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Who holds a slot or waits for one.
+    /// Runs that hold a slot or wait for one.
     pub(super) fn keys(&self) -> impl Iterator<Item = RunKey> {
         self.holders.iter().copied().chain(self.queue.iter().map(|(_, key)| *key))
     }
@@ -167,8 +168,7 @@ impl Slots {
         }
     }
 
-    /// Gives back a slot or a place in the queue; `counts` says whether the count goes down without a look at the
-    /// holders.
+    /// Releases a slot or a position in the queue; `counts`: the count falls even if the run held none.
     pub(super) fn give_back(&mut self, key: RunKey, counts: bool) {
         self.queue.retain(|(_, queued)| *queued != key);
         if self.holders.remove(&key) || counts {
@@ -189,7 +189,6 @@ impl Slots {
     }
 }
 
-/// The slots of the one root, by class: what persons open is never behind what runs own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Pools {
     pub(super) owned: Slots,
@@ -205,19 +204,19 @@ impl Pools {
 /// The boot after a crash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Boot {
-    /// Quiet sessions that are asked to go on: they answer before their owners end.
+    /// Idle sessions with a continue row: they answer before their owners end.
     pub(super) asked: BTreeSet<SessionId>,
-    /// Sessions whose run was in flight, and that the sweep has not reached.
+    /// Sessions with a run in flight that the sweep has not reached.
     pub(super) sweep: BTreeSet<SessionId>,
-    /// Sessions that are owed something, and that were not looked after; known when the sweep is done.
+    /// Sessions with pending rows that the boot has not handled; known after the sweep.
     pub(super) owed: Option<BTreeSet<SessionId>>,
 }
 
-/// The whole at one instant.
+/// The whole system at one instant.
 #[derive(Clone, Debug)]
 pub struct System {
     pub(super) journals: BTreeMap<SessionId, Journal>,
-    /// Rows of the outbox, with the place of the record that obliges.
+    /// Rows of the outbox, with the position of their record.
     pub(super) rows: BTreeMap<Row, Seq>,
     pub(super) active: BTreeMap<SessionId, Active>,
     /// A multiset, sorted.
@@ -225,8 +224,7 @@ pub struct System {
     pub(super) slots: Pools,
     pub(super) fired: BTreeSet<RunKey>,
     pub(super) closing: BTreeMap<RunKey, (OutcomeKind, bool)>,
-    /// Runs that their owner cancels one by one and itself goes on: by the key, and the call of its model if it was
-    /// one.
+    /// Runs that their owner cancels individually while it continues: the key, and the model's call if there was one.
     pub(super) single: BTreeMap<RunKey, (CallId, Option<CallId>)>,
     pub(super) boot: Option<Boot>,
     /// What may still happen.
@@ -237,23 +235,23 @@ pub struct System {
     /// Time limits that passed.
     pub(super) passed: BTreeSet<(RunKey, TimeLimit)>,
     pub(super) late: BTreeSet<RunKey>,
-    /// A rejection that no interleaving may bring about.
+    /// A rejection that no interleaving may cause.
     pub(super) wrong: Option<String>,
     pub(super) crashed_in_boot: bool,
-    /// Sessions that the last step changed: the fold of the others was compared before. Not part of what a state is.
+    /// Sessions that the last step changed; the folds of the others were compared before. Not part of the identity.
     pub(super) touched: BTreeSet<SessionId>,
-    /// Deadlines that are armed. Not part of what a state is: they follow from it.
+    /// Armed deadlines. Not part of the identity: they follow from it.
     pub(super) armed: BTreeSet<(SessionId, Deadline)>,
-    /// Activations and deaths of actors so far. Not part of what a state is: what they do follows from it.
+    /// Activations and deaths of actors so far. Not part of the identity.
     pub(super) activations: Vec<Activated>,
     pub(super) deaths: Vec<Death>,
     /// The session whose lane holds a command; never between two steps.
     pub(super) addressed: Option<SessionId>,
-    /// What the last command was answered; never between two steps.
+    /// The answer to the last command; never between two steps.
     pub(super) answered: Answered,
-    /// Whether effects are not asked for; never between two steps.
+    /// Whether effects are not requested; never between two steps.
     pub(super) mute: bool,
-    /// Folds of sessions that have no activation. Not part of what a state is.
+    /// Folds of sessions without an activation. Not part of the identity.
     pub(super) resting: BTreeMap<SessionId, Arc<State>>,
 }
 
@@ -303,7 +301,6 @@ impl System {
         }
     }
 
-    /// Notes an activation.
     pub(super) fn activated(&mut self, session: SessionId, epoch: Epoch, why: Why) {
         let records = self.journals.get(&session).map_or(0, |journal| journal.records.len());
         let last = Seq(u64::try_from(records).unwrap_or(u64::MAX));
@@ -311,7 +308,7 @@ impl System {
         self.activations.push(Activated { session, epoch, at, why, last });
     }
 
-    /// The next thing is noted. Nothing takes time in the model.
+    /// Returns the next instant. Nothing takes time in the model.
     pub(super) fn now(&self) -> When {
         let order = self.activations.len().saturating_add(self.deaths.len());
         When { order: u64::try_from(order).unwrap_or(u64::MAX), ms: 0 }
@@ -327,7 +324,7 @@ impl System {
         (!ended).then_some(opened.run)
     }
 
-    /// What tells states apart. The state of an activation is the fold of its journal but for its volatile part.
+    /// The identity of a state. An activation's state is the fold of its journal, except for its volatile part.
     fn identity<H: Hasher>(&self, hasher: &mut H) {
         for (session, journal) in &self.journals {
             (session, journal.digest, journal.epoch, journal.records.len()).hash(hasher);

@@ -1,4 +1,4 @@
-//! Tokens: how the end of a run reaches what it owns.
+//! Tokens: how the end of a run reaches the runs that it owns.
 
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, RunKey, SessionId};
@@ -20,8 +20,7 @@ impl System {
         }
     }
 
-    /// Tells one owned run that its owner cancels it alone, and fires its token. One that its session has not opened yet has
-    /// none: it opens, and hears of its cancel next.
+    /// Cancels one owned run and fires its token. A run that its session has not opened yet has no token: it opens, and its cancel comes next.
     pub(super) fn cancel_child(&mut self, owner: RunKey, child: SessionId, key: CallId, by: &By) {
         let owns = self.active.get(&owner.session).and_then(|active| active.state.run.as_ref());
         // A later command of the batch may have taken its notice.
@@ -31,7 +30,7 @@ impl System {
         let model = if let By::Model { call } = by { Some(*call) } else { None };
         let to = self.opened_by(child, owner, key);
         if let Some(to) = to {
-            // Noted by the child, not by its owner: that owns others, which this spares.
+            // Recorded for the child alone: the owner's other runs continue.
             self.single.insert(to, (key, model));
         }
         self.send(Message::Asked { to: child, from: owner.session, kind: RowKind::Cancel, key });
@@ -40,7 +39,6 @@ impl System {
         }
     }
 
-    /// The run in flight of `child` that the call `key` of `owner` opened.
     fn opened_by(&self, child: SessionId, owner: RunKey, key: CallId) -> Option<RunKey> {
         let (opened, ended) = journal::last_run(self.journals.get(&child)?)?;
         let mine = !ended && journal::owner_of(opened) == Some(owner) && journal::key_of(opened) == Some(key);
@@ -58,7 +56,6 @@ impl System {
         }
     }
 
-    /// Runs in flight that `owner` owns itself.
     fn owned_by(&self, owner: RunKey) -> Vec<RunKey> {
         let runs = self.journals.iter().filter_map(|(session, journal)| {
             let (opened, ended) = journal::last_run(journal)?;
@@ -68,7 +65,7 @@ impl System {
         runs.collect()
     }
 
-    /// Why the owner of a run is over, if it is.
+    /// The outcome of the run's owner, if that is over.
     pub(super) fn owner_over(&self, key: RunKey) -> Option<OutcomeKind> {
         let (opened, ended) = journal::last_run(self.journals.get(&key.session)?)?;
         let owner = journal::owner_of(opened).filter(|_| !ended)?;
@@ -77,7 +74,7 @@ impl System {
         over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
     }
 
-    /// What of its owner ends the run `owned`; an owner whose own close is not decided yet closes because its owner does.
+    /// The owner's outcome that ends `owned`. An owner whose own close is not decided yet closes because its owner does.
     pub(super) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.single.get(&owned) {
             Some((_, None)) => OutcomeKind::Interrupted,
@@ -86,7 +83,7 @@ impl System {
         }
     }
 
-    /// The word for a run whose token has fired: of its owner alone, or of the end of that.
+    /// The command for a run whose token has fired: a cancel by its owner, or the owner's end.
     pub(super) fn word_from_above(&self, whole: &Whole, owner: RunKey, owned: RunKey) -> Command {
         match self.single.get(&owned).filter(|_| !whole.fault.is(Around::CauseLost)) {
             Some((key, call)) => Command::OwnerCancels { owner: owner.session, key: *key, by: index::cancel_by(*call) },
@@ -97,7 +94,7 @@ impl System {
         }
     }
 
-    /// Whether `owner` or a run above it closes with the whole tree below it.
+    /// Whether `owner` or an ancestor closes with its whole tree.
     fn stands_below(&self, owner: RunKey) -> bool {
         let mut at = Some(owner);
         while let Some(key) = at {
@@ -110,7 +107,7 @@ impl System {
         false
     }
 
-    /// The word that the owner of `key` is over, where its queue is to stand.
+    /// The end of the owner of `key`, where queued inputs remain.
     pub(super) fn standing_word(&self, key: RunKey) -> Option<Command> {
         let outcome = self.owner_over(key)?;
         let (opened, _) = journal::last_run(self.journals.get(&key.session)?)?;
@@ -118,7 +115,7 @@ impl System {
         self.stands_below(owner).then_some(Command::OwnerOver { owner, outcome, queue_stands: true })
     }
 
-    /// Whether a run that asks a child to go on is over or closes by now.
+    /// The outcome of an owner that continues a child, if it is over or closes.
     pub(super) fn asker_over(&self, owner: RunKey) -> Option<OutcomeKind> {
         let journal = self.journals.get(&owner.session)?;
         if let Some(outcome) = journal::ended(journal, owner.run) {

@@ -1,4 +1,4 @@
-//! Actions: one thing that a person asks of a session, and whether the answer comes in time.
+//! Actions: one request of a person to a session, and the check that the answer comes in time.
 
 pub(crate) mod answers;
 
@@ -19,18 +19,16 @@ use crate::simulate::tally::Verb;
 use crate::simulate::watcher;
 use crate::simulate::world::World;
 
-/// What is asked, and of whom.
 pub(crate) struct Action {
     pub(crate) verb: Verb,
     pub(crate) session: SessionHandle,
 }
 
-/// In which an answer comes while nothing goes wrong (B-2).
+/// The limit of an answer while no fault is active (B-2).
 const PROMPT: Duration = Duration::from_secs(1);
-/// In which it comes in any case: restarts are within it.
+/// The limit in any case, restarts included.
 const LATE: Duration = Duration::from_secs(180);
 
-/// Asks, in a task of its own.
 pub(crate) fn spawn(world: &Arc<World>, action: Action) {
     let world = Arc::clone(world);
     tokio::spawn(async move {
@@ -62,17 +60,17 @@ pub(crate) fn spawn(world: &Arc<World>, action: Action) {
     });
 }
 
-/// Whether right after it is the time to look for what is wrong.
+/// Whether the store is judged right after it.
 fn is_telling(verb: Verb) -> bool {
     matches!(verb, Verb::Interrupt | Verb::CancelTree | Verb::Background | Verb::Close | Verb::Switch)
 }
 
-/// Whether it is answered without waiting for anything to end.
+/// Whether its answer waits for no end.
 fn is_prompt(verb: Verb) -> bool {
     !matches!(verb, Verb::Wait | Verb::DeleteForced | Verb::Summarise)
 }
 
-/// Whether it comes to an end before it is late, jumps of the clock apart.
+/// Whether it ends before the limit, jumps of the clock excluded.
 async fn in_time(world: &World, asking: impl Future<Output = ()>) -> bool {
     tokio::pin!(asking);
     let mut jumped = world.oracle.lock().jumped;
@@ -104,16 +102,16 @@ async fn ask(world: &Arc<World>, action: &Action) {
             answers::controlled(world, action, session.run(run).cancel().await);
         }
         Verb::Interrupt => answers::controlled(world, action, session.interrupt().await),
-        // Without a draw: other seeds are what they were.
+        // Not drawn, so that other seeds keep their draws.
         Verb::CancelTree if session.is_root() && world.plan.seed.is_multiple_of(3) => each(world, session).await,
         Verb::CancelTree => {
             world.oracle.lock().cancels(session.id(), Cancels::Tree);
-            answers::told(world, action, session.cancel_tree().await.map_err(Into::into));
+            answers::replied(world, action, session.cancel_tree().await.map_err(Into::into));
         }
         Verb::Background => {
             let call = world.oracle.lock().child_calls.get(&session.id()).copied();
             if let Some(call) = call {
-                answers::told(world, action, session.background(call).await);
+                answers::replied(world, action, session.background(call).await);
                 // An interrupt right after it must leave that run alone.
                 if world.chance.one_in(3) {
                     let action = Action { verb: Verb::Interrupt, session: session.clone() };
@@ -121,7 +119,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
                 }
             }
         }
-        Verb::Close => answers::told(world, action, session.close().await),
+        Verb::Close => answers::replied(world, action, session.close().await),
         Verb::Delete | Verb::DeleteForced => {
             {
                 let mut oracle = world.oracle.lock();
@@ -129,13 +127,13 @@ async fn ask(world: &Arc<World>, action: &Action) {
                 let forced = action.verb == Verb::DeleteForced;
                 oracle.cancels(session.id(), if forced { Cancels::Tree } else { Cancels::Deletion });
             }
-            answers::told(world, action, session.delete(action.verb == Verb::DeleteForced).await);
+            answers::replied(world, action, session.delete(action.verb == Verb::DeleteForced).await);
         }
         Verb::Queue | Verb::QueueRemove | Verb::QueueClear => queue(world, action).await,
         Verb::Branch | Verb::Regenerate | Verb::Switch => branch(world, action).await,
         Verb::RollBack => roll_back(world, action).await,
         Verb::Summarise => answers::summed_up(world, action, session.summarise().await),
-        Verb::Detach => answers::told(world, action, session.detach("worker", task(world)).await),
+        Verb::Detach => answers::replied(world, action, session.detach("worker", task(world)).await),
         Verb::Look => look(world, action).await,
         // Done by others, or to the process.
         Verb::Open | Verb::Answer | Verb::Wait | Verb::Crash | Verb::Shutdown | Verb::ClockJump => {}
@@ -149,7 +147,7 @@ async fn input(world: &World, action: &Action) {
     if world.chance.one_in(6) {
         input = input.turns(u32::try_from(world.chance.between(1, 4)).unwrap_or(1));
     }
-    // Few keys, so that some are used again.
+    // Few keys, so that some are reused.
     if world.chance.one_in(8) {
         input = input.key(format!("key {}", world.chance.below(3)));
     }
@@ -170,10 +168,10 @@ async fn queue(world: &World, action: &Action) {
             let back = usize::try_from(world.chance.below(3)).unwrap_or_default();
             let input = world.oracle.lock().some_input(session.id(), back);
             if let Some(input) = input {
-                answers::told(world, action, session.queue_remove(input).await);
+                answers::replied(world, action, session.queue_remove(input).await);
             }
         }
-        Verb::QueueClear => answers::told(world, action, session.queue_clear().await),
+        Verb::QueueClear => answers::replied(world, action, session.queue_clear().await),
         _ => {
             let listed = session.queue().await;
             if let Ok(entries) = &listed {
@@ -184,7 +182,7 @@ async fn queue(world: &World, action: &Action) {
                     oracle.wrong("B-1", format!("the queue of {} holds {inputs} of {queue}", session.id()));
                 }
             }
-            answers::told(world, action, listed);
+            answers::replied(world, action, listed);
         }
     }
 }
@@ -202,25 +200,25 @@ async fn branch(world: &World, action: &Action) {
             if let Ok(child) = &made
                 && world.chance.one_in(2)
             {
-                // A branch that nobody says anything in shows little.
+                // A branch without an input shows little.
                 answers::sent(
                     world,
                     &Action { verb: Verb::Send, session: child.clone() },
                     child.send(words(world, child.id())).await,
                 );
             }
-            answers::told(world, action, made);
+            answers::replied(world, action, made);
         }
-        Verb::Regenerate => answers::told(world, action, session.regenerate(at).await),
+        Verb::Regenerate => answers::replied(world, action, session.regenerate(at).await),
         _ => {
             let to = [SwitchTo::Previous, SwitchTo::Next, SwitchTo::Index(0), SwitchTo::Index(1), SwitchTo::Index(9)];
             let to = world.chance.pick(&to).unwrap_or(SwitchTo::Next);
-            answers::told(world, action, session.switch(at, to).await);
+            answers::replied(world, action, session.switch(at, to).await);
         }
     }
 }
 
-/// Mostly the last run that failed; and half the time something is said then, since it shows where a model is asked again.
+/// Mostly the last failed run. Half the time an input follows, which shows where the model is called again.
 async fn roll_back(world: &World, action: &Action) {
     let session = &action.session;
     let run = match world.chance.below(6) {
@@ -241,17 +239,17 @@ async fn roll_back(world: &World, action: &Action) {
 async fn look(world: &Arc<World>, action: &Action) {
     let session = &action.session;
     match world.chance.below(6) {
-        // Its journal goes on; so does who follows it.
+        // Its journal continues, and so do its followers.
         5 => watcher::follow(world, session),
         0 => answers::read(world, action, session.usage().await),
         1 => answers::read(world, action, session.branches().await),
-        2 => answers::told(world, action, session.alternatives().await),
+        2 => answers::replied(world, action, session.alternatives().await),
         3 => answers::read(world, action, session.audit().await),
         _ => drop(tree(world, session).await),
     }
 }
 
-/// Reads a tree. One of a root must show whatever is in flight below it (T-9).
+/// Reads a tree. The tree of a root must show each run in flight below it (T-9).
 async fn tree(world: &World, session: &SessionHandle) -> Option<Tree> {
     let alive = session.is_root().then(|| world.oracle.lock().archive.in_flight_below(session.id()));
     match session.tree().await {
@@ -268,7 +266,7 @@ async fn tree(world: &World, session: &SessionHandle) -> Option<Tree> {
     }
 }
 
-/// Cancels what the tree of a root shows one by one, by ids: each reaches what is in flight there (T-9).
+/// Cancels each session of a root's tree by id: each cancel reaches what is in flight there (T-9).
 async fn each(world: &World, root: &SessionHandle) {
     let alive = world.oracle.lock().archive.in_flight_below(root.id());
     let Some(tree) = tree(world, root).await else { return };
@@ -286,9 +284,9 @@ async fn each(world: &World, root: &SessionHandle) {
     }
     let cancels = found.into_iter().map(async |session| {
         world.oracle.lock().cancels(session.id(), Cancels::Session);
-        let told = session.cancel().await;
-        let is_lost = matches!(told, Ok(Control::NotFound)).then_some(session.id());
-        answers::controlled(world, &Action { verb: Verb::Cancel, session }, told);
+        let reply = session.cancel().await;
+        let is_lost = matches!(reply, Ok(Control::NotFound)).then_some(session.id());
+        answers::controlled(world, &Action { verb: Verb::Cancel, session }, reply);
         is_lost
     });
     lost.extend(join_all(cancels).await.into_iter().flatten());
@@ -300,7 +298,7 @@ fn some_run(world: &World, session: &SessionHandle) -> RunNo {
     RunNo(u32::try_from(world.chance.between(1, u64::from(last))).unwrap_or(1))
 }
 
-/// What is said to `session`: nothing else may hold it when that is deleted (J-10).
+/// The text of an input to `session`: nothing else may contain it after a deletion (J-10).
 fn words(world: &World, session: SessionId) -> String {
     format!("{} {}", task(world), secret(session))
 }

@@ -1,9 +1,9 @@
-//! Chance: everything that is drawn in a simulation is drawn from its seed.
+//! Random values, all drawn from the seed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A source of chance; clones draw from the same one.
+/// A random generator; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(Arc<Mutex<fastrand::Rng>>);
 
@@ -21,7 +21,6 @@ impl Chance {
         if most == 0 { 0 } else { self.rng().u64(..most) }
     }
 
-    /// From `least` to `most`, both included.
     pub(crate) fn between(&self, least: u64, most: u64) -> u64 {
         self.rng().u64(least..=most.max(least))
     }
@@ -31,7 +30,6 @@ impl Chance {
         of > 0 && self.below(of) == 0
     }
 
-    /// One of them.
     pub(crate) fn pick<T: Clone>(&self, of: &[T]) -> Option<T> {
         let at = usize::try_from(self.below(of.len() as u64)).unwrap_or_default();
         of.get(at).cloned()
@@ -53,7 +51,6 @@ impl Chance {
         None
     }
 
-    /// A span of milliseconds.
     pub(crate) fn ms(&self, least: u64, most: u64) -> Duration {
         Duration::from_millis(self.between(least, most))
     }

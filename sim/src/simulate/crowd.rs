@@ -1,4 +1,4 @@
-//! Many runs at once: each on a thread of its own at a time, so that none knows of another.
+//! Runs many seeds, each on its own thread.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -8,44 +8,40 @@ use crate::simulate::report::{Failure, Report};
 use crate::simulate::tally::Tally;
 use crate::simulate::{Plan, Seeded, simulate};
 
-/// Seeds to be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Crowd {
-    /// The first seed.
     pub base: u64,
     pub seeds: u64,
     pub steps: u32,
     pub bug: Option<Seeded>,
-    /// Whether what happens is told on the error stream as it happens.
-    pub told: bool,
+    /// Whether events are printed on the error stream as they happen.
+    pub trace: bool,
     pub threads: usize,
-    /// Failures after which no further seed is begun.
+    /// Failures after which no further seed starts.
     pub failures: usize,
 }
 
-/// A run that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {
     pub plan: Plan,
     pub failure: Failure,
 }
 
-/// What all runs came to.
+/// The sum of all runs.
 #[derive(Clone, Debug, Default)]
 pub struct Result {
-    /// Seeds that were run.
     pub seeds: u64,
-    /// Records that they wrote.
+    /// Records written.
     pub records: u64,
-    /// Virtual milliseconds that they took.
+    /// Virtual milliseconds.
     pub took_ms: u64,
-    /// Those that failed, by seed.
+    /// Failed runs, by seed.
     pub failed: Vec<Failed>,
     pub tally: Tally,
 }
 
 impl Crowd {
-    /// Runs them. `done` hears of each as it ends, in no particular order.
+    /// Runs the seeds; calls `done` as each ends, in no particular order.
     pub fn run(self, done: &(dyn Fn(&Report) + Sync)) -> Result {
         let next = AtomicU64::new(0);
         let sum = Mutex::new(Result::default());
@@ -65,9 +61,9 @@ impl Crowd {
             if at >= self.seeds {
                 return;
             }
-            let plan = Plan { seed: self.base.wrapping_add(at), steps: self.steps, bug: self.bug, told: self.told };
+            let plan = Plan { seed: self.base.wrapping_add(at), steps: self.steps, bug: self.bug, trace: self.trace };
             let mut report = simulate(plan);
-            // A run that fails without the bug too shows nothing of it.
+            // A run that also fails without the bug shows nothing about it.
             if report.failure.is_some() && plan.bug.is_some() && simulate(Plan { bug: None, ..plan }).failure.is_some()
             {
                 report.failure = None;

@@ -1,4 +1,4 @@
-//! The disk: a store in memory that outlives every process, shows what becomes durable, and dies with the process if told to.
+//! A store in memory that outlives every process, reports durable records, and can fail at a write.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +14,12 @@ use tokio::sync::Notify;
 use crate::simulate::oracle::Oracle;
 use crate::simulate::seeded::{Rot, Seeded};
 
-/// The store of a simulation. Clones are handles of the same one.
+/// The store of a simulation; clones share it.
 #[derive(Clone)]
 pub(crate) struct Disk {
     memory: Arc<Mutex<Memory>>,
     oracle: Arc<Oracle>,
-    /// The process dies at this write.
+    /// Notified when the process dies at this write.
     pub(crate) death: Arc<Notify>,
     bug: Option<Seeded>,
 }
@@ -33,7 +33,7 @@ impl Disk {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Rewrites the store without what is deleted, while no process has it.
+    /// Compacts the store between two processes.
     pub(crate) fn compact(&self) -> Result<Compacted> {
         let (old, new) = (self.memory(), Memory::new());
         let done = compact::copy(&old, &old, &new, &mut |_| {})?;
@@ -43,7 +43,7 @@ impl Disk {
         Ok(done)
     }
 
-    /// Obligations that are not met.
+    /// Pending obligations.
     pub(crate) fn rows(&self) -> Result<BTreeSet<Row>> {
         let (mut rows, mut failed) = (BTreeSet::new(), None);
         self.memory().outbox(None, &mut |row| {
@@ -70,7 +70,7 @@ impl Disk {
         self.bug == Some(Seeded::Disk(rot))
     }
 
-    /// What is wrong with a store that is seeded with a bug.
+    /// Applies the seeded bug of the store.
     fn spoil(&self, group: &mut Group) {
         for frame in &mut group.frames {
             if self.rots(Rot::RowsLost) {

@@ -8,7 +8,7 @@ use subtend_session::record::AskVerdict;
 use crate::simulate::tally::Verb;
 use crate::simulate::world::World;
 
-/// Answers what is asked, until the runtime is over.
+/// Answers questions until the runtime ends.
 pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
     let world = Arc::clone(world);
     tokio::spawn(async move {
@@ -18,16 +18,16 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                 world.oracle.mark("left unanswered");
                 continue;
             }
-            // Now and then later than the question stands.
+            // Sometimes after the question's deadline.
             let most = world.chance.pick(&[3_000, 3_000, 3_000, 12_000]).unwrap_or(3_000);
             tokio::time::sleep(world.chance.ms(0, most)).await;
             let words = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];
             let word = world.chance.pick(&words).unwrap_or(AskVerdict::Allow);
             let verb = world.oracle.lock().ask(Verb::Answer);
-            let told = approver.answer(&asked, word).await;
+            let reply = approver.answer(&asked, word).await;
             let mut oracle = world.oracle.lock();
             oracle.answer(verb);
-            match told {
+            match reply {
                 Ok(_) => oracle.tally.mark(&format!("answered {word:?}")),
                 Err(ControlError::Stopped(_)) => oracle.tally.mark("answered one that stopped"),
                 Err(

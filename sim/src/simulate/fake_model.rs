@@ -1,4 +1,4 @@
-//! A model that answers, fails, hangs and panics as it is drawn.
+//! A model that answers, fails, hangs and panics at random.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,6 @@ use crate::simulate::plan::{Asks, Says, Takes};
 use crate::simulate::tally::Mishap;
 use crate::simulate::world::{AtWork, World, ordered_panic};
 
-/// The model of a simulation.
 pub(crate) struct FakeModel(pub(crate) Arc<World>);
 
 impl Model for FakeModel {
@@ -68,7 +67,7 @@ impl Model for FakeModel {
     }
 }
 
-/// What of it goes wrong.
+/// The mishap of an answer, if it is one.
 fn mishap(says: Says) -> Option<Mishap> {
     match says {
         Says::Text | Says::Calls => None,
@@ -78,7 +77,7 @@ fn mishap(says: Says) -> Option<Mishap> {
     }
 }
 
-/// Long answers come in pieces, or in silence.
+/// Long answers are streamed, or silent.
 async fn speak(world: &World, deltas: &Deltas, takes: Takes) {
     if takes == Takes::Long && world.chance.one_in(2) {
         for piece in 0..world.chance.between(1, 6) {
@@ -98,17 +97,17 @@ fn draw(world: &World, request: &Request) -> Says {
         return Says::Text;
     }
     let said = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
-    // A run that goes on and on shows less than several that end.
+    // An endless run shows less than several that end.
     if said > 24 || (said > 6 && world.chance.one_in(2)) {
         return Says::Text;
     }
     let says = world.chance.weighted(&world.swarm.says).unwrap_or(Says::Text);
-    // A service has no tools: few ask for some all the same.
+    // A service has no tools; a few request some all the same.
     if says == Says::Calls && is_service(&request.agent) && !world.chance.one_in(8) { Says::Text } else { says }
 }
 
 fn answer(world: &World, request: &Request, says: Says) -> Result<Answer, ModelError> {
-    // What persons hear in a session is kept in no other: what other runs answer is their owner's too.
+    // The text of persons' runs is kept in their own session only; other answers reach their owners too.
     let own = world.oracle.lock().is_persons((request.session, request.turn, request.attempt));
     let own = if own { secret(request.session) } else { String::new() };
     let text = || Some(format!("answer {} of turn {} {own}", world.chance.below(1000), request.turn).into());
@@ -169,14 +168,14 @@ fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
         Asks::Guarded => ("guarded", json!({})),
         Asks::Unknown => ("nonesuch", json!({})),
         Asks::Garbage => ("read", json!({"nonesuch": 1})),
-        Asks::Continue => ("task", json!({"session_id": own(world, request), "prompt": "go on", "background": back})),
+        Asks::Continue => ("task", json!({"session_id": own(world, request), "prompt": "again", "background": back})),
         Asks::Check => ("check_task", json!({"taskId": own(world, request), "wait": back})),
         Asks::Cancel => ("cancel_task", json!({"taskId": own(world, request)})),
     };
     Some(ToolCall { provider_id: format!("c{ix}").into(), tool: tool.into(), args: args.to_string().into() })
 }
 
-/// One of the caller's own tasks, or none that there is.
+/// One of the caller's own tasks, or an unknown one.
 fn own(world: &World, request: &Request) -> String {
     let kids = world.oracle.lock().kids.get(&request.session).cloned().unwrap_or_default();
     world.chance.pick(&kids).map_or_else(|| "nonesuch".to_owned(), |short| short.to_string())
@@ -187,7 +186,7 @@ fn task(world: &World, background: bool) -> Value {
     json!({"subagent_type": agent, "prompt": format!("part {}", world.chance.below(1000)), "background": background})
 }
 
-/// A turn task panics around its model.
+/// Panics in a turn task, around its model.
 pub(crate) fn strike_turn_task(world: &World) {
     if world.strikes(world.swarm.task_panics, Mishap::TaskPanic) {
         ordered_panic();

@@ -1,4 +1,4 @@
-//! Tools that work, fail, drag on, ignore that they are stopped, and panic, as it is drawn.
+//! Tools that succeed, fail, take long, ignore a stop, and panic at random.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use crate::simulate::plan::Takes;
 use crate::simulate::tally::Mishap;
 use crate::simulate::world::{AtWork, World, ordered_panic};
 
-/// All tools of a simulation.
 pub(crate) fn registry(world: &Arc<World>) -> Result<Registry, RegistryError> {
     let tools = TOOLS.iter().map(|fake| Arc::new(tool(world, *fake)));
     tools.into_iter().try_fold(Registry::builder(), |builder, tool| builder.tool(tool)).map(|builder| builder.build())

@@ -1,4 +1,4 @@
-//! The users of a process: what they do, in which order, and how long they wait before it.
+//! The users of a process: their actions and pauses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,16 @@ use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::watcher;
 use crate::simulate::world::World;
 
-/// How a life of a process ended.
+/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was killed, or is to be: nothing of it is waited for.
+    /// It was killed, or will be: nothing in it is waited for.
     Crashed,
-    /// It was shut down.
     Down,
-    /// There is no more to come.
+    /// All steps are done.
     Over,
 }
 
-/// Users of one process.
 pub(crate) struct FakeUsers {
     world: Arc<World>,
     runtime: Option<Runtime>,
@@ -33,7 +31,7 @@ pub(crate) struct FakeUsers {
     roots: u64,
 }
 
-/// Actions between two looks of the judge.
+/// Actions between two judgements.
 const LOOK: u64 = 60;
 
 impl FakeUsers {
@@ -41,18 +39,17 @@ impl FakeUsers {
         Self { world: Arc::clone(world), runtime: Some(runtime), sessions: Vec::new(), roots: 0 }
     }
 
-    /// What they leave behind.
+    /// Returns the runtime.
     pub(crate) fn leave(mut self) -> Option<Runtime> {
         self.runtime.take()
     }
 
-    /// They are gone with the process. Its runtime is buried when nothing of it can run any more: a process that is killed
-    /// has no last words.
+    /// Abandons the runtime of a killed process. It is dropped when nothing in it can run any more, so that its drop has no effects.
     pub(crate) fn abandon(mut self) {
         self.world.leave(self.runtime.take());
     }
 
-    /// Acts until the process ends or there is nothing more to do.
+    /// Acts until the process ends or all steps are done.
     pub(crate) async fn live(&mut self) -> End {
         let world = Arc::clone(&self.world);
         for _ in 0..world.swarm.watchers {
@@ -123,7 +120,7 @@ impl FakeUsers {
                 tokio::time::advance(far).await;
                 self.world.oracle.lock().landed();
             }
-            // Answered by whoever is asked.
+            // The approvers answer it.
             Verb::Answer => {}
             _ => {
                 if self.sessions().is_empty() {
@@ -154,7 +151,7 @@ impl FakeUsers {
         self.world.oracle.lock().answer(asked);
     }
 
-    /// Sessions that there are: those that were opened here, and all that are durable.
+    /// The sessions that were opened here, and all durable ones.
     fn sessions(&self) -> Vec<SessionId> {
         let mut sessions = self.world.oracle.lock().sessions.clone();
         sessions
@@ -162,7 +159,7 @@ impl FakeUsers {
         sessions
     }
 
-    /// One of them: where the verb finds something to do, and the latest, more often than others.
+    /// Picks a session; those where the verb has an effect, and the latest, are more likely.
     fn session(&self, verb: Verb) -> Option<SessionHandle> {
         let sessions = self.sessions();
         let recent = sessions.len().saturating_sub(6);
@@ -190,7 +187,7 @@ impl FakeUsers {
         judge::archive(&self.world, at_rest);
     }
 
-    /// Nothing goes wrong any more: waits until everything has ended, and judges that.
+    /// Without further faults: waits until everything has ended, and judges the result.
     async fn rest(&self) {
         let Some(runtime) = self.runtime() else { return };
         let (mut waited, mut next) = (Duration::ZERO, Duration::from_secs(1));
@@ -202,7 +199,7 @@ impl FakeUsers {
             tokio::time::sleep(next).await;
             (waited, next) = (waited.saturating_add(next), (next * 2).min(Duration::from_secs(60)));
         }
-        // What is told after the last end takes its time too.
+        // Notices after the last end take time too.
         tokio::time::sleep(Duration::from_secs(60)).await;
         self.judge(true);
         judge::baseline(&self.world, runtime);

@@ -1,4 +1,4 @@
-//! The judge: asks the predicates of the journal, and at rest looks whether everything is as it was before.
+//! Judges the journal by the predicates, and at rest checks that nothing is left over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::simulate::oracle::{Oracle, OracleState};
 use crate::simulate::plan::Sync;
 use crate::simulate::world::World;
 
-/// What timers and restarts add to a grace at most.
+/// The delay of timers and restarts on top of a grace.
 const TICKS_MS: u64 = 200;
 
-/// Writes of the disk that one after the other may delay the ends of a tree.
+/// Sequential writes that may delay the ends of a tree.
 const WRITES: u64 = 20;
 
-/// How long everything may take to end when nothing goes wrong any more.
+/// The limit for everything to end without further faults.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3_600);
 
-/// Judges the store as an operator would, from what it holds alone.
+/// Judges the store alone, as an operator would.
 pub(crate) fn whole(oracle: &Oracle, journal: &Journal) {
     match audit(journal, false) {
         Ok(()) => {}
@@ -33,7 +33,7 @@ pub(crate) fn whole(oracle: &Oracle, journal: &Journal) {
     }
 }
 
-/// Judges everything that is durable and that was seen.
+/// Judges all durable records and all observations.
 pub(crate) fn archive(world: &World, at_rest: bool) {
     let rows = match world.disk.rows() {
         Ok(rows) => rows,
@@ -42,13 +42,13 @@ pub(crate) fn archive(world: &World, at_rest: bool) {
     let limits = &world.swarm.limits;
     let mut oracle = world.oracle.lock();
     let now = oracle.now();
-    // A clock that jumps leaves everybody late.
+    // A jump of the clock delays everything.
     let grace_ms = oracle.jumped.is_zero().then(|| limits.grace_ms.saturating_add(TICKS_MS));
     let lists = world.chance.one_in(4) || oracle.misses();
     let listings = if lists { listings(&oracle, world) } else { Vec::new() };
     oracle.observations.tick(now);
     oracle.observations.lists(listings);
-    // Ends from the leaves up wait for the disk one after the other.
+    // Ends from the leaves up wait for one write each.
     let disk_ms = if let Sync::Later(most) = world.swarm.sync { most.saturating_mul(WRITES) } else { 0 };
     let (ledger, fired) = (ledger(&oracle, world, at_rest), oracle.fired());
     let observed = oracle.observations.all_mut();
@@ -66,7 +66,7 @@ pub(crate) fn archive(world: &World, at_rest: bool) {
     }
 }
 
-/// The slots as the pools count them, and the cancels as persons asked for them.
+/// The slots of the pools, and the cancels that persons requested.
 fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
     let limits = &world.swarm.limits;
     let mut ledger = Ledger {
@@ -88,19 +88,19 @@ fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
     ledger
 }
 
-/// What is listed from each root, at this instant (T-9).
+/// The listings of each root, at this instant (T-9).
 fn listings(oracle: &OracleState, world: &World) -> Vec<Listing> {
     let roots = oracle.archive.roots();
     roots.map(|root| oracle.listing(root, world.disk.below(root))).collect()
 }
 
-/// Whether nothing is in flight and nothing is owed.
+/// Whether no run is in flight and no row is pending.
 pub(crate) fn is_quiet(journal: &Journal) -> bool {
     let quiet = journal.inflight().is_ok_and(|rows| rows.is_empty());
     quiet && journal.outbox().is_ok_and(|rows| rows.is_empty()) && journal.durable() == journal.appended()
 }
 
-/// What is in flight or owed, in words.
+/// The runs in flight and pending rows, as text.
 pub(crate) fn left(journal: &Journal) -> String {
     let heads = journal.heads().unwrap_or_default();
     let inflight = journal.inflight().unwrap_or_default();
@@ -110,7 +110,7 @@ pub(crate) fn left(journal: &Journal) -> String {
     format!("in flight {runs:?}, owed {rows:?}")
 }
 
-/// Compacts the store between two processes. Afterwards nothing of what is deleted is left, but of trees that others wait for (J-10).
+/// Compacts the store between two processes. Afterwards no deleted session is left, except in trees that others wait for (J-10).
 pub(crate) fn compact(world: &World) {
     let done = match world.disk.compact() {
         Ok(done) => done,
@@ -132,8 +132,7 @@ pub(crate) fn secret(session: SessionId) -> String {
     format!("secret-{}", session.0.simple())
 }
 
-/// Nothing of a deleted session is exported, also no text of it in records of others, and nothing of an erased one is in the store
-/// (J-10).
+/// Checks that no text of a deleted session is exported, and that the store holds nothing of an erased one (J-10).
 pub(crate) fn erased(world: &World, journal: &Journal) {
     let (deleted, erased) = {
         let oracle = world.oracle.lock();
@@ -178,7 +177,7 @@ pub(crate) fn baseline(world: &World, runtime: &Runtime) {
     }
 }
 
-/// Whatever was acknowledged is there (J-1).
+/// Checks that each acknowledged input is recorded (J-1).
 pub(crate) fn acknowledged(oracle: &Oracle, journal: &Journal) {
     let (inputs, erased) = {
         let oracle = oracle.lock();

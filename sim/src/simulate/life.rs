@@ -1,4 +1,4 @@
-//! One life of a process: a runtime on virtual time, from its start over the store as it is to its end.
+//! One life of a process: a runtime on virtual time, from its start on the existing store to its end.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,12 +26,11 @@ use crate::simulate::seeded::{Rot, Seeded};
 use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::world::{World, ordered_panic};
 
-/// What a start may take, in virtual time.
+/// The limit of a start, in virtual time.
 const START: Duration = Duration::from_secs(300);
-/// What a shutdown may take beyond its grace.
+/// The limit of a shutdown, beyond its grace.
 const DOWN: Duration = Duration::from_secs(30);
 
-/// Lives one life.
 pub(crate) fn live(world: &Arc<World>, number: u32) -> End {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let tokio = match tokio {
@@ -56,7 +55,7 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> End {
         (end, oracle.now())
     });
     world.oracle.lock().end(at);
-    // What is dropped with the runtime may still want to start something: that is dropped too.
+    // Drops within the runtime may start tasks; those are dropped too.
     let handle = tokio.handle().clone();
     let _inside = handle.enter();
     drop(tokio);
@@ -115,14 +114,14 @@ async fn life(world: &Arc<World>, number: u32) -> End {
     }
 }
 
-/// Whether the last process left nothing to do.
+/// Whether the last process left nothing to recover.
 fn is_at_rest(journal: &Journal) -> bool {
     let nothing_in_flight = journal.inflight().is_ok_and(|rows| rows.is_empty());
     let all_deleted = journal.half_deleted().is_ok_and(|tops| tops.is_empty());
     nothing_in_flight && all_deleted && journal.outbox().is_ok_and(|rows| rows.is_empty())
 }
 
-/// Shuts down, and checks that nothing is left alive.
+/// Shuts down, and checks that no task remains alive.
 async fn down(world: &Arc<World>, runtime: Runtime) {
     let grace = world.chance.pick(&[0, 200, 20_000]).unwrap_or(0);
     let grace = Duration::from_millis(grace);
@@ -148,7 +147,7 @@ async fn down(world: &Arc<World>, runtime: Runtime) {
     judge::archive(world, false);
 }
 
-/// Sends an input that comes when the shutdown was asked for: it must be refused (V-5).
+/// Sends an input during the shutdown, which must refuse it (V-5).
 fn spawn_late_input(world: &Arc<World>, runtime: &Runtime) {
     let Some(session) = world.oracle.lock().sessions.first().copied() else { return };
     let Ok(Some(session)) = runtime.session(session) else { return };
@@ -159,7 +158,7 @@ fn spawn_late_input(world: &Arc<World>, runtime: &Runtime) {
     });
 }
 
-/// Opens the journal, with what may go wrong in its life.
+/// Opens the journal with the faults of this life.
 fn open(world: &Arc<World>) -> Option<Journal> {
     let (faulty, faults) = Faulty::new(Box::new(world.disk.clone()));
     {
@@ -172,7 +171,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
     faults.on_failure(move || {
         let mut oracle = oracle.lock();
         oracle.fails();
-        // Counted when it strikes: the life may end before that.
+        // Counted when it occurs: the life may end before that.
         of.get().into_iter().for_each(|mishap| oracle.mishap(*mishap));
     });
     let at = world.chance.between(1, 60);
@@ -201,7 +200,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
     opened.map_err(|error| world.oracle.wrong("open", error.to_string())).ok()
 }
 
-/// The disk, taking its time.
+/// Writes to the disk, with delays.
 async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
     loop {
         stepper.stirred().await;
@@ -216,7 +215,7 @@ async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
     }
 }
 
-/// Whether, and at which write, the process will die.
+/// Draws whether, and at which write, the process dies.
 fn doom(world: &World) {
     let dies = world.chance.one_in(world.swarm.dies_at_write) && !world.is_calm();
     let (after, gets_through) = (world.chance.between(1, 40), world.chance.one_in(2));
@@ -237,7 +236,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         durable_before_call: swarm.durable_before_call,
         titles: world.plan.titles(),
         summaries: world.plan.summaries(),
-        // Another one for each life: two lives that minted the same ids would not be two.
+        // Each life has its own seed, so that ids differ.
         seed: Some(world.plan.seed.wrapping_mul(1_000).wrapping_add(u64::from(number))),
         ..Options::default()
     };
@@ -255,7 +254,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         .await
 }
 
-/// The workspace, one for all processes of all simulations: nobody writes to it.
+/// The workspace of all simulations, which is never written.
 fn workspace() -> Result<Arc<Workspace>, WorkspaceError> {
     static WORKSPACE: OnceLock<Arc<Workspace>> = OnceLock::new();
     if let Some(workspace) = WORKSPACE.get() {
@@ -294,7 +293,7 @@ fn faults(world: &Arc<World>) -> Faults {
             }
         }
         Point::TurnTask => strike_turn_task(&of),
-        // Nobody there names a file.
+        // No task names a file.
         Point::Reading => {}
     });
     let of = Arc::clone(world);

@@ -2,14 +2,13 @@
 
 use subtend_session::call::ToolEffect;
 
-/// What a tool is like.
 #[derive(Clone, Copy)]
 pub(crate) struct FakeTool {
     pub(crate) name: &'static str,
     pub(crate) effect: ToolEffect,
     /// Takes long, whatever is drawn.
     pub(crate) slow: bool,
-    /// Continues when it is told to stop.
+    /// Continues after a stop.
     pub(crate) stubborn: bool,
     pub(crate) panics: bool,
     /// Needs an approval.
@@ -25,7 +24,6 @@ const PLAIN: FakeTool = FakeTool {
     guarded: false,
 };
 
-/// All tools.
 pub(crate) const TOOLS: [FakeTool; 7] = [
     PLAIN,
     FakeTool { name: "write", effect: ToolEffect::SideEffect, ..PLAIN },
@@ -39,20 +37,18 @@ pub(crate) const TOOLS: [FakeTool; 7] = [
 /// The action of the tool that needs an approval.
 pub(crate) const GUARDED: &str = "guarded.use";
 
-/// An agent that is offered fewer tools than others, and which.
+/// An agent with fewer tools than the others.
 pub(crate) const READER: (&str, [&str; 4]) = ("reader", ["read", "slow", "guarded", "task"]);
 
-/// Returns the names of all tools.
 pub(crate) fn tool_names() -> impl Iterator<Item = &'static str> {
     TOOLS.iter().map(|tool| tool.name)
 }
 
-/// Returns whether the tool needs an approval.
 pub(crate) fn is_guarded(name: &str) -> bool {
     TOOLS.iter().any(|tool| tool.guarded && tool.name == name)
 }
 
-/// Returns whether an agent works for the host: it names sessions or sums them up.
+/// Returns whether the agent is a service of the host: titles or summaries.
 pub(crate) fn is_service(agent: &str) -> bool {
     matches!(agent, "title" | "summary")
 }

@@ -1,4 +1,4 @@
-//! The oracle: what a simulation has seen to be durable, what was promised to whom, and the first violation.
+//! The oracle: durable records, promises to callers, and the first violation.
 
 pub(crate) mod archive;
 pub(crate) mod contexts;
@@ -25,17 +25,16 @@ use contexts::Contexts;
 use observations::Observations;
 use observer::{CancelAsked, Cancels, HubObserver};
 
-/// How long a verb that was answered still counts as one that a mishap came down on.
+/// How long after its answer a verb still counts as affected by a mishap.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// A count of slots: of owned runs, and of those that persons opened.
+/// The number of slots: of owned runs, and of persons' runs.
 type SlotsOfRoot = Box<dyn Fn(SessionId) -> [usize; 2] + Send + Sync>;
 
-/// What one simulation knows; it outlives every process.
+/// The oracle of one simulation; it outlives every process.
 #[derive(Default)]
 pub(crate) struct Oracle(Mutex<OracleState>);
 
-/// The state of an oracle.
 #[derive(Default)]
 pub(crate) struct OracleState {
     /// Virtual time before the present life.
@@ -43,50 +42,48 @@ pub(crate) struct OracleState {
     /// When the present life began.
     began: Option<Instant>,
     pub(crate) steps: u32,
-    /// What happens is told on the error stream.
-    pub(crate) told: bool,
-    /// Nothing goes wrong any more.
+    /// Events are printed on the error stream.
+    pub(crate) trace: bool,
     pub(crate) calm: bool,
     /// The process is dead: nothing becomes durable any more.
     pub(crate) dead: bool,
-    /// The boot sweep is at work.
+    /// The boot sweep is running.
     pub(crate) booting: bool,
-    /// Since when somebody is there to be asked.
+    /// Since when an approver is attached.
     pub(crate) attended_since: Option<Duration>,
     pub(crate) contexts: Contexts,
     pub(crate) writes: u64,
-    /// The write at which the process dies, and whether that one still gets through.
+    /// The write at which the process dies, and whether that write succeeds.
     pub(crate) dies_at: Option<(u64, bool)>,
     pub(crate) archive: Archive,
     pub(crate) coverage: Coverage,
     pub(crate) observations: Observations,
     pub(crate) observer: HubObserver,
-    /// Counts the slots that runs below a root hold.
+    /// Counts the slots of runs below a root.
     pub(crate) slots: Option<SlotsOfRoot>,
-    /// Cancels that persons asked for.
     pub(crate) cancels: Vec<CancelAsked>,
     pub(crate) hash: blake3::Hasher,
     pub(crate) records: u64,
     pub(crate) sessions: Vec<SessionId>,
     pub(crate) seen: BTreeMap<SessionId, Seen>,
-    /// The run of each model call whose start is durable, and when it became so.
+    /// The run of each model call whose start is durable, and when it became durable.
     turns: BTreeMap<(SessionId, TurnNo, AttemptNo), (RunNo, Duration)>,
     calls: BTreeSet<(SessionId, CallId)>,
     owners: BTreeMap<RunKey, RunKey>,
     /// The last run of each session.
     pub(crate) runs: BTreeMap<SessionId, RunNo>,
-    /// When the close or the end of a run was durable, and how.
+    /// When and how the close or end of a run became durable.
     over: BTreeMap<RunKey, Over>,
     pub(crate) ends: BTreeMap<RunKey, Outcome>,
     held: BTreeSet<RunKey>,
-    /// When an actor died last, and when the clock jumped last.
+    /// The last death of an actor.
     last_death: Option<Duration>,
     last_jump: Option<Duration>,
-    /// When the clock had jumped.
+    /// The end of the last jump of the clock.
     last_landing: Option<Duration>,
-    /// How far the clock has jumped in all.
+    /// The sum of the clock's jumps.
     pub(crate) jumped: Duration,
-    /// Waits for ends that were not answered.
+    /// Unanswered waits for ends.
     pub(crate) waits: u64,
     inputs: BTreeMap<(SessionId, InputId), Seq>,
     pub(crate) acknowledged: BTreeSet<(SessionId, InputId)>,
@@ -96,17 +93,17 @@ pub(crate) struct OracleState {
     pub(crate) answers: BTreeMap<SessionId, Vec<Seq>>,
     /// The last call of each session that opened a run.
     pub(crate) child_calls: BTreeMap<SessionId, CallId>,
-    /// Deletions that were asked for: from there on much may be refused.
+    /// Requested deletions: after the first one much may be refused.
     pub(crate) deletions: u64,
     effects: BTreeMap<ToolKey, u32>,
     pub(crate) failure: Option<Failure>,
     pub(crate) tally: Tally,
-    /// Verbs that were asked for, and when they were answered.
+    /// Requested verbs, and when they were answered.
     asked: BTreeMap<u64, (Verb, Option<Duration>)>,
     next_asked: u64,
 }
 
-/// A session, as far as it is durable.
+/// The durable part of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) born_at: Duration,
@@ -120,9 +117,9 @@ pub(crate) struct Over {
     pub(crate) outcome: Outcome,
 }
 
-/// For which all that ran out of time while the clock jumped may keep the disk busy: it ends at once then.
+/// How long the ends after a jump of the clock may keep the disk busy.
 const BACKLOG: Duration = Duration::from_secs(5);
-/// What a restarted actor takes at most until what its run owns has heard.
+/// How long restarted actors may take to notify what their run owns.
 const RESTARTS: Duration = Duration::from_secs(60);
 
 impl Oracle {
@@ -130,7 +127,7 @@ impl Oracle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the first thing that is wrong.
+    /// Records the first violation.
     pub(crate) fn wrong(&self, id: &str, what: String) {
         self.lock().wrong(id, what);
     }
@@ -141,18 +138,17 @@ impl Oracle {
 }
 
 impl OracleState {
-    /// A process begins its life. Called inside its runtime.
+    /// Starts a process; called inside its runtime.
     pub(crate) fn begin(&mut self) {
         self.began = Some(Instant::now());
         self.tell(|| "--- a process begins".to_owned());
         self.dead = false;
-        // Those who waited are gone with the process.
+        // The waiting callers died with the process.
         self.waits = 0;
         self.attended_since = None;
         self.observations.down(None);
     }
 
-    /// A process has died: its clock is gone with it.
     pub(crate) fn end(&mut self, at: Duration) {
         self.before = at;
         self.began = None;
@@ -179,44 +175,42 @@ impl OracleState {
         }
     }
 
-    /// Tells what happens, to whoever looks for the story of a seed.
+    /// Prints an event, if that is enabled.
     pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
-        if self.told {
+        if self.trace {
             eprintln!("{:9} {}", self.now().as_millis(), what());
         }
     }
 
-    /// A session by its place in the order of births: shorter than its id.
+    /// The number of a session in creation order: shorter than its id.
     pub(crate) fn nick(&self, session: SessionId) -> String {
         let at = self.sessions.iter().position(|other| *other == session);
         at.map_or_else(|| session.to_string(), |at| format!("#{at}"))
     }
 
-    /// Whether no actor had died at `then`, nor a while before it, nor since, and the clock went on evenly: then nothing
-    /// excuses a delay.
+    /// Whether no actor died around or after `then`, and the clock did not jump: then nothing excuses a delay.
     pub(crate) fn was_well(&self, then: Duration) -> bool {
         let restarted = self.last_death.is_none_or(|last| last.saturating_add(RESTARTS) < then);
         restarted && self.last_jump.is_none_or(|last| last < then)
     }
 
-    /// The clock has jumped that far.
+    /// Records the end of a jump of the clock.
     pub(crate) fn landed(&mut self) {
         self.last_landing = Some(self.now());
     }
 
-    /// Whether all was well since `then`, and the disk was not busy with what a jump of the clock brought to its end.
+    /// Whether nothing excuses a delay since `then`, not even the disk after a jump of the clock.
     pub(crate) fn was_quick(&self, then: Duration) -> bool {
         self.was_well(then) && self.last_landing.is_none_or(|last| last.saturating_add(BACKLOG) < then)
     }
 
-    /// Whether nothing that the run owns may begin any more. In the same instant the word may be under way: virtual time
-    /// stands still until all of it is done. An actor that died meanwhile gives it when it is restarted.
+    /// Whether nothing that the run owns may start any more. Within the same instant the notice may be on its way; a dead actor sends it
+    /// after its restart.
     fn binds(&self, over: &Over) -> bool {
         let since = self.now().saturating_sub(over.at);
         since > RESTARTS.saturating_add(self.jumped) || (!since.is_zero() && self.was_well(over.at))
     }
 
-    /// A verb is asked for.
     pub(crate) fn ask(&mut self, verb: Verb) -> u64 {
         self.next_asked = self.next_asked.saturating_add(1);
         let now = self.now();
@@ -225,7 +219,6 @@ impl OracleState {
         self.next_asked
     }
 
-    /// It was answered.
     pub(crate) fn answer(&mut self, asked: u64) {
         let now = self.now();
         if let Some((_, answered)) = self.asked.get_mut(&asked) {
@@ -233,14 +226,12 @@ impl OracleState {
         }
     }
 
-    /// Something goes wrong.
     pub(crate) fn mishap(&mut self, mishap: Mishap) {
         self.tally.mark(&format!("{mishap:?}"));
         match mishap {
             Mishap::HandlerPanic | Mishap::AppendPanic => {
                 self.last_death = Some(self.now());
-                // A batch that was decided and not appended is gone with its actor, and the calls that it made in this process
-                // never were: the turn of that number comes again, with another context.
+                // A decided batch that was not appended is lost with its actor: its turn is made again, with another context.
                 self.contexts.forget();
             }
             Mishap::ClockJump => {
@@ -272,7 +263,7 @@ impl OracleState {
         }
     }
 
-    /// A record is durable.
+    /// Handles a durable record.
     pub(crate) fn durable(&mut self, session: SessionId, seq: Seq, record: &Record) {
         let now = self.now();
         self.records = self.records.saturating_add(1);
@@ -328,7 +319,6 @@ impl OracleState {
         }
     }
 
-    /// When the start of a turn became durable.
     pub(crate) fn started_at(&self, turn: (SessionId, TurnNo, AttemptNo)) -> Option<Duration> {
         self.turns.get(&turn).map(|(_, at)| *at)
     }
@@ -338,8 +328,8 @@ impl OracleState {
         self.turns.get(&turn).map(|(run, _)| *run)
     }
 
-    /// Whether a person opened the run of a turn, and what it answers belongs to its own session alone: the first run of an
-    /// alternative answers for the session above it.
+    /// Whether a person opened the run of a turn, and its answer stays in its own session: the first run of an alternative answers for
+    /// the parent session.
     pub(crate) fn is_persons(&self, turn: (SessionId, TurnNo, AttemptNo)) -> bool {
         let Some(run) = self.run_of(turn) else { return false };
         let Some(state) = self.archive.state(turn.0) else { return false };
@@ -353,7 +343,7 @@ impl OracleState {
         self.over.entry(run).or_insert_with(|| Over { at, outcome: outcome.clone() });
     }
 
-    /// An effect begins: its intent is durable if it leaves the process, and no run above it is over (J-5, T-4).
+    /// Checks an effect: its intent is durable if it leaves the process, and no run above it is over (J-5, T-4).
     pub(crate) fn effect(&mut self, session: SessionId, intent: Intent, leaves: bool) -> Option<usize> {
         let run = match intent {
             Intent::Turn(turn, attempt) => self.turns.get(&(session, turn, attempt)).map(|(run, _)| *run),
@@ -372,11 +362,11 @@ impl OracleState {
             return None;
         }
         let last = self.seen.get(&session).map(|seen| seen.last);
-        // One that stays in the process may be made again when what intended it is lost with it.
+        // A local effect may be repeated when its intent is lost.
         leaves.then(|| self.observations.begins(now, RunKey { session, run }, intent.work(), last))
     }
 
-    /// The run itself or one above it that is over, so that nothing may begin any more.
+    /// The run itself or an ancestor that is over, so that nothing may start.
     fn over_above(&self, run: RunKey) -> Option<(RunKey, &Over)> {
         let mut at = Some(run);
         while let Some(key) = at {
@@ -388,23 +378,21 @@ impl OracleState {
         None
     }
 
-    /// The run and those above it.
+    /// The run and its ancestors.
     pub(crate) fn owners_of(&self, run: RunKey) -> impl Iterator<Item = RunKey> {
         std::iter::successors(Some(run), |run| self.owners.get(run).copied())
     }
 
-    /// A person asks for a cancel.
     pub(crate) fn cancels(&mut self, session: SessionId, what: Cancels) {
         let at = self.now();
         self.cancels.push(CancelAsked { session, what, at });
     }
 
-    /// The runs that persons cancelled, by what they asked for and not by how the runs ended.
+    /// The runs that persons cancelled, from their requests and not from the outcomes.
     pub(crate) fn cancelled(&self) -> BTreeSet<RunKey> {
         self.archive.cancelled(&self.cancels, &self.over)
     }
 
-    /// An effect that may not be repeated is made.
     pub(crate) fn once(&mut self, key: ToolKey) {
         let count = self.effects.entry(key).or_default();
         *count = count.saturating_add(1);
@@ -413,13 +401,13 @@ impl OracleState {
         }
     }
 
-    /// An input of `session` that is durable: one of the latest.
+    /// One of the latest durable inputs of `session`.
     pub(crate) fn some_input(&self, session: SessionId, back: usize) -> Option<InputId> {
         let mut of = self.inputs.keys().filter(|(at, _)| *at == session).map(|(_, id)| *id).rev();
         of.nth(back)
     }
 
-    /// An input was acknowledged: it is durable (J-5).
+    /// Checks that an acknowledged input is durable (J-5).
     pub(crate) fn acknowledged(&mut self, session: SessionId, input: InputId) {
         self.acknowledged.insert((session, input));
         let seq = self.inputs.get(&(session, input)).copied();
@@ -431,32 +419,28 @@ impl OracleState {
         }
     }
 
-    /// The store is about to fail: no word may rest any more on what is not durable yet (J-9).
+    /// The store is about to fail: no answer may depend on records that are not durable yet (J-9).
     pub(crate) fn fails(&mut self) {
         let (now, durable) = (self.now(), self.seen.iter().map(|(session, seen)| (*session, seen.last)).collect());
         self.observations.fails(now, durable);
     }
 
-    /// The outcome of a run that is over, or will be.
+    /// The decided outcome of a run, ended or not.
     pub(crate) fn fixed(&self, run: RunKey) -> Option<&Outcome> {
         self.over.get(&run).map(|over| &over.outcome)
     }
 
-    /// Whether the run was ever held.
     pub(crate) fn was_held(&self, run: RunKey) -> bool {
         self.held.contains(&run)
     }
 
-    /// Whether any run of `session` has this outcome.
     pub(crate) fn has_outcome(&self, session: SessionId, outcome: &Outcome) -> bool {
         self.over.iter().any(|(key, over)| key.session == session && over.outcome == *outcome)
     }
 }
 
-/// What an effect was intended by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Intent {
-    /// A model call.
     Turn(TurnNo, AttemptNo),
     /// A tool call, and whether it may be repeated.
     Call(RunNo, CallId, bool),
@@ -471,7 +455,7 @@ impl Intent {
     }
 }
 
-/// A record in one line, without what is long.
+/// A record in one line, without long fields.
 fn brief(record: &Record) -> String {
     let full = serde_json::to_string(record).unwrap_or_default();
     let mut end = full.len().min(260);

@@ -1,16 +1,16 @@
-//! The alarm: hears of panics that nobody ordered. Those that were ordered do not ring it.
+//! Detects panics that the simulator did not cause.
 
 use std::cell::RefCell;
 use std::sync::Once;
 
 thread_local! {
-    /// What was heard in the simulation of this thread, while there is one.
+    /// The panics of this thread's simulation, while one runs.
     static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
 static HUNG: Once = Once::new();
 
-/// Listens on this thread from here on.
+/// Starts recording on this thread.
 pub(crate) fn listen() {
     HUNG.call_once(|| {
         let before = std::panic::take_hook();
@@ -30,12 +30,11 @@ pub(crate) fn listen() {
     HEARD.set(Some(Vec::new()));
 }
 
-/// What was heard since the last look.
+/// Takes the recorded panics.
 pub(crate) fn heard() -> Vec<String> {
     HEARD.with_borrow_mut(|heard| heard.as_mut().map(std::mem::take)).unwrap_or_default()
 }
 
-/// Listens no more.
 pub(crate) fn stop() {
     HEARD.set(None);
 }

@@ -1,4 +1,4 @@
-//! Plans: what one run of the simulator is made of, all of it drawn from a seed.
+//! Plans: the parameters of one run of the simulator, all drawn from a seed.
 
 use std::time::Duration;
 
@@ -9,65 +9,61 @@ use crate::simulate::chance::Chance;
 use crate::simulate::seeded::Seeded;
 use crate::simulate::tally::Verb;
 
-/// One run of the simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Everything is drawn from it.
+    /// The source of all draws.
     pub seed: u64,
-    /// Actions of people and events of the world, at most.
+    /// Actions of users and external events, at most.
     pub steps: u32,
-    /// The bug that is seeded, if one is.
+    /// The seeded bug, if any.
     pub bug: Option<Seeded>,
-    /// Whether what happens is told on the error stream as it happens.
-    pub told: bool,
+    /// Whether events are printed on the error stream as they happen.
+    pub trace: bool,
 }
 
 impl Plan {
-    /// What a restart does with the runs of an agent that goes on in one of so many seeds. Not drawn, so that seeds that were kept
-    /// before there was a choice still show what they showed.
+    /// The `on_restart` of an agent that resumes in one of `one_in` seeds. Not drawn, so that older kept seeds give the same runs.
     pub(crate) fn on_restart(&self, one_in: u64) -> OnRestart {
         if self.seed.is_multiple_of(one_in) { OnRestart::Resume } else { OnRestart::Fail }
     }
 
-    /// Whether people roll runs back and have sessions summed up. Not drawn either, but by a residue that none of the seeds has
-    /// that were kept before anybody did: those draw what they drew.
+    /// Whether users roll runs back and request summaries. Not drawn, but by a residue that no older kept seed has.
     pub(crate) fn is_wide(&self) -> bool {
         matches!(self.seed % WIDE, 1 | 3 | 7 | 9 | 11)
     }
 
-    /// Whether the host names sessions, in some of the same seeds.
+    /// Whether the host writes titles, in some of the same seeds.
     pub(crate) fn titles(&self) -> bool {
         matches!(self.seed % WIDE, 1 | 3 | 7)
     }
 
-    /// Whether the host sums up sessions that are closed, in some of the same seeds.
+    /// Whether the host summarises closed sessions, in some of the same seeds.
     pub(crate) fn summaries(&self) -> bool {
         matches!(self.seed % WIDE, 3 | 7 | 9)
     }
 }
 
-/// By whose residues it is told what happens in a seed that does not happen in all of them: a prime, so that a restart has both.
+/// The modulus of events that do not occur in all seeds: a prime, so that a restart has both.
 const WIDE: u64 = 17;
 
-/// What is demanded of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Chaos until the end: nothing wrong may happen.
+    /// Faults until the end: nothing wrong may happen.
     Safety,
-    /// Chaos, then none: everything right must happen.
+    /// Faults, then none: everything must end.
     Liveness,
 }
 
-/// How what is appended becomes durable.
+/// When appended records become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sync {
     /// With the append.
     AtOnce,
-    /// When the disk has its turn, so many milliseconds later at most.
+    /// Later, by this many milliseconds at most.
     Later(u64),
 }
 
-/// What a model does when it is called.
+/// The behaviour of a model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     Text,
@@ -81,7 +77,6 @@ pub(crate) enum Says {
     Panics,
 }
 
-/// What a model asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
     Task,
@@ -100,7 +95,6 @@ pub(crate) enum Asks {
     Cancel,
 }
 
-/// How long something takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
     Nothing,
@@ -110,7 +104,7 @@ pub(crate) enum Takes {
     Long,
 }
 
-/// How often what happens. Some of it never, in one run or another: a rare thing is found where nothing else drowns it.
+/// The frequencies of events. Some are zero in some runs, so that rare events are not drowned out.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
     pub(crate) mode: Mode,
@@ -122,7 +116,7 @@ pub(crate) struct Swarm {
     pub(crate) events: usize,
     pub(crate) idle: Duration,
     pub(crate) durable_before_call: bool,
-    /// Whether the models and reading tools leave the process.
+    /// Whether the models and read-only tools leave the process.
     pub(crate) leaves: bool,
     pub(crate) verbs: Vec<(Verb, u32)>,
     pub(crate) says: Vec<(Says, u32)>,
@@ -130,21 +124,20 @@ pub(crate) struct Swarm {
     pub(crate) takes: Vec<(Takes, u32)>,
     /// A person's pause, in milliseconds at most; by weight.
     pub(crate) pauses: Vec<(u64, u32)>,
-    /// One in so many commands kills the actor that decides it; 0: none.
+    /// One in so many commands crashes its actor; 0: none.
     pub(crate) handler_panics: u64,
     /// One in so many batches, between append and effects.
     pub(crate) append_panics: u64,
     /// One in so many turn tasks.
     pub(crate) task_panics: u64,
-    /// One in so many lives has a write that fails, and so on.
+    /// One in so many lives has a failing write, and so on.
     pub(crate) write_fails: u64,
     pub(crate) sync_fails: u64,
-    /// One in so many lives dies at a write rather than when it is told to.
+    /// One in so many lives dies at a write and not at a step.
     pub(crate) dies_at_write: u64,
-    /// Sessions that people open, at most.
     pub(crate) roots: u64,
     pub(crate) watchers: u64,
-    /// Whether somebody answers asks.
+    /// Whether an approver is attached.
     pub(crate) attended: bool,
 }
 
@@ -184,13 +177,13 @@ impl Swarm {
             roots: chance.between(1, 4),
             watchers: chance.between(0, 3),
             attended: !chance.one_in(4),
-            // By the seed alone: another draw would make other worlds of all seeds.
+            // From the seed, not drawn, so that other draws stay the same.
             queued_states: [0, 1, 1_024].get((plan.seed % 3) as usize).copied().unwrap_or_default(),
         }
     }
 }
 
-/// Each of them now and then, a few of them often, and people with something to say always.
+/// Each now and then, a few often, and inputs always.
 fn verbs(plan: &Plan, chance: &Chance) -> Vec<(Verb, u32)> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are as likely as each other")]
     let weight = |verb: &Verb| match verb {

@@ -1,4 +1,4 @@
-//! Reports: what a run of the simulator came to.
+//! Reports of simulator runs.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 use crate::simulate::plan::Plan;
 use crate::simulate::tally::Tally;
 
-/// The first thing that was wrong in a run.
+/// The first violation of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// The invariant, or what else was asked for.
+    /// The invariant, or another requirement.
     pub id: String,
     pub what: String,
-    /// When, in virtual milliseconds.
+    /// In virtual milliseconds.
     pub at_ms: u64,
 }
 
@@ -23,24 +23,22 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What one run came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     pub plan: Plan,
-    /// Of all records in the order in which they became durable: the same in every run of the same plan.
+    /// The hash of all records in the order in which they became durable: the same in every run of the same plan.
     pub hash: String,
     pub records: u64,
-    /// Processes that lived, one after the other.
+    /// The number of processes.
     pub lives: u32,
     /// Virtual milliseconds.
     pub took_ms: u64,
     pub tally: Tally,
-    /// What was wrong, if something was.
     pub failure: Option<Failure>,
 }
 
 impl Plan {
-    /// The command that makes the same run.
+    /// The command that repeats the run.
     pub fn command(&self) -> String {
         let bug = self.bug.map(|bug| format!(" --sabotage {bug}")).unwrap_or_default();
         format!("subtend-sim run --seeds 1 --base {} --steps {}{bug}", self.seed, self.steps)

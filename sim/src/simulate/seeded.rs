@@ -1,4 +1,4 @@
-//! Seeded bugs of the running whole: what the simulator must notice.
+//! Seeded bugs that the simulator must notice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,21 +9,21 @@ use subtend_invariants::bugs::Bug;
 /// A bug of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rot {
-    /// Obligations are not kept.
+    /// Rows are not stored.
     RowsLost,
-    /// Obligations that were met are kept.
+    /// Completed rows are not removed.
     RowsStay,
-    /// What is in flight is not found at the next start.
+    /// Runs in flight are not found at the next start.
     InflightLost,
-    /// Of a batch only the first frame is kept, now and then.
+    /// Sometimes only the first frame of a batch is stored.
     BatchTorn,
-    /// What is acknowledged is not kept, now and then.
+    /// Sometimes an acknowledged write is lost.
     TailLost,
-    /// A sync that fails is not told to anyone.
+    /// A failed sync is reported as a success.
     FailureHidden,
-    /// A deletion is not kept in the index.
+    /// A deletion is missing from the index.
     DeletionLost,
-    /// A compaction leaves the store as it was.
+    /// A compaction changes nothing.
     ErasedStays,
 }
 
@@ -40,24 +40,21 @@ impl Rot {
     ];
 }
 
-/// A seeded bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Seeded {
     /// A rule of sessions is switched off.
     Heart(Bug),
-    /// The store is bad.
+    /// The store is faulty.
     Disk(Rot),
     Hub(Flaw),
 }
 
 impl Seeded {
-    /// Bugs of the heart that 400 seeds did not notice in the running whole; the model notices them.
+    /// Bugs that 400 seeds of the simulator did not notice; the model notices them.
     ///
-    /// The hub does not ask a session to go on that it finds closed: only a close in between reaches that rule. Why the
-    /// others do not show was not looked into. Likely: a cancel by row that is late is noted before the run's token
-    /// fires and goes with the run; a slot that is kept while a person is asked delays others, and is theirs when that
-    /// is over; an answer that a switch overwrites in memory is right again when its session is folded anew, which a
-    /// quiet one is.
+    /// The runtime sends no continue to a closed session, so only a close in between reaches that rule. The reasons of the others are
+    /// presumed, not examined. A late cancel by row is recorded before the run's token fires. A slot kept during an approval only delays
+    /// others. An answer that a switch overwrites in memory is correct again after the next fold.
     const HIDDEN: [Bug; 4] =
         [Bug::CancelReachesNextRun, Bug::SlotKeptWhileAsking, Bug::AlternativeOverwrites, Bug::ClosedTakesContinue];
 
@@ -77,7 +74,6 @@ impl fmt::Display for Seeded {
     }
 }
 
-/// There is no seeded bug of that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no seeded bug {0:?}; `subtend-sim controls --list` names them all")]
 pub struct NoSuchBug(String);

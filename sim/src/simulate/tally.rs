@@ -1,67 +1,59 @@
-//! The tally: what happened in a run, so that a thousand runs can show that everything does.
+//! The tally counts events, so that many runs can show that each kind occurs.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use subtend_invariants::Count;
 
-/// Something that a person, a host or a model asks of a session.
+/// A request of a person, a host or a model to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
-    /// A root is opened.
     Open,
-    /// An input.
     Send,
-    /// An input for the next turn boundary.
     Steer,
-    /// An input that another agent is to answer.
+    /// An input for another agent.
     Override,
-    /// An ended session is to go on.
+    /// An ended session continues.
     Continue,
-    /// A cancel of whatever is in flight.
+    /// A cancel of the run in flight.
     Cancel,
     CancelRun,
     CancelTree,
     Interrupt,
     Close,
-    /// A deletion, if nothing is in flight.
+    /// A deletion, unless a run is in flight.
     Delete,
-    /// A deletion of whatever there is.
+    /// A forced deletion.
     DeleteForced,
-    /// A blocking call is moved to the background.
+    /// A blocking call moves to the background.
     Background,
-    /// A look at the queue.
+    /// A listing of the queue.
     Queue,
-    /// One input is taken out of the queue.
+    /// One input is removed from the queue.
     QueueRemove,
     QueueClear,
     Branch,
-    /// An answer is to be given anew.
+    /// An answer is regenerated.
     Regenerate,
-    /// Another alternative is to be seen.
+    /// Another alternative becomes active.
     Switch,
-    /// What a run that failed said is hidden.
+    /// The text of a failed run is hidden.
     RollBack,
-    /// A session is summed up.
+    /// A summary is requested.
     Summarise,
-    /// A run that nobody owns.
+    /// A run without an owner.
     Detach,
-    /// A person's word for a call.
     Answer,
-    /// A look at listings.
     Look,
-    /// A wait for the end of a run.
     Wait,
-    /// The process dies.
     Crash,
-    /// The runtime is shut down in order.
     Shutdown,
     ClockJump,
 }
 
 impl Verb {
-    /// What people draw from.
+    /// The verbs that users draw from.
     pub const PEOPLE: [Self; 27] = [
         Self::Open,
         Self::Send,
@@ -94,15 +86,15 @@ impl Verb {
 }
 
 impl Verb {
-    /// What is answered, so that something may go wrong before the answer: all that people draw but what ends or moves
-    /// the whole process, and their words for calls, which they give when they are asked.
+    /// The verbs with an answer before which a mishap may occur: all except those that end or change the whole process, and answers to
+    /// questions.
     pub fn answered() -> impl Iterator<Item = Self> {
         let whole = [Self::Crash, Self::Shutdown, Self::ClockJump];
         Self::PEOPLE.into_iter().filter(move |verb| !whole.contains(verb)).chain([Self::Answer])
     }
 }
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mishap {
@@ -110,31 +102,25 @@ pub enum Mishap {
     HandlerPanic,
     /// An actor panics between append and effects.
     AppendPanic,
-    /// The task around a model panics.
     TaskPanic,
-    /// A write of the journal fails.
     WriteFails,
-    /// A sync fails of a write that is there.
+    /// The sync of a complete write fails.
     SyncFails,
-    /// The process dies.
     Crash,
-    /// The process dies while it recovers.
     CrashInRecovery,
     ClockJump,
     ModelPanic,
-    /// A model never answers.
     ModelHangs,
-    /// A model fails, or answers with nothing, half of it, or a refusal.
+    /// A model fails, or its answer is empty, truncated, or a refusal.
     ModelFails,
-    /// A model asks for tools that there are not, or with arguments that they do not take.
+    /// A model calls unknown tools, or with invalid arguments.
     ModelGarbage,
     ToolPanic,
-    /// A tool goes on for long, also when it is told to stop.
+    /// A tool takes long, also after a stop.
     ToolHangs,
     ToolFails,
-    /// A subscriber was so slow that it missed something.
+    /// A slow subscriber missed an event.
     SlowSubscriber,
-    /// A queue is full, and refuses an input.
     FullQueue,
 }
 
@@ -160,24 +146,23 @@ impl Mishap {
     ];
 }
 
-/// What happened, counted.
+/// Counts of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Marks by name: what should happen in some run.
+    /// Marks by name, for events that should occur in some run.
     pub marks: BTreeMap<String, u64>,
-    /// Which mishap came down on which verb: asked for and not answered, or answered within a second before.
+    /// How often a mishap occurred during a verb: before its answer, or within a second after it.
     pub matrix: BTreeMap<(Mishap, Verb), u64>,
     /// Worlds that each predicate judged.
     pub examined: BTreeMap<&'static str, Count>,
 }
 
 impl Tally {
-    /// How often a mishap came down on a verb.
+    /// Returns how often a mishap occurred during a verb.
     pub fn cell(&self, mishap: Mishap, verb: Verb) -> u64 {
         self.matrix.get(&(mishap, verb)).copied().unwrap_or_default()
     }
 
-    /// Counts one more of `mark`.
     pub fn mark(&mut self, mark: &str) {
         if let Some(count) = self.marks.get_mut(mark) {
             *count = count.saturating_add(1);
@@ -186,7 +171,7 @@ impl Tally {
         }
     }
 
-    /// Takes in what another run counted.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         for (mark, more) in &other.marks {
             let count = self.marks.entry(mark.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Watchers: readers of events, fast and slow, that keep count.
+//! Watchers: fast and slow readers of events that check for gaps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use subtend_session::ids::{Seq, SessionId};
 use crate::simulate::tally::Mishap;
 use crate::simulate::world::World;
 
-/// What the disk takes at most.
+/// The limit of the disk's delay.
 const DISK: Duration = Duration::from_secs(5);
 
-/// Reads until the runtime is over.
+/// Reads until the runtime ends.
 pub(crate) fn spawn(world: &Arc<World>, subscription: Subscription) {
     let world = Arc::clone(world);
     tokio::spawn(read(world, subscription));
@@ -30,7 +30,7 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         (oracle.now(), oracle.jumped)
     };
     let mut last = BTreeMap::<SessionId, Seq>::new();
-    // Records that came before the first of a session are not missed; after a gap nothing is known of any.
+    // Records before a session's first event are not missed; after a gap nothing is known about any session.
     let mut missed = false;
     while let Some(next) = subscription.next().await {
         if slow && !world.is_calm() {
@@ -54,7 +54,7 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         if seen.is_none_or(|seen| seen.last < seq) {
             oracle.wrong("J-5", format!("record {seq} of {} is shown and not durable", event.session));
         }
-        // What was appended before, and not durable yet, is not shown.
+        // Earlier records that were not durable yet are not shown.
         let disk = DISK.saturating_add(oracle.jumped.saturating_sub(before));
         let born_here = !missed && seen.is_some_and(|seen| seen.born_at > since.saturating_add(disk));
         let expected = last.get(&event.session).map(|last| last.next()).or(born_here.then_some(Seq(1)));
@@ -65,7 +65,7 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
     }
 }
 
-/// Follows one session from some record on, however slow it is: nothing is missed.
+/// Follows one session from a random record, at any speed: nothing is missed.
 pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
     let (world, id) = (Arc::clone(world), session.id());
     let last = world.oracle.lock().seen.get(&id).map_or(Seq(1), |seen| seen.last);

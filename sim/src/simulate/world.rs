@@ -1,4 +1,4 @@
-//! The world of a simulation: what every part of it shares, from the first process to the last.
+//! The state that all parts of a simulation share, over all processes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,14 +11,13 @@ use crate::simulate::oracle::Oracle;
 use crate::simulate::plan::{Plan, Swarm, Takes};
 use crate::simulate::tally::Mishap;
 
-/// Everything that outlives a process.
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) swarm: Swarm,
     pub(crate) chance: Chance,
     pub(crate) oracle: Arc<Oracle>,
     pub(crate) disk: Disk,
-    /// What a process that was killed leaves behind.
+    /// The runtime of a killed process.
     left: Mutex<Option<Runtime>>,
 }
 
@@ -27,29 +26,29 @@ impl World {
         let chance = Chance::new(plan.seed);
         let swarm = Swarm::draw(&plan, &chance);
         let oracle = Arc::<Oracle>::default();
-        oracle.lock().told = plan.told;
+        oracle.lock().trace = plan.trace;
         let disk = Disk::new(Arc::clone(&oracle), plan.bug);
         Arc::new(Self { plan, swarm, chance, oracle, disk, left: Mutex::default() })
     }
 
-    /// Keeps what a dead process leaves behind; gives what the one before left.
+    /// Keeps the runtime of a dead process, and returns the previous one.
     pub(crate) fn leave(&self, runtime: Option<Runtime>) -> Option<Runtime> {
         std::mem::replace(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner), runtime)
     }
 
-    /// Counts an action or an event. Tells whether it is the last one or beyond.
+    /// Counts an action or event; returns whether it is the last one or beyond.
     pub(crate) fn step(&self) -> bool {
         let mut oracle = self.oracle.lock();
         oracle.steps = oracle.steps.saturating_add(1);
         oracle.steps >= self.plan.steps
     }
 
-    /// Whether nothing goes wrong any more.
+    /// Whether no further fault occurs.
     pub(crate) fn is_calm(&self) -> bool {
         self.oracle.lock().calm
     }
 
-    /// Whether something goes wrong now that goes wrong once in `of` times; and what, for the tally.
+    /// Draws whether a fault occurs now, once in `of` times, and counts it.
     pub(crate) fn strikes(&self, of: u64, mishap: Mishap) -> bool {
         let strikes = self.is_drawn(of);
         if strikes {
@@ -58,18 +57,16 @@ impl World {
         strikes
     }
 
-    /// Whether something is to go wrong, sooner or later, that does once in `of` times.
+    /// Draws whether a fault will occur, once in `of` times.
     pub(crate) fn is_drawn(&self, of: u64) -> bool {
         self.chance.one_in(of) && !self.is_calm()
     }
 
-    /// How long something takes.
     pub(crate) fn takes(&self) -> Takes {
         let calm = [(Takes::Short, 1)];
         self.chance.weighted(if self.is_calm() { &calm } else { &self.swarm.takes }).unwrap_or(Takes::Short)
     }
 
-    /// Lets it pass.
     pub(crate) async fn pass(&self, takes: Takes) {
         match takes {
             Takes::Nothing => {}
@@ -80,7 +77,6 @@ impl World {
         }
     }
 
-    /// Lets others go before.
     pub(crate) async fn yields(&self) {
         for _ in 0..self.chance.below(5) {
             tokio::task::yield_now().await;
@@ -88,7 +84,7 @@ impl World {
     }
 }
 
-/// An effect at work: gone when it is dropped.
+/// A running effect, which ends when it is dropped.
 pub(crate) struct AtWork {
     oracle: Arc<Oracle>,
     at: Option<usize>,
@@ -110,7 +106,7 @@ impl Drop for AtWork {
     }
 }
 
-/// A panic that was ordered: it does not reach the hook, which takes every other one for a bug.
+/// Panics without reaching the hook that reports unexpected panics.
 pub(crate) fn ordered_panic() -> ! {
     std::panic::resume_unwind(Box::new("a fault that was ordered".to_owned()))
 }

@@ -163,7 +163,7 @@ fn modules_import_each_other_in_one_direction() {
     }
 }
 
-/// The control: a circle of two modules through a third is found, and a parent that uses its child is none.
+/// The control: a circle of two modules through a third is found, and a parent that uses its child is not a circle.
 #[test]
 fn a_circle_is_found_in_a_fixture() {
     let module = |path: &str, text: &str| (path.split("::").map(str::to_owned).collect::<Module>(), text.to_owned());

@@ -28,9 +28,9 @@ fn rows() -> Vec<Row> {
 #[test]
 fn every_invariant_has_one_row_with_its_line() {
     let rows = rows();
-    let told =
+    let stated =
         |id: InvariantId| rows.iter().filter(move |row| row[0] == id.id()).map(|row| &*row[1]).collect::<Vec<_>>();
-    let wrong: Vec<InvariantId> = InvariantId::ALL.iter().copied().filter(|id| told(*id) != [id.text()]).collect();
+    let wrong: Vec<InvariantId> = InvariantId::ALL.iter().copied().filter(|id| stated(*id) != [id.text()]).collect();
     assert_eq!((wrong, rows.len()), (Vec::new(), InvariantId::ALL.len()), "missing, twice, or with another line");
 }
 

@@ -400,7 +400,7 @@ fn c2_public_surface_is_as_it_is_listed() {
     let changed: Vec<_> = gone.symmetric_difference(&came).take(20).collect();
     assert!(
         now == before,
-        "the public surface differs from {LISTING}; write it anew as its second line says: {changed:#?}"
+        "the public surface differs from {LISTING}; rewrite it as its second line says: {changed:#?}"
     );
 }
 

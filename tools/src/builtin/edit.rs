@@ -117,7 +117,7 @@ fn missing(path: &str, text: &str, old: &str) -> ToolError {
         String::new()
     };
     ToolError::not_found(format!(
-        "`old` is not in `{path}`{hint}: read the file and give the text exactly as it is there"
+        "`old` is not in `{path}`{hint}: read the file and give the text exactly as the file has it"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! Memory bounds of one directory walk: names are chosen by whoever writes there.
+//! Memory bounds of one directory walk: the names come from untrusted writers.
 
 use std::cell::Cell;
 use std::sync::Arc;

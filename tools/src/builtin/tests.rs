@@ -1,4 +1,4 @@
-//! The workspace tools on real directories, called as a session calls them: classified, checked, run.
+//! Tests of the workspace tools on real directories: classified, checked, run.
 
 mod edit;
 mod list;
@@ -64,7 +64,7 @@ impl Bench {
         std::os::unix::fs::symlink(target, self.at(link)).unwrap();
     }
 
-    /// With these rules over everything else allowed.
+    /// Everything is allowed except these rules.
     pub(super) fn ruled(mut self, rules: &[(&str, &str, Verdict)]) -> Self {
         let rule = |(action, resource, verdict): &(&str, &str, Verdict)| Rule {
             action: (*action).into(),
@@ -107,7 +107,7 @@ impl Bench {
     }
 }
 
-/// Permissions do not bind the superuser: what tests them cannot fail there.
+/// Permissions do not bind the superuser.
 #[cfg(unix)]
 pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -195,7 +195,7 @@ async fn a_hard_link_is_no_way_around_a_rule() {
         bench.text("search", search).await,
         "a.txt:1: open\nb.txt:1: open\n[2 matching lines in 2 files of 2 files; 2 entries not permitted]"
     );
-    // A write replaces the name, and leaves the file under its other names as it is.
+    // A write replaces the name, and leaves the file unchanged under its other names.
     bench.text("write", serde_json::json!({"path": "alias", "content": "mine"})).await;
     assert_eq!((bench.content("secrets/key"), bench.content("alias")), ("hidden\n".into(), "mine".into()));
 }

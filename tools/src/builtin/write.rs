@@ -1,5 +1,3 @@
-//! `write`: a whole file.
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
@@ -14,15 +12,15 @@ pub(super) struct Write;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Args {
-    /// The file, from the workspace. Directories on the way are made.
+    /// The file, from the workspace. Missing directories are created.
     path: String,
-    /// All that the file shall hold.
+    /// The whole content of the file.
     content: String,
 }
 
 impl Builtin for Write {
     const NAME: &'static str = "write";
-    const ABOUT: &'static str = "Write a whole file of the workspace: makes it, or replaces all it holds. Read a file before \
+    const ABOUT: &'static str = "Write a whole file of the workspace: creates it, or replaces its content. Read a file before \
         you replace it; to change a part, use edit.";
     const EFFECT: ToolEffect = ToolEffect::SideEffect;
     const ACTIONS: &'static [&'static str] = &[WRITE];

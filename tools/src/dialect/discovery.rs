@@ -68,7 +68,7 @@ struct Got {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Used {
-    #[expect(dead_code, reason = "read again from the arguments, as whoever tells of the call reads it")]
+    #[expect(dead_code, reason = "only checked here; displays read it from the arguments")]
     tool: String,
     #[expect(dead_code, reason = "as above")]
     args: Option<Value>,

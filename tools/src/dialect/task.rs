@@ -316,7 +316,7 @@ mod tests {
                     Ok(Request::Start(start)) => {
                         proptest::prop_assert!(["explore", "general"].contains(&&*start.agent));
                     }
-                    Ok(Request::Continue(_)) => proptest::prop_assert!(false, "nobody named a session"),
+                    Ok(Request::Continue(_)) => proptest::prop_assert!(false, "no session was named"),
                     Err(error) => proptest::prop_assert!(!error.message.is_empty() && !error.denied),
                 }
             }

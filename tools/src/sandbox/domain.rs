@@ -45,8 +45,7 @@ pub(super) fn probe() -> Result<Strength, String> {
     })
 }
 
-/// Puts this thread, and all that it starts, into a domain of what `authority` allows in the current directory, of all in
-/// `scratch`, and of `places`.
+/// Restricts this thread, and all that it starts, to what `authority` allows in the current directory, to `scratch`, and to `places`.
 pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> Result<(), String> {
     let limited = limits_network(authority);
     let said = |error: landlock::RulesetError| format!("Landlock does not take the rules: {error}");
@@ -83,19 +82,17 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
     syscalls::apply(&filter)
 }
 
-/// Gives up all capabilities: those of the superuser lead around other limits, to the environment of processes outside for one.
-/// Where nothing new can be gained, as in a domain, no program that is started has any either.
+/// Gives up all capabilities: the superuser's bypass other limits. A domain grants no new ones to started programs.
 fn drop_capabilities() -> Result<(), String> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .map_err(|error| format!("the capabilities of this process cannot be given up: {error}"))
 }
 
-/// Keeps the rules of a workspace apart from other grants, which would override them: what is on `PATH` or in a toolchain is
-/// left out where it overlaps the workspace.
+/// Removes entries of `PATH` and toolchains that overlap the workspace: their grants would override its rules.
 ///
 /// # Errors
-/// When the workspace overlaps a directory of the system: no command runs without those.
+/// If the workspace overlaps a system directory, which every command needs.
 fn apart(workspace: &Path, readable: &mut Vec<&Path>) -> Result<(), String> {
     let is_system =
         |place: &Path| SYSTEM.iter().chain([&PROC]).chain(&RESOLVERS).any(|system| Path::new(system) == place);
@@ -114,7 +111,7 @@ fn apart(workspace: &Path, readable: &mut Vec<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// Grants `access` to what is at `path`, if there is something.
+/// Grants `access` to `path`, if it exists.
 fn allow(rules: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
     let Ok(fd) = PathFd::new(path) else { return Ok(()) };
     add(rules, fd.as_fd(), access)

@@ -1,4 +1,4 @@
-//! Places outside the workspace that a held command can use: the system, the directories on `PATH`, toolchains.
+//! Locations outside of the workspace that a sandboxed command can use: the system, the directories on `PATH`, toolchains.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,22 @@ fn resolve(path: &Path, _: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-/// Programs, libraries and settings of the system.
 pub(super) const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", SETTINGS, "/nix/store", "/sys/devices/system/cpu"];
-/// Settings of the system, keys and hashes of passwords among them.
+/// System settings; some files hold keys and password hashes.
 pub(super) const SETTINGS: &str = "/etc";
-/// Of processes; those outside of the domain keep their own to themselves.
+/// Processes; those outside of the domain stay private.
 pub(super) const PROC: &str = "/proc";
-/// Where names of hosts are looked up on systems that keep `/etc/resolv.conf` elsewhere.
+/// Resolver settings of systems that keep `/etc/resolv.conf` elsewhere.
 pub(super) const RESOLVERS: [&str; 2] = ["/run/systemd/resolve", "/run/resolvconf"];
 /// Devices that commands read and write.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Toolchains: the variable that names one, its default place below the home directory, and the parts that are granted.
-/// `HOME` is another directory under the sandbox, so the command gets the variable even where only the default exists.
+/// Toolchains: variable, default location below the home directory, and the granted parts. `HOME` is another directory under the
+/// sandbox, so the command gets the variable even for the default.
 const TOOLCHAINS: &[(&str, &str, &[&str])] = &[
     ("RUSTUP_HOME", ".rustup", &["settings.toml", "toolchains"]),
-    // Not the whole: `credentials.toml` lies beside them.
+    // Not the whole: it holds `credentials.toml`.
     ("CARGO_HOME", ".cargo", &["bin", "registry", "git", "config", "config.toml"]),
     ("PYENV_ROOT", ".pyenv", &["."]),
     ("RBENV_ROOT", ".rbenv", &["."]),
@@ -41,7 +40,7 @@ const TOOLCHAINS: &[(&str, &str, &[&str])] = &[
     ("HOMEBREW_PREFIX", "", &["bin", "lib", "opt", "Cellar"]),
 ];
 
-/// What people keep below their home directory for themselves alone: no grant may contain one of these, or lie in it.
+/// Private data below the home directory: no grant may contain or lie in one of these.
 const SECRETS: [&str; 18] = [
     ".ssh",
     ".gnupg",
@@ -63,33 +62,32 @@ const SECRETS: [&str; 18] = [
     ".mozilla",
 ];
 
-/// Executables that are followed out of one directory on `PATH`.
+/// Executables followed out of one directory on `PATH`.
 const MAX_LINKS: usize = 2_000;
 
-/// What every held command can use besides its workspace.
+/// The locations besides the workspace that every sandboxed command can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Files and directories that it can read and execute, with all below them; of settings (`/etc`) what everybody may read.
+    /// Files and directories that it can read and execute; of settings (`/etc`) the world-readable ones.
     pub readable: Vec<PathBuf>,
-    /// Of these, the ones that it has only where the network is allowed.
+    /// Those that require an allowed network.
     pub with_network: Vec<PathBuf>,
     /// Devices that it can read and write.
     pub devices: Vec<PathBuf>,
-    /// Places on `PATH` and toolchains that it cannot use, each with the reason.
+    /// Entries of `PATH` and toolchains that it cannot use, each with the reason.
     pub left_out: Vec<(PathBuf, String)>,
-    /// Variables that it gets in place of defaults below the home directory.
+    /// Variables that it gets instead of defaults below the home directory.
     pub variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Places {
-    /// Finds the places by the environment of this process.
     pub(super) fn of_process(workspace: &Path) -> Self {
         let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
         Self::of(&workspace, std::env::home_dir(), &|name| std::env::var_os(name))
     }
 
-    /// Finds the places by a home directory and the variables of an environment. What lies in `workspace`, a path without links, or is
-    /// reached by a link in it, is none: whoever writes there could open any file.
+    /// Finds the locations by a home directory and environment variables. Anything in `workspace`, or reached by a link in it, is left out:
+    /// a session that writes there could open any file.
     fn of(workspace: &Path, home: Option<PathBuf>, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let existing =
             |paths: &[&str]| paths.iter().map(PathBuf::from).filter(|path| path.exists()).collect::<Vec<_>>();
@@ -97,7 +95,7 @@ impl Places {
         readable.extend(existing(&[PROC]));
         let (with_network, devices) = (existing(&RESOLVERS), existing(&DEVICES));
         let mut places = Self { readable, with_network, devices, ..Self::default() };
-        // Without a home directory it is unknown what must be kept from commands.
+        // Without a home directory it is unknown what is private.
         let Some(home) = home.and_then(|home| home.canonicalize().ok()) else { return places };
         let path = variable("PATH").unwrap_or_default();
         let mut wanted: Vec<PathBuf> = std::env::split_paths(&path)
@@ -134,7 +132,7 @@ impl Places {
     }
 }
 
-/// A directory on `PATH`, the libraries beside it, and the files that its links lead to.
+/// A directory on `PATH`, its neighbouring libraries, and the targets of its links.
 fn on_path(dir: &Path, workspace: &Path) -> Vec<PathBuf> {
     if resolve(dir, workspace).is_none() {
         return Vec::new();
@@ -150,7 +148,7 @@ fn on_path(dir: &Path, workspace: &Path) -> Vec<PathBuf> {
     wanted
 }
 
-/// Why a place must not be granted, if it must not.
+/// Returns why a location must not be granted, if so.
 fn refused(place: &Path, home: &Path) -> Option<String> {
     if home.starts_with(place) {
         return Some("it contains the home directory".to_owned());
@@ -186,7 +184,6 @@ mod tests {
         Places::of(&home.join("work"), Some(home.into()), &|name| (name == "PATH").then(|| path.clone()))
     }
 
-    /// What is granted below `home`.
     fn below(places: &Places, home: &Path) -> Vec<String> {
         let below = places.readable.iter().filter_map(|path| path.strip_prefix(home).ok());
         below.map(|path| path.display().to_string()).collect()

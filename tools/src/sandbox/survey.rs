@@ -1,4 +1,4 @@
-//! The survey: what of a workspace an authority allows, said by files and directories that are there.
+//! The survey: the parts of a workspace that an authority allows, as existing files and directories.
 
 #[cfg(test)]
 mod tests;
@@ -15,54 +15,51 @@ use crate::path::join;
 const READ: &str = "fs.read";
 const WRITE: &str = "fs.write";
 
-/// Entries that are looked at.
 const MAX_ENTRIES: u32 = 300_000;
-/// Rules that are made.
 const MAX_RULES: u32 = 20_000;
-/// Levels of directories: each holds a descriptor.
+/// Levels of directories, each with an open descriptor.
 const MAX_DEPTH: u32 = 200;
 
-/// What may be done with a file, or with all that is in a directory.
+/// The rights for a file, or for everything in a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Grant {
-    /// Read files.
     pub(super) read: bool,
-    /// See the names in directories.
+    /// List directories.
     pub(super) list: bool,
-    /// Write files that are there.
+    /// Write existing files.
     pub(super) write: bool,
-    /// Make, rename and remove.
+    /// Create, rename and remove.
     pub(super) change: bool,
 }
 
-/// Takes a grant of what an open handle stands for.
+/// Receives the grant for an open handle.
 pub(super) type Sink<'a> = dyn FnMut(BorrowedFd<'_>, Grant) -> Result<(), String> + 'a;
 
-/// Device and inode: what a file is, by whatever name.
+/// Device and inode, which identify a file under any name.
 type Inode = (u64, u64);
 
-/// Reads a workspace for one authority.
+/// Surveys a workspace for one authority.
 pub(super) struct Survey<'a> {
     authority: &'a Authority,
     /// Files with several names of which one may not be read.
     unread: HashSet<Inode>,
-    /// … or not be written.
+    /// Files with several names of which one may not be written.
     unwritten: HashSet<Inode>,
     entries: u32,
     rules: u32,
 }
 
-/// Finds the files of the workspace `root` that have several names of which `authority` does not allow to read one.
+/// Returns the files in `root` with several names of which `authority` denies reading one.
 ///
 /// # Errors
-/// When the workspace is too large or too deep to say.
+/// If the workspace is too large or too deep.
 pub(crate) fn unread(root: OwnedFd, authority: &Authority) -> Result<HashSet<Inode>, String> {
     let mut survey = Survey::new(authority);
     survey.find_second_names(root.as_fd(), ".", 0, (true, false))?;
     Ok(survey.unread)
 }
 
-/// How much of a directory one action is allowed on.
+/// How much of a directory an action is allowed on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
@@ -76,10 +73,10 @@ impl<'a> Survey<'a> {
         Self { authority, unread, unwritten, entries: 0, rules: 0 }
     }
 
-    /// Grants what is allowed in the workspace `root`.
+    /// Grants the allowed parts of the workspace `root`.
     ///
     /// # Errors
-    /// When the workspace cannot be read or is too large to say, and what the sink says.
+    /// If the workspace cannot be read or is too large, and errors of the sink.
     pub(super) fn grant(mut self, root: OwnedFd, sink: &mut Sink<'_>) -> Result<(), String> {
         let granted = |action: &str| !self.authority.denies_below(action, ".");
         let actions = (granted(READ), granted(WRITE));
@@ -95,8 +92,7 @@ impl<'a> Survey<'a> {
         self.verdict(action, path) == Verdict::Allow
     }
 
-    /// Gathers files that have several names where one of them is not allowed: they are out of reach by their other names too.
-    /// Of `actions` (read, write) only.
+    /// Collects files with several names of which one is not allowed, for the given actions: such a file is out of reach by all its names.
     fn find_second_names(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -117,7 +113,7 @@ impl<'a> Survey<'a> {
             if !entry.has_others {
                 return Ok(());
             }
-            // A name that no rule can speak of is none that is allowed.
+            // A name that rules cannot express is not allowed.
             let allowed = |action| entry.path.as_deref().is_some_and(|path| survey.allows(action, path));
             let (unread, unwritten) = (reads && !allowed(READ), writes && !allowed(WRITE));
             if unread {
@@ -130,8 +126,8 @@ impl<'a> Survey<'a> {
         })
     }
 
-    /// Grants what is allowed in one directory, besides what is `had` (read, write) of all of it. Tells whether the names in it
-    /// and below it may be seen.
+    /// Grants the allowed parts of one directory beyond `had` (read, write), which apply to all of it. Returns whether the names in it and
+    /// below may be listed.
     fn dir(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -152,7 +148,7 @@ impl<'a> Survey<'a> {
         let mut seen = reads || (read == Part::Some && self.allows(READ, path));
         self.each(dir, path, depth, &mut |survey, entry| {
             let Some(path) = entry.path.as_deref() else {
-                // Neither granted nor shown.
+                // Neither granted nor listed.
                 seen &= !matches!(entry.kind, Kind::Dir(_));
                 return Ok(());
             };
@@ -196,7 +192,7 @@ impl<'a> Survey<'a> {
         Ok(if self.authority.denies_below(action, path) { Part::None } else { Part::Some })
     }
 
-    /// Whether a file in the directory has another name that is not allowed.
+    /// Returns whether the file in the directory has another name that is not allowed.
     fn has_second_name(&mut self, action: &str, dir: BorrowedFd<'_>, path: &str, depth: u32) -> Result<bool, String> {
         let denied = |survey: &Self| if action == READ { survey.unread.len() } else { survey.unwritten.len() };
         if denied(self) == 0 {
@@ -215,7 +211,7 @@ impl<'a> Survey<'a> {
         Ok(found)
     }
 
-    /// Looks at all entries of a directory, each opened by a handle: what is looked at is what is granted.
+    /// Visits each entry of a directory through an open handle, so that the checked object is the granted one.
     fn each(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -226,7 +222,7 @@ impl<'a> Survey<'a> {
         if depth >= MAX_DEPTH {
             return Err(format!("the workspace has more than {MAX_DEPTH} levels of directories"));
         }
-        // A handle of its own: two looks at one directory must not share their place in it.
+        // A separate handle: two walks of one directory must not share a position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(entries) = openat(dir, ".", flags, Mode::empty()).and_then(Dir::new) else { return Ok(()) };
         for entry in entries {
@@ -248,12 +244,11 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Where names are that no rule can speak of: below it nothing is allowed.
+/// Stands for a path that rules cannot express: everything below it is denied.
 const UNNAMED: &str = "..";
 
-/// One entry of a directory.
 struct Entry {
-    /// Its path in the workspace; none where its name is no text.
+    /// Its path in the workspace, if that is UTF-8.
     path: Option<String>,
     kind: Kind,
     inode: Inode,
@@ -265,7 +260,7 @@ enum Kind {
     Dir(OwnedFd),
     /// A file or a named pipe.
     File(OwnedFd),
-    /// A link, which is followed when it is used, a socket or a device.
+    /// A link, which is resolved on use, a socket or a device.
     Other,
 }
 
@@ -281,7 +276,7 @@ impl Entry {
             FileType::RegularFile | FileType::Fifo => {
                 let fd = openat(dir, name, OFlags::PATH | HANDLE, Mode::empty()).ok()?;
                 let stat = fstat(&fd).ok()?;
-                // It may have become something else since it was looked at.
+                // It may have been replaced since it was checked.
                 let file = matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Fifo);
                 (if file { Kind::File(fd) } else { Kind::Other }, stat)
             }

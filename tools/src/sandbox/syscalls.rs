@@ -1,4 +1,4 @@
-//! The filter of system calls: what Landlock does not know of.
+//! The system call filter, for what Landlock does not cover.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-/// Numbers of calls that differ between machines.
+/// System call numbers that differ between architectures.
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub(super) const SOCKET: i64 = 41;
@@ -16,7 +16,7 @@ mod number {
     pub(super) const SETNS: i64 = 308;
     /// `chown`, `fchown`, `lchown`, `fchownat`.
     pub(super) const CHOWN: &[i64] = &[92, 93, 94, 260];
-    /// Of `setxattr` and `removexattr` all forms.
+    /// All forms of `setxattr` and `removexattr`.
     pub(super) const ATTRIBUTES: &[i64] = &[188, 189, 190, 197, 198, 199];
     /// `add_key`, `request_key`, `keyctl`.
     pub(super) const KEY_RINGS: &[i64] = &[248, 249, 250];
@@ -25,11 +25,11 @@ mod number {
     pub(super) const PRIORITIES: &[i64] = &[141, 251];
     /// `sched_setparam`, `sched_setscheduler`, `sched_setaffinity`, `sched_setattr`.
     pub(super) const SCHEDULING: &[i64] = &[142, 144, 203, 314];
-    /// All calls of System V's shared memory, semaphores and queues but `shmdt`, and `mq_open` and `mq_unlink`.
+    /// All calls of System V shared memory, semaphores and queues except `shmdt`; `mq_open` and `mq_unlink`.
     pub(super) const SHARED: &[i64] = &[29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 220, 240, 241];
-    /// `chmod`, `fchmod`, `creat`, `mknod`; `fchmodat`, `mknodat`: with the place of the mode among the arguments.
+    /// `chmod`, `fchmod`, `creat`, `mknod`; `fchmodat`, `mknodat`: with the index of the mode argument.
     pub(super) const MODES: &[(i64, u8)] = &[(90, 1), (91, 1), (85, 1), (133, 1), (268, 2), (259, 2)];
-    /// `open`, `openat`: with the place of the flags; the mode follows.
+    /// `open`, `openat`: with the index of the flags; the mode follows.
     pub(super) const OPENS: &[(i64, u8)] = &[(2, 1), (257, 2)];
 }
 #[cfg(not(target_arch = "x86_64"))]
@@ -38,43 +38,36 @@ mod number {
     pub(super) const CLONE: i64 = 220;
     pub(super) const UNSHARE: i64 = 97;
     pub(super) const SETNS: i64 = 268;
-    /// `fchownat`, `fchown`.
     pub(super) const CHOWN: &[i64] = &[54, 55];
-    /// Of `setxattr` and `removexattr` all forms.
     pub(super) const ATTRIBUTES: &[i64] = &[5, 6, 7, 14, 15, 16];
-    /// `add_key`, `request_key`, `keyctl`.
     pub(super) const KEY_RINGS: &[i64] = &[217, 218, 219];
     pub(super) const PRLIMIT: i64 = 261;
-    /// `setpriority`, `ioprio_set`.
     pub(super) const PRIORITIES: &[i64] = &[140, 30];
-    /// `sched_setparam`, `sched_setscheduler`, `sched_setaffinity`, `sched_setattr`.
     pub(super) const SCHEDULING: &[i64] = &[118, 119, 122, 274];
-    /// All calls of System V's shared memory, semaphores and queues but `shmdt`, and `mq_open` and `mq_unlink`.
     pub(super) const SHARED: &[i64] = &[180, 181, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
-    /// `fchmod`, `fchmodat`, `mknodat`: with the place of the mode among the arguments.
+    /// `fchmod`, `fchmodat`, `mknodat`: with the index of the mode argument.
     pub(super) const MODES: &[(i64, u8)] = &[(52, 1), (53, 2), (33, 2)];
-    /// `openat`: with the place of the flags; the mode follows.
     pub(super) const OPENS: &[(i64, u8)] = &[(56, 2)];
 }
-/// Makes and connects sockets without a call that a filter sees.
+/// Creates and connects sockets without calls that a filter sees.
 const IO_URING_SETUP: i64 = 425;
-/// Takes its flags from memory, where a filter cannot look.
+/// Takes its flags from memory, which a filter cannot read.
 const CLONE3: i64 = 435;
 /// Takes its mode from memory too.
 const OPENAT2: i64 = 437;
-/// With the place of the mode among its arguments.
+/// With the index of its mode argument.
 const FCHMODAT2: (i64, u8) = (452, 2);
 /// `setxattrat`, `removexattrat`.
 const ATTRIBUTES_AT: [i64; 2] = [463, 466];
 /// The same calls by their other numbers, on x86-64.
 const X32: i64 = 0x4000_0000;
 
-/// Asks `clone` and `unshare` for a namespace of users, in which a command would have all capabilities.
+/// The flag of `clone` and `unshare` for a user namespace, in which a command would have all capabilities.
 const NEW_USER: u64 = 0x1000_0000;
 
-/// A program with this bit runs with the rights of its owner, whoever starts it.
+/// A program with this bit runs with the rights of its owner.
 const SETUID: u64 = 0o4000;
-/// Flags with which a file is made, so that its mode counts: `O_CREAT`, `O_TMPFILE`.
+/// Flags that create a file, so that the mode applies: `O_CREAT`, `O_TMPFILE`.
 const MAKES: [u64; 2] = [0o100, 0o20_000_000];
 
 const INET: u64 = 2;
@@ -83,13 +76,12 @@ const NETLINK: u64 = 16;
 
 /// "Permission denied", as for a file.
 const EACCES: u32 = 13;
-/// "No such call": libraries then make the older one.
+/// "No such call": libraries then use the older one.
 const ENOSYS: u32 = 38;
 
-/// The filters for this machine: with `network`, sockets of the internet protocols and of the kernel's own can be made, else none.
-/// No namespace of users is made or entered, no owner or attribute of a file is changed, none gets the bit of `setuid`, no key ring and
-/// no memory, semaphore or queue between processes is reached, and limits, priorities and processors are set of the caller alone:
-/// Landlock does not know of these.
+/// Returns the filters for this machine. With `network`, internet and netlink sockets can be created, otherwise none. They deny user
+/// namespaces, changes of owners and attributes, setuid bits, key rings, shared memory, semaphores and queues, and limits, priorities
+/// and scheduling of other processes: Landlock covers none of these.
 pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let arch = std::env::consts::ARCH;
     let target = TargetArch::try_from(arch).map_err(|_| format!("there is no filter of system calls for {arch}"))?;
@@ -106,7 +98,7 @@ pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     Ok(vec![program(denied, EACCES)?, program(missing.into(), ENOSYS)?])
 }
 
-/// A call, and the arguments with which it is denied: with any where there are no rules.
+/// A call and the conditions under which it is denied; always, if there are no conditions.
 type Denied = (i64, Vec<SeccompRule>);
 
 fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
@@ -140,7 +132,7 @@ fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
     Ok(denied)
 }
 
-/// Binds this thread, and what it starts.
+/// Restricts this thread and all that it starts.
 pub(super) fn apply(filters: &[BpfProgram]) -> Result<(), String> {
     filters.iter().try_for_each(|filter| {
         apply_filter(filter).map_err(|error| format!("the filter of system calls does not hold: {error}"))

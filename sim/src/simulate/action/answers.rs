@@ -1,4 +1,4 @@
-//! Answers: whether what somebody was told is true, and durable.
+//! Checks that answers to persons are true and durable.
 
 use std::fmt::Debug;
 
@@ -15,7 +15,6 @@ use crate::simulate::oracle::archive::blocking;
 use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::world::World;
 
-/// An input was sent.
 pub(crate) fn sent(world: &World, action: &Action, sent: Result<Receipt, SendError>) {
     let session = action.session.id();
     let mut oracle = world.oracle.lock();
@@ -30,7 +29,7 @@ pub(crate) fn sent(world: &World, action: &Action, sent: Result<Receipt, SendErr
             oracle.tally.mark("sent to one that stopped");
         }
         Err(error @ (SendError::BadInput(_) | SendError::Refused(_))) => {
-            // A deleted session takes nothing.
+            // A deleted session accepts nothing.
             if oracle.deletions == 0 {
                 oracle.wrong("S-3", format!("{:?} of {session} was refused: {error}", action.verb));
             }
@@ -38,11 +37,10 @@ pub(crate) fn sent(world: &World, action: &Action, sent: Result<Receipt, SendErr
     }
 }
 
-/// A control was given.
-pub(crate) fn controlled(world: &World, action: &Action, told: Result<Control, WaitError>) {
+pub(crate) fn controlled(world: &World, action: &Action, reply: Result<Control, WaitError>) {
     let (verb, session) = (action.verb, action.session.id());
     let mut oracle = world.oracle.lock();
-    match told {
+    match reply {
         Ok(Control::Done(run)) => {
             let key = RunKey { session, run };
             let now = oracle.now();
@@ -63,7 +61,10 @@ pub(crate) fn controlled(world: &World, action: &Action, told: Result<Control, W
         }
         Ok(Control::AlreadyEnded(outcome)) => {
             if !oracle.has_outcome(session, &outcome) {
-                oracle.wrong("S-2", format!("{verb:?} of {session} is told of {outcome:?}, which no run of it has"));
+                oracle.wrong(
+                    "S-2",
+                    format!("{verb:?} of {session} is answered with {outcome:?}, which none of its runs has"),
+                );
             }
         }
         Ok(Control::NotFound) => oracle.tally.mark("not found"),
@@ -76,16 +77,14 @@ pub(crate) fn controlled(world: &World, action: &Action, told: Result<Control, W
     }
 }
 
-/// What a verb is to the predicates.
 fn given(verb: Verb) -> Given {
     if verb == Verb::Interrupt { Given::Interrupt(By::Person) } else { Given::Cancel(By::Person) }
 }
 
-/// Something else was asked for.
-pub(crate) fn told<T: Debug>(world: &World, action: &Action, told: Result<T, ControlError>) {
+pub(crate) fn replied<T: Debug>(world: &World, action: &Action, reply: Result<T, ControlError>) {
     let mut oracle = world.oracle.lock();
     let verb = action.verb;
-    let answer = match told {
+    let answer = match reply {
         Ok(answer) => {
             oracle.tell(|| format!("  {verb:?}: {answer:?}").chars().take(160).collect());
             "done".to_owned()
@@ -96,7 +95,7 @@ pub(crate) fn told<T: Debug>(world: &World, action: &Action, told: Result<T, Con
         Err(ControlError::NotFound(_)) => "not found".to_owned(),
         Err(ControlError::Deleted) => "deleted".to_owned(),
         Err(ControlError::Refused(why)) => {
-            // By kind, whatever the number of the record.
+            // By kind, without the numbers of records.
             let kind: String = why.chars().filter(|c| !c.is_ascii_digit()).take(48).collect();
             format!("refused: {kind}")
         }
@@ -104,7 +103,7 @@ pub(crate) fn told<T: Debug>(world: &World, action: &Action, told: Result<T, Con
     oracle.tally.mark(&format!("{verb:?} {answer}"));
 }
 
-/// A run was rolled back: that is durable, and it was none that completed.
+/// Checks a rollback: it is durable, and its run did not complete.
 pub(crate) fn rolled_back(world: &World, action: &Action, run: Result<RunNo, ControlError>) {
     let session = action.session.id();
     if let Ok(run) = run {
@@ -117,10 +116,10 @@ pub(crate) fn rolled_back(world: &World, action: &Action, run: Result<RunNo, Con
             oracle.wrong("E-2", format!("run {run} of {session} is rolled back, and did not fail"));
         }
     }
-    told(world, action, run);
+    replied(world, action, run);
 }
 
-/// A session was summed up: that is durable.
+/// Checks that a summary is durable.
 pub(crate) fn summed_up(world: &World, action: &Action, summary: Result<Text, ControlError>) {
     let session = action.session.id();
     if let Ok(text) = &summary {
@@ -130,23 +129,21 @@ pub(crate) fn summed_up(world: &World, action: &Action, summary: Result<Text, Co
             oracle.wrong("J-5", format!("{session} is said to be summed up as {text:?}, and that is not durable"));
         }
     }
-    told(world, action, summary);
+    replied(world, action, summary);
 }
 
-/// Something was read.
 pub(crate) fn read<T>(world: &World, action: &Action, read: Result<T, ReadError>) {
     match read {
         Ok(_) => world.oracle.mark("looked"),
-        Err(ReadError::Closed) => world.oracle.mark("looked at a closed journal"),
-        // The birth may be appended and not durable.
-        Err(ReadError::NoSuchSession(_)) => world.oracle.mark("looked at nothing"),
+        Err(ReadError::Closed) => world.oracle.mark("read a closed journal"),
+        // The first record may be appended and not durable.
+        Err(ReadError::NoSuchSession(_)) => world.oracle.mark("read an unknown session"),
         Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_))) => {
-            world.oracle.wrong("J-8", format!("a look at {} failed: {error}", action.session.id()));
+            world.oracle.wrong("J-8", format!("a read of {} failed: {error}", action.session.id()));
         }
     }
 }
 
-/// The end of a run was waited for.
 pub(crate) fn ended(world: &World, session: SessionId, run: RunNo, ended: Result<Ended, WaitError>) {
     let mut oracle = world.oracle.lock();
     match ended {
@@ -156,7 +153,10 @@ pub(crate) fn ended(world: &World, session: SessionId, run: RunNo, ended: Result
             oracle.observations.answered(now, key, Given::End, Answer::Ended(ended.outcome.clone()));
             let durable = oracle.ends.get(&key).cloned();
             if durable.as_ref() != Some(&ended.outcome) {
-                oracle.wrong("S-2", format!("{key:?} is told to end {:?}; the journal has {durable:?}", ended.outcome));
+                oracle.wrong(
+                    "S-2",
+                    format!("{key:?} is reported to end {:?}; the journal has {durable:?}", ended.outcome),
+                );
             }
         }
         Err(WaitError::NoSuchRun { .. }) => oracle.tally.mark("no such run"),

@@ -1,4 +1,4 @@
-//! The archive holds everything that is durable, folded as it becomes so, and judged by the predicates.
+//! The archive folds all durable records as they arrive, and the predicates judge it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,6 @@ use crate::simulate::oracle::Over;
 use crate::simulate::oracle::observer::{CancelAsked, Cancels, HubObserver};
 use crate::simulate::tally::Verb;
 
-/// All sessions of a simulation.
 #[derive(Default)]
 pub(crate) struct Archive(BTreeMap<SessionId, Kept>, BTreeSet<SessionId>);
 
@@ -25,10 +24,10 @@ struct Kept {
 }
 
 impl Archive {
-    /// Takes a frame in.
+    /// Adds a frame.
     ///
     /// # Errors
-    /// In words, when its records do not fold.
+    /// The reason why its records do not fold.
     pub(crate) fn keep(&mut self, placed: &Placed) -> Result<(), String> {
         let Payload::Records(records) = &placed.payload else { return Ok(()) };
         let frame = Frame { first_seq: placed.first_seq, count: placed.count, epoch: placed.epoch };
@@ -43,40 +42,38 @@ impl Archive {
         Ok(())
     }
 
-    /// The sessions that are deleted, or stand below one that is.
+    /// The sessions that are deleted, or below a deleted one.
     pub(crate) fn deleted(&self) -> BTreeSet<SessionId> {
         let is_deleted = |session| self.state(session).is_some_and(|state| state.deleted);
         self.0.keys().copied().filter(|session| self.above(*session).any(is_deleted)).collect()
     }
 
-    /// Whether a session is deleted, or erased by now.
+    /// Whether a session is deleted or erased.
     fn is_gone(&self, session: SessionId) -> bool {
         self.1.contains(&session) || self.state(session).is_some_and(|state| state.deleted)
     }
 
-    /// The session, and those above it.
+    /// The session and its ancestors.
     pub(crate) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
         let parent = |at: &SessionId| self.state(*at).and_then(|state| state.created.place.parent());
         std::iter::successors(Some(session), parent)
     }
 
-    /// Takes out sessions that were erased.
+    /// Removes erased sessions.
     pub(crate) fn erase(&mut self, erased: &BTreeSet<SessionId>) {
         self.0.retain(|session, _| !erased.contains(session));
         self.1.extend(erased);
     }
 
-    /// The sessions that were erased.
     pub(crate) fn erased(&self) -> &BTreeSet<SessionId> {
         &self.1
     }
 
-    /// The present state of a session.
     pub(crate) fn state(&self, session: SessionId) -> Option<&State> {
         self.0.get(&session).map(|kept| &kept.state)
     }
 
-    /// Sessions in which a verb finds something to do: one is picked from all of them far too seldom.
+    /// Sessions in which a verb has an effect; a random one seldom has.
     pub(crate) fn likely(&self, verb: Verb) -> Vec<SessionId> {
         let fits = |state: &State| match verb {
             Verb::Switch => !state.alternatives.is_empty(),
@@ -110,7 +107,7 @@ impl Archive {
         self.0.iter().filter(|(_, kept)| fits(&kept.state)).map(|(session, _)| *session).collect()
     }
 
-    /// Whether a session works for the host, or stems from one that does: then it has no rights, whoever answers in it.
+    /// Whether a session is a service or a descendant of one: then it has no permissions, whichever agent answers.
     pub(crate) fn is_service(&self, session: SessionId) -> bool {
         let mut at = self.state(session);
         while let Some(state) = at {
@@ -122,12 +119,10 @@ impl Archive {
         false
     }
 
-    /// The records of a session that are durable.
     pub(crate) fn records(&self, session: SessionId) -> &[Record] {
         self.0.get(&session).map_or(&[], |kept| &kept.records)
     }
 
-    /// A record.
     pub(crate) fn record(&self, session: SessionId, seq: Seq) -> Option<&Record> {
         let at = usize::try_from(seq.0).ok()?.checked_sub(1)?;
         self.0.get(&session)?.records.get(at)
@@ -144,18 +139,15 @@ impl Archive {
             .collect()
     }
 
-    /// Whether the run is in flight.
     pub(crate) fn is_in_flight(&self, key: RunKey) -> bool {
         let run = self.state(key.session).and_then(|state| state.run.as_ref());
         run.is_some_and(|run| run.no == key.run)
     }
 
-    /// The sessions without a parent.
     pub(crate) fn roots(&self) -> impl Iterator<Item = SessionId> {
         self.0.iter().filter(|(_, kept)| kept.state.created.place.parent().is_none()).map(|(session, _)| *session)
     }
 
-    /// Judges everything that can be.
     pub(crate) fn judge(
         &self,
         rows: &BTreeSet<Row>,
@@ -177,7 +169,7 @@ impl Archive {
         coverage.judge(&world, at_rest)
     }
 
-    /// The runs that a person cancelled, by what was asked for and not by how they ended.
+    /// The runs that a person cancelled, from the requests and not from the outcomes.
     pub(crate) fn cancelled(&self, asked: &[CancelAsked], over: &BTreeMap<RunKey, Over>) -> BTreeSet<RunKey> {
         let meant = |key: &RunKey, over: &Over| {
             asked.iter().filter(|asked| asked.at <= over.at).any(|asked| match asked.what {
@@ -193,13 +185,13 @@ impl Archive {
     }
 }
 
-/// Owned runs for which an open call of the run in flight waits.
+/// Owned runs that block an open call of the run in flight.
 pub(crate) fn blocking(state: &State) -> impl Iterator<Item = &Owned> {
     let owned = state.run.iter().flat_map(|run| &run.owned);
     owned.filter(|(key, _)| state.is_open(**key)).map(|(_, owned)| owned)
 }
 
-/// The last run that ended otherwise than completed, and can be rolled back.
+/// The last run that did not complete, which can be rolled back.
 pub(crate) fn failed(state: &State) -> Option<RunNo> {
     state.stretches.iter().rev().find(|(_, stretch)| !stretch.hidden).map(|(run, _)| *run)
 }

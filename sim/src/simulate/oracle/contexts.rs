@@ -1,4 +1,4 @@
-//! Checks that each model call is given what the journal says, and the tools that it may use.
+//! Checks each model call's context and tools against the journal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,37 +15,37 @@ use crate::simulate::offered::{READER, is_guarded, tool_names};
 use crate::simulate::oracle::OracleState;
 use crate::simulate::oracle::observations::offer;
 
-/// How long the disk takes at most until a turn that was started is durable, roughly: who came meanwhile may have been
-/// there when its tools were chosen, or not.
+/// The approximate limit until a started turn is durable. An approver that attached meanwhile may or may not have been seen when the
+/// tools were chosen.
 const MEANWHILE: Duration = Duration::from_secs(5);
 
-/// A model call's place.
+/// A model call.
 type At = (SessionId, TurnNo, AttemptNo);
 
-/// Contexts that models were given, until the start of their turn is durable: a call that stays in the process goes out
-/// before that, and what it was told may be younger than what the disk holds.
+/// Contexts of model calls until the start of their turn is durable: a local call starts before that, and its context may be newer
+/// than the disk.
 #[derive(Default)]
 pub(crate) struct Contexts(BTreeMap<At, Given>);
 
-/// What one model call was given.
+/// The context of one model call.
 struct Given {
-    /// Its own answers, without those that it inherited.
+    /// Its own answers, without inherited ones.
     answers: Vec<(Seq, Option<Text>)>,
     messages: Transcript,
-    /// The names of its tools, where they are looked at.
+    /// The names of its tools, where they are checked.
     tools: Option<Vec<Text>>,
     reader: bool,
 }
 
 impl Contexts {
-    /// The process is dead, and what was not durable never was.
+    /// Forgets all contexts: the process is dead, and what was not durable is lost.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }
 }
 
 impl OracleState {
-    /// Notes the context that one model call is given, and its tools if they are checked too.
+    /// Records the context of one model call, and its tools if they are checked too.
     pub(crate) fn is_given(&mut self, request: &Request, checks_tools: bool) {
         let answers = request.messages.iter().filter_map(|message| {
             let Message::Assistant { seq, text, .. } = message else { return None };
@@ -65,13 +65,13 @@ impl OracleState {
     }
 }
 
-/// The start of a turn is durable: what its model was given must follow from what is.
+/// Judges a call when the start of its turn is durable.
 pub(super) fn judge(oracle: &mut OracleState, at: At) {
     let Some(given) = oracle.contexts.0.remove(&at) else { return };
     answers(oracle, at, &given);
     let (session, turn, attempt) = at;
     let tools = given.tools.as_ref().map(|names| tools(oracle, at, names, given.reader));
-    // What is hidden is looked for wherever something is.
+    // Hidden text is searched for wherever anything is hidden.
     let hides =
         oracle.archive.state(session).is_some_and(|state| state.stretches.values().any(|stretch| stretch.hidden));
     let Some(run) = oracle.run_of(at).filter(|_| tools.is_some() || hides) else { return };
@@ -80,7 +80,7 @@ pub(super) fn judge(oracle: &mut OracleState, at: At) {
     oracle.observations.offered(ContextGiven { run, turn, attempt, messages, tools });
 }
 
-/// Answers are as they were given, where no alternative of them is seen (B13, E-2).
+/// Answers are unchanged where no alternative is active (B13, E-2).
 fn answers(oracle: &mut OracleState, (session, turn, _): At, given: &Given) {
     let Some(state) = oracle.archive.state(session) else { return };
     let inherited =

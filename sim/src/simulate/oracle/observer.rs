@@ -1,5 +1,4 @@
-//! HubObserver: what the hub shows an observer of its tokens, inboxes, lanes, questions and states, for the predicates
-//! that ask for it.
+//! Observations of tokens, inboxes, lanes, questions and states, for the predicates that need them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,57 +13,52 @@ use subtend_session::state::State;
 
 use crate::simulate::oracle::OracleState;
 
-/// One batch in so many shows the state that its session has then: each is a copy of the whole state.
+/// One batch in so many shows its session's state, because each one is a full copy.
 const SHOWN: u64 = 8;
 
-/// What was seen of the present process, and is not over.
+/// Observations of the present process that are still open.
 #[derive(Default)]
 pub(crate) struct HubObserver {
-    /// Tokens that fired, of the run itself.
+    /// Runs whose own token fired.
     fired: Vec<(RunKey, When)>,
-    /// Controls that wait in the lanes of each session, in their order.
+    /// Controls in the lane of each session, in order.
     controls: BTreeMap<SessionId, Vec<Waits>>,
-    /// Where the list of puts has each input that an inbox took.
+    /// The index of each accepted input in the list of puts.
     puts: BTreeMap<(SessionId, InputId), usize>,
-    /// Questions that are open, with what is known of each.
     asks: BTreeMap<(SessionId, CallId), When>,
-    /// Questions that were open when something happened that excuses a delay.
+    /// Questions that were open when an event excused a delay.
     excused: BTreeSet<(SessionId, CallId)>,
-    /// Sessions whose actor died: what one of them asks may have been recorded a restart earlier, and its deadline
-    /// counts from there.
+    /// Sessions whose actor died: their questions may have been recorded before the restart, from which the deadline counts.
     died: BTreeSet<SessionId>,
     batches: u64,
-    /// States as the actors had them.
+    /// States in the actors.
     live: BTreeMap<SessionId, State>,
-    /// Runs in flight that the tree of their root did not show.
+    /// Runs in flight that the tree of their root omitted.
     unlisted: BTreeSet<RunKey>,
-    /// Runs in flight that no cancel by the id of their session reached.
+    /// Runs in flight that no cancel by session id reached.
     unreached: BTreeSet<RunKey>,
     /// Roots whose sessions were cancelled one by one.
     tried: BTreeSet<SessionId>,
 }
 
-/// A control that waits.
 struct Waits {
     command: &'static str,
     given: When,
-    /// Rounds of the actor that began since.
+    /// Rounds of the actor since then.
     rounds: u32,
 }
 
-/// What a person asked to be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancels {
-    /// Whatever is in flight.
+    /// The run in flight.
     Session,
     Run(RunNo),
     /// A session and all below it.
     Tree,
-    /// As a tree, if the session is deleted: a run that was opened below it meanwhile ends on the same word.
+    /// As a tree, if the session is deleted: a run opened below it meanwhile ends by the same cancel.
     Deletion,
 }
 
-/// A cancel that a person asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CancelAsked {
     pub(crate) session: SessionId,
@@ -73,13 +67,13 @@ pub(crate) struct CancelAsked {
 }
 
 impl HubObserver {
-    /// Returns the state that the actor of a session had when its last record was the one with this number.
+    /// Returns the state of a session's actor when its last record had this number.
     pub(crate) fn live(&self, session: SessionId, records: usize) -> Option<&State> {
         let live = self.live.get(&session)?;
         (usize::try_from(live.next_seq.0) == Ok(records.saturating_add(1))).then_some(live)
     }
 
-    /// Returns the questions that nobody has answered yet.
+    /// Returns the unanswered questions.
     pub(crate) fn open_asks(&self) -> Vec<AskSeen> {
         let open = |(&(session, call), &opened): (&(SessionId, CallId), &When)| AskSeen {
             session,
@@ -90,7 +84,7 @@ impl HubObserver {
         self.asks.iter().map(open).collect()
     }
 
-    /// Excuses every question that is open: what happens now may delay its answer.
+    /// Excuses every open question: the present event may delay its answer.
     fn excuse(&mut self, of: impl Fn(SessionId) -> bool) {
         let open = self.asks.keys().filter(|(session, _)| of(*session));
         self.excused.extend(open.copied().collect::<Vec<_>>());
@@ -99,7 +93,7 @@ impl HubObserver {
 }
 
 impl OracleState {
-    /// Notes what the hub shows.
+    /// Records an event of the runtime.
     pub(crate) fn sees(&mut self, sight: Sight<'_>) {
         let now = self.now();
         let at = self.observations.tick(now);
@@ -123,7 +117,7 @@ impl OracleState {
                 waits.for_each(|waits| waits.rounds = waits.rounds.saturating_add(1));
             }
             Sight::Handles { session, command } => self.handles(session, command, at),
-            // Counted by a test of its own.
+            // Another test counts these.
             Sight::Parsed(_) => {}
             Sight::Died(session) => {
                 self.observer.died.insert(session);
@@ -136,7 +130,7 @@ impl OracleState {
                 self.observations.all_mut().restarts.push(restart);
             }
             Sight::Activated(session) => {
-                // Why and from which record is not known here: its epoch is none that an effect has.
+                // The reason and the record are unknown here; no effect has this epoch.
                 let (epoch, why, last) = (Epoch(u32::MAX), Why::Message, Seq(0));
                 self.observations.all_mut().activations.push(Activated { session, epoch, at, why, last });
             }
@@ -167,20 +161,20 @@ impl OracleState {
         let Some(waits) = self.observer.controls.get_mut(&session) else { return };
         if let Some(first) = waits.iter().position(|waits| waits.command == command) {
             let Waits { given, rounds, .. } = waits.remove(first);
-            // The round that handles it is not one that it waited for.
+            // The round that handles it is not counted.
             let seen = ControlSeen { session, given, handled: at, waited_for: rounds.saturating_sub(1) };
             self.observations.all_mut().controls.push(seen);
         }
     }
 
-    /// Something happens that delays what sessions do: no answer and no end is held to its time that is still to come.
+    /// Excuses all pending answers and ends: the present event delays sessions.
     pub(crate) fn delays(&mut self, of: impl Fn(SessionId) -> bool) {
         self.observer.excuse(of);
         let ended: BTreeSet<RunKey> = self.ends.keys().copied().collect();
         self.observations.all_mut().cancelled.retain(|run, _| ended.contains(run));
     }
 
-    /// The process is gone, with all that was not recorded.
+    /// Forgets the observations of a dead process.
     pub(crate) fn forget_observed(&mut self) {
         self.delays(|_| true);
         let ended: BTreeSet<RunKey> = self.ends.keys().copied().collect();
@@ -196,14 +190,14 @@ impl OracleState {
         self.observer = HubObserver { excused, ..HubObserver::default() };
     }
 
-    /// From here on somebody can answer.
+    /// From here on an approver is attached.
     pub(crate) fn attended(&mut self) {
         let now = self.now();
         let from = self.observations.tick(now);
         self.observations.all_mut().approvers.get_or_insert_default().push(Approver { from, until: None });
     }
 
-    /// A receipt was given for an input.
+    /// Records the receipt of an input.
     pub(crate) fn receipt(&mut self, session: SessionId, input: InputId) {
         let put = self.observer.puts.get(&(session, input)).copied();
         if let Some(put) = put.and_then(|at| self.observations.all_mut().queues.get_mut(at)) {
@@ -211,25 +205,24 @@ impl OracleState {
         }
     }
 
-    /// A tree was read that shows `listed`, after `alive` were in flight below its root (T-9).
+    /// Compares a tree that shows `listed` with the runs `alive` that were in flight before (T-9).
     pub(crate) fn tree_read(&mut self, alive: &BTreeSet<RunKey>, listed: &BTreeSet<SessionId>) {
         self.observer.unlisted.extend(alive.iter().filter(|run| !listed.contains(&run.session)));
     }
 
-    /// Sessions below a root were cancelled by their ids, after `alive` were in flight there; `lost` were not reached
-    /// (T-9).
+    /// Compares cancels by id below a root with the runs `alive` that were in flight before; `lost` were not reached (T-9).
     pub(crate) fn each_cancelled(&mut self, root: SessionId, alive: &BTreeSet<RunKey>, lost: &BTreeSet<SessionId>) {
         self.observer.tried.insert(root);
         self.observer.unreached.extend(alive.iter().filter(|run| lost.contains(&run.session)));
     }
 
-    /// Returns whether a run that is still in flight was not listed, or not reached.
+    /// Returns whether a run in flight was not listed or not reached.
     pub(crate) fn misses(&self) -> bool {
         let missed = self.observer.unlisted.iter().chain(&self.observer.unreached);
         missed.into_iter().any(|run| self.archive.is_in_flight(*run))
     }
 
-    /// Returns what the tree of `root` lists, and what a cancel by its id reaches there, of the sessions `below` it.
+    /// Returns which sessions of `below` the tree of `root` lists and a cancel by id reaches.
     pub(crate) fn listing(&self, root: SessionId, below: BTreeSet<SessionId>) -> Listing {
         let without = |missed: &BTreeSet<RunKey>| {
             let missed = missed.iter().filter(|run| self.archive.is_in_flight(**run)).map(|run| run.session);
@@ -240,7 +233,7 @@ impl OracleState {
         Listing { root, listed: without(&self.observer.unlisted), reached }
     }
 
-    /// An input was refused because the runtime takes nothing any more.
+    /// Records an input that was refused because of a shutdown.
     pub(crate) fn refused(&mut self, session: SessionId) {
         let now = self.now();
         let at = self.observations.tick(now);
@@ -248,7 +241,7 @@ impl OracleState {
         self.observations.all_mut().queues.push(QueueSeen { session, queue, at, len: 0, bound: 0, answer });
     }
 
-    /// A cancel was answered with done, while nothing excuses a delay.
+    /// Records a cancel that was answered as done, while nothing excuses a delay.
     pub(crate) fn was_cancelled(&mut self, run: RunKey) {
         let now = self.now();
         if self.was_well(now) {
@@ -257,7 +250,7 @@ impl OracleState {
         }
     }
 
-    /// Returns when the token of each run that started an effect fired: its own, or first of those above it.
+    /// Returns when the token of each run with effects fired: its own, or the first above it.
     pub(crate) fn fired(&self) -> BTreeMap<RunKey, When> {
         let first = |run: RunKey| self.observer.fired.iter().filter(move |(of, _)| *of == run).map(|(_, at)| *at);
         let runs: BTreeSet<RunKey> = self.observations.all().effects.iter().map(|effect| effect.run).collect();

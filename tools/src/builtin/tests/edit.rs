@@ -40,7 +40,7 @@ async fn what_is_not_found_says_what_comes_near() {
         assert_eq!(kind, ToolErrorKind::NotFound);
         message
     };
-    let end = ": read the file and give the text exactly as it is there";
+    let end = ": read the file and give the text exactly as the file has it";
     assert_eq!(missing("a.rs", "zzz").await, format!("`old` is not in `a.rs`{end}"));
     assert_eq!(
         missing("a.rs", "\tb();\n").await,

@@ -135,7 +135,7 @@ async fn dropping_the_call_stops_its_thread() {
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     go_on.send(()).unwrap();
-    // The thread holds the last handle to the sink, and lets go of it when it stops.
+    // The thread holds the last handle to the sink, and drops it when it stops.
     while ended.upgrade().is_some() {
         tokio::task::yield_now().await;
     }

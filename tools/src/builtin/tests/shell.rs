@@ -62,7 +62,7 @@ async fn a_cancelled_command_is_stopped() {
     let bench = Bench::new(&[]);
     assert!(std::process::Command::new("mkfifo").arg(bench.at("pipe")).status().unwrap().success());
     let (cancel, pipe) = (bench.cancel.clone(), bench.at("pipe"));
-    // Reads from the moment that the command runs until nobody that it started holds the pipe any more.
+    // Reads from the start of the command until no descendant holds the pipe.
     let watched = tokio::task::spawn_blocking(move || {
         let mut pipe = std::fs::File::open(pipe).unwrap();
         let mut byte = [0];

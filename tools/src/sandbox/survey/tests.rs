@@ -33,7 +33,6 @@ fn letters(grant: Grant) -> String {
     [('r', read), ('l', list), ('w', write), ('c', change)].map(|(c, is)| if is { c } else { '-' }).iter().collect()
 }
 
-/// What is granted, sorted by path.
 fn granted(dir: &Path, authority: &Authority) -> Result<Vec<(String, String)>, String> {
     let root = OwnedFd::from(std::fs::File::open(dir).unwrap());
     let mut all = Vec::new();
@@ -94,7 +93,7 @@ fn a_file_with_a_denied_name_is_granted_by_none() {
     let but_secrets = authority(Verdict::Allow, &[("fs.read", "secret/**", Verdict::Deny)]);
     let names =
         [(".", WRITE_ALL), ("a.txt", "r---"), ("src/a.rs", "r---"), ("src/b.rs", "r---"), ("src/deep/b.rs", "r---")];
-    // Directories on the way are granted no more than their names.
+    // Ancestor directories are granted by name only.
     let seen: Vec<(String, String)> = granted(dir.path(), &but_secrets).unwrap();
     let files: Vec<(&str, &str)> =
         seen.iter().map(|(path, grant)| (&**path, &**grant)).filter(|(_, grant)| *grant != "-l--").collect();
