@@ -1,4 +1,4 @@
-//! Receipts, and the answers to the inputs that they stand for: found in the journal, wherever the run stands by then.
+//! Receipts of inputs, and the search for their answers in the journal.
 
 use std::sync::Arc;
 
@@ -14,19 +14,18 @@ use crate::values::error::Stopped;
 
 mod scan;
 
-/// Records that are read from the journal at a time.
+/// Records read from the journal at a time.
 const PAGE: usize = 128;
 
-/// An accepted input: durable when the receipt is in hand.
+/// An accepted input, which is durable.
 #[derive(Clone, Debug)]
 pub struct Receipt {
-    /// The input.
     pub input: InputId,
-    /// The run that it opened, or that was in flight when it was accepted; the next run where that one answers a model, which
-    /// takes no message ([`SessionHandle::steer`] reaches it). Of an input that was accepted before and is taken: the session's
-    /// last run by now. [`SessionHandle::run_ended`] says `NoSuchRun` if the input is removed before its run is opened.
+    /// The run that it opened or that was in flight, or the next run if that one answers a model, which takes no message
+    /// ([`SessionHandle::steer`] reaches it). For an input accepted earlier: the session's last run. [`SessionHandle::run_ended`] returns
+    /// `NoSuchRun` if the input is removed before its run is opened.
     pub run: RunNo,
-    /// Whether it had been accepted before, by its key.
+    /// Whether its key had been accepted before.
     pub again: bool,
     pub(crate) session: SessionHandle,
 }
@@ -34,15 +33,12 @@ pub struct Receipt {
 /// The answer to an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// The input.
     pub input: InputId,
-    /// The run that answered. It may go on: for inputs that wait, and for the ends of what it started.
+    /// The run that answered. It may continue, for queued inputs and for the ends of its children.
     pub run: RunNo,
-    /// The turn of the answer.
     pub turn: TurnNo,
-    /// The record of the answer.
     pub seq: Seq,
-    /// The text: whole, with the part that it continues where it was cut off once.
+    /// The whole text, with the part before an interruption that it continues.
     pub text: Text,
 }
 
@@ -56,17 +52,12 @@ pub enum AnswerError {
     /// The input was removed from the queue before a run took it.
     #[error("the input was removed from the queue before it was taken")]
     Removed {
-        /// On whose word.
+        /// The cause of the removal.
         by: By,
     },
     /// The session has accepted no such input.
     #[error("session {session} has accepted no input {input}")]
-    NoSuchInput {
-        /// The session.
-        session: SessionId,
-        /// The input.
-        input: InputId,
-    },
+    NoSuchInput { session: SessionId, input: InputId },
     /// The runtime is shutting down or its store failed; the input is in the journal.
     #[error("{0}")]
     Stopped(Stopped),
@@ -84,29 +75,26 @@ impl PartialEq for Receipt {
 impl Eq for Receipt {}
 
 impl Receipt {
-    /// The session.
     pub fn session(&self) -> &SessionHandle {
         &self.session
     }
 
-    /// Waits for the final answer that names the input.
-    ///
-    /// It is found in the journal: also when it was given long ago, by another run than [`Receipt::run`], or before a
-    /// restart of the host.
+    /// Waits for the final answer that names the input. It is found in the journal: also an earlier one, or one by another run than
+    /// [`Receipt::run`].
     ///
     /// # Errors
-    /// [`AnswerError`]. A run that ended without an answer is told with its outcome and its partial text.
+    /// [`AnswerError`]. A run that ended without an answer is returned with its outcome and its partial text.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels nothing; ask again.
+    /// Dropping the future cancels nothing; call it again.
     ///
     /// # Durability
     /// The answer is durable when it is returned.
     pub async fn answer(&self) -> Result<Answered, AnswerError> {
         let SessionHandle { sessions, id, .. } = &self.session;
-        // Attached before the journal is read: what is appended after the reading is told.
+        // Registered before the journal is read, so that no later record is missed.
         let mut nudge = sessions.log.events.nudge(*id);
-        // There is no run 0: this one only hears that nothing is told any more.
+        // Run 0 does not exist: this wait only ends at a shutdown.
         let mut over = sessions.waiters.wait(*id, RunNo(0));
         let (mut next, mut scan) = self.session.find(self.input).await?;
         loop {
@@ -135,13 +123,10 @@ impl Receipt {
 }
 
 impl SessionHandle {
-    /// The receipt of an input that the session accepted before, in this life of the host or an earlier one.
+    /// Returns the receipt of an input that the session accepted earlier, possibly in another process.
     ///
     /// # Errors
     /// [`AnswerError::NoSuchInput`], or why the journal cannot be read.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
     pub async fn receipt(&self, input: InputId) -> Result<Receipt, AnswerError> {
         let (mut next, mut scan) = self.find(input).await?;
         loop {
@@ -150,7 +135,7 @@ impl SessionHandle {
             let mut over = page.is_empty();
             for stored in &page {
                 next = stored.seq.next();
-                // The end of the input's wait is enough.
+                // The end of the queue wait is enough.
                 over |= scan.read(stored).is_some() || scan.is_taken();
                 if over {
                     break;
@@ -162,7 +147,7 @@ impl SessionHandle {
         }
     }
 
-    /// The last answer that the run of `answer`, which is over, gave before it took another input, if it took one after it.
+    /// Returns the last answer of an ended run before it took another input, if it took one.
     pub(crate) async fn before_another(&self, answer: &Answered) -> Result<Option<Text>, AnswerError> {
         let (mut next, mut scan) = self.find(answer.input).await?;
         loop {
@@ -185,8 +170,7 @@ impl SessionHandle {
         }
     }
 
-    /// Where to begin to read for the answer of `input`: at the opening of the run that was in flight when it was accepted,
-    /// since its answer may continue one that was cut off before.
+    /// Returns where to start reading: at the opening of the run in flight at the acceptance, since the answer may continue an earlier part.
     async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {
         self.sessions.log.journal.settled().await.map_err(|poison| stopped(&poison))?;
         let from = begin(&self.sessions.log.journal, self.id, input).map_err(|error| self.unread(error))?;
@@ -236,7 +220,6 @@ fn is_input(record: &Record, input: InputId) -> bool {
     accepted.id == input
 }
 
-/// Two texts as one.
 fn joined(before: &str, between: &str, text: &str) -> Text {
     Arc::from([before, between, text].concat())
 }

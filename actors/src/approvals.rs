@@ -1,6 +1,6 @@
-//! A person's word: which calls wait for one, and who can give it.
+//! Approvals: which calls wait for one, and who can give it.
 //!
-//! The journal's outbox has a row for each call that waits; this is who is told of it, and whether anybody is there at all.
+//! The journal's outbox has a row for each waiting call; this module knows the attached approvers.
 
 use std::sync::Arc;
 
@@ -25,35 +25,29 @@ pub use questions::Approval;
 
 pub(crate) mod questions;
 
-/// Someone who can give a person's word. While one lives, calls that need a word wait for it; without one they are denied at
-/// once.
+/// An attached approver. While one exists, calls that need an approval wait for it; without one they are denied at once.
 ///
-/// Dropping the last one denies nothing: a call that waits goes on waiting, for another approver or for its deadline. What is
-/// asked from then on is denied.
+/// Dropping the last one denies no open question: it waits for another approver or its deadline.
 #[must_use = "calls are denied when the last approver is dropped"]
 pub struct Approver {
     approvals: Arc<Approvals>,
     sessions: Arc<Sessions>,
-    /// The last question that was given.
+    /// The number of the last returned question.
     seen: u64,
 }
 
 impl Approver {
-    /// The next call that waits for a word and was not given yet: those that wait already, then each as it is asked. One that
-    /// was answered meanwhile is passed over.
+    /// Returns the next open question: first those already open, then each new one. A question answered meanwhile is skipped.
     ///
-    /// Does not return any more when the runtime has stopped: wait for something else beside it.
+    /// Never returns after the runtime has stopped: select it together with another event.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    ///
-    /// # Durability
-    /// The question is durable when it is returned.
     pub async fn next(&mut self) -> Approval {
         loop {
             let asked = self.approvals.shown();
             tokio::pin!(asked);
-            // Before the look: a question that comes after it wakes this.
+            // Enabled before the check, so that a later question wakes it.
             asked.as_mut().enable();
             if let Some((no, approval)) = self.approvals.after(self.seen) {
                 self.seen = no;
@@ -63,7 +57,7 @@ impl Approver {
         }
     }
 
-    /// Gives the word for `approval`: the same as [`Runtime::answer`].
+    /// Answers `approval`, as [`Runtime::answer`] does.
     ///
     /// # Errors
     /// As [`Runtime::answer`].
@@ -85,8 +79,8 @@ impl Drop for Approver {
 }
 
 impl Runtime {
-    /// Someone who can give a person's word, for as long as the value lives. What runs that go on ask within the start is denied
-    /// before this can be called: [`Builder::start_attended`](crate::runtime::builder::Builder::start_attended) has somebody there then.
+    /// Attaches an approver for as long as the value lives. Questions of resumed runs come during the start, before this can be called;
+    /// [`Builder::start_attended`](crate::runtime::builder::Builder::start_attended) attaches one earlier.
     ///
     /// ```
     /// # async fn example(runtime: subtend_actors::Runtime) -> Result<(), subtend_actors::ControlError> {
@@ -104,41 +98,34 @@ impl Runtime {
         Approver { approvals: Arc::clone(&self.rooms.approvals), sessions: Arc::clone(&self.rooms.sessions), seen: 0 }
     }
 
-    /// All calls that wait for a person's word, oldest first, as the journal has them.
+    /// Returns all calls that wait for an approval, oldest first.
     ///
     /// # Errors
     /// When the journal cannot be read.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is listed is durable; all that was appended before the call is seen.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ReadError> {
-        // A journal that failed still says what it has.
+        // A failed journal can still be read.
         drop(self.rooms.log.journal.settled().await);
         waiting_asks(&self.rooms.log)
     }
 
-    /// Gives a person's word for a call: once, always (for the same in that session), or no.
+    /// Answers a call that waits for an approval: once, always (for the same access in that session), or no.
     ///
-    /// [`Control::NotFound`] where the call does not wait for one any more: another word came first, its deadline passed, or
-    /// its run ended.
+    /// [`Control::NotFound`] if the call no longer waits: it was answered, its deadline passed, or its run ended.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::NotFound`] where there is no such session.
+    /// [`ControlError`]; [`ControlError::NotFound`] for an unknown session.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether the word counts.
+    /// Dropping the future leaves open whether the answer counts.
     ///
     /// # Durability
-    /// The word is durable when the answer is returned, and before the call starts where its effects could not be undone.
+    /// The answer is durable when this returns, and before a call with side effects starts.
     pub async fn answer(&self, session: SessionId, call: CallId, verdict: AskVerdict) -> Result<Control, ControlError> {
         answer_ask(&self.rooms.sessions, session, call, verdict).await
     }
 }
 
-/// Calls that wait for a word, by the rows that oblige to one. What cannot be read is left out.
+/// Returns the calls with an ask row in the outbox. Unreadable sessions are left out.
 fn waiting_asks(log: &Log) -> Result<Vec<Approval>, ReadError> {
     let rows = log.journal.outbox()?;
     let mut asks: Vec<(Lsn, SessionId, SessionId, CallId)> = rows
@@ -190,7 +177,7 @@ async fn answer_ask(
     let command = Command::AskAnswered { call, verdict, by: AskBy::Person };
     match handle.answer_to(command).await.map_err(ControlError::Stopped)? {
         Ok((reply, _)) => Ok(Control::of(reply)),
-        // Nobody waits for the word any more.
+        // The question is closed.
         Err(Rejection::Stale(_)) => Ok(Control::NotFound),
         Err(rejection) => Err(ControlError::of(&rejection)),
     }

@@ -1,4 +1,4 @@
-//! Time and identities: the only place that reads a clock or makes randomness, so that all else takes them as values.
+//! Time and ids. Only this module reads clocks and creates random values; all else takes them as arguments.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,8 +8,7 @@ use uuid::{Builder, Uuid};
 
 /// The wall clock of one runtime.
 ///
-/// It is read once at the start and advances with tokio's clock after that: a jump of the system clock moves no deadline, and
-/// virtual time works.
+/// It is read once at the start and then advances with tokio's clock: a jump of the system clock moves no deadline, and virtual time works.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     base_ms: i64,
@@ -17,7 +16,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts now, or, where it is `fixed`, at the same time in every run.
+    /// Starts now, or, with `fixed`, at the same time in every run.
     pub(crate) fn new(fixed: bool) -> Self {
         Self { base_ms: if fixed { 1_700_000_000_000 } else { system_ms() }, started: now() }
     }
@@ -29,7 +28,7 @@ impl Clock {
     }
 }
 
-/// Makes ids and jitter; with a seed, the same in every run.
+/// Creates ids and jitter; with a seed, the same in every run.
 pub(crate) struct IdGenerator {
     random: Mutex<fastrand::Rng>,
     clock: Clock,
@@ -47,12 +46,10 @@ impl IdGenerator {
         Builder::from_unix_timestamp_millis(self.clock.wall_ms().unsigned_abs(), &tail).into_uuid()
     }
 
-    /// Returns a new session id.
     pub(crate) fn session(&self) -> SessionId {
         SessionId(self.uuid())
     }
 
-    /// Returns a new input id.
     pub(crate) fn input(&self) -> InputId {
         InputId(self.uuid())
     }

@@ -1,4 +1,4 @@
-//! Where the inputs and commands of each session wait, who waits for its runs, and why runs are cancelled.
+//! Delivery: inboxes, waits for runs, and causes of cancellations.
 
 pub(crate) mod cancel_causes;
 pub(crate) mod commands;

@@ -1,4 +1,4 @@
-//! Fault points: places where a test makes a part fail. Without the feature they are nothing.
+//! Fault points, where a test makes a part fail. Without the feature they do nothing.
 
 #[cfg(feature = "sabotage")]
 use subtend_invariants::bugs::{Bug, Rules};
@@ -9,100 +9,83 @@ use subtend_session::index::{Before, Changes, Stamp};
 use subtend_session::record::{AskBy, Notice, Record};
 use subtend_session::state::State;
 
-/// Where a fault may strike.
+/// The location of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// In a session's own handler, before it decides the command of the detail.
+    /// In a session's handler, before it decides the command named by the detail.
     Handler,
-    /// In a session's own handler, after its batch is appended and before its effects are done; the detail is the kind of
-    /// the batch's last record.
+    /// In a session's handler, between the append of its batch and the effects; the detail is the kind of the last record.
     AfterAppend,
     /// In the turn task, around the model.
     TurnTask,
-    /// In the task that reads the files of calls that are to be admitted, before it reads; the detail is `files`.
+    /// In the task that reads files for admission, before it reads; the detail is `files`.
     Reading,
 }
 
-/// What an observer sees inside of a runtime, at the instant at which it happens. No journal holds it.
+/// An internal event that no journal holds, reported as it happens.
 #[derive(Clone, Copy, Debug)]
 pub enum Sight<'a> {
     /// The token of a run fired, and with it those of all runs below it.
     Fired(RunKey),
-    /// An input was put to the inbox of a session.
+    /// An input arrived at the inbox of a session.
     Put {
-        /// The session.
         session: SessionId,
-        /// The input.
         input: InputId,
-        /// Inputs that the inbox held before.
+        /// Inputs in the inbox before.
         len: usize,
-        /// How many it may hold.
+        /// The inbox's bound.
         bound: usize,
-        /// Whether it took this one.
+        /// Whether the inbox accepted it.
         taken: bool,
     },
-    /// A control was put to the lane of a session.
+    /// A control was queued in the lane of a session.
     Control {
-        /// The session.
         session: SessionId,
-        /// The name of the command.
         command: &'static str,
     },
-    /// An actor begins to handle what it took from its lanes.
+    /// An actor starts to handle its lanes.
     Round(SessionId),
-    /// It begins to decide a control.
+    /// An actor starts to decide a control.
     Handles {
-        /// The session.
         session: SessionId,
-        /// The name of the command.
         command: &'static str,
     },
     /// The arguments of a call are parsed.
     Parsed(&'a str),
-    /// An actor died.
     Died(SessionId),
-    /// An activation is to give up the run in flight.
+    /// An activation gives up the run in flight.
     GivesUp(RunKey),
-    /// A session was activated.
     Activated(SessionId),
-    /// A person is to be asked about a call.
+    /// A question about a call opens.
     Asked {
-        /// The session.
         session: SessionId,
-        /// The call.
         call: CallId,
     },
-    /// The question about a call was answered.
+    /// A question about a call was answered.
     Answered {
-        /// The session.
         session: SessionId,
-        /// The call.
         call: CallId,
-        /// By whom.
         by: AskBy,
     },
     /// A batch was appended: the state of its session.
     Committed(&'a State),
-    /// An actor was stopped in order, by a shutdown.
+    /// A shutdown stopped an actor.
     Stopped {
-        /// The session.
         session: SessionId,
-        /// The run in flight.
         run: Option<RunNo>,
     },
 }
 
-/// A bug of the runtime, which a simulation must notice.
+/// A bug of the runtime that the simulator must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flaw {
-    /// A shutdown stops owners before what they own.
+    /// A shutdown stops owners first.
     OwnersStopFirst,
     /// A tree ends at the children of its top.
     TreesEndAtChildren,
 }
 
 impl Flaw {
-    /// All of them.
     pub const ALL: [Self; 2] = [Self::OwnersStopFirst, Self::TreesEndAtChildren];
 }
 
@@ -119,7 +102,7 @@ pub struct Faults {
     strike: Option<std::sync::Arc<Strike>>,
     #[cfg(feature = "fault-points")]
     observe: Option<std::sync::Arc<Observe>>,
-    /// The rules that sessions decide by.
+    /// The rules of sessions.
     #[cfg(feature = "sabotage")]
     rules: Rules,
     /// Tools do not wait for their intents.
@@ -130,11 +113,11 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Whether this build has the fault points that drills sabotage.
+    /// Returns whether this build has the fault points for sabotage drills.
     pub const COMPILED: bool = cfg!(feature = "sabotage");
 
-    /// The sabotage that `words` names, separated by commas, for drills that must notice it: `no-dedup` (a row that was taken is
-    /// taken again), `no-intent` (tools do not wait for their intents). Other words mean nothing here.
+    /// Returns the sabotage named by comma-separated `words`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
+    /// their intents). Other words are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(words: &str) -> Self {
         let has = |name| words.split(',').any(|word| word.trim() == name);
@@ -142,19 +125,19 @@ impl Faults {
         Self { rules, hasty: has("no-intent"), ..Self::default() }
     }
 
-    /// Without the features nothing can be sabotaged.
+    /// Without the features there is no sabotage.
     #[cfg(not(feature = "sabotage"))]
     pub fn named(_words: &str) -> Self {
         Self::default()
     }
 
-    /// Calls `strike` at each point with a detail (the command's name, for a handler). It may panic: that is the fault.
+    /// Calls `strike` at each point with its detail (the command's name, for a handler). It may panic: that is the fault.
     #[cfg(feature = "fault-points")]
     pub fn new(strike: impl Fn(Point, &str) + Send + Sync + 'static) -> Self {
         Self { strike: Some(std::sync::Arc::new(strike)), ..Self::default() }
     }
 
-    /// Calls `observe` with each [`Sight`], in the task in which it happens.
+    /// Calls `observe` with each [`Sight`], in the task where it happens.
     #[cfg(feature = "fault-points")]
     #[must_use]
     pub fn observed(mut self, observe: impl Fn(Sight<'_>) + Send + Sync + 'static) -> Self {
@@ -173,7 +156,7 @@ impl Faults {
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
     pub(crate) fn see(&self, _: Sight<'_>) {}
 
-    /// Puts a bug into the runtime.
+    /// Adds a bug to the runtime.
     #[cfg(feature = "fault-points")]
     #[must_use]
     pub fn flawed(mut self, flaw: Flaw) -> Self {
@@ -192,7 +175,7 @@ impl Faults {
         false
     }
 
-    /// Has every session decide by `rules`: one that is broken is to be noticed.
+    /// Has every session decide by `rules`, which may be broken.
     #[cfg(feature = "sabotage")]
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
@@ -207,7 +190,7 @@ impl Faults {
         }
     }
 
-    /// Whether tools do not wait for their intents.
+    /// Returns whether tools do not wait for their intents.
     #[cfg(feature = "fault-points")]
     pub(crate) fn hasty(&self) -> bool {
         self.hasty
@@ -224,7 +207,7 @@ impl Faults {
     pub(crate) fn strike(&self, _: Point, _: &str) {}
 }
 
-/// What a session decides by: the rules of sessions, as [`Faults::rules`] has them.
+/// Returns the rules of sessions.
 #[cfg(feature = "sabotage")]
 impl Faults {
     pub(crate) fn decide(&self, state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {

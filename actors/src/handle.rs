@@ -1,4 +1,6 @@
-//! Handles: what embedders hold. Cheap to clone; dropping one, or a wait on one, cancels nothing.
+//! Handles for embedders. Cheap to clone; dropping one, or a wait on one, cancels nothing.
+//!
+//! Unless a method says otherwise, it returns durable data, and dropping the future of a method that reads changes nothing.
 
 use std::sync::Arc;
 
@@ -49,27 +51,26 @@ impl std::fmt::Debug for SessionHandle {
     }
 }
 
-/// How often a probe or a control that was lost is sent again: as often as an actor is restarted in one window, by default.
+/// How often a lost probe or control is sent again: the default restarts of an actor in one window.
 const PROBES: u32 = 3;
 
 impl SessionHandle {
-    /// The session's id.
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// Whether it is the root of its tree.
+    /// Returns whether it is the root of its tree.
     pub fn is_root(&self) -> bool {
         self.id == self.root
     }
 
-    /// The session's own events: its records from `from` on, then live. `Seq(1)` is the first; after having seen record `n`,
-    /// `n.next()` goes on.
+    /// Returns the session's events: its records from `from` on, then live ones. `Seq(1)` is the first; after record `n`, `n.next()`
+    /// continues.
     pub fn events(&self, from: Seq) -> Events {
         Events::new(Arc::clone(&self.sessions.log), Arc::clone(&self.sessions.life), self.id, self.root, from)
     }
 
-    /// Events of the session's whole tree from here on, live: the text so far of what streams first. See [`Subscription`].
+    /// Returns the live events of the whole tree from here on, starting with the text of running streams. See [`Subscription`].
     pub fn watch(&self) -> Subscription {
         self.sessions.log.events.subscribe(Scope::Tree(self.root))
     }
@@ -80,9 +81,9 @@ impl SessionHandle {
     /// [`WaitError`].
     ///
     /// # Durability
-    /// The cancel is durable when the answer is returned; ends follow within one grace.
+    /// The cancel is durable when this returns; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
-        // Where a run stays as it was left, so does what waits behind it: this process takes nothing up.
+        // Behind a dormant run the queued inputs stay too: this process resumes nothing.
         let queue_stands = self.sessions.takeover.stays(self.id);
         self.control(Command::Cancel { run: None, by: By::Person, queue_stands }).await
     }
@@ -93,7 +94,7 @@ impl SessionHandle {
         Ok(Control::of(reply))
     }
 
-    /// Gives a command that does the same when it is given again, and tells what came of it when that is durable.
+    /// Sends an idempotent command and waits until its result is durable.
     pub(crate) async fn order(&self, command: Command) -> Result<(Reply, RunNo), ControlError> {
         let answer = self.answer_to(command).await.map_err(ControlError::Stopped)?;
         answer.map_err(|rejection| ControlError::of(&rejection))
@@ -103,7 +104,7 @@ impl SessionHandle {
         Ok(self.answer_or_again(command).await?.0)
     }
 
-    /// The answer to `command`, and whether it was given more than once: the first may have been carried out.
+    /// Returns the answer to `command`, and whether it was sent again: the first one may have been carried out.
     pub(crate) async fn answer_or_again(&self, command: Command) -> Result<(Answer, bool), Stopped> {
         let mut lost = 0;
         let seen = self.sessions.log.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
@@ -112,7 +113,7 @@ impl SessionHandle {
             self.sessions.cells.deliver(self.id, InboxItem::Command(command.clone(), Some(reply)));
             match answer.await {
                 Ok(answer) => return Ok((answer, lost > 0)),
-                // A panic of the session's actor took the command, or its answer; a session that cannot be activated takes each.
+                // A panic of the actor lost the command or its answer; a session that cannot be activated loses each.
                 Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }
@@ -122,8 +123,8 @@ impl SessionHandle {
         }
     }
 
-    /// What `command` did whose answer was lost, by the records behind `seen`. Of those that name no run, or a step from what
-    /// is seen: given again, they would reach the next run, or go a step further.
+    /// Returns what a command with a lost answer did, from the records after `seen`. For commands without a run number, or relative ones,
+    /// which a repetition would apply to the next run.
     async fn done_since(&self, command: &Command, seen: Seq) -> Option<(Reply, RunNo)> {
         let did = handling(command).evidence?;
         self.sessions.log.journal.settled().await.ok()?;
@@ -131,24 +132,21 @@ impl SessionHandle {
         stored.iter().find_map(|stored| did(&stored.record))
     }
 
-    /// Waits until what was told of the session is durable.
+    /// Waits until the log is durable up to `lsn`.
     pub(crate) async fn settled(&self, lsn: Lsn) -> Result<(), ControlError> {
         let waited = self.sessions.log.journal.wait(lsn).await;
         waited.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
     }
 
-    /// The session's run `no`, whether there is one or not.
+    /// Returns the session's run `no`, which need not exist.
     pub fn run(&self, no: RunNo) -> RunHandle {
         RunHandle { session: self.clone(), no }
     }
 
-    /// The run in flight, if there is one.
+    /// Returns the run in flight, if any.
     ///
     /// # Errors
     /// [`WaitError::Stopped`].
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
     pub async fn current_run(&self) -> Result<Option<RunHandle>, WaitError> {
         let probed = self.probe().await.map_err(WaitError::Stopped)?;
         Ok(probed.in_flight.map(|no| self.run(no)))
@@ -169,7 +167,7 @@ impl SessionHandle {
             self.sessions.cells.deliver(self.id, InboxItem::Probe(tell));
             match told.await {
                 Ok(probed) => break probed,
-                // A panic of the session's actor took it; a session that cannot be activated takes each.
+                // A panic of the actor lost it; a session that cannot be activated loses each.
                 Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }

@@ -1,4 +1,4 @@
-//! What the host gave that several rooms use, with the clock and the ids of its runtime.
+//! Shared inputs of the host, with the clock and the ids of its runtime.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use crate::faults::Faults;
 use crate::hooks::Hooks;
 use crate::values::options::Options;
 
-/// What the host gave, and what makes times and ids for it. It never changes.
+/// The inputs of the host, its clock and its ids. Constant after the start.
 pub(crate) struct Host {
     pub(crate) options: Options,
-    /// A host's own code at the points where a session's course can be changed.
+    /// The hooks of the host.
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     pub(crate) faults: Faults,
     pub(crate) clock: Clock,

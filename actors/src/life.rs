@@ -1,4 +1,4 @@
-//! Whether the runtime takes new work and starts anything, and the tasks that a shutdown waits for.
+//! The state of the runtime (running, stopping, stopped) and its live tasks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,16 +15,16 @@ use crate::values::error::{Stopped, WaitError};
 
 /// The life of one runtime, from its start to the end of its last task.
 pub(crate) struct Life {
-    /// Closed: no new work is taken.
+    /// Set when no new work is accepted.
     pub(crate) gate: Gate,
-    /// Fires when the grace of a shutdown is over: ends what waits one out.
+    /// Fires when the grace of a shutdown ends.
     pub(crate) halt: CancellationToken,
-    /// Tasks of turns, tools and services that are alive (E-5).
+    /// Live tasks of turns, tools and services (E-5).
     pub(crate) tasks: TaskTracker,
-    /// Completions that came too late: counted, not recorded.
+    /// Completions that arrived too late: counted, not recorded.
     pub(crate) stale: AtomicU64,
     stopping: AtomicBool,
-    /// It stops in order: a runtime that is dropped stops too.
+    /// Set by an orderly shutdown, and not by a drop.
     in_order: AtomicBool,
     /// The task that waits for the journal to fail.
     watch: Mutex<Option<AbortHandle>>,
@@ -50,19 +50,19 @@ impl Life {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Returns whether it goes down by a shutdown: a host that dropped it died.
+    /// Returns whether it stops by a shutdown: a dropped runtime counts as a crash.
     pub(crate) fn stops_in_order(&self) -> bool {
         self.in_order.load(Ordering::Acquire)
     }
 
-    /// Takes no new work and starts nothing from here on.
+    /// Accepts no new work and starts nothing from here on.
     pub(crate) fn stop(&self, in_order: bool) {
         self.gate.close();
         self.stopping.store(true, Ordering::Release);
         self.in_order.fetch_or(in_order, Ordering::AcqRel);
     }
 
-    /// Returns why nothing answers any more.
+    /// Returns why the runtime does not answer.
     pub(crate) fn stopped(&self) -> Stopped {
         if let Some(poison) = self.journal.poisoned() {
             return Stopped::Poisoned(poison.to_string());
@@ -70,7 +70,7 @@ impl Life {
         if self.gate.is_closed() { Stopped::Shutdown } else { Stopped::Gone }
     }
 
-    /// Returns why `session` does not answer: one that cannot be read is left alone, and the caller receives the reason (J-8).
+    /// Returns why `session` does not answer: the error of an unreadable session (J-8), else that of the runtime.
     pub(crate) fn stopped_at(&self, session: SessionId) -> Stopped {
         let stopped = self.stopped();
         if stopped != Stopped::Gone {
@@ -84,7 +84,7 @@ impl Life {
         folded.map_or_else(Stopped::Unreadable, |()| Stopped::Gone)
     }
 
-    /// Returns what a waiting caller receives where the journal cannot be read: of one that was closed meanwhile, why it was.
+    /// Returns the error of a waiting caller when the journal cannot be read: the reason of a stop, if it stopped meanwhile.
     pub(crate) fn unread(&self, error: &ReadError) -> WaitError {
         match error {
             ReadError::Closed => WaitError::Stopped(self.stopped()),
@@ -100,7 +100,7 @@ impl Life {
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// Ends that task: it holds the journal, and with it the store's lock.
+    /// Ends that task, which holds the journal and its store's lock.
     pub(crate) fn stop_watching(&self) {
         if let Some(task) = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();

@@ -1,4 +1,4 @@
-//! The log: what is appended, and who sees it.
+//! The log: appends to the journal and notifies subscribers.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -15,14 +15,14 @@ use crate::observe::publisher::{self, Publisher, Shown};
 use crate::observe::streams::Ends;
 use crate::values::ended::Ended;
 
-/// Sessions from a root down to the deepest that is looked for.
+/// The depth limit of paths.
 const MAX_PATH: usize = 256;
 
-/// The journal with those who see what is appended to it.
+/// The journal and its subscribers.
 pub(crate) struct Log {
     pub(crate) journal: Journal,
     pub(crate) events: Publisher,
-    /// Bodies that the journal already has.
+    /// Bodies that are already in the journal.
     defs: Mutex<HashSet<Hash>>,
 }
 
@@ -31,7 +31,7 @@ impl Log {
         Self { events: Publisher::start(journal.clone(), events), journal, defs: Mutex::default() }
     }
 
-    /// Appends the birth of a root.
+    /// Appends the first record of a root.
     pub(crate) fn append_root(&self, birth: Birth, now_ms: i64) -> Result<(), AppendError> {
         let session = birth.session;
         let mut fresh = HashSet::new();
@@ -47,7 +47,7 @@ impl Log {
         Ok(())
     }
 
-    /// The frame of a birth; its first activation has epoch 1.
+    /// Returns the frame of a new session; its first activation has epoch 1.
     pub(crate) fn birth_frame(&self, birth: Birth, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
         let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(0), created_ms: now_ms, updated_ms: now_ms };
         let mut changes = index::born(&birth, stamp);
@@ -62,7 +62,7 @@ impl Log {
         }
     }
 
-    /// The bodies of a birth that the journal does not have yet; `fresh` are those that the same batch carries already.
+    /// Returns the bodies of a new session that neither the journal nor the same batch (`fresh`) has.
     fn new_defs(&self, birth: &Birth, fresh: &mut HashSet<Hash>) -> Vec<(Hash, Text)> {
         let created = birth.records.iter().find_map(|record| {
             let Record::SessionCreated(created) = record else { return None };
@@ -80,17 +80,17 @@ impl Log {
         defs
     }
 
-    /// The journal has these bodies from here on.
+    /// Records that the journal has these bodies.
     ///
-    /// Noted only after the append: another session that leaves a body out must stand behind the frame that carries it.
-    /// Two that append at the same time both carry it, which does no harm.
+    /// Only after the append: a session that omits a body must follow the frame that carries it. Two concurrent appends both carry it, which
+    /// is harmless.
     pub(crate) fn has_defs(&self, fresh: HashSet<Hash>) {
         if !fresh.is_empty() {
             self.defs.lock().unwrap_or_else(PoisonError::into_inner).extend(fresh);
         }
     }
 
-    /// Returns how a run ended, as the journal has it.
+    /// Returns how a run ended, from the journal.
     pub(crate) fn ended(&self, session: SessionId, run: RunNo) -> Result<Option<Ended>, ReadError> {
         let stored = self.journal.records(session)?;
         let ends = stored.iter().enumerate().find_map(|(at, stored)| {
@@ -98,7 +98,7 @@ impl Log {
             (ended.run == run).then_some((at, ended))
         });
         let Some((at, ended)) = ends else { return Ok(None) };
-        // The record's own text is cut to what an owner is sent; the fold up to it has the whole.
+        // The record's text is truncated; the fold up to it has the whole.
         let until = State::fold(session, stored.iter().take(at.saturating_add(1)).map(|stored| &stored.record));
         let whole = until.ok().and_then(|state| state.last).and_then(|last| last.text);
         let mut usage = ended.usage_self;
@@ -107,21 +107,21 @@ impl Log {
         Ok(Some(Ended { run, outcome: ended.outcome.clone(), text, turns: ended.turns, usage }))
     }
 
-    /// Returns the short names from the root of `session` down to it.
+    /// Returns the short names from the root down to `session`.
     pub(crate) fn path(&self, session: SessionId) -> Result<String, ReadError> {
         let mut names = Vec::new();
         let mut at = Some(session);
         while let Some(id) = at {
             let head = self.journal.head(id)?.ok_or(ReadError::NoSuchSession(id))?;
             names.push(head.short.0.to_string());
-            // Depth counts some edges only; a damaged store may hold a ring.
+            // Depth counts some edges only, and a damaged store may hold a cycle.
             at = head.parent.filter(|_| names.len() < MAX_PATH);
         }
         names.reverse();
         Ok(names.join("/"))
     }
 
-    /// Returns where a session stands, as its birth says.
+    /// Returns the position of a session from its first record.
     pub(crate) fn placed(&self, session: SessionId) -> Result<Option<Place>, ReadError> {
         let first = self.journal.records_from(session, Seq(1), 1)?;
         Ok(first.into_iter().find_map(|stored| {

@@ -1,5 +1,3 @@
-//! What subscribers see: durable records in order, and deltas and progress as they come.
-
 pub mod activity;
 pub mod event;
 pub(crate) mod following;

@@ -22,7 +22,6 @@ pub enum PromptError {
     /// The run did not complete.
     #[error("the run did not complete: it ended as {}; read session {session} for the cause", outcome.kind().word())]
     Ended {
-        /// The session.
         session: SessionId,
         /// The outcome of its run.
         outcome: Outcome,

@@ -32,10 +32,10 @@ mod start_error;
 
 pub use start_error::StartError;
 
-/// A running instance. Two in one process never meet.
+/// A running instance. Several in one process are independent.
 ///
-/// Dropping it without [`Runtime::shutdown`] stops what runs and leaves open runs in the journal, to be swept at the next
-/// start; it says so once.
+/// Dropping it without [`Runtime::shutdown`] stops all work and leaves open runs in the journal, which the next start sweeps; it logs this
+/// once.
 pub struct Runtime {
     pub(crate) rooms: Arc<Rooms>,
     report: BootReport,
@@ -50,43 +50,40 @@ impl std::fmt::Debug for Runtime {
     }
 }
 
-/// How a root session is opened.
+/// Options of a new root session.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// The agent.
     pub agent: Text,
-    /// An id of the caller's choice: opening a session of that id again returns the one that exists. A new id if not given.
+    /// An id of the caller's choice: opening a session with it again returns the existing one. The default is a new id.
     pub id: Option<SessionId>,
     /// A title for listings.
     pub title: Option<Text>,
-    /// What the host attaches: JSON text.
+    /// Metadata of the host: JSON text.
     pub metadata: Option<Text>,
-    /// Limits of its own; the runtime's if not given.
+    /// Its limits; the default is the runtime's.
     pub limits: Option<Limits>,
-    /// The model, by name; the manifest's, or the runtime's, if not given.
+    /// Its model by name; the default is the manifest's, then the runtime's.
     pub model: Option<Text>,
-    /// What a restart of the host does with its runs; what the agent's manifest says if not given.
+    /// What a restart of the host does with its runs; the default is the manifest's.
     pub on_restart: Option<OnRestart>,
-    /// Where its calls come from: a session that an MCP client works in is not offered what is internal only (B10), nor is what it
-    /// starts.
+    /// The source of its calls: sessions of an MCP client and their children are not offered internal tools (B10).
     pub source: Source,
-    /// Servers that its models are called at, recorded for whoever goes on with the session ([`SessionCreated::servers`]).
+    /// Servers of its models, recorded for later processes ([`SessionCreated::servers`]).
     ///
     /// [`SessionCreated::servers`]: subtend_session::record::SessionCreated::servers
     pub servers: Vec<Text>,
-    /// The directory that it works in, by its absolute path: its environment is loaded ([`Builder::environments`]). The runtime's own
-    /// if not given.
+    /// The absolute path of its directory, whose environment is loaded ([`Builder::environments`]). The default is the runtime's own.
     ///
     /// [`Builder::environments`]: builder::Builder::environments
     pub workspace: Option<Text>,
-    /// What it may do at most, in place of the environment's policy; the environment's bounds hold all the same.
+    /// Its policy, in place of the environment's; the environment's bounds apply all the same.
     pub policy: Option<Authority>,
-    /// Limits that differ from those of its environment, by their names; null for none.
+    /// Changes to the limits of its environment, by name; null for none.
     pub limit_changes: Map<String, Value>,
 }
 
 impl OpenOptions {
-    /// A session of `agent`, with nothing else said.
+    /// Returns the options of a session of `agent`, with defaults.
     pub fn agent(agent: impl Into<Text>) -> Self {
         Self { agent: agent.into(), ..Self::default() }
     }
@@ -113,38 +110,36 @@ impl From<Text> for OpenOptions {
 /// Why a root session was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSessionError {
-    /// There is no such agent.
+    /// The agent is unknown.
     #[error("there is no agent {name:?}; agents to open a session with: {pickable}")]
     UnknownAgent {
-        /// The name.
         name: Text,
-        /// Those that there are, joined.
+        /// The known agents, joined.
         pickable: String,
     },
     /// The agent is for other agents only.
     #[error("agent {name:?} is a subagent: only other agents start it; agents to open a session with: {pickable}")]
     NotPrimary {
-        /// The name.
         name: Text,
-        /// Those that are, joined.
+        /// The agents that persons may pick, joined.
         pickable: String,
     },
-    /// There is no such pool.
+    /// The pool is unknown.
     #[error("there is no pool {0:?}: name one that the builder was given, as `pool:NAME`, or a model")]
     UnknownPool(Text),
     /// Its workspace cannot be used.
     #[error("{0}")]
     Workspace(String),
-    /// Limits under which nothing could be done.
+    /// The limits allow no work.
     #[error(transparent)]
     Limits(#[from] BadLimit),
-    /// A limit that is unknown, or has a value that it cannot have.
+    /// A limit that is unknown, or has an invalid value.
     #[error("{0}")]
     LimitChange(String),
-    /// A title that is none.
+    /// The title is invalid.
     #[error(transparent)]
     Title(#[from] BadTitle),
-    /// Money is limited, and nobody knows what the session's model costs.
+    /// Money is limited, and the cost of the session's model is unknown.
     #[error(
         "money is limited (cost_micro), and the model `{0}` has no price: give it one with `prices`, or limit tokens instead"
     )]
@@ -161,22 +156,22 @@ pub enum OpenSessionError {
     /// The limits cannot be written as JSON.
     #[error("the limits cannot be recorded: {0}")]
     Unrecordable(#[from] serde_json::Error),
-    /// The journal takes nothing.
+    /// The journal refuses the session.
     #[error("the session could not be recorded: {0}")]
     Journal(#[from] AppendError),
 }
 
-/// What a shutdown left.
+/// The result of a shutdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Whether everything at work ended within the grace.
+    /// Whether all work ended within the grace.
     pub drained: bool,
-    /// Actors that are alive: zero.
+    /// Live actors: zero.
     pub actors: usize,
-    /// Tasks of turns, tools and services that are alive: zero.
+    /// Live tasks of turns, tools and services: zero.
     pub tasks: usize,
-    /// Completions that came too late, in all.
+    /// Completions that arrived too late, in all.
     pub stale: u64,
 }
 
@@ -190,7 +185,7 @@ impl Runtime {
         self.report = report;
     }
 
-    /// Completes the deletions that a host began which died: whatever stands below a deleted session is deleted too.
+    /// Completes deletions that a crash interrupted: all sessions below a deleted one are deleted too.
     pub(crate) async fn complete_deletions(&self) -> Result<(), ReadError> {
         for id in self.rooms.log.journal.half_deleted()? {
             let root = self.rooms.log.journal.head(id)?.map_or(id, |head| head.root);
@@ -202,17 +197,16 @@ impl Runtime {
         Ok(())
     }
 
-    /// What the boot sweep found and did.
+    /// Returns the report of the boot sweep.
     pub fn boot(&self) -> &BootReport {
         &self.report
     }
 
-    /// The journal, to read.
     pub fn journal(&self) -> &Journal {
         &self.rooms.log.journal
     }
 
-    /// Opens a root session: of an agent, by its name, or with [`OpenOptions`]. Its first input opens its first run.
+    /// Opens a root session by an agent's name, or with [`OpenOptions`]. Its first input opens its first run.
     ///
     /// ```
     /// # fn example(runtime: &subtend_actors::Runtime) -> Result<(), subtend_actors::OpenSessionError> {
@@ -231,8 +225,8 @@ impl Runtime {
         self.open_root(options.into(), false)
     }
 
-    /// As [`Runtime::open`], with the events of the new session's tree from its first record on, which [`SessionHandle::watch`] of
-    /// an open session may miss. The events of a session that exists begin with the call.
+    /// Opens a session as [`Runtime::open`] does, with the events of its tree from the first record on, which [`SessionHandle::watch`] may miss.
+    /// The events of an existing session start with the call.
     ///
     /// # Errors
     /// [`OpenSessionError`].
@@ -247,7 +241,7 @@ impl Runtime {
         let id = *options.id.get_or_insert_with(|| self.rooms.host.ids.session());
         let events = self.subscribe(Some(id));
         let session = self.open_root(options, false)?;
-        // A session that exists may be one below a root.
+        // An existing session may be below a root.
         let events = if session.is_root() { events } else { session.watch() };
         Ok((session, events))
     }
@@ -275,7 +269,7 @@ impl Runtime {
         let inherited: Text = options.model.clone().unwrap_or_else(|| agents.default_model.clone());
         let template = agents.template(&name, &inherited, options.source);
         let template = template.map_err(|_| unknown_agent(&agents, &name, task))?;
-        // The loader of an environment knows what a name stands for: several models are a pool of its own.
+        // The loader of an environment resolves the name: several models form a pool.
         let named = options.model.map(|model| match &options.workspace {
             Some(_) => agents.default_model.clone(),
             None => model,
@@ -321,7 +315,7 @@ impl Runtime {
         }
     }
 
-    /// Returns the limits of a session that is opened with some of its own.
+    /// Returns the limits of a session with changes.
     fn limits_of(
         &self,
         agents: &Agents,
@@ -348,7 +342,7 @@ impl Runtime {
         environments.open(&key).map_err(OpenSessionError::Workspace)
     }
 
-    /// Returns the session that was opened with an id of the caller's choice.
+    /// Returns the session with an id of the caller's choice.
     fn opened(&self, id: SessionId) -> Result<Option<SessionHandle>, OpenSessionError> {
         match self.rooms.log.journal.head(id)? {
             None => Ok(None),
@@ -357,17 +351,17 @@ impl Runtime {
         }
     }
 
-    /// The agents, with what each of them is.
+    /// Returns the agents and their manifests.
     pub fn catalog(&self) -> &Catalog {
         &self.rooms.environments.home().catalog
     }
 
-    /// The agents that a person may pick: to open a session with, and for an input ([`crate::Input::agent`]).
+    /// Returns the agents that a person may pick, for a session and for an input ([`crate::Input::agent`]).
     pub fn agents(&self) -> impl Iterator<Item = Text> {
         self.rooms.environments.home().catalog.pickable().map(|manifest| Arc::clone(&manifest.name))
     }
 
-    /// A session that is in the journal.
+    /// Returns a session of the journal.
     ///
     /// # Errors
     /// When the journal cannot be read.
@@ -376,40 +370,34 @@ impl Runtime {
         Ok(head.map(|head| SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root: head.root }))
     }
 
-    /// Events from here on, of one tree or of all: the text so far of what streams, then what is appended after the call,
-    /// when it is durable.
+    /// Subscribes to the events of one tree or of all: first the text so far of running streams, then later records when they are durable.
     ///
-    /// Whoever reads the journal for what came before waits for `journal().settled()` first: a record that was appended
-    /// before the call and is not durable yet is in neither.
+    /// To read earlier records from the journal, wait for `journal().settled()` first: an appended record that is not durable yet is in neither.
     pub fn subscribe(&self, root: Option<SessionId>) -> Subscription {
         self.rooms.log.events.subscribe(root.map_or(Scope::All, Scope::Tree))
     }
 
-    /// A call as people see it: its tool by the name and sign that it has for them, what it takes and gave in its own words (M13).
+    /// Returns the display of a call: its tool's name and icon, and its arguments and result in the tool's wording (M13).
     pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> Shown {
         self.rooms.environments.home().tools.shown(tool, args, result)
     }
 
-    /// Waits until no service of the host works for any session: until those that it names are named, and those that it sums up
-    /// summed up, or neither came to anything. A shutdown ends what is at work then.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
+    /// Waits until no service of the host runs: until its titles and summaries are set or have failed. A shutdown ends running ones.
     pub async fn services_done(&self) {
         self.rooms.services.done(None).await;
     }
 
-    /// Sessions in memory, for operators and tests.
+    /// Returns the number of sessions in memory, for operators and tests.
     pub fn present(&self) -> usize {
         self.rooms.directory.len()
     }
 
-    /// Runs that hold a slot.
+    /// Returns the number of runs that hold a slot.
     pub fn slots_in_use(&self) -> usize {
         self.rooms.cells.runs().slots.in_use()
     }
 
-    /// Returns a count of the slots that runs below a root hold: of owned runs, and of those that persons opened.
+    /// Returns a function that counts the slots of runs below a root: of owned runs, and of persons' runs.
     #[cfg(feature = "fault-points")]
     pub fn slots_of_root(&self) -> impl Fn(SessionId) -> [usize; 2] + Send + Sync + use<> {
         let rooms = Arc::downgrade(&self.rooms);
@@ -419,17 +407,16 @@ impl Runtime {
         }
     }
 
-    /// Shuts down in order: refuses new work, lets what is at work finish within `grace`, then stops it, what is owned before
-    /// its owners.
+    /// Shuts down in order: refuses new work, lets running work finish within `grace`, then stops it, owned runs before their owners.
     ///
-    /// What still runs then stays in the journal and is handled at the next start. When it returns, nothing of ours is alive.
+    /// Runs that are left stay in the journal for the next start. Afterwards no actor and no task of the runtime is alive.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the runtime: what runs is stopped at once.
+    /// Dropping the future drops the runtime, which stops all work at once.
     pub async fn shutdown(mut self, grace: Duration) -> ShutdownReport {
         let rooms = Arc::clone(&self.rooms);
         rooms.life.stop(true);
-        // Nobody waits for them.
+        // No caller waits for them.
         rooms.services.stop(None);
         rooms.life.tasks.close();
         let drained = tokio::time::timeout(grace, rooms.life.tasks.wait()).await.is_ok();
@@ -438,7 +425,7 @@ impl Runtime {
         rooms.cells.stop_deepest_first().await;
         rooms.directory.clear();
         rooms.waiters.close();
-        // Actors are gone, and with them what they had at work: its tasks end at their next poll.
+        // The actors have ended, with their work: its tasks end at their next poll.
         rooms.life.tasks.wait().await;
         rooms.log.events.close();
         let report = ShutdownReport {
@@ -467,13 +454,13 @@ impl Drop for Runtime {
         rooms.waiters.close();
         rooms.log.events.close();
         rooms.directory.clear();
-        // Where it was started: actors hold the cells, and would run for ever if it is dropped outside of tokio.
+        // Where it was started: actors hold the cells, and would run forever after a drop outside of tokio.
         self.tokio.spawn(rooms.cells.kill());
         tracing::warn!("the runtime was dropped without a shutdown; open runs are swept at the next start");
     }
 }
 
-/// Returns the agent that a session is opened with; as a task, also one that only other agents start.
+/// Returns the agent of a new session; as a task, also one that only other agents start.
 fn fitting<'a>(agents: &'a Agents, name: &Text, task: bool) -> Result<&'a Manifest, OpenSessionError> {
     let manifest = agents.catalog.get(name).ok_or_else(|| unknown_agent(agents, name, task))?;
     match manifest.mode {

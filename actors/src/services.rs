@@ -1,8 +1,7 @@
-//! The host's services: sessions that the host starts for another one, to name it or to sum it up. What one answers becomes one
-//! record of the session, or nothing.
+//! Services of the host: sessions that write titles and summaries of other sessions. An answer becomes one record, or nothing.
 //!
-//! A service is owned by nobody who waits: it takes no slot, wakes nothing, and holds no run open. It is ended with the run, the
-//! close or the deletion of the session that it works for, and with the runtime.
+//! No caller owns a service: it takes no slot, wakes nothing, and holds no run open. It ends with the cancel, close or deletion of its
+//! session, and with the runtime.
 
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ use crate::values::error::{ControlError, SendError, WaitError};
 pub(crate) mod material;
 pub(crate) mod running;
 
-/// Why a service gave nothing.
+/// Why a service gave no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unserved {
     #[error("it was ended with the session that it works for")]
@@ -54,7 +53,7 @@ impl Namer for Sessions {
         let handle = SessionHandle { sessions: Arc::clone(&self), id: session, root: session };
         self.life.tasks.spawn(async move {
             if let Err(error) = handle.entitle(&first, &shift).await {
-                // Nobody asked for it, and the session goes by its first words.
+                // Without a title the session goes by its first message.
                 tracing::info!(%session, %error, "the session was not named");
             }
         });
@@ -62,10 +61,10 @@ impl Namer for Sessions {
 }
 
 impl SessionHandle {
-    /// Has the session named by its first message.
+    /// Starts the title of a session.
     async fn entitle(&self, first: &Text, shift: &Shift) -> Result<(), Unserved> {
         let state = self.state().await?;
-        // One that is older than its title is named by what it began with, and not by what was said last.
+        // An older untitled session is named by its first message, not by its last.
         let begun =
             context::visible(&state).iter().skip(state.created.inherited.len()).find_map(|message| match message {
                 Message::User { text, .. } => Some(Arc::clone(text)),
@@ -81,7 +80,7 @@ impl SessionHandle {
         Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
     }
 
-    /// Has the session summed up; `None` where there is nothing to tell, or nothing new and `only_new` is.
+    /// Summarises the session; `None` without messages, or with `only_new` without new ones.
     pub(crate) async fn sum_up(&self, only_new: bool, shift: &Shift) -> Result<Option<Text>, Unserved> {
         let state = self.state().await?;
         let upto = Seq(state.next_seq.0.saturating_sub(1));
@@ -94,17 +93,17 @@ impl SessionHandle {
         Ok(Some(text))
     }
 
-    /// What the agent of `what` answers to `text`, in a session of its own below `state`'s.
+    /// Runs the agent of `what` on `text` in a service session below that of `state`, and returns its answer.
     async fn served(&self, state: &State, what: For, text: Text, shift: &Shift) -> Result<(SessionId, Text), Unserved> {
         let sessions = &self.sessions;
         let (mut created, _) =
             sessions.environments.of(state).branched(state, Some(&what.agent().into()), BranchKind::Service)?;
-        // Whoever stands in for the built-in agent: a service has no rights and no tools.
+        // A custom agent for the service has no permissions and no tools either.
         let manifest = Arc::new(Authority::deny_all());
         (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());
         created.limits = capped(state, &created.limits, what)?;
         created.inspectable = false;
-        // What would take its answer is gone with this process.
+        // The receiver of its answer would be lost with this process.
         created.on_restart = OnRestart::Fail;
         let child = sessions.host.ids.session();
         let plan = BranchPlan { child, kind: BranchKind::Service, at: None, created, manifest, by: By::Host };
@@ -126,12 +125,12 @@ impl SessionHandle {
                 service.run_ended(run).await?
             }
         };
-        // Its answer may have come in the moment in which it was ended: what is over is not written to.
+        // The service may have been ended while its answer arrived: an ended session is not changed.
         if shift.stop.is_cancelled() {
             return Err(Unserved::Stopped);
         }
         match (ended.outcome, ended.text) {
-            // Its session can be sent to as any other: before its own words are there, and while their run is in flight.
+            // Its session accepts inputs like any other: a foreign one may come before or during its run.
             (Outcome::Completed, Some(_)) if !is_undisturbed(&service.stored().await?, run, input) => {
                 Err(Unserved::Disturbed(child))
             }
@@ -141,7 +140,7 @@ impl SessionHandle {
     }
 }
 
-/// Whether `run` is the host's, and took nothing but `input`: then what it says last is the answer to that.
+/// Returns whether `run` is the host's and took `input` alone: then its last text is the answer to that.
 fn is_undisturbed(stored: &[Stored], run: RunNo, input: InputId) -> bool {
     stored.iter().all(|stored| {
         if let Record::RunOpened(opened) = &stored.record {
@@ -152,7 +151,7 @@ fn is_undisturbed(stored: &[Stored], run: RunNo, input: InputId) -> bool {
     })
 }
 
-/// The limits of a service: its run has a cap by the clock.
+/// Returns the limits of a service, with a wall-clock cap.
 fn capped(state: &State, limits: &Interned<Limits>, what: For) -> Result<Interned<Limits>, serde_json::Error> {
     let mut limits = limits.body.as_deref().unwrap_or(&state.limits).clone();
     limits.wall_ms = Some(limits.wall_ms.map_or(what.cap_ms(), |ms| ms.min(what.cap_ms())));

@@ -1,4 +1,4 @@
-//! From a tool call to a child: what a session is offered, and what its children are born with.
+//! From a tool call to a child: offers to sessions, and specs of their children.
 
 pub(crate) mod above;
 pub(crate) mod agents;

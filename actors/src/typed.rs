@@ -1,4 +1,4 @@
-//! Typed answers: a question whose answer is a value.
+//! Typed answers.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -14,10 +14,10 @@ use crate::values::error::{SendError, WaitError};
 
 mod extract;
 
-/// How a typed question is asked.
+/// Options of a typed question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskOptions {
-    /// How often an answer that does not fit is sent back with what is wrong with it: 2 if not said otherwise.
+    /// How often an invalid answer is returned with its errors; the default is 2.
     pub corrections: u32,
 }
 
@@ -31,35 +31,30 @@ impl Default for AskOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// The question, or a correction, was not accepted.
+    /// The question or a correction was not accepted.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// It was not answered: the run ended otherwise ([`AnswerError::Ended`], with its outcome and partial text), or the
-    /// runtime stopped.
+    /// There is no answer: the run ended otherwise ([`AnswerError::Ended`], with its outcome and partial text), or the runtime stopped.
     #[error(transparent)]
     Answer(#[from] AnswerError),
-    /// The last answer does not fit either.
+    /// The last answer is invalid too.
     #[error("the answer does not fit after {corrections} corrections: {error}")]
     Mismatch {
-        /// How often it was sent back.
+        /// How often an answer was returned.
         corrections: u32,
-        /// What is wrong with the last one, with the path to it.
+        /// The error in the last answer, with its path.
         error: String,
-        /// The last answer.
         text: Text,
     },
 }
 
 impl SessionHandle {
-    /// Asks for an answer of type `T`: with its JSON schema, checked when it comes, and sent back at most twice with what is
-    /// wrong with it.
+    /// Asks for an answer of type `T` with its JSON schema. An invalid answer is returned to the model at most twice, with its errors.
     ///
-    /// An agent that starts children may answer before they are back: then the last answer counts that the run gives before
-    /// it takes another input.
+    /// An agent that starts children may answer before they end: then the last answer before the run's next input counts.
     ///
-    /// The question, and each correction, is an ordinary durable input: the schema goes with it for models with structured
-    /// output, and is said in words for those without. An answer that is no JSON object by nature (a list, a text, an
-    /// enum) is asked for as `{"value": …}`, since providers want objects.
+    /// The question and each correction are ordinary durable inputs. Models with structured output get the schema as a format, others as text.
+    /// A type that is not a JSON object (a list, a text, an enum) is requested as `{"value": …}`, because providers require objects.
     ///
     /// ```
     /// # async fn example(session: subtend_actors::SessionHandle) -> Result<(), subtend_actors::AskError> {
@@ -79,20 +74,14 @@ impl SessionHandle {
     /// [`AskError`]. A schema of more than 64 KiB is refused as [`SendError::BadInput`].
     ///
     /// # Cancel safety
-    /// Dropping the future cancels nothing: what was sent is answered, and checked by nobody.
-    ///
-    /// # Durability
-    /// What was sent and answered is durable. That it fits is found anew by whoever reads it.
+    /// Dropping the future cancels nothing: the input is answered, and the answer is not checked.
     pub async fn ask<T: DeserializeOwned + JsonSchema>(&self, text: impl Into<Text>) -> Result<T, AskError> {
         self.ask_with(text, AskOptions::default()).await
     }
 
-    /// As [`SessionHandle::ask`], with options.
+    /// Asks as [`SessionHandle::ask`] does, with options.
     ///
-    /// # Errors
-    /// As [`SessionHandle::ask`].
-    ///
-    /// # Cancel safety
+    /// # Errors, cancel safety
     /// As [`SessionHandle::ask`].
     pub async fn ask_with<T: DeserializeOwned + JsonSchema>(
         &self,
@@ -120,8 +109,8 @@ impl SessionHandle {
 }
 
 impl SessionHandle {
-    /// What the run says when it is over, or when it took another input: an answer that was given while children were still at
-    /// work ("two are not back yet") is not the last, and what came after another input answers that one.
+    /// Returns the run's last answer before its end or its next input. An answer while children run ("two are not back yet") is not the last,
+    /// and a later input has its own.
     async fn at_the_end<T: DeserializeOwned>(
         &self,
         form: &Form,
@@ -154,15 +143,14 @@ fn correction(error: &str) -> String {
     )
 }
 
-/// A value in an object, for what is none by itself.
+/// Wraps a value that is not an object.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Wrapped<T> {
-    /// The answer.
     value: T,
 }
 
-/// The form that an answer is to have.
+/// The requested form of an answer.
 struct Form {
     schema: Value,
     wrapped: bool,
@@ -178,7 +166,7 @@ impl Form {
     fn read<T: DeserializeOwned>(&self, text: &str) -> Result<T, String> {
         let json = extract::json(text)?;
         if !json.starts_with('{') {
-            // A list would be read as the fields of a struct in their order, which nobody asked for.
+            // A list must not be read as the fields of a struct in order.
             return Err("it is no JSON object".to_owned());
         }
         if self.wrapped { parsed::<Wrapped<T>>(json).map(|wrapped| wrapped.value) } else { parsed(json) }

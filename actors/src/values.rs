@@ -1,4 +1,4 @@
-//! Values that several rooms use. They depend on no other part of this crate.
+//! Shared values, which depend on no other part of this crate.
 
 pub(crate) mod address;
 pub(crate) mod answering;

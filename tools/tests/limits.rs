@@ -158,6 +158,7 @@ fn held_command_reaches_no_memory_and_queue_of_others() {
     let [held, ordinary, free] = all;
     assert!(removed.success() && !held.contains("granted") && !ordinary.contains("granted"), "{held} {ordinary}");
     assert!(held.contains("[exit code 0]"), "{held}");
+    // The control: without a sandbox all are granted.
     assert!(free.contains("granted: memory\ngranted: segment\ngranted: semaphore\ngranted: queue"), "{free}");
 }
 

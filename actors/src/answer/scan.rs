@@ -1,4 +1,4 @@
-//! The search for one input's answer, record by record.
+//! Searches the records for one input's answer.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use subtend_session::render;
 use super::{AnswerError, Answered, joined};
 use crate::values::ended::Ended;
 
-/// Reads a session's records in order, beginning no later than with the opening of the run in flight at the acceptance.
+/// Reads records in order, starting no later than at the opening of the run in flight at the acceptance.
 pub(super) struct Scan {
     input: InputId,
     accepted: bool,
     /// The run that took the input.
     taken: Option<RunNo>,
-    /// Whether it waits for a rest point, and steers no run in flight.
+    /// Whether it waits for a rest point and does not steer.
     waits: bool,
     /// The run in flight, or the last one.
     run: RunNo,
-    /// Whether that one is in flight and answers a model: then it takes nothing that waits (K26).
+    /// Whether that run is in flight and answers a model: then it takes no queued input (K26).
     of_a_model: bool,
-    /// Whether the turn at hand continues an answer that was cut off.
+    /// Whether the present turn continues a truncated answer.
     continues: bool,
-    /// The last answer without calls: the result so far, as the fold of the session has it.
+    /// The last answer without calls, by the same rules as the session's fold.
     answer: Option<Text>,
-    /// All text that the run gave.
+    /// All text of the run.
     partial: Text,
-    /// An answer by `return`, which stands when the run ends with it.
+    /// An answer by `return`, which applies when the run ends with it.
     returning: Option<(TurnNo, Seq, Vec<ToolCall>)>,
 }
 
@@ -48,23 +48,22 @@ impl Scan {
         }
     }
 
-    /// Whether a run took the input.
     pub(super) fn is_taken(&self) -> bool {
         self.taken.is_some()
     }
 
-    /// The run that took the input or is going to, else the last one.
+    /// The run that took or will take the input, else the last one.
     pub(super) fn run(&self) -> RunNo {
         let last = if self.of_a_model && self.waits { self.run.next() } else { self.run };
         self.taken.unwrap_or(last)
     }
 
-    /// The last answer without calls of the run at hand.
+    /// The last answer of the present run without calls.
     pub(super) fn last(&self) -> Option<&Text> {
         self.answer.as_ref()
     }
 
-    /// Reads the next record. Returns the answer, or why there is none, when that is known.
+    /// Reads the next record. Returns the answer or its absence once it is known.
     pub(super) fn read(&mut self, stored: &Stored) -> Option<Result<Answered, AnswerError>> {
         let record = &stored.record;
         if let Record::InputAccepted(accepted) = record {
@@ -100,7 +99,7 @@ impl Scan {
     }
 
     fn answered(&mut self, answered: &TurnAnswered, seq: Seq) -> Option<Answered> {
-        // The rules of the session's own fold, by which the run's result is found.
+        // By the rules of the session's fold.
         let text = answered.text.as_ref().filter(|text| !text.trim().is_empty());
         if text.is_none() && answered.calls.is_empty() && answered.stop == Stop::Length {
             self.answer = None;
@@ -132,7 +131,7 @@ impl Scan {
         }
         let mut usage = ended.usage_self;
         usage.add(&ended.usage_owned);
-        // The record's own text is cut to what an owner is sent.
+        // The record's own text is truncated to what an owner receives.
         let text = Some(Arc::clone(&self.partial)).filter(|text| !text.is_empty()).or_else(|| ended.text.clone());
         let (run, outcome, turns) = (ended.run, ended.outcome.clone(), ended.turns);
         Err(AnswerError::Ended(Box::new(Ended { run, outcome, text, turns, usage })))

@@ -10,30 +10,26 @@ use subtend_session::ids::{CallId, SessionId, Text};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// A call that waits for a person's word.
+/// A call that waits for an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
     /// The root of the session's tree.
     pub root: SessionId,
-    /// The session.
     pub session: SessionId,
-    /// Where it stands: short names from the root down to the session, with `/` between them.
+    /// Short names from the root down to the session, joined with `/`.
     pub path: String,
-    /// The call.
     pub call: CallId,
-    /// The tool that it calls.
     pub tool: Text,
-    /// The arguments of the call, as the model wrote them.
+    /// The arguments, as the model wrote them.
     pub args: Text,
-    /// What it is about to do.
+    /// The action of the access.
     pub action: Text,
-    /// With what.
+    /// The resource of the access.
     pub resource: Text,
-    /// The plan that it proposes to carry out, where that is what is asked (`plan_exit`): the whole of it, as the model wrote it.
+    /// The whole plan, for `plan_exit`.
     pub plan: Option<Text>,
 }
 
-/// Questions that are open in this process.
 #[derive(Default)]
 pub(crate) struct Approvals {
     approvers: AtomicUsize,
@@ -43,7 +39,7 @@ pub(crate) struct Approvals {
 
 #[derive(Default)]
 struct Open {
-    /// The last question's number, in the order in which they were durable.
+    /// The last question's number, in order of durability.
     last: u64,
     /// Open questions, each with its number once it may be shown.
     by_call: BTreeMap<(SessionId, CallId), Option<u64>>,
@@ -51,27 +47,25 @@ struct Open {
 }
 
 impl Approvals {
-    /// Counts another approver.
     pub(super) fn attach(&self) {
         self.approvers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts an approver less.
+    /// Counts one approver less.
     pub(super) fn detach(&self) {
         self.approvers.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Resolves when a question is shown that was not when this was called and enabled.
+    /// Resolves at the next question that is shown after this was enabled.
     pub(super) fn shown(&self) -> Notified<'_> {
         self.asked.notified()
     }
 
-    /// Returns whether an approver is attached.
     pub(crate) fn attended(&self) -> bool {
         self.approvers.load(Ordering::Acquire) > 0
     }
 
-    /// A call waits for a word. False where nobody could give one; one that waits already goes on waiting.
+    /// Opens a question; false without an approver. An open one stays open.
     pub(crate) fn opened(&self, session: SessionId, call: CallId) -> bool {
         let attended = self.attended();
         let mut open = self.lock();
@@ -81,7 +75,7 @@ impl Approvals {
         open.by_call.contains_key(&(session, call))
     }
 
-    /// The question is durable and may be shown, if it is still open.
+    /// Shows a durable question that is still open.
     pub(crate) fn show(&self, approval: Approval) {
         let mut guard = self.lock();
         let open = &mut *guard;
@@ -95,7 +89,7 @@ impl Approvals {
         }
     }
 
-    /// The word was given, or is not needed any more.
+    /// Closes a question that is answered or no longer needed.
     pub(crate) fn closed(&self, session: SessionId, call: CallId) {
         let mut open = self.lock();
         if let Some(Some(no)) = open.by_call.remove(&(session, call)) {
@@ -103,7 +97,7 @@ impl Approvals {
         }
     }
 
-    /// The first open question after number `seen`.
+    /// Returns the first open question after number `seen`.
     pub(crate) fn after(&self, seen: u64) -> Option<(u64, Approval)> {
         let open = self.lock();
         let (no, approval) = open.shown.range(seen.saturating_add(1)..).next()?;
@@ -115,7 +109,7 @@ impl Approvals {
     }
 }
 
-/// The arguments of the tool that is called, also through `use_tool`.
+/// Returns the arguments of the called tool, also through `use_tool`.
 pub(crate) fn args_of(tool: &str, args: &Text) -> Text {
     discovery::used(tool, args).map_or_else(|| Arc::clone(args), |(_, args)| args.into())
 }

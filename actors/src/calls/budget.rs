@@ -1,9 +1,8 @@
-//! Budgets of root runs: what a model call reserves of them, and what it is settled with.
+//! Budgets of root runs: the reservation of a model call, and its settlement.
 //!
-//! The session decides that something is to be reserved, and how many tokens (`TurnStarted.reserved`); the price of the model
-//! makes money of them. The reservation is made after the backoff and the intent record, and before the call waits for a
-//! place under its provider's quotas: a call that waits for its budget holds up nobody of another tree. It is settled by
-//! what the call says that it cost. One that is dropped counts in full, unless the call never began.
+//! The session decides how many tokens to reserve (`TurnStarted.reserved`); the model's price converts them to money. The reservation follows
+//! the backoff and the intent record, and precedes the wait for a provider's permit, so that a call waiting for its budget blocks no other
+//! tree. It is settled by the reported cost. A dropped call counts in full, unless it never started.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,8 +22,8 @@ use crate::calls::reservation::{Claim, SetAside};
 mod recount;
 
 impl ModelCalls {
-    /// What `reserved` costs at most with the model that is called: by its own price, or the dearest of all. A model without
-    /// a price that stays in the process costs nothing.
+    /// Returns the maximum cost of `reserved` with the called model: by its price, or the highest of all. An in-process model without a price costs
+    /// nothing.
     pub(crate) fn cost_at_most(&self, called: &Called, reserved: &Reserved) -> Option<u64> {
         let member = called.member();
         if let Some(price) = self.prices.of_model(&member.name, &*member.model) {
@@ -33,7 +32,7 @@ impl ModelCalls {
         if member.model.leaves_process() { self.prices.dearest(reserved) } else { Some(0) }
     }
 
-    /// The claim for the same call of another model; `None` where money is counted and that model has no price.
+    /// Returns the claim for the same call of another model; `None` if money is counted and that model has no price.
     pub(crate) fn priced_anew(&self, claim: Claim, called: &Called) -> Option<Claim> {
         let cost_micro = match claim.limit.cost_micro {
             Some(_) => self.cost_at_most(called, &claim.reserved)?,
@@ -42,15 +41,14 @@ impl ModelCalls {
         Some(Claim { want: Spend { cost_micro, ..claim.want }, ..claim })
     }
 
-    /// A model that sessions call `name` and whose calls have no price, though they may cost something.
+    /// Returns a model behind the name `name` whose calls have no price, though they may cost something.
     pub(crate) fn lacks_price(&self, models: &Models, name: &Text) -> Option<Text> {
         self.prices.lacking(models, name)
     }
 
-    /// Opens the accounts of a root run that goes on in another process, with what it used in the one before.
+    /// Opens the accounts of a resumed root run, with what it used in the previous process.
     ///
-    /// An activation after a crash in this process finds them as they are: a reservation that its turn dropped was counted
-    /// when it was dropped. A run that was queued when the host died has used nothing.
+    /// After a crash of an activation they are unchanged: a dropped reservation was counted at the drop. A queued run has used nothing.
     pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
         let used = self.recount(models, run)?;
         self.ledger.restore(run, used.spawns);
@@ -58,14 +56,13 @@ impl ModelCalls {
         Ok(())
     }
 
-    /// Sets aside what the call claims; waits, within the patience of budgets, while others of its tree have set aside what
-    /// it needs.
+    /// Reserves the call's claim; waits, within the limit of budgets, while others of its tree have reserved what it needs.
     ///
     /// # Errors
-    /// The budget that does not hold it any more.
+    /// The exhausted budget.
     ///
     /// # Cancel safety
-    /// Dropping the future sets nothing aside.
+    /// Dropping the future reserves nothing.
     pub(crate) async fn set_aside(
         &self,
         claim: Option<Claim>,
@@ -80,8 +77,7 @@ impl ModelCalls {
         Ok(Some(SetAside { reservation: Some(reserved), begun: Arc::clone(begun), costs }))
     }
 
-    /// Fills in what the call cost in money, where it does not say so itself and there is a price for it. A cost that is not
-    /// known, or not of all its parts, makes the usage unreliable.
+    /// Adds the cost in money if the call does not report it and has a price. An unknown or partial cost makes the usage unreliable.
     pub(crate) fn price(&self, called: &Called, came: &mut ModelOutcome) {
         let usage = match came {
             ModelOutcome::Answer(Answer { usage, .. }) | ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => {
@@ -100,7 +96,7 @@ impl ModelCalls {
                 usage.unreliable |= !known;
             }
             None if member.model.leaves_process() => usage.unreliable = true,
-            // A model in this process costs nothing, and that is known.
+            // An in-process model costs nothing, reliably.
             None => usage.cost_micro = Some(0),
         }
     }

@@ -1,4 +1,4 @@
-//! Files that children begin with, as one task reads them.
+//! Files of new children, read by one task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use subtend_session::call::ToolErrorKind;
 use subtend_session::ids::{Text, TurnNo};
 use subtend_tools::workspace::{Workspace, resource};
 
-/// Bytes of one file that a prompt takes in.
+/// Bytes of one file in a prompt.
 const MAX_FILE: u64 = 256 << 10;
 
-/// Bytes of all files that come with one task.
+/// Bytes of all files of one task.
 const MAX_FILES: usize = 1 << 20;
 
-/// What was read for the calls of one answer: by the call's place and the path as it was named.
+/// The texts for the calls of one answer, by the call's position and the path as given.
 pub(crate) type Read = BTreeMap<(u32, Text), Result<Text, Text>>;
 
-/// Names one reading: what another one brings, of an activation that died, is not taken for it.
+/// Identifies one reading, so that the result for a crashed activation is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) turn: TurnNo,
     pub(crate) no: u64,
 }
 
-/// Calls whose files were read, to be admitted.
+/// Calls whose files were read, ready for admission.
 pub(crate) struct HasRead {
     pub(crate) reading: Reading,
     pub(crate) calls: Vec<u32>,
     pub(crate) read: Read,
 }
 
-/// The files that one call wants, under what its child may do.
+/// The files of one call, under its child's authority.
 pub(crate) struct Wish {
     pub(crate) ix: u32,
     pub(crate) authority: Arc<Authority>,
     /// Files of its system prompt.
     pub(crate) bootstrap: Vec<Text>,
-    /// Files that come with its task: bounded together, since one message holds them all.
+    /// Files of its task, bounded together, because one message holds them all.
     pub(crate) files: Vec<Text>,
 }
 
@@ -62,7 +62,7 @@ impl Wish {
         read
     }
 
-    /// Reads a file of the workspace, if the child may (B7).
+    /// Reads a workspace file, if the child may (B7).
     fn one(&self, workspace: &Workspace, path: &str) -> Result<Text, Text> {
         let resource = resource(path).map_err(|error| Text::from(error.message))?;
         let may = |resource: &Text| {
@@ -72,9 +72,9 @@ impl Wish {
         if !may(&resource) {
             return Err(format!("reading `{path}` is not allowed to the child").into());
         }
-        // A link is no way around a rule, as it is none for the tools.
+        // A link does not evade a rule here either.
         let real = workspace.real(&resource).map_err(|error| {
-            // The tool's own message tells a model what to call next, which a warning must not.
+            // The tool's own message suggests a next call, which a warning must not.
             let missing = error.kind == ToolErrorKind::NotFound;
             if missing { Text::from("there is no such file") } else { error.message.into() }
         })?;

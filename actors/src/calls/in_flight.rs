@@ -1,4 +1,4 @@
-//! Model calls and tool calls of one activation that are in flight.
+//! Model and tool calls in flight of one activation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,13 +28,13 @@ impl Drop for TurnAtWork {
 }
 
 impl TurnAtWork {
-    /// Asks the task to drop the stream; it still tells that it did.
+    /// Cancels the stream; its task still reports that.
     pub(crate) fn cancel(&self) {
         self.stop.cancel();
     }
 }
 
-/// A local tool at work. Dropping it kills the tool.
+/// A running local tool. Dropping it kills the tool.
 pub(crate) struct ToolAtWork {
     pub(crate) stop: Stop,
     pub(crate) task: JoinHandle<()>,
@@ -48,65 +48,64 @@ impl Drop for ToolAtWork {
 }
 
 impl ToolAtWork {
-    /// Asks the tool to stop.
+    /// Cancels the tool.
     pub(crate) fn cancel(&self) {
         self.stop.ask.cancel();
     }
 
-    /// Kills it: the grace is over.
+    /// Kills it after the grace.
     pub(crate) fn kill(&self) {
         self.stop.kill.cancel();
     }
 }
 
-/// A call as its classification read it: nothing of it is parsed again.
+/// A parsed call, which is not parsed again.
 pub(crate) enum Parsed {
     /// A local tool with its arguments.
     Tool(Arc<dyn Tool>, serde_json::Value),
     /// A run that it opens.
     Opens(Request),
-    /// One that would open a run, and that the present offer refuses.
+    /// A run that the present offer refuses.
     Refused(ToolError),
     /// A task of the session that it checks.
     Check(CheckRequest),
-    /// A task of the session that it ends, as the model named it.
+    /// A task of the session that it cancels, as the model named it.
     Cancel(Text),
-    /// The jobs that it waits for.
+    /// The jobs that it awaits.
     Await(Jobs),
     /// The plan that it proposes.
     Plan(Text),
 }
 
-/// Parsed calls of the last answer. An activation parses those that another one classified, and keeps them.
+/// Parsed calls of the last answer, including those that another activation classified.
 pub(crate) type Ready = HashMap<CallId, Parsed>;
 
-/// What an activation has running, and what it was parsed to. Dropping it ends all of it.
+/// The running work of an activation, and its parsed calls. Dropping it ends all of it.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) turn: Option<TurnAtWork>,
-    /// What the attempt that was decided last is to reserve, in a tree with a budget.
+    /// The reservation of the last decided attempt, in a tree with a budget.
     pub(crate) reserved: Option<Due>,
-    /// In the order of the calls, in which they are stopped: the same in every run.
+    /// In call order, so that they stop in the same order in every run.
     pub(crate) tools: BTreeMap<CallId, ToolAtWork>,
-    /// Calls of the last answer, as they were parsed; taken when they start.
+    /// Parsed calls of the last answer; taken when they start.
     pub(crate) ready: Ready,
-    /// The files that are read for calls before they are admitted: those behind them wait.
+    /// The files being read before admission; later calls wait.
     pub(crate) reading: Option<Reading>,
 }
 
 impl Work {
-    /// Asks all of it to stop.
     pub(crate) fn cancel(&self) {
         self.turn.iter().for_each(TurnAtWork::cancel);
         self.tools.values().for_each(ToolAtWork::cancel);
     }
 
-    /// Kills the tools: the grace is over.
+    /// Kills the tools after the grace.
     pub(crate) fn kill_tools(&self) {
         self.tools.values().for_each(ToolAtWork::kill);
     }
 
-    /// Ends the stream of a run that has ended, and forgets its calls.
+    /// Ends the stream of an ended run, and drops its calls.
     pub(crate) fn end_run(&mut self) {
         self.turn = None;
         self.ready.clear();

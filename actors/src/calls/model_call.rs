@@ -1,4 +1,4 @@
-//! One model call: prepared, watched for signs of life, and caught when it panics.
+//! One model call: prepared, watched for stalls, with panics caught.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,23 +19,21 @@ use crate::calls::model_set::ModelSet;
 use crate::clock::now;
 use crate::values::panic::panic_text;
 
-/// What a model call came to, before its calls are classified.
+/// The outcome of a model call, before its calls are classified.
 pub(crate) enum ModelOutcome {
-    /// An answer.
     Answer(Answer),
-    /// An error.
     Error(ModelError),
-    /// A panic, with what it said.
+    /// A panic, with its message.
     Panic(Text),
 }
 
-/// The future of one model call, as it is polled once in the handler and spawned only if it is pending.
+/// The future of one model call, polled once in the handler and spawned only if it is pending.
 pub(crate) type Calling = BoxFuture<'static, ModelOutcome>;
 
-/// Prepares the call of `model`, whose answer may hold so many calls or as many as every answer may.
+/// Prepares a call of `model`; `most` bounds the calls of its answer.
 pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, calls_per_answer: u32) -> Calling {
     let most = calls_per_answer.max(MAX_CALLS_PER_ANSWER);
-    // The call itself may panic before there is a future.
+    // The call itself may panic before it returns a future.
     let made = std::panic::catch_unwind(AssertUnwindSafe(|| model.call(request, deltas)));
     match made {
         Ok(answering) => Box::pin(async move {
@@ -49,7 +47,7 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     }
 }
 
-/// Counts an answer of more than `most` calls as none, whatever model gives it.
+/// Turns an answer of more than `most` calls into an error.
 fn bounded_calls(answer: Answer, most: u32) -> ModelOutcome {
     let calls = answer.calls.len();
     if calls <= most as usize {
@@ -59,11 +57,11 @@ fn bounded_calls(answer: Answer, most: u32) -> ModelOutcome {
     ModelOutcome::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
 }
 
-/// When the model last showed life.
+/// When the model last streamed anything.
 #[derive(Clone)]
 pub(crate) struct Pulse {
     pub(crate) since: Instant,
-    /// Milliseconds from `since` to the last sign of life, plus one; 0 before the first.
+    /// Milliseconds from `since` to the last delta, plus one; 0 before the first.
     pub(crate) last: Arc<AtomicU64>,
 }
 
@@ -77,7 +75,7 @@ impl Pulse {
         self.last.store(ms.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Whether somebody else waits for the call: its own clone lives exactly as long as the call is made.
+    /// Returns whether the call is still awaited, by the number of clones.
     pub(crate) fn is_watched(&self) -> bool {
         Arc::strong_count(&self.last) > 1
     }
@@ -88,7 +86,7 @@ impl Pulse {
     }
 }
 
-/// How long a model may be silent, how long a turn may take, and how many calls an answer may hold.
+/// The limits of silence, of a turn, and of the calls of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     pub(crate) first_byte_ms: u64,
@@ -108,7 +106,7 @@ impl Patience {
     }
 }
 
-/// Waits for the call, as long as the model shows life. Silence is counted from here: a call may have waited for its turn.
+/// Waits for the call while the model streams. Silence counts from here: the call may have waited before.
 pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patience) -> ModelOutcome {
     let (first, stall) = (Duration::from_millis(patience.first_byte_ms), Duration::from_millis(patience.stall_ms));
     let begun = now();
@@ -123,7 +121,7 @@ pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patien
             let error = ModelError::new(ModelFail::Unavailable, message);
             return ModelOutcome::Error(ModelError { usage: Some(Usage::UNKNOWN), ..error });
         }
-        // A first sign may come while the longer wait runs: it is looked for in time to hold the model to the shorter one.
+        // The first delta may arrive during the longer wait: checked early, so that the shorter limit applies.
         let look = until.min(later(now(), stall.max(Duration::from_millis(1))));
         if let Ok(came) = tokio::time::timeout_at(look, &mut calling).await {
             return came;
@@ -131,34 +129,32 @@ pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patien
     }
 }
 
-/// A limit may be beyond all clocks.
+/// A limit may be beyond the clock's range.
 fn later(from: Instant, by: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(1_000_000_000);
     from.checked_add(by.min(FAR)).unwrap_or(from)
 }
 
-/// The model of one call, and the name under which the session asked for it.
+/// The model of one call, and the name under which the session requested it.
 #[derive(Clone, Debug)]
 pub(crate) struct Called {
-    /// The session's name for its model: of a pool, perhaps.
+    /// The session's name for its model, perhaps of a pool.
     pub(crate) asked: Text,
-    /// The models that it was picked from.
+    /// The models of the pool.
     pub(crate) set: Arc<ModelSet>,
-    /// The model that is called.
     pub(crate) member: Member,
-    /// Whether the name stands for several: then records say which one it was.
+    /// Whether the name means several models: records then name the actual one.
     pub(crate) pool: bool,
-    /// Whether the model that answers for all is called, since the name has none: records say so too.
+    /// Whether the fallback model is called, since the name is unknown: records say so too.
     pub(crate) stands_in: bool,
 }
 
 impl Called {
-    /// The model that is called.
     pub(crate) fn member(&self) -> &Member {
         &self.member
     }
 
-    /// The name for records, where the session's own does not say it.
+    /// Returns the name for records, if it differs from the session's.
     pub(crate) fn shown(&self) -> Option<Text> {
         if self.stands_in {
             return Some(self.member.model.name().into());

@@ -1,4 +1,4 @@
-//! Model calls of all sessions: when one may start, which model answers, and what it costs.
+//! Model calls of all sessions: permits, the choice of the model, and cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,22 +20,21 @@ use crate::calls::reservation::{Claim, is_told};
 use crate::hooks::{Hooks, ModelChoice, guarded};
 use crate::values::address::Address;
 
-/// What model calls of one runtime share. It knows no session: a call is given what it needs, and has one outcome.
+/// The shared state of model calls of one runtime, independent of sessions.
 pub(crate) struct ModelCalls {
-    /// What providers allow, over all sessions.
+    /// The rate limits of providers, over all sessions.
     pub(crate) throttles: Throttles,
     /// Notifies calls that wait for a permit of a retry-after.
     pub(crate) cooled: tokio::sync::Notify,
-    /// Prices of models.
     pub(crate) prices: Prices,
     /// Spawns by root run.
     pub(crate) ledger: Ledger<RunKey>,
-    /// Tokens and money by root run, of those that have a limit of them.
+    /// Tokens and money by root run with a budget.
     pub(crate) budgets: Budgets<RunKey>,
-    /// Intents that a call waits for, and the records that accounts are recounted from.
+    /// For durable intents, and for recounts of accounts.
     pub(crate) journal: Journal,
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
-    /// Fires when the grace of a shutdown is over.
+    /// Fires when the grace of a shutdown ends.
     pub(crate) halt: CancellationToken,
 }
 
@@ -55,15 +54,15 @@ pub(crate) enum Call {
 }
 
 impl ModelCalls {
-    /// What a failure of `called` means for later calls: pools pass it over, and a provider that asked for patience gets it
-    /// from every session. Returns the model to ask instead in this turn.
+    /// Applies a failure of `called` to later calls: pools skip it, and a retry-after holds for every session. Returns the model to use instead in
+    /// this turn.
     pub(crate) fn model_failed(&self, called: &Called, error: &ModelError) -> Option<Text> {
         let asked_for = error.retry_after_ms.or_else(|| (error.kind == ModelFail::Rate).then_some(1_000));
         if let (Some(ms), Some(quota)) = (asked_for, called.member.model.quotas().first()) {
             self.throttles.cool(quota, ms);
             self.cooled.notify_waiters();
         }
-        // Also when it was called by its own name: a pool that it is in shall not wait for it.
+        // Also after a call by its own name: its pools must not wait for it.
         called.set.models.failed(&called.member.name, error.kind, error.retry_after_ms);
         if !called.pool {
             return None;
@@ -71,8 +70,7 @@ impl ModelCalls {
         called.set.models.after(&called.asked, &called.member.name)
     }
 
-    /// Lowers the cap of `request` to that of the model that is called. Applied when the call is made: a hook may have named
-    /// another model since the request was built.
+    /// Lowers the cap of `request` to that of the called model. Applied at the call: a hook may have chosen another model.
     pub(crate) fn cap(&self, called: &Called, request: &mut Request) {
         let member = called.member();
         let name = if called.stands_in { member.model.name() } else { &*member.name };
@@ -80,7 +78,7 @@ impl ModelCalls {
         request.settings = request.settings.under(&of_model);
     }
 
-    /// The name that a record gives for the model of an answer: which one of the pool it was, else the provider's own.
+    /// Returns the recorded name of the model of an answer: the member of the pool, else the provider's name.
     pub(crate) fn model_answered(&self, called: &Called, answer: &Answer) -> Option<Text> {
         if called.pool {
             called.set.models.answered(&called.member.name);
@@ -88,7 +86,7 @@ impl ModelCalls {
         called.shown().or_else(|| answer.model.clone())
     }
 
-    /// Lets the host name another model for an attempt; one that fails to leaves it as it is. The turn's deadline bounds it.
+    /// Lets the host choose the model of an attempt; a failing hook changes nothing. The turn's deadline applies.
     pub(crate) async fn resolve(&self, at: &Address, called: Called, call: Call) -> (Called, Call) {
         let Some(hooks) = &self.hooks else { return (called, call) };
         let mut later = match call {
@@ -116,7 +114,7 @@ impl ModelCalls {
             tracing::warn!(session = %at.session, %name, "a hook named a pool that is not there: the session's own model is asked");
             return (called, Call::Later(later));
         }
-        // Records say which model it was: the session's own name does not.
+        // Recorded, because the session's own name does not show it.
         let set = Arc::clone(&called.set);
         let picked = set.models.pick(&name);
         let asked = Arc::clone(&name);
@@ -133,10 +131,9 @@ impl ModelCalls {
         (named, Call::Later(later))
     }
 
-    /// Makes the call when it may start, and waits for what comes of it.
+    /// Makes the call when it may start, and waits for its outcome.
     ///
-    /// Dropped where it stands when the run is stopped: a place in a queue or under a quota goes back with it, and what is set
-    /// aside for a call that never began.
+    /// Dropped when the run is stopped: its permit or queue position is released, and so is the reservation of a call that never started.
     pub(crate) async fn call(
         &self,
         call: Call,
@@ -152,7 +149,7 @@ impl ModelCalls {
                 self.price(called, &mut came);
                 Ok(came)
             }
-            // Boxed: a call that is made at once need not carry the waits.
+            // Boxed, so that an immediate call does not carry the waits.
             Call::Later(later) => Box::pin(self.come_later(*later, called, pulse, patience, begun)).await,
         }
     }
@@ -177,15 +174,15 @@ impl ModelCalls {
             // A poisoned journal: nothing leaves the process any more.
             std::future::pending::<()>().await;
         }
-        // Before the wait for a place: who waits for the budget of one tree must not hold a place that others could use.
+        // Before the wait for a permit: a call that waits for its tree's budget must not hold a permit that others could use.
         let set_aside = self.set_aside(claim, begun, model.leaves_process()).await?;
-        // Silence is counted from the call, not from here: a wait for a place is not the provider's fault.
+        // Silence counts from the call: a wait for a permit is not the model's.
         let pass = match self.place(&*model, &request, patience).await {
             Ok(pass) => pass,
             Err(error) => return Ok(ModelOutcome::Error(error)),
         };
         if self.halt.is_cancelled() {
-            // The runtime goes down, which sends all away who wait for a place: none of these calls may go out any more.
+            // The runtime stops and releases all waits for permits: none of these calls may start.
             std::future::pending::<()>().await;
         }
         begun.store(true, Ordering::Relaxed);
@@ -197,7 +194,7 @@ impl ModelCalls {
                 pass.settle(usage.tokens())
             }
             ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => pass.settle(usage.tokens()),
-            // Nothing is known: the estimate stands.
+            // The cost is unknown: the estimate counts.
             ModelOutcome::Answer(_) | ModelOutcome::Error(_) | ModelOutcome::Panic(_) => drop(pass),
         }
         let told = is_told(&came);
@@ -208,8 +205,8 @@ impl ModelCalls {
         Ok(came)
     }
 
-    /// Waits for a place under the quotas of `model`; not where its provider wants more patience than a turn has, also when
-    /// it says so to another session meanwhile: then a pool asks its next model, and a run without one ends with the cause.
+    /// Waits for a permit of `model`. Fails if a retry-after is longer than the turn, also one that another session receives meanwhile: then a pool
+    /// uses its next model, and a run without one ends with the cause.
     async fn place(&self, model: &dyn Model, request: &Request, patience: Patience) -> Result<Permit, ModelError> {
         let quotas = model.quotas();
         let entering = self.throttles.enter(quotas, estimate::tokens(request));
@@ -217,11 +214,12 @@ impl ModelCalls {
         loop {
             let cooled = self.cooled.notified();
             tokio::pin!(cooled);
-            // Before the look: what is said after it wakes this.
+            // Registered before the check, so that a later notice is not missed.
             cooled.as_mut().enable();
             let left = quotas.iter().filter_map(|quota| self.throttles.cooling_ms(quota)).max();
             if let Some(ms) = left.filter(|ms| *ms >= patience.turn_ms) {
-                let message = format!("the provider asked for patience: {} s of it are left", ms.div_ceil(1_000));
+                let message =
+                    format!("rate limited by the provider; it accepts calls again in {} s", ms.div_ceil(1_000));
                 return Err(ModelError { retry_after_ms: Some(ms), ..ModelError::new(ModelFail::Rate, message) });
             }
             tokio::select! {

@@ -7,14 +7,14 @@ use subtend_session::ids::Text;
 /// The models that sessions of one environment may call.
 pub(crate) struct ModelSet {
     pub(crate) models: Models,
-    /// Context windows that the host names.
+    /// Context windows that the host sets.
     pub(crate) windows: Windows,
     /// Caps on the output tokens of one call, by model.
     pub(crate) caps: ByModel,
 }
 
 impl ModelSet {
-    /// Returns the context window of `model`; of a pool the smallest, since the next answer may come from it.
+    /// Returns the context window of `model`; for a pool the smallest, since any member may answer next.
     pub(crate) fn window(&self, model: &Text) -> Option<u64> {
         let of = |member: &Member| self.windows.named(&member.name).or_else(|| member.model.context_window());
         self.windows.named(model).or_else(|| match self.models.route(model) {

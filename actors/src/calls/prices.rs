@@ -1,4 +1,4 @@
-//! What model calls cost in money: a table by model, and what follows from it for budgets and records.
+//! Prices of model calls by model, for budgets and records.
 
 use std::collections::BTreeMap;
 
@@ -9,73 +9,69 @@ use subtend_session::ids::Text;
 use subtend_session::record::Reserved;
 use subtend_session::usage::Usage;
 
-/// What a model costs, in US dollars per million tokens.
+/// The price of a model in US dollars per million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// Input, cached one aside.
+    /// Input, without cached input.
     pub input: f64,
-    /// Output, reasoning aside.
+    /// Output, without reasoning.
     pub output: f64,
-    /// Input read from a cache. Where it is used and has no price, it counts as input, and the cost is unreliable.
+    /// Input read from a cache. Without a price it counts as input, and the cost is unreliable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<f64>,
     /// Input written to a cache; likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_new: Option<f64>,
-    /// Reasoning; as output if not given.
+    /// Reasoning; the default is the price of output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<f64>,
 }
 
 impl Price {
-    /// The price of input and output, in US dollars per million tokens.
+    /// Returns the price of input and output, in US dollars per million tokens.
     pub fn new(input: f64, output: f64) -> Self {
         Self { input, output, ..Self::default() }
     }
 }
 
-/// A price that cannot be reckoned with.
+/// An invalid price.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{price} US dollars per million tokens is no price: give a number from 0 to {MOST}")]
+#[error("{price} US dollars per million tokens is not a valid price: give a number from 0 to {MOST}")]
 pub struct BadPrice {
-    /// The price.
     pub price: f64,
 }
 
-/// US dollars per million tokens at most: what is more is a slip, of units perhaps.
+/// The highest price in US dollars per million tokens: more is a mistake, perhaps of units.
 const MOST: f64 = 1e6;
 
 /// Prices by model.
 ///
-/// A name is the one that sessions use, or `PROVIDER/MODEL`; one that ends in `*` is for all names that begin so. An exact
-/// name goes before the longest beginning.
+/// A name is the one that sessions use, or `PROVIDER/MODEL`; a trailing `*` matches any suffix. An exact name precedes the longest prefix.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prices(BTreeMap<Text, Price>);
 
 impl Prices {
-    /// No prices.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a price, in place of one of the same name.
+    /// Adds or replaces a price.
     #[must_use]
     pub fn with(mut self, name: impl Into<Text>, price: Price) -> Self {
         self.0.insert(name.into(), price);
         self
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether they can be reckoned with.
+    /// Checks the prices.
     ///
     /// # Errors
-    /// The name of the first that cannot, and why.
+    /// The name of the first invalid one, and why.
     pub fn check(&self) -> Result<(), (Text, BadPrice)> {
         let wrong = self.0.iter().find_map(|(name, price)| {
             let Price { input, output, cache_read, cache_new, reasoning } = *price;
@@ -86,7 +82,7 @@ impl Prices {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// The price of a model that is known by these names, the first going before the others.
+    /// Returns the price of a model with these names; earlier names take precedence.
     pub fn of<'a>(&self, names: impl IntoIterator<Item = &'a str> + Clone) -> Option<&Price> {
         let exact = names.clone().into_iter().find_map(|name| self.0.get(name));
         exact.or_else(|| names.into_iter().find_map(|name| self.of_beginning(name)))
@@ -98,7 +94,7 @@ impl Prices {
         fits.max_by_key(|(beginning, _)| beginning.len()).map(|(_, price)| price)
     }
 
-    /// The price of `model`, which sessions call `name`.
+    /// Returns the price of `model`, which sessions call `name`.
     pub(crate) fn of_model(&self, name: &str, model: &dyn Model) -> Option<&Price> {
         if self.is_empty() {
             return None;
@@ -107,12 +103,12 @@ impl Prices {
         self.of([name, quota, model.name()])
     }
 
-    /// What `reserved` costs at most, by the dearest of all prices: where that of the model is not known.
+    /// Returns the maximum cost of `reserved` by the highest of all prices, for a model without a known price.
     pub(crate) fn dearest(&self, reserved: &Reserved) -> Option<u64> {
         self.0.values().map(|price| price.most(reserved)).max()
     }
 
-    /// A model that `name` may stand for and whose calls have no price, though they may cost something.
+    /// Returns a model behind `name` without a price, though its calls may cost something.
     pub(crate) fn lacking(&self, models: &Models, name: &Text) -> Option<Text> {
         let lacks = |name: &str, model: &dyn Model| model.leaves_process() && self.of_model(name, model).is_none();
         match models.route(name) {
@@ -125,15 +121,14 @@ impl Prices {
 }
 
 impl Price {
-    /// What `reserved` costs at most, in millionths of a dollar: its input may be written to a cache, and its output be
-    /// reasoning.
+    /// Returns the maximum cost of `reserved` in millionths of a dollar: input may be written to a cache, and output be reasoning.
     pub(crate) fn most(&self, reserved: &Reserved) -> u64 {
         let input = self.input.max(self.cache_new.unwrap_or(0.0));
         let output = self.output.max(self.reasoning.unwrap_or(0.0));
         cost([(reserved.input, input), (reserved.output, output)])
     }
 
-    /// What `usage` costs, in millionths of a dollar, and whether each part of it has its price.
+    /// Returns the cost of `usage` in millionths of a dollar, and whether each part has a price.
     pub(crate) fn cost(&self, usage: &Usage) -> (u64, bool) {
         let cached = usage.cache_read.saturating_add(usage.cache_new);
         let known =
@@ -149,14 +144,14 @@ impl Price {
     }
 }
 
-/// Millionths of a dollar, rounded up. A dollar per million tokens is a millionth of a dollar per token.
+/// Returns millionths of a dollar, rounded up. A dollar per million tokens is a millionth of a dollar per token.
 fn cost<const N: usize>(parts: [(u64, f64); N]) -> u64 {
     let millionths = |(tokens, usd): (u64, f64)| u128::from(tokens).saturating_mul(u128::from(millionths(usd)));
     let sum = parts.into_iter().map(millionths).fold(0, u128::saturating_add);
     u64::try_from(sum.div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// A price as a whole number of millionths, so that sums are exact.
+/// Returns a price as a whole number of millionths, so that sums are exact.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 10^12, as `check` has it")]
 fn millionths(usd: f64) -> u64 {
     (usd.clamp(0.0, MOST) * 1e6).round() as u64

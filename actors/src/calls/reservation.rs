@@ -1,4 +1,4 @@
-//! What a model call reserves of its root run's budget, and what it is settled with.
+//! The reservation of a model call in its root run's budget, and its settlement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use subtend_supervision::{Reservation, Spend, SpendLimit};
 
 use super::model_call::ModelOutcome;
 
-/// What is to be reserved for the attempt that is about to be made.
+/// The reservation of the next attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) turn: TurnNo,
@@ -20,17 +20,17 @@ pub(crate) struct Due {
     pub(crate) reserved: Reserved,
 }
 
-/// What a call asks of its root run's budget.
+/// The claim of a call on its root run's budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) root: RunKey,
-    /// What the session recorded.
+    /// The recorded reservation.
     pub(crate) reserved: Reserved,
     pub(crate) want: Spend,
     pub(crate) limit: SpendLimit,
 }
 
-/// What is set aside for a call. Dropped it counts in full, unless the call never began or costs nothing.
+/// The reservation of a call. Dropped, it counts in full, unless the call never started or costs nothing.
 pub(crate) struct SetAside {
     pub(crate) reservation: Option<Reservation<RunKey>>,
     pub(crate) begun: Arc<AtomicBool>,
@@ -38,10 +38,9 @@ pub(crate) struct SetAside {
 }
 
 impl SetAside {
-    /// The call came to this: that counts instead of what was set aside, as far as it is known. `told` says whether its tokens
-    /// are: prices may be missing where those are known.
+    /// Settles the call with its reported cost, as far as it is known. `told`: whether its tokens are known; their price may be missing.
     ///
-    /// What is not known is written into the usage, so that a recount from the records counts it in full too.
+    /// The unknown part is written into the usage, so that a recount also counts it in full.
     pub(crate) fn settle(mut self, came: &mut ModelOutcome, told: bool) {
         let Some(reservation) = self.reservation.take() else { return };
         let want = reservation.reserved();
@@ -52,7 +51,7 @@ impl SetAside {
                 reservation.settle(spend(&answer.usage, want, told && !silent));
             }
             ModelOutcome::Error(error) => match failure(error.kind, error.usage) {
-                // One that was turned away and says nothing is known to have cost nothing.
+                // A rejected call without a report costs nothing.
                 Some(usage) => reservation.settle(spend(&usage, want, told || error.usage.is_none())),
                 None if self.costs => {
                     error.usage = Some(Usage::UNKNOWN);
@@ -77,7 +76,7 @@ impl Drop for SetAside {
     }
 }
 
-/// Whether the tokens of what came are known.
+/// Returns whether the tokens of the outcome are known.
 pub(crate) fn is_told(came: &ModelOutcome) -> bool {
     match came {
         ModelOutcome::Answer(answer) => !answer.usage.unreliable,
@@ -86,7 +85,7 @@ pub(crate) fn is_told(came: &ModelOutcome) -> bool {
     }
 }
 
-/// What a failed attempt cost, if that is known: one that the provider turned away cost nothing, also if it does not say so.
+/// Returns what a failed attempt cost, if known: a rejected call costs nothing, even without a report.
 pub(crate) fn failure(kind: ModelFail, usage: Option<Usage>) -> Option<Usage> {
     if usage.is_some() {
         return usage;
@@ -98,13 +97,13 @@ pub(crate) fn failure(kind: ModelFail, usage: Option<Usage>) -> Option<Usage> {
         | ModelFail::Rate
         | ModelFail::ContextOverflow
         | ModelFail::InvalidRequest
-        // Of ours: it never began, else it would have said that it does not know.
+        // An own error: the call never started, or its usage would be marked as unknown.
         | ModelFail::Dropped => Some(Usage::default()),
         ModelFail::Unavailable | ModelFail::BadAnswer => None,
     }
 }
 
-/// What counts for a call that says it cost `usage`: of what it does not know at least what was set aside.
+/// Returns the cost of a call with the reported `usage`: of an unknown part at least the reservation.
 pub(crate) fn spend(usage: &Usage, want: Spend, told: bool) -> Spend {
     let nothing = told && usage.tokens() == 0;
     let cost_micro = usage.cost_micro.unwrap_or(if nothing { 0 } else { want.cost_micro });
@@ -118,7 +117,7 @@ pub(crate) fn tokens_of(reserved: &Reserved) -> u64 {
     reserved.input.saturating_add(reserved.output)
 }
 
-/// What a root run with these limits may spend.
+/// Returns the budget of a root run with these limits.
 pub(crate) fn limit_of(limits: &Limits) -> SpendLimit {
     SpendLimit { tokens: limits.tokens, cost_micro: limits.cost_micro }
 }

@@ -13,22 +13,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::values::panic::panic_text;
 
-/// What a tool call came to.
+/// The outcome of a tool call.
 pub(crate) enum ToolOutcome {
-    /// A result.
     Output(ToolOutput),
-    /// An error for the model.
     Error(ToolError),
-    /// A panic, with what it said.
+    /// A panic, with its message.
     Panic(Text),
-    /// Nothing: it was stopped before the tool was called.
+    /// It was stopped before the tool was called.
     NeverBegun,
 }
 
-/// The future of one tool call, as it is polled once in the handler and spawned only if it is pending.
+/// The future of one tool call, polled once in the handler and spawned only if it is pending.
 pub(crate) type Running = BoxFuture<'static, ToolOutcome>;
 
-/// Prepares the call of `tool`.
 pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolInvocation) -> Running {
     let made = std::panic::catch_unwind(AssertUnwindSafe(|| tool.run(call)));
     match made {
@@ -43,17 +40,17 @@ pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolInvocation) -> Running {
     }
 }
 
-/// How a running call is stopped: asked first, killed after the grace.
+/// How a running call is stopped: cancelled first, killed after the grace.
 #[derive(Clone, Default)]
 pub(crate) struct Stop {
-    /// Asks the tool to stop.
+    /// Cancels the tool.
     pub(crate) ask: CancellationToken,
-    /// Drops it where it stands.
+    /// Drops its future.
     pub(crate) kill: CancellationToken,
 }
 
-/// Waits for the call. One that only reads is dropped as soon as it is asked to stop; one with side effects may finish
-/// until it is killed, and what a killed one did is not known (E-1).
+/// Waits for the call. A cancel drops a read-only one at once; one with side effects may finish until it is killed, and then its effect is
+/// unknown (E-1).
 pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: Stop) -> Result<ToolOutcome, CallResult> {
     let dropped = async {
         match effect {
@@ -78,7 +75,7 @@ pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: Stop) -> R
     }
 }
 
-/// What a call that was cancelled before it began leaves.
+/// Returns the outcome of a call that was cancelled before its start.
 pub(crate) fn never_begun() -> CallResult {
     CallResult {
         end: CallEnd::Cancelled,
@@ -87,7 +84,7 @@ pub(crate) fn never_begun() -> CallResult {
     }
 }
 
-/// The command that tells the session what its call came to.
+/// Returns the command for the outcome of the call.
 pub(crate) fn finished(call: CallId, came: Result<ToolOutcome, CallResult>, worked_ms: u64) -> Command {
     let result = match came {
         Ok(ToolOutcome::Output(output)) => {

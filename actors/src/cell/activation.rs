@@ -1,4 +1,4 @@
-//! Activations: a session gets an actor, from its decided birth or by folding its journal, and another after a crash.
+//! Activations: start the actor of a session, from its kept state or by folding its journal, and restart it after a crash.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::faults::Sight;
 use crate::recovery::rows::{row_at, rows_to};
 use crate::values::at_boot::{AtBoot, Lost};
 
-/// Why a session could not be activated: it stays in the journal as it is, and the others go on.
+/// Why a session could not be activated: it stays in the journal, and other sessions work.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ActivationError {
     #[error(transparent)]
@@ -39,16 +39,16 @@ pub(crate) enum ActivationError {
 }
 
 impl Cells {
-    /// Makes an activation in a task of its own.
+    /// Activates a session in its own task.
     pub(crate) fn start(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>, hot: Option<Hot>) {
         let cells = Arc::clone(self);
         tokio::spawn(async move { cells.activate(session, inbox, hot).await });
     }
 
-    /// Makes an activation. When that fails, what waits for the session is dropped, so that nobody waits in vain.
+    /// Activates a session. If that fails, its queued items are dropped, so that no caller waits in vain.
     pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>, hot: Option<Hot>) {
         if self.life.halt.is_cancelled() {
-            // Actors are being stopped, deepest first: one that came back now would outlive its owner. Its rows stay.
+            // Actors are being stopped, deepest first: a restarted one would outlive its owner. Its rows remain.
             return self.directory.remove(session);
         }
         let making = std::panic::AssertUnwindSafe(self.make(session, Arc::clone(&inbox), hot));
@@ -61,7 +61,7 @@ impl Cells {
                 tracing::error!(%session, %error, "the session could not be activated");
             }
             if let Some(lost) = inbox.lost() {
-                // The mark goes with the inbox: an activation that comes later must not go on with a lost run.
+                // The mark goes with the inbox: a later activation must not resume a lost run.
                 self.takeover.mark([(session, AtBoot::Lost(lost))]);
             }
             self.directory.remove(session);
@@ -77,7 +77,7 @@ impl Cells {
         hot: Option<Hot>,
     ) -> Result<(), ActivationError> {
         let driver = match hot {
-            // Its slot was asked for, and the deadline of its queue armed, when it was born.
+            // Its slot and queue deadline were requested at its creation.
             Some(hot) => {
                 let state = match hot.state {
                     Some(state) => state,
@@ -92,7 +92,7 @@ impl Cells {
             None => Box::pin(self.load(session, inbox)).await?,
         };
         if self.life.halt.is_cancelled() {
-            // While it was loaded the actors were stopped: as above.
+            // The actors were stopped during the load: as above.
             self.directory.remove(session);
             return Ok(());
         }
@@ -102,16 +102,16 @@ impl Cells {
         spawned.map(drop).map_err(|error| ActivationError::Spawn(error.to_string()))
     }
 
-    /// Folds a queued child whose state was dropped: since its birth it has decided nothing.
+    /// Folds a queued child whose state was dropped: it has decided nothing since its creation.
     async fn fold_birth(&self, session: SessionId, born: Lsn) -> Result<Box<State>, ActivationError> {
         self.log.journal.wait(born).await?;
         let stored = self.log.journal.records(session)?;
         Ok(Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?))
     }
 
-    /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.
+    /// Folds the journal, and collects what a new activation handles first: token, outbox rows, then the state's own check.
     async fn load(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>) -> Result<Box<Driver>, ActivationError> {
-        // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
+        // First: an end appended from here on arrives live, an earlier one is in the outbox.
         let mut stays = self.takeover.stays(session);
         if !stays && let Some(lost) = self.takeover.reached(session) {
             inbox.lose(lost);
@@ -123,8 +123,8 @@ impl Cells {
         let mut rows = rows_to(&self.log.journal, session)?;
         rows.owed.extend(self.takeover.unreadable.owed(&state));
         if state.run.is_none() && rows.asked.is_empty() {
-            // A quiet session that was given up (its inputs panicked) has nothing to give up; a later run is not meant. One that
-            // a row kills has it again each time: that it was given up is what slows it down.
+            // An idle session whose inputs panicked has no run to give up, and a later run is not meant. A session that a row crashes keeps the mark,
+            // which delays its restarts.
             inbox.settle();
         }
         let lost = inbox.lost();
@@ -152,8 +152,7 @@ impl Cells {
             self.redo_effects(&driver)?;
             self.give_back(&driver);
         }
-        // What the activation hears first goes before all that waits in the inbox. An end that `Lost` takes must not start a
-        // turn first; for any other, the redone turn comes before what it may take.
+        // Before all queued items. An end that `Lost` takes must not start a turn first; for any other command the redone turn precedes it.
         let mut asked = rows.asked;
         asked.extend(self.runs.words_from_above(&driver.state).filter(|_| lost.is_none()));
         if driver.stays {
@@ -164,12 +163,12 @@ impl Cells {
         Ok(driver)
     }
 
-    /// Does again what an activation that died may have appended and not done; each is harmless when it was done.
+    /// Redoes effects of an appended batch that the crashed activation may not have performed; each is idempotent.
     ///
-    /// Model, tools, admission, cancels of a closing run and slot requests are redone by `Reactivated`.
+    /// `Reactivated` redoes model calls, tools, admission, cancels of a closing run and slot requests.
     fn redo_effects(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
         let session = driver.session();
-        // Before anything is asked for: a run that believes it gave its slot back must not wait for it.
+        // Before any request: a run that has released its slot must not wait for it.
         let run = driver.state.run.as_ref();
         if run.is_none_or(|run| !run.slot) {
             driver.inbox.release_slot();
@@ -186,8 +185,7 @@ impl Cells {
                 self.tell_after_sweep(row.to, command);
             }
         }
-        // A child that was born and never started asks for its slot when it is activated: also one that no run owns, such as an
-        // alternative, which a quiet session bears.
+        // A child that never started requests its slot at its activation, also one without an owner, such as an alternative of an idle session.
         for child in driver.state.children.keys().copied() {
             let absent = self.directory.with(child, |_| ()).is_none();
             if absent && self.log.journal.head(child)?.is_some_and(|head| head.state == Phase::Queued) {
@@ -201,7 +199,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Gives back what the last run held, if its end was appended and its effects were not done.
+    /// Releases what the last run held, if its end was appended without its effects.
     fn give_back(&self, driver: &Driver) {
         let Some(last) = &driver.state.last else { return };
         let (session, run) = (driver.session(), last.run);
@@ -211,7 +209,7 @@ impl Cells {
         }
     }
 
-    /// What a folded run in flight hears first.
+    /// Returns what a folded run in flight handles first.
     fn first_command(&self, driver: &mut Driver, inbox: &Inbox, lost: Option<Lost>) -> Command {
         if let Some(command) = inbox.exhausted() {
             driver.run_key().into_iter().for_each(|run| self.host.faults.see(Sight::GivesUp(run)));
@@ -233,14 +231,14 @@ impl Cells {
         Command::Reactivated { calls: driver.unstarted(), owner_over }
     }
 
-    /// An actor died: restarts it from the journal within its budget, or gives its run up (V-1, V-3).
+    /// An actor crashed: restarts it from the journal within its budget, or gives its run up (V-1, V-3).
     pub(crate) fn exited(self: &Arc<Self>, exit: &Exit) {
         let message = match &exit.how {
             ExitReason::Stopped => return,
             ExitReason::Killed => "killed".to_owned(),
             ExitReason::Failed(message) => message.clone(),
         };
-        // Before the directory is searched, all of it: a shutdown may kill a hundred thousand.
+        // Before the search of the directory: a shutdown may kill a hundred thousand.
         if self.life.is_stopping() {
             return;
         }
@@ -255,9 +253,9 @@ impl Cells {
             let verdict = budget.admit(crate::clock::now(), jitter);
             let delay = match verdict {
                 RestartDecision::After(delay) if !again => delay,
-                // One that cannot even be given up is tried again, so that its run ends when the fault is gone (S-6), but slowly.
+                // A session that cannot even give up is retried with a delay, so that its run ends when the fault is gone (S-6).
                 RestartDecision::After(_) | RestartDecision::Exhausted if entry.inbox.exhaust(killer) => {
-                    // It may die for ever at what it hears first, and never come to what waits behind.
+                    // Its first command may crash every activation, so that the items behind it are never handled.
                     entry.inbox.drop_probes();
                     intensity.cap
                 }
@@ -276,7 +274,7 @@ impl Cells {
 }
 
 impl Cells {
-    /// After an activation that failed: if the session cannot be read, its owner hears so, and what its run held is free.
+    /// After a failed activation of an unreadable session: notifies its owner, and releases what its run held.
     pub(crate) fn not_activated(self: &Arc<Self>, session: SessionId, error: &ActivationError) {
         let damaged = match error {
             ActivationError::Read(ReadError::Damaged { .. } | ReadError::Newer { .. }) | ActivationError::Fold(_) => {
@@ -294,15 +292,15 @@ impl Cells {
         self.takeover.unreadable.add(session, &why);
         for (owner, key) in self.waiting_for(session) {
             let notice = index::unreadable_from(session, key, &why);
-            // One that the sweep has yet to reach hears it from its own activation.
+            // A session that the sweep has not reached learns it from its own activation.
             self.tell_after_sweep(owner, Command::OwnedEnded(vec![notice]));
         }
     }
 
-    /// The calls that wait for an end of the session: that of the run in flight, and those that it was yet to hear of.
+    /// Returns the calls that wait for an end of the session: of its run in flight, and those not yet received.
     fn waiting_for(&self, session: SessionId) -> Vec<(SessionId, CallId)> {
         let mut waiting = Vec::new();
-        // A damaged row names nobody; its owner hears of it when it is activated.
+        // A damaged row has no owner's name; the owner learns it at its activation.
         if let Ok(Some(row)) = self.log.journal.inflight_of(session) {
             let run = row.run;
             self.runs.run_over(RunKey { session, run });

@@ -26,10 +26,10 @@ use crate::spawn::tool_set::{ToolSet, spawning, whitelist};
 use crate::values::answering::model_of;
 
 impl Cells {
-    /// Answers for `calls` of one answer, as the value that `decide(Spawn)` takes.
+    /// Returns the verdicts for `calls` of one answer, as `decide(Spawn)` takes them.
     ///
-    /// The ledger's grants come with it: those of births are to be kept, since a spawn that the decision refuses uses up
-    /// nothing. A crash before it is durable is mended by the recount at boot.
+    /// The ledger's grants come with them: a spawn that the decision refuses returns its grant. The recount at boot corrects a crash before the
+    /// decision is durable.
     pub(crate) fn admit(
         &self,
         state: &State,
@@ -60,7 +60,7 @@ impl Cells {
         (Command::Spawn { turn, verdicts }, grants)
     }
 
-    /// The root run above the run in flight: whose account its spawns go to.
+    /// The root run above the run in flight, whose account pays for its spawns.
     fn root_run(&self, state: &State) -> RunKey {
         let run = state.run.as_ref().map_or(RunNo(0), |run| run.no);
         let key = RunKey { session: state.id, run };
@@ -124,7 +124,7 @@ impl Cells {
         }
     }
 
-    /// Asks the host's hook.
+    /// Calls the host's hook.
     fn may_start(
         &self,
         state: &State,
@@ -160,7 +160,7 @@ impl Cells {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
             agents.child_spec(state, offer, asked, &template, read)?;
-        // The call's word, then the manifest's, then the dialect's own (K21).
+        // In order: the call, the manifest, the dialect (K21).
         let turns = asked.turns.or(template.own_turns).or(of_dialect(asked.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
             child: self.host.ids.session(),
@@ -181,7 +181,7 @@ impl Cells {
         })
     }
 
-    /// Whether an ended task may go on. Whether it is still at work is for the sessions to say: only they know.
+    /// Returns whether an ended task may continue. Only the session itself knows whether it still runs.
     fn again(
         &self,
         state: &State,
@@ -217,7 +217,7 @@ impl Cells {
             }
             Some((false, false)) | None => {
                 let (text, mode) = (asked.prompt, asked.mode);
-                // Another run of a branch has the default again where its call names none, whatever the one before had (B6).
+                // Another run of a branch has the default again if its call sets none (B6).
                 let own = || of_dialect(asked.dialect).map(|turns| manifest.turns.unwrap_or(turns));
                 let turns = asked.turns.or_else(own);
                 let tools = asked.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
@@ -228,8 +228,7 @@ impl Cells {
 }
 
 impl Cells {
-    /// What a child of `state`'s session may do besides its ceiling: no more than that session itself, where another agent
-    /// answers or it lost something since its birth (P-1).
+    /// Returns the authority of a child besides its ceiling: that of its parent, where another agent answers or permissions were lost (P-1).
     fn below(&self, state: &State, offer: &ToolSet, template: &Template) -> Arc<Authority> {
         if state.ceiling.within(&offer.authority) {
             return Arc::clone(&template.manifest);
@@ -238,17 +237,17 @@ impl Cells {
     }
 }
 
-/// The turn allowance that a dialect itself gives.
+/// Returns the default turn allowance of a dialect.
 fn of_dialect(dialect: Dialect) -> Option<u32> {
     (dialect == Dialect::Subagent).then_some(subagent::ITERATIONS)
 }
 
-/// A refusal in the shape of its dialect's results.
+/// Formats a refusal in the shape of its dialect's results.
 fn shaped(dialect: Dialect, refusal: Refusal) -> Refusal {
     Refusal { message: dialect.refused(code(refusal.kind), &refusal.message), ..refusal }
 }
 
-/// The code of a refusal, for the dialect that has codes.
+/// Returns the code of a refusal, for the dialect with codes.
 fn code(kind: ToolErrorKind) -> &'static str {
     match kind {
         ToolErrorKind::UnknownTool => "UNKNOWN_TOOL",

@@ -1,4 +1,4 @@
-//! What a session tells the host: questions to approvers, and the ends of subagents' runs.
+//! Notifications to the host: questions to approvers, and the ends of subagents' runs.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::hooks::{SubagentStop, guarded_now};
 use crate::values::answering::agent_of;
 
 impl Driver {
-    /// Asks for a person's word for `call`: shown when the question is durable. Without anyone there the answer is no, at once.
+    /// Asks for an approval of `call`, shown when the question is durable. Without an approver the answer is no, at once.
     pub(crate) fn ask_person(&mut self, call: CallId) {
         let session = self.session();
         let Some(at) = self.state.call(call) else { return };
@@ -47,13 +47,13 @@ impl Driver {
             if log.journal.wait(lsn).await.is_err() {
                 return;
             }
-            // From the top: every head above is durable with this.
+            // From the root: all its ancestors' rows are durable by now.
             let path = log.path(session).unwrap_or_else(|_| session.short().0.to_string());
             approvals.show(Approval { path, ..approval });
         });
     }
 
-    /// Tells the host's hook of the end of `run`, when it is durable.
+    /// Calls the host's hook for the end of `run`, when it is durable.
     pub(crate) fn tell_stop(&self, run: RunNo, outcome: Outcome) {
         let Some(hooks) = &self.cells.host.hooks else { return };
         let Place::Child { parent, kind: BranchKind::Subagent, .. } = &self.state.created.place else { return };
@@ -65,7 +65,7 @@ impl Driver {
             if journal.wait(lsn).await.is_err() {
                 return;
             }
-            // Two runs may end in one batch: the state knows the last one only.
+            // Two runs may end in one batch, and the state knows the last one only.
             let owner = owner.or_else(|| {
                 let records = journal.records(session).ok()?;
                 records.into_iter().find_map(|stored| {
@@ -76,7 +76,7 @@ impl Driver {
             let stop =
                 SubagentStop { session, parent, root, run, agent, owner: owner.unwrap_or(Owner::Person), outcome };
             if let Err(panic) = guarded_now(|| hooks.subagent_stop(&stop)) {
-                tracing::error!(%session, %panic, "a hook panicked when it was told of a subagent's end");
+                tracing::error!(%session, %panic, "a hook panicked at a subagent's end");
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Model calls of a turn: which model, when it may start, and what its answer or failure is told as.
+//! Model calls of a turn: which model, when it may start, and the command for its outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,15 +27,15 @@ use crate::values::answering::{agent_of, model_of};
 use crate::values::panic::panic_text;
 
 impl Driver {
-    /// Whether the session's model must wait for its intent record (J-5).
+    /// Returns whether the session's model must wait for its intent record (J-5).
     pub(crate) fn model_waits(&self) -> bool {
-        // A hook may name a model that leaves it.
+        // A hook may name a model that leaves the process.
         self.cells.host.options.durable_before_call
             || self.cells.host.hooks.is_some()
             || self.agents.models.models.leaves_process(model_of(&self.state))
     }
 
-    /// Calls the model, after its intent is durable where `intent` says so.
+    /// Calls the model, after its intent is durable if `intent` requires that.
     pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
         if self.cells.life.is_stopping() {
@@ -45,7 +45,7 @@ impl Driver {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
         if let Some(why) = &self.agents.unusable {
-            // A run that was resumed in a workspace that is gone: nobody else ends it.
+            // A run that resumed in a missing workspace ends here.
             let error = ModelError::new(ModelFail::InvalidRequest, why.to_string());
             return self.todo.next.push_back(turn::failed(turn, attempt, error, None, None));
         }
@@ -57,17 +57,17 @@ impl Driver {
             Err(which) => return self.todo.next.push_back(Command::BudgetRefused { turn, attempt, which }),
         };
         if let Some(claim) = &claim {
-            // An answer may not be longer than what was set aside for it.
+            // An answer may not be longer than its reservation.
             let cap =
                 request.settings.output_tokens.map_or(claim.reserved.output, |cap| cap.min(claim.reserved.output));
             request.settings.output_tokens = Some(cap);
         }
         let pulse = Pulse::new();
-        // Always heard, if only by the pulse: a model that streams for long is not stalled because nobody listens.
+        // Deltas always reach the pulse: a long stream without subscribers is not stalled.
         let deltas = self.cells.deltas(at, &pulse);
         let model = Arc::clone(&called.member.model);
         if after_ms > 0 || intent.is_some() || claim.is_some() || !model.quotas().is_empty() {
-            // The call is made only after the wait: a model may start its work when it is called.
+            // The call is made after the wait: a model may start its work when it is called.
             let after_ms = self.with_jitter(after_ms);
             let later = Later { model, request, deltas, after_ms, intent, claim };
             return self.spawn_turn(Call::Later(Box::new(later)), called, at, pulse);
@@ -91,7 +91,7 @@ impl Driver {
         let asked = Arc::clone(model_of(&self.state));
         let set = Arc::clone(&self.agents.models);
         let picked = set.models.pick(&given.model);
-        // After a fallback the turn names a member: it is the session's own name that tells of the pool.
+        // After a fallback the turn names a member; the session's own name is that of the pool.
         let pool = picked.pool || (given.model != asked && set.models.has_pool(&asked));
         let called = Called { asked, set, member: picked.member, pool, stands_in: picked.stands_in };
         let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
@@ -101,7 +101,7 @@ impl Driver {
             model: Arc::clone(&called.member.name),
             turn: at.turn,
             attempt: at.attempt,
-            // What a session is offered is today's to say, whatever its birth said.
+            // The offer is current, whatever the first record says.
             system: self.offer.prompt(&given.system),
             messages: given.messages,
             prompt: given.prompt,
@@ -112,7 +112,7 @@ impl Driver {
         (called, request)
     }
 
-    /// Up to half as long again, two seconds at most: sessions that failed together do not all come back together.
+    /// Adds up to half, at most two seconds, so that sessions that failed together do not retry together.
     fn with_jitter(&self, after_ms: u64) -> u64 {
         if after_ms == 0 {
             return 0;
@@ -135,7 +135,7 @@ impl Driver {
         let (agents, offer) = (Arc::clone(&self.agents), Arc::clone(&self.offer));
         let patience = Patience::of(&self.state.limits);
         let task_stop = stop.clone();
-        // Whether the call may have cost something: one that stays in the process costs what it says.
+        // Whether the call may have cost something: a local call costs what it reports.
         let costs = called.member.model.leaves_process() || self.cells.host.hooks.is_some();
         let begun = Arc::new(AtomicBool::new(false));
         let began = Arc::clone(&begun);
@@ -163,7 +163,7 @@ impl Driver {
             let (command, ready) = match std::panic::AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Some(answered)) => answered,
                 Ok(None) => {
-                    // The owner's word first: a stream that its fired token dropped must not count as a failed attempt.
+                    // The owner's command first: a stream that its token dropped must not count as a failed attempt.
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {
@@ -189,10 +189,10 @@ impl Driver {
 }
 
 impl Driver {
-    /// What the attempt must reserve before its model is called: nothing in a tree without a budget.
+    /// Returns what the attempt must reserve before its model is called: nothing in a tree without a budget.
     ///
     /// # Errors
-    /// When money is limited and nothing is known of what the model costs: what cannot be bounded is not called.
+    /// When money is limited and the model's price is unknown: its cost cannot be bounded.
     pub(crate) fn claim(&self, called: &Called, at: (TurnNo, AttemptNo)) -> Result<Option<Claim>, Budget> {
         let Some(due) = self.work.reserved.filter(|due| (due.turn, due.attempt) == at) else { return Ok(None) };
         let limit = limit_of(&self.state.limits);
@@ -203,7 +203,7 @@ impl Driver {
         };
         let want = Spend { tokens: tokens_of(&due.reserved), cost_micro };
         let root = self.cells.runs.tokens.root(&key).unwrap_or(key);
-        // While the run is in flight, and its root run with it: no account is opened that nobody closes.
+        // While the run and its root run are in flight, so that each account is closed.
         self.cells.calls.budgets.open(root);
         Ok(Some(Claim { root, reserved: due.reserved, want, limit }))
     }

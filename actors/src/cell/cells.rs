@@ -1,4 +1,4 @@
-//! The cells of a runtime: how a command reaches a session, present or not.
+//! The cells of a runtime: how a command reaches a session, in memory or not.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -27,10 +27,10 @@ use crate::recovery::takeover::Takeover;
 use crate::services::running::Services;
 use crate::spawn::environments::Environments;
 
-/// How long the actors of one level may take to finish what they have in hand.
+/// How long the actors of one level may take to finish their current work.
 const LEVEL: Duration = Duration::from_millis(100);
 
-/// What cells use of the rooms below them. No room above reaches one of those through a cell.
+/// The services that cells use, which are reached only through them.
 pub(crate) struct Below {
     pub(crate) environments: Arc<Environments>,
     pub(crate) calls: Arc<ModelCalls>,
@@ -44,9 +44,9 @@ pub(crate) struct Below {
     pub(crate) host: Arc<Host>,
 }
 
-/// The cells of one runtime, and what starts and restarts their actors.
+/// The cells of one runtime, which start and restart their actors.
 ///
-/// A command goes in by [`Cells::deliver`]; what comes back is a reply, a record or an event. All else is private to this room.
+/// Commands enter by [`Cells::deliver`]; replies, records and events come back.
 pub(crate) struct Cells {
     pub(super) environments: Arc<Environments>,
     pub(super) calls: Arc<ModelCalls>,
@@ -60,12 +60,12 @@ pub(crate) struct Cells {
     pub(super) host: Arc<Host>,
     pub(super) runs: Arc<Runs>,
     pub(super) supervisors: Supervisors,
-    /// Numbers readings of files.
+    /// Counts readings of files.
     pub(super) readings: AtomicU64,
 }
 
 impl Cells {
-    /// Returns the cells over `below`. Slots, deadlines and exits of actors come back to them by callbacks, which hold them weakly.
+    /// Returns the cells. Slots, deadlines and exits of actors return by callbacks that hold the cells weakly.
     pub(crate) fn new(below: Below) -> Arc<Self> {
         let Below { environments, calls, log, directory, waiters, takeover, approvals, services, life, host } = below;
         Arc::new_cyclic(|cells: &Weak<Self>| {
@@ -96,17 +96,15 @@ impl Cells {
         })
     }
 
-    /// Returns the environments of sessions.
     pub(crate) fn environments(&self) -> &Environments {
         &self.environments
     }
 
-    /// Returns what runs in flight hold.
     pub(crate) fn runs(&self) -> &Arc<Runs> {
         &self.runs
     }
 
-    /// Queues `item` for `session`, and activates it if it is not present.
+    /// Queues `item` for `session`, and activates it if it has no actor.
     pub(crate) fn deliver(self: &Arc<Self>, session: SessionId, item: InboxItem) {
         if let InboxItem::Command(command, _) = &item
             && handling(command).is_control
@@ -122,8 +120,8 @@ impl Cells {
         self.deliver(session, InboxItem::Command(command, None));
     }
 
-    /// Queues what a row holds for `to`. One that the sweep has not reached yet finds the row in the outbox when it does: woken
-    /// now, by an end or by an actor that redoes what it had appended, it would end before its other owned runs (T-7).
+    /// Queues a row's command for `to`. A session that the sweep has not reached finds the row later: activated now, it would end before its
+    /// other owned runs (T-7).
     pub(crate) fn tell_after_sweep(self: &Arc<Self>, to: SessionId, command: Command) {
         if !self.takeover.awaits(to) {
             self.tell(to, command);
@@ -149,13 +147,13 @@ impl Cells {
         }
     }
 
-    /// Returns the number of actors that are alive.
+    /// Returns the number of live actors.
     pub(crate) fn live(&self) -> usize {
         self.supervisors.live()
     }
 
-    /// Stops the actors of the deepest sessions first: an owner may receive the end of what it owns, and never the other way
-    /// round (V-5). One that does not stop is killed before the next level is.
+    /// Stops the actors of the deepest sessions first, so that an owner may receive the ends of its runs (V-5). An actor that does not stop is
+    /// killed before the next level.
     pub(crate) async fn stop_deepest_first(&self) {
         let mut levels: Vec<_> = self.directory.by_depth().into_values().collect();
         if !self.host.faults.has(Flaw::OwnersStopFirst) {
@@ -163,7 +161,7 @@ impl Cells {
         }
         for level in levels {
             for actor in &level {
-                // Refused only by one that is ending already.
+                // Refused only by an actor that is ending already.
                 drop(actor.drain());
             }
             if tokio::time::timeout(LEVEL, stopped(&level)).await.is_err() {
@@ -191,7 +189,7 @@ fn supervisors(cells: &Weak<Cells>, life: &Arc<Life>) -> Supervisors {
     let storm = move |seen: StormSeen| {
         tracing::error!(
             ?seen,
-            "session actors fail in a storm: the runtime takes no new work; shut it down and look at the log"
+            "too many session actors fail: the runtime accepts no new work; shut it down and read the log"
         );
         life.gate.close();
     };

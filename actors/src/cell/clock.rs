@@ -1,4 +1,4 @@
-//! Working time of a run: runs while the run works, stands while it waits, is queued or is held.
+//! The working time of a run, which excludes waiting, queued and held time.
 
 use subtend_session::command::Clock;
 use subtend_session::state::{Phase, State};
@@ -14,18 +14,18 @@ pub(crate) struct RunClock {
 }
 
 impl RunClock {
-    /// Takes up what earlier activations recorded.
+    /// Continues from the recorded time of earlier activations.
     pub(crate) fn of(state: &State) -> Self {
         Self { base_ms: state.run.as_ref().map_or(0, |run| run.worked_ms), since: None }
     }
 
-    /// Returns what is given with a command that is decided at `wall_ms`.
+    /// Returns the times for a command that is decided at `wall_ms`.
     pub(crate) fn read(&self, wall_ms: i64) -> Clock {
         let running = self.since.map_or(0, |since| millis(now().duration_since(since)));
         Clock { wall_ms, worked_ms: self.base_ms.saturating_add(running) }
     }
 
-    /// Starts or stops it as the state says; a run that ended leaves it at zero.
+    /// Starts or stops by the state; the end of a run resets it.
     pub(crate) fn follow(&mut self, phase: Phase) {
         match (phase, self.since) {
             (Phase::Working, None) => self.since = Some(now()),

@@ -19,13 +19,13 @@ use crate::observe::streams::Ends;
 use crate::services::running::Heard;
 
 impl Driver {
-    /// Commits what was decided as one frame, with its births in the same batch, then does what was decided.
+    /// Commits the decisions as one frame, with new children in the same batch, then performs the effects.
     pub(crate) async fn flush(&mut self) -> Result<(), Halted> {
         let mut pending = std::mem::take(&mut self.pending);
         let records = std::mem::take(&mut pending.records);
         if !records.is_empty() || self.written.unmarked {
             if self.cells.log.journal.pressure() {
-                // The disk is behind: waiting here keeps the writer's queue bounded (B-1).
+                // The disk is behind: waiting here bounds the writer's queue (B-1).
                 Box::pin(self.cells.log.journal.room()).await;
             }
             let births = std::mem::take(&mut pending.births);
@@ -91,18 +91,18 @@ impl Driver {
         Ok(hot)
     }
 
-    /// The host ends in order while the run is at work, and nothing of it became durable since its start: the start is taken
-    /// back. It did not end its host, and three hosts that end in order in the middle of a long call must not give it up (V-3).
+    /// Takes back the start of a running run without durable records when the host shuts down in order: the run did not crash it, and three
+    /// orderly shutdowns during a long call must not fail it (V-3).
     pub(crate) fn undo_start_count(&mut self) {
         let blamed = self.written.starts > 0 && !self.written.unmarked && !self.stays && !self.left;
-        // A runtime that is dropped, by a panic perhaps, stops its actors too: that host died.
+        // A dropped runtime stops its actors too, and counts as a crash.
         if !blamed || self.state.run.is_none() || !self.cells.life.stops_in_order() {
             return;
         }
         let starts = self.written.starts.saturating_sub(1);
         let mark = std::mem::replace(&mut self.written.starts, starts);
         self.before = Some(Before::of(&self.state));
-        // What the journal no longer takes stays as it was: one start too many is held against the run.
+        // If the journal refuses, one start too many counts against the run.
         if let Err(halted) = self.commit(Vec::new(), Vec::new()) {
             tracing::warn!(session = %self.session(), mark, ?halted, "the start of a run could not be taken back");
         }
@@ -125,11 +125,11 @@ impl Driver {
         Halted::Over
     }
 
-    /// Sends the answers of this batch when it is durable: an acknowledgement never goes before its record (J-5).
+    /// Sends the answers of this batch when it is durable: no acknowledgement precedes its record (J-5).
     fn release(&self, pending: &mut Pending) {
         for (tell, mut probed) in pending.probes.drain(..) {
             probed.lsn = self.written.last_lsn;
-            // One who gave up waiting needs no answer.
+            // The caller may have abandoned the wait.
             drop(tell.send(probed));
         }
         for (tell, entries) in pending.queues.drain(..) {
@@ -149,7 +149,7 @@ impl Driver {
         tokio::spawn(async move {
             if journal.wait(lsn).await.is_ok() {
                 for (reply, answer) in replies {
-                    // One who gave up waiting needs no answer.
+                    // The caller may have abandoned the wait.
                     drop(reply.send(answer));
                 }
             }

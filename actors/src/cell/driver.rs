@@ -1,6 +1,6 @@
-//! The driver of one activation: decides what waits, commits it as one frame, then does what was decided.
+//! The driver of one activation: decides queued items, commits one frame, then performs the effects.
 //!
-//! It knows nothing of ractor: `session_actor` is the shell around it.
+//! It does not depend on ractor: `session_actor` is the shell around it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,72 +31,70 @@ use crate::spawn::tool_set::ToolSet;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
 
-/// Items taken from the inbox at a time: the bound of one decision batch.
+/// Items taken from the inbox at a time, which bounds a batch.
 const BATCH: usize = 256;
-/// Results of effects that were ready at once, decided in one go before the inbox is looked at again: a chain of instant
-/// tools must not starve a cancel (B-2).
+/// Immediate results of effects that are decided before the inbox is checked again: a chain of instant tools must not starve a cancel (B-2).
 const INLINE: usize = 16;
 /// Rounds of one handler.
 const ROUNDS: usize = 16;
 
-/// What the shell does after a step.
+/// The shell's next action.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Nothing waits: sleep until a wake.
+    /// The inbox is empty: sleep until a wake.
     Sleep,
-    /// More waits: look again, after other messages had their turn.
+    /// The inbox has more: continue after other messages.
     Again,
     /// The session left the directory, or may not write any more.
     Stop,
-    /// The journal refused what was decided: the session is to be folded anew.
+    /// The journal refused the batch: fold the session again.
     Fail(String),
 }
 
-/// Why the activation does not go on.
+/// Why the activation ends.
 #[derive(Debug)]
 pub(crate) enum Halted {
     /// It may not write any more: it was fenced, or the journal is poisoned.
     Over,
-    /// The journal refused this batch and takes others: the session is folded anew, within its restart budget.
+    /// The journal refused this batch and accepts others: the session is folded again, within its restart budget.
     Refused(String),
 }
 
-/// What an activation has taken and not decided yet.
+/// Taken and undecided work of an activation.
 #[derive(Default)]
 pub(crate) struct Todo {
     pub(crate) first: Option<First>,
     pub(crate) items: VecDeque<InboxItem>,
-    /// Results of effects that were ready at once.
+    /// Immediate results of effects.
     pub(crate) next: VecDeque<Command>,
     /// Child calls that wait for admission.
     pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
 }
 
-/// What was decided and is not committed yet.
+/// Decided and uncommitted work.
 #[derive(Default)]
 pub(crate) struct Pending {
     pub(crate) records: Vec<Record>,
     pub(crate) births: Vec<Birth>,
-    /// States of the children that were born in this batch, in order.
+    /// States of the children created in this batch, in order.
     pub(crate) hot: VecDeque<Hot>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) replies: Vec<(ReplyTo, Answer)>,
-    /// Answered after the commit, with the LSN that makes the answer true.
+    /// Answers for after the commit, with the LSN that they depend on.
     pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
-    /// Answered as probes are.
+    /// Answers to probes.
     pub(crate) queues: Vec<(oneshot::Sender<Listed>, Vec<QueueEntry>)>,
-    /// Slots that came while one was to be given back: looked at when that is done.
+    /// Slots that arrived while one was to be released; handled after that.
     pub(crate) granted: Vec<(RunKey, Slot)>,
-    /// An effect that waits for the commit stops local work or ends a run: work that is decided after it starts after it.
+    /// An uncommitted effect stops local work or ends a run: later decided work starts after it.
     pub(crate) stops: bool,
 }
 
-/// What an activation that was folded from the journal hears before all that waits in its inbox.
+/// What a folded activation handles before its inbox.
 pub(crate) struct First {
     /// Whether the run was in flight when the host died.
     pub(crate) lost: bool,
-    /// What other sessions asked of it, in the order of their rows: to go on, and to cancel. Before all else: an owner that
-    /// cancels one run is its true cause, whatever became of the run since.
+    /// Continues and cancels by other sessions, in the order of their rows. First of all: an owner that cancels one run is its true cause.
     pub(crate) asked: Vec<Command>,
     /// `Lost`, `Reactivated` or `RestartsExhausted`, if a run is in flight.
     pub(crate) command: Option<Command>,
@@ -110,10 +108,10 @@ pub(crate) struct Driver {
     pub(crate) state: Box<State>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) written: Written,
-    /// The run in flight stays as it was left until something concerns it.
+    /// The run in flight is dormant until an input concerns it.
     pub(crate) stays: bool,
     pub(crate) clock: RunClock,
-    /// What the sessions of its environment are made of.
+    /// The environment of the session.
     pub(crate) agents: Arc<Agents>,
     pub(crate) offer: Arc<ToolSet>,
     pub(crate) pending: Pending,
@@ -121,20 +119,20 @@ pub(crate) struct Driver {
     pub(crate) todo: Todo,
     pub(crate) work: Work,
     pub(crate) armed: Vec<Deadline>,
-    /// The session was idle: it leaves memory if nothing else came with that word.
+    /// The session was idle: it leaves memory unless an item arrived with the timer.
     pub(crate) leave: bool,
     /// The activation left the directory, or may not write any more.
     pub(crate) left: bool,
 }
 
 impl Driver {
-    /// An activation of `state`, with nothing at work.
+    /// Returns an activation of `state` without running work.
     pub(crate) fn new(cells: Arc<Cells>, state: Box<State>, inbox: Arc<Inbox>, epoch: Epoch) -> Self {
         let agents = cells.environments.of(&state);
         let offer = agents.offer(&state);
         let clock = RunClock::of(&state);
         let created_ms = cells.host.clock.wall_ms();
-        // The cap of a detached run is armed at its birth, before there is an activation.
+        // The cap of a detached run is armed at its creation, before its activation.
         let capped = state.run.as_ref().filter(|run| run.opened.wall_cap_at.is_some());
         let armed = capped.map(|run| Deadline::WallCap(run.no)).into_iter().collect();
         Self {
@@ -156,22 +154,19 @@ impl Driver {
         }
     }
 
-    /// The session.
     pub(crate) fn session(&self) -> SessionId {
         self.state.id
     }
 
-    /// The root of its tree.
     pub(crate) fn root(&self) -> SessionId {
         self.state.created.place.root(self.state.id)
     }
 
-    /// The run in flight.
     pub(crate) fn run_key(&self) -> Option<RunKey> {
         self.state.run.as_ref().map(|run| RunKey { session: self.state.id, run: run.no })
     }
 
-    /// Shows that a shutdown stopped the actor. One that was passivated meanwhile is not meant: it may be an owner that waits.
+    /// Reports that a shutdown stopped the actor. A passivated one is not meant: it may be a waiting owner.
     pub(crate) fn stopped(&self) {
         if self.cells.life.halt.is_cancelled() {
             let (session, run) = (self.session(), self.run_key().map(|key| key.run));
@@ -179,7 +174,7 @@ impl Driver {
         }
     }
 
-    /// Decides and does what waits, until nothing does or others must have their turn.
+    /// Decides and performs until the inbox is empty or other messages are due.
     pub(crate) async fn step(&mut self) -> Step {
         if let Some(first) = self.todo.first.take() {
             self.cells.host.faults.see(Sight::Round(self.session()));
@@ -206,10 +201,10 @@ impl Driver {
         Step::Again
     }
 
-    /// Nothing waits: leaves the directory where nothing in this process is to come.
+    /// The inbox is empty: leaves the directory if nothing in this process is pending.
     fn rest(&mut self) -> Step {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
-        // Asked again: an input that was drained with the timer's word has a stream by now, which must not be dropped.
+        // Checked again: an input drained with the timer may have started a stream, which must not be dropped.
         let at_rest = self.state.can_unload() && self.work.tools.is_empty();
         let leave = std::mem::take(&mut self.leave) && at_rest && !self.inbox.holds_slot();
         if (quiet_child || leave) && self.unload() {
@@ -221,10 +216,9 @@ impl Driver {
         Step::Sleep
     }
 
-    /// The journal refused what was decided: what it holds is the session, and that is folded anew.
+    /// The journal refused the batch: the session is folded again from its records.
     ///
-    /// At once where the journal takes other batches, since nothing else may ever come for the run in flight; else with the
-    /// next item.
+    /// At once if the journal accepts other batches, since no other item may come for the run in flight; otherwise with the next item.
     fn give_up(&self, halted: Halted) -> Step {
         match halted {
             Halted::Refused(why) => Step::Fail(why),
@@ -235,7 +229,7 @@ impl Driver {
         }
     }
 
-    /// Leaves the directory, unless something came meanwhile.
+    /// Leaves the directory, unless an item arrived meanwhile.
     fn unload(&mut self) -> bool {
         let session = self.session();
         if !self.cells.directory.unload(session, &self.inbox) {
@@ -247,7 +241,7 @@ impl Driver {
     }
 
     pub(crate) fn decide_first(&mut self, first: First) {
-        // The first command is about the run that was folded: one that a row opens meanwhile is no old one.
+        // The first command concerns the folded run; a run that a row opens meanwhile is new.
         let folded = self.run_key();
         for command in first.asked {
             self.decide(command, None);
@@ -277,7 +271,7 @@ impl Driver {
         }
     }
 
-    /// A run that was queued when the host died, and whose owner survives, asks for its slot again.
+    /// A run that was queued when the host died, and whose owner survives, requests its slot again.
     fn keep_place(&mut self) {
         let waits = self.state.phase() == Phase::Queued && !self.cells.takeover.leaves(&self.state);
         let Some(key) = self.run_key().filter(|_| waits) else { return };
@@ -302,13 +296,13 @@ impl Driver {
                 InboxItem::HasRead(came) => self.has_read(*came),
             }
         }
-        // All notices that are pending go into one decision; inputs that were drained with them come first.
+        // One decision takes all pending notices; inputs that were drained with them come first.
         if !ends.is_empty() {
             self.decide(Command::OwnedEnded(ends), None);
         }
     }
 
-    /// Decides an answer. Its calls replace those of the answer before, which are all over or admitted.
+    /// Decides an answer. Its calls replace those of the previous answer, which have ended or are admitted.
     fn parsed(&mut self, (command, ready): (Command, Ready)) {
         let now = self.state.turn().map(|turn| (turn.no, turn.attempt));
         if let Command::ModelAnswered(answer) = &command
@@ -328,18 +322,18 @@ impl Driver {
 
     fn granted(&mut self, ticket: RunKey, slot: Slot) {
         if self.inbox.holds_slot() || self.run_key() != Some(ticket) {
-            // Dropping a slot that nobody waits for returns it.
+            // Dropping an unneeded slot returns it.
             return;
         }
         let gives_back = |effect: &Effect| matches!(effect, Effect::ReleaseSlot { .. });
         if self.pending.effects.iter().any(gives_back) {
-            // It was granted for a wait that ended in this batch, an interrupt's perhaps, and the run waits anew: what gives the
-            // old one back, when the batch is committed, must not give back this one (T-3).
+            // The granted wait ended in this batch, perhaps by an interrupt, and the run waits again: the release at the commit must not release this
+            // slot (T-3).
             self.pending.granted.push((ticket, slot));
             return;
         }
         if self.cells.life.halt.is_cancelled() {
-            // It came free because an actor is gone whose run still holds it by its records (T-3): the next start decides.
+            // It was freed by the death of an actor whose run still holds it by its records (T-3): the next start decides.
             return;
         }
         self.inbox.hold_slot(slot);
@@ -365,7 +359,7 @@ impl Driver {
     }
 
     fn clear_queue(&mut self, tell: oneshot::Sender<u32>, reply: ReplyTo) {
-        // One who gave up waiting needs no count.
+        // The caller may have abandoned the wait.
         let _ = tell.send(u32::try_from(self.state.queue.len()).unwrap_or(u32::MAX));
         self.decide(Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person }, Some(reply));
     }
@@ -376,7 +370,7 @@ impl Driver {
         self.pending.probes.push((tell, probed));
     }
 
-    /// How the last run ended.
+    /// Returns how the last run ended.
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.state.last.as_ref().map(|last| {
             let mut usage = last.usage_self;
@@ -385,7 +379,7 @@ impl Driver {
         })
     }
 
-    /// Decides one command and keeps what it decided for the commit.
+    /// Decides one command and keeps the decision for the commit.
     pub(crate) fn decide(&mut self, mut command: Command, reply: Option<ReplyTo>) {
         let name = command.name();
         self.inbox.take_in_hand(name);
@@ -430,11 +424,11 @@ impl Driver {
             } else if let Record::TurnStarted { turn, attempt, reserved: Some(reserved), .. } = record {
                 self.work.reserved = Some(Due { turn: *turn, attempt: *attempt, reserved: **reserved });
             } else if let Record::RunOpened(opened) = record {
-                // Before any effect of the run: what it will own hangs on its token.
+                // Before any effect of the run: tokens of owned runs derive from its own.
                 let key = RunKey { session: self.session(), run: opened.run };
                 self.cells.runs.tokens.open(key, opened.owner.run());
                 if let Owner::Run { session, call, .. } = &opened.owner {
-                    // A later run of a child: its owner will know it by the key.
+                    // A later run of a child: its owner identifies it by the key.
                     self.cells.runs.continued.insert(*session, *call, key);
                 }
             }
@@ -455,7 +449,7 @@ impl Driver {
     }
 }
 
-/// Appends `new` to `to`, taking its buffer where nothing else is there.
+/// Appends `new` to `to`, reusing its buffer if `to` is empty.
 fn append<T>(to: &mut Vec<T>, new: Vec<T>) {
     if to.is_empty() {
         *to = new;

@@ -1,4 +1,4 @@
-//! Names that a model gives to tasks: only its session's own are found by them, whatever it writes (P-6).
+//! Task names that a model writes: they resolve only to its session's own tasks (P-6).
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -22,13 +22,13 @@ use crate::spawn::tool_set::spawning;
 
 /// Tasks that an error names.
 const SHOWN: usize = 20;
-/// Sessions below the caller that are looked at to say whose a task is.
+/// Sessions below the caller that are searched to say whose a task is.
 const LOOKED_AT: usize = 1_000;
 
-/// The task of `state`'s session that `named` means: one that a call of its own started, by one of `dialects`.
+/// Returns the task of `state`'s session with the name `named`: started by its own call, in one of `dialects`.
 ///
 /// # Errors
-/// What the model is told instead: which tasks there are.
+/// The text for the model, with the existing tasks.
 pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Result<SessionId, Text> {
     let of = |child: &Child| child.call.is_some() && dialects.contains(&child.dialect);
     let own = || state.children.iter().filter(|(_, child)| of(child));
@@ -55,7 +55,7 @@ pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Resu
     Err(format!("There is no {noun} `{named}` of yours. Yours: {}{more}.", shown.join(", ")).into())
 }
 
-/// What a child is to those who know it by `dialects`.
+/// Returns the term for a child in `dialects`.
 pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
     match dialects {
         [Dialect::Minion] => "minion chat",
@@ -64,11 +64,11 @@ pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
     }
 }
 
-/// The dialects whose tasks can be checked and cancelled by their ids.
+/// The dialects whose tasks can be checked and cancelled by id.
 const MANAGED: [Dialect; 2] = [Dialect::Task, Dialect::SpawnTask];
 
 impl Driver {
-    /// Settles what the calls of an answer mean in this session, by what they were parsed to: tasks, and what approvals cover.
+    /// Resolves the parsed calls of an answer in this session: tasks, and the coverage of approvals.
     pub(crate) fn settle(&self, answer: &mut Answered) {
         let turn = answer.turn;
         for (call, ix) in answer.calls.iter_mut().zip(0_u32..) {
@@ -84,8 +84,8 @@ impl Driver {
         }
     }
 
-    /// Returns what is asked for, where an approval is needed for the task that a call names to continue: as before one of its
-    /// agent starts. A call that names none is told so when it is admitted.
+    /// Returns the access to ask for, if continuing the named task needs an approval, as starting its agent does. A call without a task is refused
+    /// at its admission.
     pub(crate) fn asks_to_continue(&self, parsed: &Parsed) -> Option<Box<Access>> {
         let Parsed::Opens(Request::Continue(again)) = parsed else { return None };
         let child = self.state.children.get(&own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
@@ -94,7 +94,7 @@ impl Driver {
         asked.then(|| Box::new(access))
     }
 
-    /// Settles which task a call means; one that means none becomes invalid, with what the model is told.
+    /// Resolves the task of a call; an unknown one makes the call invalid, with the text for the model.
     pub(crate) fn settle_name(&self, parsed: &Parsed, kind: &mut CallKind, note: &mut Option<Text>) {
         let found = match (&mut *kind, parsed) {
             (CallKind::Check { run, .. }, Parsed::Check(check)) => {
@@ -112,7 +112,7 @@ impl Driver {
         }
     }
 
-    /// The jobs that are waited for; what is none of them is told so in the result (S2).
+    /// Resolves the awaited jobs; the result lists unknown ones (S2).
     fn meant_by_await(&self, jobs: &Jobs) -> Vec<RunKey> {
         let Jobs::Named(named) = jobs else { return Vec::new() };
         let own = Own::of(&self.state);
@@ -131,7 +131,7 @@ impl Driver {
         })
     }
 
-    /// Looks which of the tasks that checks ask about still wait for their first slot: only the cells knows.
+    /// Finds which of the checked tasks still wait for their first slot, which only the cells know.
     pub(crate) fn look_at_checked(&mut self, command: &Command) {
         let mut checked: Vec<SessionId> = Vec::new();
         let mut add = |kind: &CallKind| {
@@ -152,7 +152,7 @@ impl Driver {
         self.state.queued_children = checked.into_iter().filter(|child| self.cells.is_queued(*child)).collect();
     }
 
-    /// How long the wait of a check may last at most, if the model wants less than the host allows.
+    /// Returns the limit of a check's wait: the model's, within the host's.
     pub(crate) fn patience(&mut self, deadline: Deadline) -> Option<u64> {
         let Deadline::Call(call) = deadline else { return None };
         if !matches!(self.state.call(call)?.kind, Some(CallKind::Check { .. })) {
@@ -161,7 +161,7 @@ impl Driver {
         if let Parsed::Check(check) = self.parsed_call(call)? { check.timeout_ms } else { None }
     }
 
-    /// Returns a call as it was parsed. One that another activation classified, or by another offer, is parsed here once.
+    /// Returns a call as it was parsed. A call that another activation or offer classified is parsed here once.
     pub(crate) fn parsed_call(&mut self, call: CallId) -> Option<&Parsed> {
         match self.work.ready.entry(call) {
             Entry::Occupied(parsed) => Some(parsed.into_mut()),
@@ -175,7 +175,7 @@ impl Driver {
 }
 
 impl Cells {
-    /// Whether the run of `session` waits for its first slot.
+    /// Returns whether the run of `session` waits for its first slot.
     fn is_queued(&self, session: SessionId) -> bool {
         let in_memory = self.directory.with(session, |entry| match entry.presence {
             Presence::Unborn(_) => Some(true),
@@ -186,7 +186,7 @@ impl Cells {
         in_memory.flatten().unwrap_or_else(stored)
     }
 
-    /// The own task of `state`'s session below which `named` stands, if it stands there.
+    /// Returns the own task of `state`'s session above `named`, if any.
     fn task_above(&self, state: &State, named: &str) -> Result<Option<SessionId>, ReadError> {
         let own = state.children.iter().filter(|(_, child)| child.call.is_some());
         let mut next: Vec<(SessionId, SessionId)> = own.map(|(id, _)| (*id, *id)).collect();

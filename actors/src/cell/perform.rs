@@ -1,4 +1,4 @@
-//! Effects: done in the order of the decision, after the records that intend them are in the log.
+//! Effects: performed in the order of the decision, after the records of their intents are in the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::delivery::ticket::Timer;
 use crate::faults::Sight;
 
 impl Driver {
-    /// Does what was decided.
+    /// Performs the effects.
     pub(crate) async fn perform(&mut self, pending: Pending) {
         let mut hot = pending.hot;
         self.todo.items.extend(pending.granted.into_iter().map(|(ticket, slot)| InboxItem::Granted(ticket, slot)));
-        // A deadline that is armed and disarmed by the same batch never reaches the wheel.
+        // A deadline that the same batch arms and disarms is never set.
         let mut timers: Vec<(Deadline, Option<u64>)> = Vec::new();
         for effect in pending.effects {
             match effect {
@@ -41,7 +41,7 @@ impl Driver {
                     self.run_tool(call, intent);
                 }
                 Effect::StopTool { call } => self.stop_tool(call),
-                // Kept back by `take_effect`: it is part of deciding.
+                // Already handled by `take_effect`, as part of deciding.
                 Effect::Admit { turn, calls } => self.todo.admit.push_back((turn, calls)),
                 Effect::StartChild { child } => Box::pin(self.start_child(child, &mut hot)).await,
                 Effect::DeliverCompletion { to, notice } => {
@@ -59,7 +59,7 @@ impl Driver {
                     self.run_ended(run);
                     self.tell_stop(run, outcome);
                 }
-                // A hint: the session leaves memory when it was idle for a while.
+                // A hint: the session leaves memory after an idle time.
                 Effect::Unload => {}
             }
         }
@@ -79,7 +79,7 @@ impl Driver {
             return;
         }
         let ticket = RunKey { session: self.session(), run };
-        // It came already, in the batch that asks for it.
+        // It arrived already, in the batch that requests it.
         if self.todo.items.iter().any(|item| matches!(item, InboxItem::Granted(granted, _) if *granted == ticket)) {
             return;
         }
@@ -95,15 +95,15 @@ impl Driver {
         self.cells.runs.slots.withdraw(RunKey { session: self.session(), run });
     }
 
-    /// Starts a child that was born in this batch: at once where a slot is free, else when one is granted.
+    /// Starts a child created in this batch: at once if a slot is free, else when one is granted.
     async fn start_child(&mut self, child: SessionId, hot: &mut VecDeque<Hot>) {
         let key = RunKey { session: child, run: RunNo(1) };
-        // Branches that are born in the same batch start with their first inputs: theirs is not asked for.
+        // Branches created in the same batch start with their first inputs.
         let hot = hot.iter().position(|hot| hot.session == child).and_then(|at| hot.remove(at));
         let state = hot.as_ref().and_then(|hot| hot.state.as_deref());
         let owner = state.and_then(owner_of);
         self.cells.runs.tokens.open(key, owner);
-        // Nobody above ends a detached run: its own cap binds it from its birth, also while it is queued.
+        // No owner ends a detached run: its own cap applies from its creation, also while it is queued.
         let opened = state.and_then(|state| state.run.as_ref()).map(|run| &run.opened);
         if let Some(at) = opened.filter(|_| owner.is_none()).and_then(|opened| opened.wall_cap_at) {
             let left = u64::try_from(at.saturating_sub(self.cells.host.clock.wall_ms())).unwrap_or(0);
@@ -128,8 +128,8 @@ impl Driver {
         }
     }
 
-    /// Tells every owned run, then fires the token of the whole owned subtree at once, with the outcome as its cause: a stream
-    /// below that the token drops finds it there (S-8).
+    /// Notifies every owned run, then fires the token of the whole subtree at once, with the outcome as its cause: a stream that the token drops
+    /// finds it there (S-8).
     fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, queue_stands: bool) {
         let key = RunKey { session: self.session(), run };
         let owned: Vec<SessionId> =
@@ -138,7 +138,7 @@ impl Driver {
             self.cells.tell(child, Command::OwnerOver { owner: key, outcome, queue_stands });
         }
         self.cells.host.faults.see(Sight::Fired(key));
-        // A run that was lost has no token yet: what it owns asks for its cause too.
+        // A lost run has no token yet: what it owns needs its cause too.
         if self.run_key() == Some(key) {
             self.cells.runs.tokens.open(key, self.owner_run());
         }
@@ -148,9 +148,9 @@ impl Driver {
         });
     }
 
-    /// Tells one owned run, then fires the token of it and of all below it: in this order, as with all of them.
+    /// Notifies one owned run, then fires its token, in this order.
     ///
-    /// A run that its session has not opened yet has no token: it opens, and hears of its cancel next.
+    /// A run that its session has not opened yet has no token: it opens, and its cancel comes next.
     fn cancel_child(&self, child: SessionId, key: CallId, by: By) {
         // A later command of the batch may have taken its notice.
         if self.state.run.as_ref().is_none_or(|run| !run.owned.contains_key(&key)) {
@@ -177,12 +177,12 @@ impl Driver {
         self.cells.runs.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
     }
 
-    /// Whether an activation before this one armed `deadline` for a wait that goes on: one that is looked at again and again,
-    /// and so left and activated each time, must not wait for ever (S-6).
+    /// Returns whether an earlier activation armed `deadline` for a wait that continues: a session that is passivated and activated again and
+    /// again must not wait forever (S-6).
     fn waits_already(&self, deadline: Deadline) -> bool {
         let waits = match deadline {
             Deadline::Ask(_) | Deadline::Queue(_) => true,
-            // What is done again has its time again.
+            // Redone work has its full time again.
             Deadline::Call(call) => {
                 let kind = self.state.call(call).and_then(|call| call.kind.as_ref());
                 matches!(kind, Some(CallKind::Check { .. }))
@@ -200,14 +200,14 @@ impl Driver {
         }
     }
 
-    /// The run ended: gives back what it held, and tells those who wait, when its end is durable.
+    /// The run ended: releases what it held, and notifies waiting callers when its end is durable.
     fn run_ended(&mut self, run: RunNo) {
         let key = RunKey { session: self.session(), run };
         self.inbox.release_slot();
         self.work.end_run();
         self.cells.runs.run_over(key);
         if self.state.last.as_ref().is_some_and(|last| last.turns == 0 || last.run != run) {
-            // It may never have started: its place in the queue, and the deadline that was armed at its birth, go with it.
+            // If it never started, its position in the queue and the deadline from its creation go too.
             self.cells.runs.slots.withdraw(key);
             self.cells.runs.timers.disarm(&Timer::Deadline(self.session(), Deadline::Queue(run)));
         }
@@ -217,7 +217,7 @@ impl Driver {
         self.tell_waiters(run);
     }
 
-    /// Tells those who wait for `run`, which has ended, when its end is durable.
+    /// Notifies the callers that wait for `run`, which has ended, when its end is durable.
     pub(crate) fn tell_waiters(&self, run: RunNo) {
         if !self.cells.waiters.any(self.session()) {
             return;
@@ -228,7 +228,7 @@ impl Driver {
             if cells.log.journal.wait(lsn).await.is_err() {
                 return;
             }
-            // Two runs may end in one batch: the state knows the last one only.
+            // Two runs may end in one batch, and the state knows the last one only.
             let ended = last.or_else(|| cells.log.ended(session, run).ok().flatten());
             if let Some(ended) = ended {
                 cells.waiters.tell(session, &ended);
@@ -236,7 +236,7 @@ impl Driver {
         });
     }
 
-    /// Starts at once what needs no record to be durable; returns what waits for the commit.
+    /// Starts effects that need no durable record; returns those that wait for the commit.
     pub(crate) fn take_effect(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
             Effect::CallModel { turn, attempt, after_ms: 0 } if !self.pending.stops && !self.model_waits() => {
@@ -258,8 +258,7 @@ impl Driver {
             | Effect::Arm { .. }
             | Effect::Disarm { .. }
             | Effect::Unload => return Some(effect),
-            // The end of a run may open the next one in the same decision: its stream, if it started before these are done,
-            // would be taken for the one that they stop.
+            // The end of a run may open the next one in the same decision: a stream started before the commit would be taken for that of the ended run.
             Effect::CancelLocal | Effect::Ended { .. } => {
                 self.pending.stops = true;
                 return Some(effect);
@@ -268,14 +267,14 @@ impl Driver {
         None
     }
 
-    /// Asks for child calls that wait for admission: a chunk at a time, so that the inbox is looked at between two.
+    /// Requests admission for child calls, a chunk at a time, so that the inbox is checked in between.
     pub(crate) fn admit_chunk(&mut self) {
         if !self.may_admit() {
             return;
         }
         let Some((turn, mut calls)) = self.todo.admit.pop_front() else { return };
         if self.is_cut_off() {
-            // Nothing is born any more below a close: not even what would not end by it.
+            // No child is created below a closing run, not even one that would survive it.
             return;
         }
         let rest = calls.split_off(calls.len().min(CHUNK));
@@ -287,7 +286,7 @@ impl Driver {
         }
     }
 
-    /// Asks for child calls whose files, where they begin with some, were read.
+    /// Admits child calls whose files have been read.
     pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &Read) {
         let means = (&*self.agents, &*self.offer);
         let (command, grants) = self.cells.admit(&self.state, means, (turn, calls), (&mut self.work.ready, read));
@@ -306,16 +305,15 @@ impl Driver {
         self.cells.runs.timers.disarm(&Timer::Idle(self.session()));
     }
 
-    /// The run that owns the one in flight.
     pub(crate) fn owner_run(&self) -> Option<RunKey> {
         owner_of(&self.state)
     }
 }
 
-/// Births of one batch: large enough to amortise the commit, small enough to keep listening.
+/// Children per batch: large enough to amortise the commit, small enough to check the inbox.
 const CHUNK: usize = 512;
 
-/// Few deadlines change in one batch but for a turn of many local calls, so the search is from the end.
+/// A batch changes few deadlines except for a turn of many local calls, so the search starts at the end.
 fn last_word(timers: &mut Vec<(Deadline, Option<u64>)>, deadline: Deadline, word: Option<u64>) {
     match timers.iter_mut().rev().find(|(at, _)| *at == deadline) {
         Some((_, before)) => *before = word,

@@ -1,4 +1,4 @@
-//! What is found out before a command is decided: all that `decide` is given besides the session's own state.
+//! Collects the inputs of `decide` besides the session's own state.
 
 use subtend_session::command::Command;
 use subtend_session::effect::Rejection;
@@ -8,7 +8,7 @@ use crate::cell::driver::Driver;
 use crate::delivery::commands::{Needs, Prepared, handling};
 
 impl Driver {
-    /// Completes `command` with what it needs by the table of commands.
+    /// Completes `command` with its needs by the table of commands.
     pub(super) fn prepare(&mut self, command: &mut Command) -> Prepared {
         if let (Some(why), Command::Submit(_)) = (&self.agents.unusable, &*command) {
             return Prepared::Refused(Rejection::BadInput(why.to_string()));
@@ -20,7 +20,7 @@ impl Driver {
                 }
                 self.due(*deadline);
             }
-            // Asked now and not when it was sent: the owner may have closed since.
+            // Computed now, not when it was sent: the owner may have closed since.
             (Needs::Asker, Command::Continue(ask)) => {
                 ask.owner_over = self.cells.runs.asker_over(RunKey { session: ask.owner, run: ask.run });
             }

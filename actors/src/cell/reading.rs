@@ -1,7 +1,6 @@
-//! Files that children begin with: read before the calls that ask for them are admitted, in a task, since a handler waits for
-//! no disk.
+//! Reads the files of new children in a task before their calls are admitted, since a handler waits for no disk.
 //!
-//! What is read is kept for the one admission alone: an activation that dies meanwhile asks for its calls again, and reads again.
+//! The text is kept for that admission alone: the next activation after a crash requests its calls again, and reads again.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -21,24 +20,24 @@ use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::answering::model_of;
 
-/// Calls whose files are read at a time: what they hold until they are admitted is bounded by it.
+/// Calls whose files are read at a time, which bounds their memory.
 const AT_ONCE: usize = 16;
 
 impl Driver {
-    /// Whether calls wait for admission, and not for their files.
+    /// Returns whether calls wait for admission, and not for their files.
     pub(crate) fn may_admit(&self) -> bool {
         self.todo.admit.front().is_some_and(|(turn, _)| self.work.reading.is_none_or(|reading| reading.turn != *turn))
     }
 
-    /// Whether files are read for the turn at hand.
+    /// Returns whether files are read for the present turn.
     pub(crate) fn is_reading(&self) -> bool {
         self.work.reading.is_some_and(|reading| self.state.turn().is_some_and(|turn| turn.no == reading.turn))
     }
 
-    /// Has the files read that `calls` begin with, if there are any. Those that are to wait for the next reading are left in
-    /// `calls`' place in the queue, so that births keep the order of the calls.
+    /// Starts reading the files of `calls`, if there are any. Calls for the next reading stay in the queue, so that children keep the order of the
+    /// calls.
     ///
-    /// Gives `calls` back where nothing is to be read for them.
+    /// Returns `calls` if there is nothing to read.
     pub(crate) fn read_first(&mut self, turn: TurnNo, mut calls: Vec<u32>) -> Option<Vec<u32>> {
         self.parse_openings(turn, &calls);
         let wishes = wishes(&self.state, (&self.agents, &self.offer), (turn, &calls), &self.work.ready);
@@ -64,7 +63,7 @@ impl Driver {
                 host.faults.strike(Point::Reading, "files");
                 wishes.iter().flat_map(|wish| wish.read(&workspace)).collect()
             });
-            // A disk that does not answer holds no shutdown up.
+            // A disk that does not answer delays no shutdown.
             let read = tokio::select! {
                 biased;
                 read = reads => read,
@@ -79,7 +78,7 @@ impl Driver {
         None
     }
 
-    /// Parses those of `calls` that another activation classified, or by another offer.
+    /// Parses the calls that another activation or offer classified.
     fn parse_openings(&mut self, turn: TurnNo, calls: &[u32]) {
         for call in calls.iter().map(|ix| CallId { turn, ix: *ix }) {
             let Entry::Vacant(place) = self.work.ready.entry(call) else { continue };
@@ -92,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// The files were read: the calls are admitted. Of a turn that is over, or an activation that died, they are none any more.
+    /// Admits the calls whose files were read. Those of an ended turn or a crashed activation are ignored.
     pub(crate) fn has_read(&mut self, came: HasRead) {
         if self.work.reading != Some(came.reading) {
             return;
@@ -104,7 +103,7 @@ impl Driver {
     }
 }
 
-/// The files that `calls` want.
+/// Returns the files of `calls`.
 fn wishes(
     state: &State,
     (agents, offer): (&Agents, &ToolSet),

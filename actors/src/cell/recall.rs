@@ -1,4 +1,4 @@
-//! Texts that a session does not keep any more and that its model wants to read again: from the journals of those that gave them.
+//! Results that a session no longer keeps and that its model reads again: from the journals of the children.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,11 @@ use crate::calls::in_flight::Parsed;
 use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 
-/// Records of a session's end that are looked at first: its last end is among them, most often.
+/// Records at the end of a journal that are read first, since they usually hold the last end.
 const TAIL: u64 = 16;
 
 impl Driver {
-    /// Has at hand what the calls of an answer, or those that a new activation starts, may read again: no more than one result
-    /// holds.
+    /// Loads the results that the calls of an answer or of a new activation may read again, at most one result's size.
     pub(crate) fn recall(&mut self, command: &Command) {
         let mut wanted = Vec::new();
         if let Command::ModelAnswered(answer) = command {
@@ -62,7 +61,7 @@ impl Driver {
 }
 
 impl Cells {
-    /// What the end of `run` of `session` said, looked for from behind.
+    /// Returns the text of the end of `run` of `session`, searching backwards.
     fn said(&self, session: SessionId, run: RunNo) -> Result<Option<Text>, ReadError> {
         let head = self.log.journal.head(session)?.filter(|head| !head.deleted);
         let Some(last) = head.map(|head| head.last_seq) else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! The session actor: the ractor shell around a driver.
 //!
-//! Its handler commits, polls an effect once, spawns it if it is pending, and returns: it never awaits a model, a tool or a
-//! child. Everything that awaits is boxed, so that an idle actor does not carry its fattest handler.
+//! Its handler commits, polls an effect once, spawns it if it is pending, and returns: it never awaits a model, a tool or a child. Awaiting
+//! parts are boxed, so that an idle actor does not carry its largest handler.
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -15,7 +15,7 @@ impl SessionActor {
     async fn look(me: &ActorRef<Wake>, driver: &mut Driver) -> Result<(), ActorProcessingErr> {
         match Box::pin(driver.step()).await {
             Step::Sleep => {}
-            // Through the mailbox, so that stop and kill have their turn. A cast fails only to a dead actor.
+            // Through the mailbox, so that stop and kill are handled in between. A cast fails only to a dead actor.
             Step::Again => drop(me.cast(Wake::Look)),
             Step::Stop => me.stop(None),
             Step::Fail(why) => return Err(why.into()),
@@ -42,7 +42,7 @@ impl Actor for SessionActor {
         Box::pin(Self::look(&me, driver)).await
     }
 
-    /// After an orderly stop alone: a kill and a panic have no last words.
+    /// Not called after a kill or a panic.
     async fn post_stop(&self, _: ActorRef<Wake>, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
         driver.undo_start_count();
         driver.stopped();

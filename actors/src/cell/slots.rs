@@ -1,4 +1,4 @@
-//! Which slots a run takes, and how long it may wait for one.
+//! Slot pools of runs, and the limits of their waits.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
 use crate::delivery::ticket::Timer;
 
-/// The pool that the run in flight of `state` takes its slot from, and how many of its root may run there.
+/// Returns the pool of the run in flight of `state`, and the number of its root's runs there.
 ///
-/// A person's run is in a pool of its own: whoever opened it waits for it, and what works by itself is not to be before it.
+/// A person's run has its own pool: a person waits for it, so owned runs must not precede it.
 pub(crate) fn pool(state: &State) -> (PoolKind, u32) {
     match state.run.as_ref().map(|run| &run.opened.owner) {
         Some(Owner::Person) => (PoolKind::Interactive, state.limits.live_person_runs),
@@ -25,13 +25,13 @@ pub(crate) fn pool(state: &State) -> (PoolKind, u32) {
     }
 }
 
-/// How long the run in flight of `state` may wait for a slot, and in which pool.
+/// Returns how long the run in flight of `state` may wait for a slot, and in which pool.
 pub(crate) fn patience(state: &State) -> (PoolKind, Duration) {
     (pool(state).0, Duration::from_millis(state.limits.queue_ms))
 }
 
 impl Cells {
-    /// Returns how long the queued run of a session without an actor may still wait: it is not to be activated only to be told to wait on.
+    /// Returns how long the queued run of a session without an actor may still wait, which avoids an activation.
     pub(crate) fn unborn_queue_left(&self, session: SessionId, run: RunNo) -> Option<Duration> {
         let waits = self.directory.with(session, |entry| match &entry.presence {
             Presence::Unborn(hot) => Some(hot.queues),
@@ -42,7 +42,7 @@ impl Cells {
 }
 
 impl Driver {
-    /// Arms the deadline of the queue anew where slots of the root were granted meanwhile; tells whether it did.
+    /// Rearms the queue deadline if slots of the root were granted meanwhile; returns whether it did.
     pub(crate) fn waits_on(&self, deadline: Deadline) -> bool {
         let Deadline::Queue(run) = deadline else { return false };
         let session = self.session();

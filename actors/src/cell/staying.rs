@@ -1,4 +1,4 @@
-//! A run that stays as an earlier process left it: its session can be looked at and changed, and goes on with what concerns the run.
+//! Dormant runs: their sessions can be read and changed, and an input that concerns the run resumes it.
 
 use subtend_session::command::Command;
 
@@ -7,10 +7,10 @@ use crate::delivery::inbox::InboxItem;
 use crate::recovery::rows::rows_to;
 
 impl Driver {
-    /// Lets the run go on where it stayed and `item` concerns it: an input, a cancel, an interrupt, what comes from above.
+    /// Resumes a dormant run if `item` concerns it: an input, a cancel, an interrupt, or a command of its owner.
     ///
-    /// Anything else finds the session as it was left. A process that lists a queue, or lets a branch be born, has perhaps no model
-    /// and no tools: going on there, the run would fail.
+    /// Anything else leaves it dormant. A process that lists a queue or creates a branch may have no model and no tools, so that a resumed run
+    /// would fail.
     pub(crate) fn wake_for(&mut self, item: &InboxItem) {
         if self.stays && item.concerns_the_run() {
             self.wake();
@@ -21,7 +21,7 @@ impl Driver {
         let session = self.session();
         self.stays = false;
         self.cells.takeover.reached(session);
-        // Nobody told it while it stayed: what it is owed is in the outbox.
+        // While it was dormant its notices stayed in the outbox.
         let rows = rows_to(&self.cells.log.journal, session).unwrap_or_else(|error| {
             tracing::error!(%session, %error, "what it is owed cannot be read: it hears of it at its next activation");
             Default::default()

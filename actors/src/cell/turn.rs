@@ -18,7 +18,7 @@ use crate::spawn::tool_set::ToolSet;
 use crate::values::address::Address;
 use crate::values::panic::bounded;
 
-/// What takes the signs of one model call. A model may keep it beyond its answer: what it says then is not heard.
+/// Receives the deltas of one model call, and ignores those after the answer.
 struct Tap {
     cells: Weak<Cells>,
     at: Address,
@@ -48,15 +48,15 @@ impl Drop for Tap {
 }
 
 impl Cells {
-    /// Where the deltas of a call go: to the pulse, to subscribers, and into the text so far for those who come late.
+    /// Returns the receiver of a call's deltas: for the pulse, for subscribers, and for the text so far.
     ///
-    /// A call that streams nothing pays for nothing but the closure.
+    /// A call that streams nothing costs only the closure.
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, pulse: &Pulse) -> Deltas {
         let tap = Tap { cells: Arc::downgrade(self), at, pulse: pulse.clone(), used: AtomicBool::new(false) };
         Deltas::watched(move |sign: Sign| tap.take(&sign))
     }
 
-    /// Returns the command that tells the session what its model call came to, and the calls as they were parsed.
+    /// Returns the command for the outcome of the model call, and the parsed calls.
     pub(crate) fn answered(
         &self,
         (agents, offer): (&Agents, &ToolSet),
@@ -92,7 +92,7 @@ impl Cells {
             ModelOutcome::Panic(message) => {
                 let error = ModelError::new(ModelFail::Unavailable, format!("panicked: {message}"));
                 match self.calls.model_failed(called, &error) {
-                    // Another model of the pool is asked, as after any other failure.
+                    // The next attempt uses another model of the pool, as after any failure.
                     Some(next) => failed(turn, attempt, error, called.shown(), Some(next)),
                     None => Command::TurnPanicked { turn, attempt, part: Part::Model, message },
                 }
@@ -102,7 +102,7 @@ impl Cells {
     }
 }
 
-/// The command that tells of an attempt without an answer.
+/// Returns the command for an attempt without an answer.
 pub(super) fn failed(
     turn: TurnNo,
     attempt: AttemptNo,
@@ -122,7 +122,7 @@ pub(super) fn failed(
     }))
 }
 
-/// The command that tells of a stream that was dropped because its run closes. One that had begun has cost what nobody knows.
+/// Returns the command for a stream that was dropped because its run closes. Its cost is unknown if it had started.
 pub(crate) fn dropped(turn: TurnNo, attempt: AttemptNo, begun: bool) -> Command {
     let error = ModelError::new(ModelFail::Dropped, "the stream was dropped because the run was stopped");
     let usage = begun.then_some(Usage::UNKNOWN);

@@ -22,7 +22,7 @@ use crate::hooks::tool::{Hooked, Word};
 use crate::observe::event::What;
 
 impl Driver {
-    /// Whether the tool of `call` must wait for its intent record: if it leaves the process or has side effects.
+    /// Returns whether the tool of `call` must wait for its intent record: it leaves the process or has side effects.
     pub(crate) fn tool_waits(&mut self, call: CallId) -> bool {
         if self.cells.host.faults.hasty() {
             return false;
@@ -34,11 +34,11 @@ impl Driver {
             }
     }
 
-    /// Whether an owner above has closed and its word has not come down to here: then nothing may start any more (T-4), and
-    /// the word is taken now, before the end of the work that does not start.
+    /// Returns whether an owner has closed and its command has not arrived: then nothing may start (T-4), and the command is decided now, before
+    /// the ends of stopped work.
     ///
-    /// The token fires for the whole subtree at once, the word goes from level to level: the deepest session may hear of the
-    /// tool that the token stopped before it hears why.
+    /// The token fires for the whole subtree at once, the command goes from level to level: the deepest session may see the end of a stopped tool
+    /// before its cause.
     pub(crate) fn is_cut_off(&mut self) -> bool {
         let Some(owner) = self.owner_run() else { return false };
         let Some(key) = self.run_key().filter(|key| self.cells.runs.tokens.fired(key)) else { return false };
@@ -47,7 +47,7 @@ impl Driver {
         true
     }
 
-    /// Runs the local tool of `call`, after its intent is durable where `intent` says so.
+    /// Runs the local tool of `call`, after its intent is durable if `intent` requires that.
     pub(crate) fn run_tool(&mut self, call: CallId, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
         if self.cells.life.is_stopping() {
@@ -59,7 +59,7 @@ impl Driver {
         let Some(at) = self.state.call(call) else { return };
         let (note, parsed) = match self.work.ready.remove(&call) {
             Some(parsed) => (None, Some(parsed)),
-            // By another offer. Tool and arguments give the same kind again.
+            // Classified by another offer. Tool and arguments give the same kind again.
             None => {
                 let found = self.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 (found.note, found.ready)
@@ -85,14 +85,14 @@ impl Driver {
         self.start_tool(run, call, Local { tool, args, word }, intent);
     }
 
-    /// What a person said that concerns `call`.
+    /// Returns the approvals that concern `call`.
     fn word(&self, call: CallId, tool: &dyn Tool, args: &Value) -> Word {
         let allowed = self.state.call(call).is_some_and(|call| call.allowed);
         let once = if allowed { Registry::accesses(tool, args) } else { Vec::new() };
         Word { always: self.state.always.clone(), once }
     }
 
-    /// The hooks around a call, if the host has any.
+    /// Returns the hooks around a call, if the host has any.
     fn hooked(&self, run: RunNo, call: CallId, local: &Local) -> Option<Hooked> {
         let hooks = Arc::clone(self.cells.host.hooks.as_ref()?);
         let asked = ToolAsked {
@@ -127,7 +127,7 @@ impl Driver {
         let start = if let Some(hooked) = hooked {
             Start::Hooked(Box::new(hooked), tool_call)
         } else if intent.is_none() {
-            // The owner may have closed since this call was decided: what has not begun does not begin (T-4).
+            // The owner may have closed since this call was decided: work that has not started does not start (T-4).
             if owned.is_cancelled() {
                 self.todo.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
                 return;
@@ -152,7 +152,7 @@ impl Driver {
             {
                 return;
             }
-            // While the intent was synced the owner may have closed: what has not begun does not begin (T-4).
+            // The owner may have closed while the intent was synced: work that has not started does not start (T-4).
             if owned.is_cancelled() || task_stop.ask.is_cancelled() {
                 return cells.tell(session, tool_call::finished(call, Err(tool_call::never_begun()), 0));
             }
@@ -163,7 +163,7 @@ impl Driver {
             };
             let racing = tool_call::raced(running, effect, task_stop.clone());
             tokio::pin!(racing);
-            // The owner's token fires for the whole subtree at once; it asks every tool below to stop.
+            // The owner's token fires for the whole subtree at once and cancels every tool below.
             let came = tokio::select! {
                 biased;
                 came = &mut racing => came,
@@ -190,8 +190,8 @@ impl Driver {
         })
     }
 
-    /// Forgets a call that has its result. A tool that still runs then (its time is up) is asked to stop, and killed after
-    /// the grace: it must not outlive its run (E-5).
+    /// Removes a call that has its result. A tool that still runs after its deadline is cancelled, and killed after the grace: it must not outlive
+    /// its run (E-5).
     pub(crate) fn stop_tool(&mut self, call: CallId) {
         let Some(mut tool) = self.work.tools.remove(&call) else { return };
         if tool.task.is_finished() {
@@ -201,7 +201,7 @@ impl Driver {
         let grace = Duration::from_millis(self.state.limits.grace_ms);
         let halt = self.cells.life.halt.clone();
         self.cells.life.tasks.spawn(async move {
-            // The task may be about to end, having just told its result: its grace must not hold a shutdown up.
+            // The task may be about to end after its result: its grace must not delay a shutdown.
             tokio::select! {
                 _ = &mut tool.task => {}
                 () = tokio::time::sleep(grace) => {}
@@ -210,18 +210,17 @@ impl Driver {
         });
     }
 
-    /// What the cells does itself when a deadline passes, before the session decides.
+    /// Handles a deadline in the cell before the session decides.
     pub(crate) fn due(&mut self, deadline: Deadline) {
         self.armed.retain(|armed| *armed != deadline);
-        // One that comes late must not touch what the run that was resumed meanwhile has at work.
+        // A late one must not touch the work of a run that resumed meanwhile.
         let stops = matches!(self.state.phase(), Phase::HeldInterrupted | Phase::Closing);
         if matches!(deadline, Deadline::Grace(_)) && stops {
             self.work.kill_tools();
         }
     }
 
-    /// The calls that have not started, those that a person is asked about among them, found anew after a fold. What they were
-    /// parsed to is kept.
+    /// Returns the calls that have not started, including those that wait for an approval, after a fold; parsed calls are kept.
     pub(crate) fn unstarted(&mut self) -> Vec<FoundCall> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let (mut unstarted, no) = (Vec::new(), turn.no);

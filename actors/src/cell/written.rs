@@ -1,10 +1,10 @@
-//! Where an activation stands in the journal: what its frames carry, and what its last one was.
+//! An activation's position in the journal: the stamps of its frames, and its last frame.
 
 use subtend_journal::Appended;
 use subtend_session::ids::{Epoch, Lsn};
 use subtend_session::index::Stamp;
 
-/// Where an activation stands in the journal.
+/// An activation's position in the journal.
 pub(crate) struct Written {
     pub(crate) epoch: Epoch,
     pub(crate) created_ms: i64,
@@ -21,7 +21,7 @@ impl Written {
         Self { epoch, created_ms, opened_lsn: Lsn(0), starts: 0, unmarked: false, last_lsn: Lsn(0) }
     }
 
-    /// Returns the stamp of the next frame; one with records shows that the run did not end its host.
+    /// Returns the stamp of the next frame; a frame with records resets the starts.
     pub(crate) fn stamp(&mut self, has_records: bool, opens: bool, now_ms: i64) -> Stamp {
         if has_records {
             self.starts = 0;
@@ -35,7 +35,7 @@ impl Written {
         }
     }
 
-    /// Notes the frame; returns whether it is the first of the activation, which holds what became of the run.
+    /// Records the frame; returns whether it is the first of the activation, which decides the run.
     pub(crate) fn append(&mut self, at: &Appended, opens: bool) -> bool {
         if opens {
             self.opened_lsn = at.first;

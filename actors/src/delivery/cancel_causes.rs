@@ -9,17 +9,16 @@ use subtend_session::outcome::{By, OutcomeKind};
 /// Why the token of a run was fired.
 #[derive(Debug, Default)]
 pub(crate) struct CancelCause {
-    /// The outcome as which the run closes: the true cause for all that it owns.
+    /// The outcome of the closing run: the true cause for all that it owns.
     pub(crate) closes: Option<OutcomeKind>,
     /// Whether its whole tree is cancelled: inputs below it stay queued.
     pub(crate) keeps_queues: bool,
-    /// The call by which its owner cancels it alone, by its interrupt or by a call of its model, while it continues itself, and on
-    /// whose behalf. With the run and not with its owner: the owner has other runs, which this spares and which a cancel of an
-    /// ancestor may still end.
+    /// The call by which its owner cancels it alone, by an interrupt or a call of its model, and on whose behalf. Kept per run: the owner's
+    /// other runs continue, and a cancel of an ancestor may still end them.
     pub(crate) alone: Option<(CallId, By)>,
 }
 
-/// Runs that continue calls opened, by owner and call: the owner knows the call only, not the number of the run.
+/// Runs that a continue opened, by owner and call: the owner does not know the run's number.
 #[derive(Default)]
 pub(crate) struct Continued(Mutex<HashMap<(SessionId, CallId), RunKey>>);
 
@@ -28,17 +27,15 @@ impl Continued {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the run that a call of `owner` opened in an ended session.
+    /// Records the run that a call of `owner` opened in an ended session.
     pub(crate) fn insert(&self, owner: SessionId, call: CallId, run: RunKey) {
         self.lock().insert((owner, call), run);
     }
 
-    /// Returns the run that a call of `owner` opened in an ended session.
     pub(crate) fn get(&self, owner: SessionId, call: CallId) -> Option<RunKey> {
         self.lock().get(&(owner, call)).copied()
     }
 
-    /// Removes a run that has ended.
     pub(crate) fn remove(&self, run: RunKey) {
         let mut continued = self.lock();
         if !continued.is_empty() {

@@ -1,4 +1,4 @@
-//! What each command is to the rooms that carry it: one table for all of them.
+//! The properties of each command for its delivery, in one table.
 
 use subtend_session::command::{Command, SwitchTo};
 use subtend_session::effect::{Rejection, Reply};
@@ -6,50 +6,49 @@ use subtend_session::ids::RunNo;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::{Hold, Record};
 
-/// What a record shows of a command whose answer was lost.
+/// Recognises a command with a lost answer by a record.
 pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
 
-/// What is found out outside of the session before a command is decided.
+/// What a command needs from outside of the session before it is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Nothing.
     Nothing,
-    /// Whether slots of the root were granted meanwhile; tools at work are killed when the grace is over.
+    /// Whether slots of the root were granted meanwhile; running tools are killed when the grace ends.
     Time,
-    /// Whether the run is over that asks.
+    /// Whether the requesting run is over.
     Asker,
-    /// Which tasks its calls mean, whether an approval covers them, and results that they read again.
+    /// The tasks of its calls, whether an approval covers them, and results to be read again.
     Answer,
-    /// Results that calls read again which start in this activation.
+    /// Results to be read again for calls that start in this activation.
     Recalled,
 }
 
-/// Whether a command is decided, when what it needs was found out.
+/// Whether a command is decided after its preparation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Prepared {
     Ready,
     /// It cannot take effect.
     Refused(Rejection),
-    /// Its time has not come yet: it is asked for again.
+    /// It is not due yet, and comes again.
     Postponed,
 }
 
-/// What a command is to the rooms that carry it.
+/// The properties of a command for its delivery.
 #[derive(Clone, Copy)]
 pub(crate) struct Handling {
-    /// Whether it goes before data.
+    /// Whether it precedes data.
     pub(crate) is_control: bool,
-    /// Whether it concerns the run in flight: one that stays as an earlier process left it continues with it.
+    /// Whether it concerns the run in flight: a dormant run resumes with it.
     pub(crate) concerns_the_run: bool,
     /// What it needs before it is decided.
     pub(crate) needs: Needs,
-    /// What shows that it was done, where a second one would reach the next run, or go a step further.
+    /// What shows that it was done, if a repetition would apply to the next run.
     pub(crate) evidence: Option<Evidence>,
 }
 
 const CONTROL: Handling = Handling { is_control: true, concerns_the_run: true, needs: Needs::Nothing, evidence: None };
 const DATA: Handling = Handling { is_control: false, ..CONTROL };
-/// A change of the session that leaves its run alone.
+/// A change of the session that does not concern its run.
 const ASIDE: Handling = Handling { concerns_the_run: false, ..DATA };
 
 /// The table: each command once.

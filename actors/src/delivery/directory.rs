@@ -1,4 +1,4 @@
-//! The directory: which sessions are active, and where the items of each wait.
+//! The directory: active sessions and their inboxes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -16,57 +16,53 @@ use crate::delivery::inbox::{Full, Inbox, InboxItem, Wake};
 
 const SHARDS: usize = 16;
 
-/// How present a session is.
+/// The state of a session in memory.
 pub(crate) enum Presence {
-    /// Born, queued for its first slot: no actor yet.
+    /// New, queued for its first slot: no actor yet.
     Unborn(Hot),
-    /// Nobody yet: the first item starts an activation.
+    /// No actor yet: the first item starts an activation.
     Absent,
-    /// An activation is being made.
+    /// An activation is starting.
     Starting,
-    /// An actor runs.
     Active,
 }
 
-/// A session that was just born.
+/// A new session.
 pub(crate) struct Hot {
-    /// The session.
     pub(crate) session: SessionId,
-    /// Its state, as it was decided. Missing where enough queued children keep theirs: the journal has it.
+    /// Its state after its creation. `None` if enough queued children keep theirs: the journal has it.
     pub(crate) state: Option<Box<State>>,
-    /// The right to keep the state while the child is queued.
+    /// The permit to keep the state while the child is queued.
     pub(crate) kept: Option<OwnedSemaphorePermit>,
-    /// The pool that its first run is queued in, and how long it may be.
+    /// The pool of its first run, and the limit of its wait.
     pub(crate) queues: (PoolKind, Duration),
-    /// The LSN of its birth: its run's place in the queue.
+    /// The LSN of its first record: its run's position in the queue.
     pub(crate) lsn: Lsn,
-    /// When it was born.
+    /// When it was created.
     pub(crate) created_ms: i64,
 }
 
-/// A session that is present.
+/// A session in memory.
 pub(crate) struct Entry {
-    /// Where its items wait.
     pub(crate) inbox: Arc<Inbox>,
-    /// How present it is.
     pub(crate) presence: Presence,
-    /// Restarts of its actor, once there was one.
+    /// The restarts of its actor, after the first.
     pub(crate) budget: Option<Box<RestartBudget>>,
 }
 
-/// What is to be done after something was queued.
+/// What to do after an item was queued.
 pub(crate) enum Next {
     /// Nothing: an activation takes it.
     Nothing,
-    /// Start the activation: from the hot state, or from the journal.
+    /// Start the activation, from the kept state or from the journal.
     Start(Arc<Inbox>, Option<Hot>),
 }
 
-/// Hashed without a secret: ids are minted here, and what is dropped together is dropped in the same order in every run.
+/// Hashed without a secret: ids are created here, and the order of drops is the same in every run.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Entries = HashMap<SessionId, Entry, Hasher>;
 
-/// All sessions that are present. Quiet and passivated ones are not.
+/// All sessions in memory.
 pub(crate) struct Directory {
     shards: Vec<Mutex<Entries>>,
     /// Queued children that may keep their state.
@@ -88,7 +84,7 @@ impl Directory {
 
     /// Queues `item` for `session`.
     ///
-    /// Under the shard's lock, as is unloading: an item is either seen by the actor that unloads, or starts the next one.
+    /// Under the shard's lock, like unloading: an item is either seen by the unloading actor, or starts the next one.
     pub(crate) fn push(&self, session: SessionId, item: InboxItem) -> Next {
         let mut shard = self.shard(session);
         let entry = shard.entry(session).or_insert_with(absent);
@@ -96,7 +92,7 @@ impl Directory {
         start_if_absent(entry)
     }
 
-    /// Queues an input for `session`, unless its inbox is full. Returns how many the inbox held before.
+    /// Queues an input for `session`, unless its inbox is full. Returns the earlier length.
     pub(crate) fn push_input(&self, session: SessionId, item: InboxItem, bound: usize) -> Result<(Next, usize), Full> {
         let mut shard = self.shard(session);
         let entry = shard.entry(session).or_insert_with(absent);
@@ -105,7 +101,7 @@ impl Directory {
         pushed.map(|len| (next, len))
     }
 
-    /// Queues `item` for `session` if an actor of it runs; it starts none.
+    /// Queues `item` for `session` if its actor runs.
     pub(crate) fn push_if_active(&self, session: SessionId, item: InboxItem) {
         let shard = self.shard(session);
         if let Some(entry) = shard.get(&session).filter(|entry| matches!(entry.presence, Presence::Active)) {
@@ -113,16 +109,16 @@ impl Directory {
         }
     }
 
-    /// Registers a session that is born and waits for its first slot.
+    /// Registers a new session that waits for its first slot.
     ///
-    /// One that is present already stays: its birth was in the log before this, and whoever found it there and addressed it
-    /// has started an activation from the journal. A second inbox beside that one's would never be looked at.
+    /// An existing entry stays: the session was in the log before this, so an input may already have started its activation from there. Items of
+    /// a second inbox would never be handled.
     pub(crate) fn unborn(&self, session: SessionId, hot: Hot) {
         let entry = Entry { inbox: Arc::default(), presence: Presence::Unborn(hot), budget: None };
         self.shard(session).entry(session).or_insert(entry);
     }
 
-    /// Drops the state of a child that is queued, unless it is among those that keep theirs.
+    /// Drops the state of a queued child, unless it may keep it.
     pub(crate) fn queued(&self, session: SessionId) {
         let dropped = self.with(session, |entry| match &mut entry.presence {
             Presence::Unborn(hot) => {
@@ -135,19 +131,19 @@ impl Directory {
         drop(dropped);
     }
 
-    /// The inbox of `session`, which outlives its activations.
+    /// Returns the inbox of `session`, which outlives its activations.
     pub(crate) fn inbox(&self, session: SessionId) -> Arc<Inbox> {
         Arc::clone(&self.shard(session).entry(session).or_insert_with(absent).inbox)
     }
 
-    /// The activation of `session` runs.
+    /// Marks the activation of `session` as running.
     pub(crate) fn active(&self, session: SessionId) {
         if let Some(entry) = self.shard(session).get_mut(&session) {
             entry.presence = Presence::Active;
         }
     }
 
-    /// Removes `session` if nothing waits in its inbox.
+    /// Removes `session` if its inbox is empty.
     pub(crate) fn unload(&self, session: SessionId, inbox: &Inbox) -> bool {
         let mut shard = self.shard(session);
         if !inbox.is_empty() {
@@ -159,14 +155,14 @@ impl Directory {
         true
     }
 
-    /// Removes `session` with all that waits: those who wait for answers see that it is gone.
+    /// Removes `session` with its inbox: waiting callers get an error.
     pub(crate) fn remove(&self, session: SessionId) {
         let gone = self.shard(session).remove(&session);
-        // Outside the lock: a slot that it holds may be granted to a session of the same shard.
+        // Outside of the lock: its slot may be granted to a session of the same shard.
         drop(gone);
     }
 
-    /// Removes `session` if it is still the one of `inbox`.
+    /// Removes `session` if it still has this `inbox`.
     pub(crate) fn remove_if(&self, session: SessionId, inbox: &Arc<Inbox>) {
         let mut shard = self.shard(session);
         if shard.get(&session).is_some_and(|entry| Arc::ptr_eq(&entry.inbox, inbox)) {
@@ -176,7 +172,7 @@ impl Directory {
         }
     }
 
-    /// Finds the session whose activation is `actor`. Only after a crash of one: it looks at all.
+    /// Finds the session of the activation `actor`, after a crash: searches all.
     pub(crate) fn find(&self, actor: ActorId) -> Option<SessionId> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +182,7 @@ impl Directory {
         })
     }
 
-    /// The actors that run, by the depth of their sessions.
+    /// Returns the running actors by the depth of their sessions.
     pub(crate) fn by_depth(&self) -> BTreeMap<u32, Vec<ActorRef<Wake>>> {
         let mut found: BTreeMap<u32, Vec<ActorRef<Wake>>> = BTreeMap::new();
         for shard in &self.shards {
@@ -198,21 +194,19 @@ impl Directory {
         found
     }
 
-    /// Works on the entry of `session`, if it is present.
     pub(crate) fn with<T>(&self, session: SessionId, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         self.shard(session).get_mut(&session).map(work)
     }
 
-    /// Sessions that are present.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
     }
 
-    /// Forgets all sessions with what waits for them.
+    /// Removes all sessions with their inboxes.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let gone = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
-            // Dropped outside the lock: reply channels run code of those who wait.
+            // Dropped outside of the lock: reply channels run code of waiting callers.
             drop(gone);
         }
     }

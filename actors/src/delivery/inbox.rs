@@ -1,7 +1,7 @@
-//! A session's inbox: what waits to be decided, control before data, behind one coalesced wake.
+//! A session's inbox: queued items, control before data, with one coalesced wake.
 //!
-//! ractor has one unbounded mailbox a inbox cannot overtake in, so commands wait here and the actor's mailbox carries wakes
-//! only: a cancel waits for one handler at most, however much data is queued (B-2).
+//! Items cannot overtake in ractor's mailbox, so they are queued here and the mailbox carries wakes only: a cancel waits for one handler at
+//! most, however much data is queued (B-2).
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,46 +21,45 @@ use crate::values::at_boot::Lost;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
 
-/// The answer to a command, with the run that was in flight, or the last one, when it was decided.
+/// The answer to a command, with the run in flight, or the last one, at its decision.
 pub(crate) type Answer = Result<(Reply, RunNo), Rejection>;
 
-/// Where the answer goes when the records of the decision are durable.
+/// Receives the answer when the records of the decision are durable.
 pub(crate) type ReplyTo = oneshot::Sender<Answer>;
 
-/// What the actor's mailbox carries.
+/// The message of the actor's mailbox.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wake {
-    /// Something waits in the inbox.
+    /// The inbox has items.
     Look,
 }
 
-/// One thing that waits.
+/// A queued item.
 pub(crate) enum InboxItem {
-    /// A command, and who wants its answer.
+    /// A command, and the receiver of its answer.
     Command(Command, Option<ReplyTo>),
     /// An answer of the model with its calls, parsed.
     Parsed(Box<(Command, Ready)>),
     /// A slot for the run of the ticket.
     Granted(Ticket, Slot),
-    /// Nothing arrived for a while: the session may be passivated.
+    /// Idle for a while: the session may be passivated.
     Idle,
-    /// Tells when everything before it is decided, with the LSN to wait for.
+    /// Answers when everything before it is decided, with the LSN to wait for.
     Probe(oneshot::Sender<Probed>),
-    /// Tells which inputs wait.
+    /// Lists the queued inputs.
     Queue(oneshot::Sender<Listed>),
-    /// Clears the queue, and tells first how many inputs wait in it.
+    /// Clears the queue, and returns the number of its inputs first.
     ClearQueue(oneshot::Sender<u32>, ReplyTo),
-    /// Files were read that children begin with.
+    /// The files of new children have been read.
     HasRead(Box<HasRead>),
 }
 
 impl InboxItem {
-    /// Returns whether it goes before data.
+    /// Returns whether it precedes data.
     fn is_control(&self) -> bool {
         if let Self::Command(command, _) = self { handling(command).is_control } else { false }
     }
 
-    /// Returns whether it concerns the run in flight.
     pub(crate) fn concerns_the_run(&self) -> bool {
         match self {
             Self::Command(command, _) => handling(command).concerns_the_run,
@@ -69,33 +68,31 @@ impl InboxItem {
         }
     }
 
-    /// The input that it submits.
+    /// Returns the input that it submits.
     pub(crate) fn input(&self) -> Option<InputId> {
         if let Self::Command(Command::Submit(input), _) = self { Some(input.id) } else { None }
     }
 }
 
-/// The inputs that wait.
+/// The queued inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     /// The last LSN that the list depends on.
     pub(crate) lsn: Lsn,
-    /// They, in order.
     pub(crate) entries: Vec<QueueEntry>,
 }
 
-/// What a probe finds.
+/// The answer to a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Probed {
     /// The last LSN that this session appended or depends on.
     pub(crate) lsn: Lsn,
     /// The number of the run in flight and the last ended run.
     pub(crate) in_flight: Option<RunNo>,
-    /// The last ended run.
     pub(crate) last: Option<Ended>,
 }
 
-/// Where one session's items wait. It outlives activations: what was not taken by one is taken by the next.
+/// The inbox of one session. It outlives activations: the next one takes what is left.
 #[derive(Default)]
 pub(crate) struct Inbox {
     inner: Mutex<Inner>,
@@ -105,35 +102,35 @@ pub(crate) struct Inbox {
 struct Inner {
     control: VecDeque<InboxItem>,
     data: VecDeque<InboxItem>,
-    /// Inputs among `data`: the bounded inbox.
+    /// Inputs among `data`, which are bounded.
     inputs: usize,
-    /// A wake is on its way, or the actor is looking: no other is needed.
+    /// Set while a wake is on its way or the actor takes items.
     awake: bool,
     actor: Option<ActorRef<Wake>>,
-    /// Subagent edges from the root, as the last actor knew: a shutdown ends owned before owners.
+    /// The depth of the session, as its last actor knew: a shutdown ends owned runs before their owners.
     depth: u32,
-    /// The command in hand, kept outside the actor so that a panic in it can be told (V-3).
+    /// The command being decided, kept outside of the actor so that it is known after a panic (V-3).
     in_hand: Option<&'static str>,
-    /// The command in hand at the last panic.
+    /// The command at the last panic.
     killer: Option<&'static str>,
-    /// The run was in flight when the host died. Here and not in the actor, as the next: a panic before the end is in the log
-    /// must not turn a lost run into one that goes on.
+    /// The run was in flight when the host died. Kept here, as are the next fields: a panic before its end is logged must not turn a lost run
+    /// into a resumed one.
     lost: Option<Lost>,
     /// The run is to be given up, naming the command.
     exhausted: Option<Option<&'static str>>,
-    /// The slot of the run in flight. Here and not in the actor: a run that goes on after a panic still holds it (T-3).
+    /// The slot of the run in flight: a run that continues after a panic still holds it (T-3).
     slot: Option<Slot>,
-    /// The last activation died: what it had appended and not done is to be made good.
+    /// The last activation crashed: its appended batch may lack its effects.
     crashed: bool,
 }
 
-/// The inbox is full, with so many inputs.
+/// The inbox is full, with this many inputs.
 #[derive(Debug)]
 pub(crate) struct Full(pub(crate) usize);
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic while the inbox was locked leaves whole items: queues are pushed and popped in one step.
+        // A panic under the lock leaves whole items: each push and pop is one step.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,7 +145,7 @@ impl Inbox {
         Self::wake(&mut inner);
     }
 
-    /// Queues an input, unless the inbox is full. Returns how many it held before.
+    /// Queues an input, unless the inbox is full. Returns the earlier length.
     pub(crate) fn push_input(&self, item: InboxItem, bound: usize) -> Result<usize, Full> {
         let mut inner = self.lock();
         if inner.inputs >= bound {
@@ -166,12 +163,12 @@ impl Inbox {
             return;
         }
         if let Some(actor) = &inner.actor {
-            // A cast fails only to a dead actor, whose restart looks at the inbox first.
+            // A cast fails only to a dead actor, whose restart checks the inbox first.
             inner.awake = actor.cast(Wake::Look).is_ok();
         }
     }
 
-    /// Binds the inbox to an actor that is about to look.
+    /// Binds the inbox to an actor that is about to take items.
     pub(crate) fn bind(&self, actor: ActorRef<Wake>, depth: u32) {
         let mut inner = self.lock();
         inner.depth = depth;
@@ -186,18 +183,17 @@ impl Inbox {
         inner.awake = false;
     }
 
-    /// The bound actor.
     pub(crate) fn actor(&self) -> Option<ActorRef<Wake>> {
         self.lock().actor.clone()
     }
 
-    /// The bound actor, with the depth of its session.
+    /// Returns the bound actor with the depth of its session.
     pub(crate) fn at_depth(&self) -> Option<(u32, ActorRef<Wake>)> {
         let inner = self.lock();
         inner.actor.clone().map(|actor| (inner.depth, actor))
     }
 
-    /// Takes up to `most` items, control first. When there are none, the actor counts as asleep from here on.
+    /// Takes up to `most` items, control first. Without items the actor counts as asleep.
     pub(crate) fn drain(&self, most: usize, into: &mut VecDeque<InboxItem>) {
         let mut inner = self.lock();
         while into.len() < most {
@@ -216,30 +212,29 @@ impl Inbox {
         }
     }
 
-    /// Lets go whoever waits for what is before it to be decided.
+    /// Releases the callers that wait for the decision of what precedes them.
     pub(crate) fn drop_probes(&self) {
         self.lock().data.retain(|item| !matches!(item, InboxItem::Probe(_)));
     }
 
-    /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         let inner = self.lock();
         inner.control.is_empty() && inner.data.is_empty()
     }
 
-    /// Notes the command that is about to be decided.
+    /// Records the command that is about to be decided.
     pub(crate) fn take_in_hand(&self, command: &'static str) {
         self.lock().in_hand = Some(command);
     }
 
-    /// The commands in hand are decided and committed: none of them killed the actor.
+    /// The commands are decided and committed without a panic.
     pub(crate) fn put_down(&self) {
         let mut inner = self.lock();
         inner.in_hand = None;
         inner.killer = None;
     }
 
-    /// The actor died: names the command in hand, and whether the same one killed the activation before it too.
+    /// The actor crashed: returns its command, and whether the same one crashed the previous activation.
     pub(crate) fn died(&self) -> (Option<&'static str>, bool) {
         let mut inner = self.lock();
         inner.crashed = true;
@@ -249,7 +244,7 @@ impl Inbox {
         (killer, again)
     }
 
-    /// The next activation gives the run up. Tells whether the last one was to do so already: then the command stays that one's.
+    /// The next activation gives the run up. Returns whether the last one was to do so already: then its command stays.
     pub(crate) fn exhaust(&self, command: Option<&'static str>) -> bool {
         let mut inner = self.lock();
         let again = inner.exhausted.is_some();
@@ -257,29 +252,29 @@ impl Inbox {
         again
     }
 
-    /// Whether the run is to be given up, and on which command.
+    /// Returns whether the run is to be given up, and on which command.
     pub(crate) fn exhausted(&self) -> Option<Option<&'static str>> {
         self.lock().exhausted
     }
 
-    /// The run was in flight when the host died.
+    /// Marks the run as in flight when the host died.
     pub(crate) fn lose(&self, lost: Lost) {
         self.lock().lost = Some(lost);
     }
 
-    /// Whether the run was in flight when the host died, and how it is lost then.
+    /// Returns whether the run was in flight when the host died, and how it is lost.
     pub(crate) fn lost(&self) -> Option<Lost> {
         self.lock().lost
     }
 
-    /// What was to become of the run is in the log, or there is no run: it concerns no later one.
+    /// Clears the marks: the run's end is in the log, or there is no run.
     pub(crate) fn settle(&self) {
         let mut inner = self.lock();
         inner.lost = None;
         inner.exhausted = None;
     }
 
-    /// Whether the run holds a slot.
+    /// Returns whether the run holds a slot.
     pub(crate) fn holds_slot(&self) -> bool {
         self.lock().slot.is_some()
     }
@@ -287,17 +282,17 @@ impl Inbox {
     /// Keeps the slot of the run.
     pub(crate) fn hold_slot(&self, slot: Slot) {
         let before = self.lock().slot.replace(slot);
-        // Dropped outside the lock: the next grant may come back here.
+        // Dropped outside of the lock: the next grant may lock it again.
         drop(before);
     }
 
-    /// Gives the slot back, if there is one.
+    /// Releases the slot, if there is one.
     pub(crate) fn release_slot(&self) {
         let slot = self.lock().slot.take();
         drop(slot);
     }
 
-    /// Whether the last activation died.
+    /// Returns whether the last activation crashed.
     pub(crate) fn take_crashed(&self) -> bool {
         std::mem::take(&mut self.lock().crashed)
     }
@@ -361,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inbox_is_bounded_and_frees_a_place_when_an_input_is_taken() {
+    fn inbox_is_bounded_and_has_room_after_an_input_is_taken() {
         let inbox = Inbox::default();
         assert!(inbox.push_input(input(1), 2).is_ok());
         assert!(inbox.push_input(input(2), 2).is_ok());

@@ -1,4 +1,4 @@
-//! What runs in flight hold outside of their sessions: token, slot, deadlines and account, and why their owners end them (S-8).
+//! What runs in flight hold outside of their sessions: token, slot, deadlines and account; and the causes of their ends (S-8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +19,23 @@ use crate::clock::now;
 use crate::delivery::cancel_causes::{CancelCause, Continued};
 use crate::delivery::ticket::{Ticket, Timer};
 
-/// The tokens of runs, each with why it was fired.
+/// The tokens of runs, each with the cause of its cancellation.
 pub(crate) type Tokens = TokenTree<RunKey, CancelCause>;
 
-/// What runs in flight hold. It knows no session: a run is a key, and what it decided comes as a value.
+/// The holdings of runs in flight, by key, without their sessions.
 pub(crate) struct Runs {
     pub(crate) tokens: Tokens,
     pub(crate) slots: SlotPools<SessionId, Ticket>,
     pub(crate) timers: Timers<Timer>,
     pub(crate) continued: Continued,
-    /// The accounts of root runs.
     pub(crate) calls: Arc<ModelCalls>,
     pub(crate) journal: Journal,
 }
 
 impl Runs {
-    /// Whether the owner of the run in flight is over or closes, and how: an opening checks it (rule 7).
+    /// Returns the outcome of the owner of the run in flight, if that is over or closes: an opening checks it (rule 7).
     ///
-    /// The token tells, also across activations: it is fired with the owner's close, and a run whose owner is not known
-    /// to this runtime starts with a cancelled one.
+    /// The token shows it, across activations too: it fires with the owner's close, and a run with an unknown owner starts with a cancelled one.
     pub(crate) fn owner_over(&self, state: &State) -> Option<OutcomeKind> {
         let run = state.run.as_ref()?;
         match &run.opened.owner {
@@ -51,17 +49,16 @@ impl Runs {
         }
     }
 
-    /// The word by which the run in flight of `state` hears that its owner is over, where its queue is to stand: any other end
-    /// of an owner it is told with what it hears.
+    /// Returns the command by which the run in flight of `state` learns that its owner is over while its queue remains. Any other end of an owner
+    /// comes with the command itself.
     fn standing_word(&self, state: &State) -> Option<Command> {
         let outcome = self.owner_over(state)?;
         let owner = state.run.as_ref().and_then(|run| run.opened.owner.run())?;
         self.stands_below(owner).then_some(Command::OwnerOver { owner, outcome, queue_stands: true })
     }
 
-    /// What the run in flight of `state` hears from above before it is told that its owner is over: that its owner cancels it
-    /// alone, which is the cause then, and that its queue is to stand. Its token may have fired before the row that says so
-    /// can be read, and before the word has reached its inbox.
+    /// Returns the owner's commands that precede the end of the owner: a cancel of this run alone, which is the cause then, and whether its queue
+    /// remains. The token may fire before the row is readable and before the command reaches the inbox.
     pub(crate) fn words_from_above(&self, state: &State) -> impl Iterator<Item = Command> {
         let owned = state.run.as_ref().and_then(|run| {
             let owner = run.opened.owner.run()?;
@@ -70,7 +67,7 @@ impl Runs {
         owned.into_iter().chain(self.standing_word(state))
     }
 
-    /// The command by which the run `owned`, whose token has fired, hears why: of itself, or of its owner.
+    /// Returns the command with the cause for the run `owned`, whose token has fired: its own, or its owner's.
     pub(crate) fn word_from_above(&self, owner: RunKey, owned: RunKey) -> Command {
         self.single_cancel(owner.session, owned).unwrap_or_else(|| Command::OwnerOver {
             owner,
@@ -79,9 +76,9 @@ impl Runs {
         })
     }
 
-    /// Whether the run `owner` is over or closes, and how, for a session that it asks to go on (rule 7).
+    /// Returns the outcome of `owner`, if it is over or closes, for a session that it continues (rule 7).
     ///
-    /// An owner that has no token here has ended, or was in flight when the host died: the journal knows which.
+    /// An owner without a token has ended, or was in flight when the host died: the journal shows which.
     pub(crate) fn asker_over(&self, owner: RunKey) -> Option<OutcomeKind> {
         match self.tokens.token(&owner) {
             Some(token) if !token.is_cancelled() => None,
@@ -90,7 +87,7 @@ impl Runs {
         }
     }
 
-    /// How a run ended, or will end by the boot sweep.
+    /// Returns how a run ended, or will end by the boot sweep.
     fn left_behind(&self, key: RunKey) -> Option<OutcomeKind> {
         let stored = self.journal.records(key.session).ok()?;
         let state = State::fold(key.session, stored.iter().map(|stored| &stored.record)).ok()?;
@@ -100,7 +97,7 @@ impl Runs {
                 Hold::OutOfTurns => OutcomeKind::OutOfTurns,
                 Hold::Closing { outcome, .. } => outcome.kind(),
             });
-            // A cancel that it has yet to hear of comes before the sweep's own word.
+            // A pending cancel precedes the sweep's own end.
             return held
                 .or_else(|| self.is_to_cancel(key.session, &run.opened.owner).then_some(OutcomeKind::Cancelled));
         }
@@ -108,20 +105,20 @@ impl Runs {
         state.outcomes.get(at).map(Outcome::kind)
     }
 
-    /// Whether a row that is not delivered yet cancels the run in flight of `session`, which `owner` owns.
+    /// Returns whether an undelivered row cancels the run in flight of `session`, which `owner` owns.
     fn is_to_cancel(&self, session: SessionId, owner: &Owner) -> bool {
         let Owner::Run { session: from, call, .. } = owner else { return false };
         let cancels = |row: &Row| row.kind == RowKind::Cancel && row.from == *from && row.key == RowKey::Call(*call);
         self.journal.outbox_to(session).is_ok_and(|rows| rows.iter().any(|(row, _)| cancels(row)))
     }
 
-    /// Returns whether `owner` or a run above it closes with the whole tree below it.
+    /// Returns whether `owner` or an ancestor closes with its whole tree.
     fn stands_below(&self, owner: RunKey) -> bool {
         let mut above = std::iter::successors(Some(owner), |run| self.tokens.owner(run));
         above.any(|run| self.tokens.cause(&run, |cause| cause.keeps_queues) == Some(true))
     }
 
-    /// Returns what of its owner ends the run `owned`. An owner whose own close is not decided yet closes because its owner does.
+    /// Returns the outcome of its owner that ends the run `owned`. An owner whose own close is not decided yet closes because its owner does.
     fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.alone(owned) {
             Some((_, By::Owner { outcome })) => outcome,
@@ -130,7 +127,7 @@ impl Runs {
         }
     }
 
-    /// Returns the outcome as which `run` closes, whose token has fired: one that did not decide it yet closes because its owner does.
+    /// Returns the outcome of `run`, whose token has fired: without its own decision it closes because its owner does.
     fn closes_as(&self, run: RunKey) -> OutcomeKind {
         self.tokens.cause(&run, |cause| cause.closes).flatten().unwrap_or(OutcomeKind::Cancelled)
     }
@@ -146,12 +143,12 @@ impl Runs {
         Some(Command::OwnerCancels { owner, key, by })
     }
 
-    /// Opens the accounts of a run that goes on in another process, if it is a root run: what an owned run spends is its root's.
+    /// Opens the accounts of a resumed root run: an owned run spends from its root's.
     pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
         if self.tokens.root(&run) == Some(run) { self.calls.restore_accounts(models, run) } else { Ok(()) }
     }
 
-    /// Releases what a run that has ended holds: its token with the cause of its cancellation, and its accounts.
+    /// Releases the holdings of an ended run: its token with its cause, and its accounts.
     pub(crate) fn run_over(&self, key: RunKey) {
         self.tokens.close(&key);
         // Only a root run has an account.
@@ -160,8 +157,8 @@ impl Runs {
         self.continued.remove(key);
     }
 
-    /// How long a run that is queued may still wait: its time counts from the last slot that its root was granted, which says
-    /// that the queue moves. Nothing when the time is over, or nobody waits.
+    /// Returns how long a queued run may still wait, counted from the last slot granted to its root, which shows that the queue moves. `None` when
+    /// the time is over, or no run waits.
     pub(crate) fn queue_left(&self, ticket: RunKey, (whose, patience): (PoolKind, Duration)) -> Option<Duration> {
         let since = self.slots.of(whose).unserved_since(ticket)?;
         let until = since.checked_add(patience)?;

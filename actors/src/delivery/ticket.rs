@@ -3,10 +3,9 @@
 use subtend_session::command::Deadline;
 use subtend_session::ids::{RunKey, SessionId};
 
-/// Names a run that asks for a slot.
+/// Identifies a run that requests a slot.
 pub(crate) type Ticket = RunKey;
 
-/// Names a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
     /// A deadline of a session's run, turn or call.

@@ -1,4 +1,4 @@
-//! Those who wait for runs to end.
+//! Callers that wait for runs to end.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use crate::values::ended::Ended;
 
 type Waiting = Vec<(RunNo, oneshot::Sender<Ended>)>;
 
-/// A wait that leaves nothing behind when it is dropped.
+/// A wait that is removed when it is dropped.
 pub(crate) struct Wait<'a> {
     waiters: &'a Waiters,
     session: SessionId,
@@ -18,12 +18,12 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Resolves when no end will be told any more.
+    /// Resolves when no end will be reported any more.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn gone(&mut self) {
-        // There is no run of that number whose end could be told.
+        // No run has this number, so no end is reported.
         drop((&mut self.told).await);
     }
 }
@@ -38,8 +38,7 @@ impl Drop for Wait<'_> {
 /// Waiters by session.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// None when the runtime has stopped: one who comes after that, or between that and the end of the last actor, which may
-    /// still answer a probe, is told at once.
+    /// `None` after the runtime has stopped: a later wait ends at once, even if the last actor may still answer a probe.
     by_session: Mutex<Open>,
 }
 
@@ -58,18 +57,18 @@ impl Waiters {
         let mut waiters = self.lock();
         let Some(waiters) = &mut waiters.0 else { return told };
         let waiting = waiters.entry(session).or_default();
-        // Waits that were given up leave when the next one comes.
+        // Abandoned waits are removed at the next one.
         waiting.retain(|(_, tell)| !tell.is_closed());
         waiting.push((run, tell));
         told
     }
 
-    /// As [`Waiters::register`], for a wait that is often given up.
+    /// As [`Waiters::register`], for a wait that is often abandoned.
     pub(crate) fn wait(&self, session: SessionId, run: RunNo) -> Wait<'_> {
         Wait { waiters: self, session, told: self.register(session, run) }
     }
 
-    /// Forgets waits of `session` that were given up.
+    /// Removes abandoned waits of `session`.
     fn sweep(&self, session: SessionId) {
         let mut waiters = self.lock();
         let Some(waiters) = &mut waiters.0 else { return };
@@ -80,12 +79,12 @@ impl Waiters {
         }
     }
 
-    /// Whether anybody waits for a run of `session`.
+    /// Returns whether a caller waits for a run of `session`.
     pub(crate) fn any(&self, session: SessionId) -> bool {
         self.lock().0.as_ref().is_some_and(|waiters| !waiters.is_empty() && waiters.contains_key(&session))
     }
 
-    /// Tells those who wait for the run that ended. Called when its end is durable.
+    /// Notifies the callers that wait for the ended run. Called when its end is durable.
     pub(crate) fn tell(&self, session: SessionId, ended: &Ended) {
         let mut waiters = self.lock();
         let Some(waiters) = &mut waiters.0 else { return };
@@ -96,19 +95,19 @@ impl Waiters {
             waiters.remove(&session);
         }
         for (_, tell) in told {
-            // One who gave up waiting needs no answer.
+            // The caller may have abandoned the wait.
             drop(tell.send(ended.clone()));
         }
     }
 
-    /// The session could not be activated: no wait for it is answered.
+    /// The session could not be activated: its waits are dropped.
     pub(crate) fn forget(&self, session: SessionId) {
         if let Some(waiters) = &mut self.lock().0 {
             waiters.remove(&session);
         }
     }
 
-    /// The runtime stops: every wait ends with an error, those to come too.
+    /// The runtime stops: every present and later wait ends with an error.
     pub(crate) fn close(&self) {
         self.lock().0 = None;
     }

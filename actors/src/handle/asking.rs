@@ -1,4 +1,4 @@
-//! What a session was allowed and denied.
+//! The audit of a session.
 
 use subtend_journal::ReadError;
 
@@ -6,18 +6,12 @@ use super::SessionHandle;
 use crate::views::audit::{Audit, Decision};
 
 impl SessionHandle {
-    /// What the session's calls were allowed and denied, in order: one entry for each decision, with who decided.
+    /// Returns the decisions on the session's calls in order, with the deciding party.
     ///
     /// # Errors
     /// When the session cannot be read.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is listed is durable; all that was appended before the call is seen.
     pub async fn audit(&self) -> Result<Vec<Decision>, ReadError> {
-        // A journal that failed still says what it has.
+        // A failed journal can still be read.
         drop(self.sessions.log.journal.settled().await);
         Ok(Audit::of(&self.sessions.log.journal.records(self.id)?))
     }

@@ -1,4 +1,4 @@
-//! Branches of a session, and answers given anew.
+//! Branches of a session, and regenerated answers.
 
 use subtend_journal::{ReadError, Stored};
 use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
@@ -12,18 +12,18 @@ use subtend_session::title;
 
 use super::{ControlError, SessionHandle};
 
-/// How a branch is made.
+/// Options of a new branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchOptions {
-    /// The message that it hangs on: a record of the session. The last message if not given.
+    /// The message to branch from: a record of the session. The default is the last one.
     pub at: Option<Seq>,
-    /// What it begins with: of a human branch everything up to that message, of the others nothing.
+    /// Its initial context: everything up to that message for a human branch, nothing for others.
     pub kind: BranchKind,
-    /// The agent that answers in it; the one that answers in the session if not given.
+    /// Its agent; the default is the one that answers in the session.
     pub agent: Option<Text>,
-    /// A title for listings; that of the session if absent.
+    /// A title for listings; the default is that of the session.
     pub title: Option<Text>,
-    /// What is attached to it; JSON text.
+    /// Attached JSON text.
     pub metadata: Option<Text>,
 }
 
@@ -34,7 +34,7 @@ impl Default for BranchOptions {
 }
 
 impl BranchOptions {
-    /// A person's branch on the message `at`.
+    /// A person's branch from the message `at`.
     pub fn at(at: Seq) -> Self {
         Self { at: Some(at), ..Self::default() }
     }
@@ -45,7 +45,7 @@ impl BranchOptions {
 pub struct Alternatives {
     /// The answer: a record of the session.
     pub of: Seq,
-    /// Which of them is seen.
+    /// The index of the active one.
     pub active: u32,
     /// All of them; the first is the original.
     pub choices: Vec<Alternative>,
@@ -54,34 +54,30 @@ pub struct Alternatives {
 /// One alternative of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
-    /// The branch that gives it; absent for the original.
+    /// The branch that gives it; `None` for the original.
     pub session: Option<SessionId>,
-    /// Its text; absent while its run is in flight, and where that came to nothing.
+    /// Its text; `None` while its run is in flight, and if that failed.
     pub text: Option<Text>,
 }
 
-/// The alternative that is seen now.
+/// The alternative that is now active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switched {
-    /// The answer.
     pub of: Seq,
-    /// Which: 0 is the original.
+    /// Its index; 0 is the original.
     pub to: u32,
 }
 
 impl SessionHandle {
-    /// Makes a branch of the session, also while it works. A human branch knows what was said up to the message that it
-    /// hangs on, as it stood then: calls that are open in it have a result that says so. Its first input opens its first run.
+    /// Creates a branch, also while the session runs. A human branch has the context up to its message; calls that were open then have a
+    /// result that says so. The branch's first input opens its first run.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::NotFound`] where there is no such message; [`ControlError::Refused`] where the title is
-    /// empty, more than one line, or has more than 200 characters.
+    /// [`ControlError`]; [`ControlError::NotFound`] for an unknown message; [`ControlError::Refused`] if the title is empty, has more than
+    /// one line, or more than 200 characters.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether the branch is made.
-    ///
-    /// # Durability
-    /// The branch is durable when its handle is returned.
+    /// Dropping the future leaves open whether the branch is created.
     pub async fn branch(&self, options: BranchOptions) -> Result<SessionHandle, ControlError> {
         if let Some(title) = &options.title {
             title::check(title).map_err(|bad| ControlError::Refused(bad.to_string()))?;
@@ -89,7 +85,7 @@ impl SessionHandle {
         self.branch_as(options, true).await
     }
 
-    /// As [`SessionHandle::branch`], without a check of the title; `listed`: whether listings show it.
+    /// Creates a branch without checking the title; `listed`: whether listings show it.
     pub(super) async fn branch_as(&self, options: BranchOptions, listed: bool) -> Result<SessionHandle, ControlError> {
         let sessions = &self.sessions;
         let BranchOptions { at, kind, agent, title, metadata } = options;
@@ -100,27 +96,23 @@ impl SessionHandle {
         let (mut created, manifest) = sessions.usable(&state)?.branched(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
-        // The person who makes a branch must find it in listings.
+        // Listings must show a person's branch.
         created.inspectable |= listed;
         let child = sessions.host.ids.session();
         let plan = BranchPlan { child, kind, at, created, manifest, by: By::Person };
         self.branched(Command::Branch(Box::new(plan))).await
     }
 
-    /// Lets an answer be given anew, in a branch: the last answer, or the one of record `of`. The branch's run begins at once.
+    /// Regenerates an answer in a branch: the last answer, or the one of record `of`. The branch's run starts at once.
     ///
-    /// When it completes and the answer is still the session's last, its text takes the answer's place; else it is one to
-    /// [switch](SessionHandle::switch) to. The original stays intact, and seen where the new one comes to nothing.
+    /// If the run completes while the answer is still the session's last, its text becomes active; otherwise it is an alternative to
+    /// [switch](SessionHandle::switch) to. The original remains, and stays active if the new run fails.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::Working`] while a run of the session is in flight; [`ControlError::NotFound`] for an
-    /// unknown answer.
+    /// [`ControlError`]; [`ControlError::Working`] while a run of the session is in flight; [`ControlError::NotFound`] for an unknown answer.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether the answer is given anew.
-    ///
-    /// # Durability
-    /// The branch and its run are durable when they are returned.
+    /// Dropping the future leaves open whether the answer is regenerated.
     pub async fn regenerate(&self, of: Option<Seq>) -> Result<(SessionHandle, RunNo), ControlError> {
         let sessions = &self.sessions;
         let state = self.state().await?;
@@ -132,17 +124,13 @@ impl SessionHandle {
         Ok((child, RunNo(1)))
     }
 
-    /// Shows another alternative of an answer: of the last one that has any, or of record `of`. The next model call sees it in
-    /// the answer's place.
+    /// Activates another alternative of an answer: of the last one that has any, or of record `of`. The next model call gets it instead.
     ///
     /// # Errors
     /// As [`SessionHandle::regenerate`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is switched.
-    ///
-    /// # Durability
-    /// The switch is durable when it is returned.
     pub async fn switch(&self, of: Option<Seq>, to: SwitchTo) -> Result<Switched, ControlError> {
         match self.order(Command::Switch { of, to, by: By::Person }).await?.0 {
             Reply::Switched { of, to } => Ok(Switched { of, to }),
@@ -155,18 +143,12 @@ impl SessionHandle {
         }
     }
 
-    /// The answers of the session that have alternatives, in order. What a run came to that was seen to end is among them.
+    /// Returns the answers with alternatives, in order, including the result of each run whose end was reported.
     ///
     /// # Errors
     /// As [`SessionHandle::branch`].
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is listed is durable.
     pub async fn alternatives(&self) -> Result<Vec<Alternatives>, ControlError> {
-        // The session has heard of every end that was told before: whoever waited for one finds it here.
+        // After the probe the session has handled every reported end.
         self.probe().await.map_err(ControlError::Stopped)?;
         let state = self.state().await?;
         let original = |of: Seq| {
@@ -199,13 +181,13 @@ impl SessionHandle {
         }
     }
 
-    /// The session as the journal has it.
+    /// Returns the session's state from the journal.
     pub(crate) async fn state(&self) -> Result<State, ControlError> {
         let stored = self.stored().await?;
         State::fold(self.id, stored.iter().map(|stored| &stored.record)).map_err(|error| unread(&error))
     }
 
-    /// What the journal has of the session.
+    /// Returns the session's records.
     pub(crate) async fn stored(&self) -> Result<Vec<Stored>, ControlError> {
         drop(self.sessions.log.journal.settled().await);
         self.sessions.log.journal.records(self.id).map_err(|error| match error {

@@ -13,16 +13,13 @@ use crate::services::material;
 use crate::services::running::For;
 
 impl SessionHandle {
-    /// Gives the session a title, in place of any that it has. The host's own naming (`Options::titles`) leaves it as it is.
+    /// Sets the title, replacing any other. The host's own titles (`Options::titles`) do not replace it.
     ///
     /// # Errors
-    /// [`ControlError::Refused`] where it is empty, more than one line, or has more than 200 characters.
+    /// [`ControlError::Refused`] if it is empty, has more than one line, or more than 200 characters.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is set. Doing it again changes nothing.
-    ///
-    /// # Durability
-    /// The title is durable when this returns.
+    /// Dropping the future leaves open whether it is set; a repetition changes nothing.
     pub async fn set_title(&self, title: impl Into<Text>) -> Result<(), ControlError> {
         let set = TitleSet { title: title.into(), by: By::Person, of: None };
         self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)
@@ -54,16 +51,10 @@ impl SessionHandle {
         self.metadata().await
     }
 
-    /// Returns the session's metadata: as the host attached it, with later merges; empty if there is none.
+    /// Returns the session's metadata: as the host attached it, with later merges; empty by default.
     ///
     /// # Errors
     /// [`ControlError::Refused`] where the session was opened with metadata that is not a JSON object.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is returned is durable.
     pub async fn metadata(&self) -> Result<Map<String, Value>, ControlError> {
         let state = self.state().await?;
         let Some(text) = state.metadata() else { return Ok(Map::new()) };
@@ -71,45 +62,33 @@ impl SessionHandle {
             .map_err(|error| ControlError::Refused(format!("the session's metadata is not a JSON object: {error}")))
     }
 
-    /// What was done in the session, as it was summed up last; `None` before the first time.
+    /// Returns the latest summary of the session, if any.
     ///
     /// # Errors
     /// [`ControlError`], when the session cannot be read.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is returned is durable.
     pub async fn summary(&self) -> Result<Option<Arc<SummarySet>>, ControlError> {
         Ok(self.state().await?.summary)
     }
 
-    /// Whether nothing was said in the session since it was summed up, or ever.
+    /// Returns whether the summary covers all messages.
     ///
     /// # Errors
     /// As [`SessionHandle::summary`].
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
     pub async fn is_summed_up(&self) -> Result<bool, ControlError> {
         Ok(material::is_told(&self.state().await?))
     }
 
-    /// Has the agent `summary` sum up what was said and done in the session so far, and waits for it: in a session of its own below
-    /// this one, which takes no slot. A run in flight goes on. While this session is being summed up already, that is waited for.
+    /// Summarises the session by the agent `summary` and waits for the result. The service session below this one takes no slot, and a run in
+    /// flight continues. A summary already in progress is awaited.
     ///
     /// # Errors
-    /// [`ControlError::Refused`] where nothing was said yet, or no summary came of it; the one before it stands then.
+    /// [`ControlError::Refused`] if there are no messages yet, or if the service gave no summary; the previous one remains.
     ///
     /// # Cancel safety
-    /// Dropping the future stops nothing: the summary is recorded when it comes.
-    ///
-    /// # Durability
-    /// The summary is durable when it is returned.
+    /// Dropping the future stops nothing: the summary is recorded when it arrives.
     pub async fn summarise(&self) -> Result<Text, ControlError> {
         let refused = |why: &str| ControlError::Refused(format!("the session is not summed up: {why}"));
-        // Before the look for one at work: what that makes is another one.
+        // Read before the check for a running service, whose summary is a new one.
         let before = self.summary().await?.map(|set| set.of);
         let Some(shift) = self.sessions.services.shift(self.id, For::Summary) else {
             self.services_done().await;
@@ -126,15 +105,12 @@ impl SessionHandle {
         }
     }
 
-    /// Waits until no service of the host works for the session: until it is named, and summed up, or neither came to anything.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
+    /// Waits until no service works for the session: until its title and summary are set or have failed.
     pub async fn services_done(&self) {
         self.sessions.services.done(Some(self.id)).await;
     }
 
-    /// Has a session that was closed summed up, where the host does that and there is something new to tell.
+    /// Starts the summary of a closed session, if the host wants it and there are new messages.
     pub(super) fn summed_up_aside(&self) {
         if !self.sessions.host.options.summaries || self.id != self.root {
             return;

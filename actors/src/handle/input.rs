@@ -1,4 +1,4 @@
-//! Inputs: what is sent to a session, and how.
+//! Inputs to a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,26 +18,26 @@ use crate::hooks::message::overheard;
 
 /// Bytes of a sender's key.
 const MAX_KEY: usize = 256;
-/// Bytes of what a sender attaches.
+/// Bytes of attached metadata.
 const MAX_METADATA: usize = 64 << 10;
 
-/// An input in the making; nothing is sent before [`Input::send`] or [`Input::steer`].
+/// An input under construction; [`Input::send`] or [`Input::steer`] sends it.
 #[derive(Clone, Debug)]
 #[must_use = "an input does nothing until it is sent"]
 pub struct Input {
     session: SessionHandle,
     input: InputAccepted,
-    /// The agent that is to answer from here on, by its name.
+    /// The agent that answers from here on.
     agent: Option<Text>,
 }
 
 impl SessionHandle {
-    /// An input with more than its text.
+    /// Creates an input with options.
     ///
     /// ```
     /// # async fn example(session: subtend_actors::SessionHandle) -> Result<(), subtend_actors::SendError> {
     /// let receipt = session.input("Pay the invoice.").key("invoice-17").send().await?;
-    /// // The network failed, and nobody knows whether it was sent: the key makes it the same input.
+    /// // After a network failure the sender retries: the key makes it the same input.
     /// let again = session.input("Pay the invoice.").key("invoice-17").send().await?;
     /// assert_eq!((again.input, again.again), (receipt.input, true));
     /// # Ok(())
@@ -60,29 +60,20 @@ impl SessionHandle {
         Input { session: self.clone(), input, agent: None }
     }
 
-    /// Sends an input that is taken at the next rest point; a quiet session opens a run for it at once.
+    /// Sends an input for the next rest point; an idle session opens a run for it at once.
     ///
     /// # Errors
-    /// [`SendError`]; then nothing is kept of the input.
+    /// [`SendError`]; then nothing of the input is kept.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the input is accepted. With a [key](Input::key) it can be sent again.
-    ///
-    /// # Durability
-    /// The input is durable when the receipt is returned.
     pub async fn send(&self, text: impl Into<Text>) -> Result<Receipt, SendError> {
         self.input(text).send().await
     }
 
-    /// Sends an input that enters at the next turn boundary.
+    /// Sends an input for the next turn boundary.
     ///
-    /// # Errors
-    /// As [`SessionHandle::send`].
-    ///
-    /// # Cancel safety
-    /// As [`SessionHandle::send`].
-    ///
-    /// # Durability
+    /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn steer(&self, text: impl Into<Text>) -> Result<Receipt, SendError> {
         self.input(text).steer().await
@@ -90,41 +81,40 @@ impl SessionHandle {
 }
 
 impl Input {
-    /// The sender's own name for the input, at most 256 bytes: a second one with the same key in the same session is the
-    /// same input, for ever, and nothing of it is kept but the receipt of the first.
+    /// Sets the sender's key, at most 256 bytes: a second input with the same key in the session is the same input, permanently, and returns
+    /// the first receipt.
     pub fn key(mut self, key: impl Into<Text>) -> Self {
         self.input.key = Some(key.into());
         self
     }
 
-    /// Turns that the run may take which this input opens or resumes; as many as any run of the session if not said (B6).
+    /// Sets the turn allowance of the run that this input opens or resumes; the default is the session's (B6).
     pub fn turns(mut self, turns: u32) -> Self {
         self.input.turns = Some(turns);
         self
     }
 
-    /// Who sends it, and who owns a run that it opens; a person if not said.
+    /// Sets the sender, and the owner of a run that it opens; the default is a person.
     pub(crate) fn by(mut self, from: From, owner: Owner) -> Self {
         self.input.from = from;
         self.input.as_owner = owner;
         self
     }
 
-    /// Another agent that answers from this input on, and in the inputs after it: its prompt, model and settings, and its tools
-    /// as far as the session's own authority goes. By name; one of those that a person may pick. Resolved when it is sent.
+    /// Sets the agent that answers from this input on, by name: its prompt, model, settings, and its tools within the session's authority. It
+    /// must be one that a person may pick, and is resolved when the input is sent.
     pub fn agent(mut self, name: impl Into<Text>) -> Self {
         self.agent = Some(name.into());
         self
     }
 
-    /// What the sender attaches, at most 64 KiB as JSON: kept in the journal, not shown to the model.
+    /// Attaches JSON of at most 64 KiB: recorded, not shown to the model.
     pub fn metadata(mut self, metadata: &Value) -> Self {
         self.input.metadata = Some(metadata.to_string().into());
         self
     }
 
-    /// JSON schema that the answer is asked to keep, at most 64 KiB: a request, which models with structured output obey.
-    /// [`SessionHandle::ask`] checks the answer too.
+    /// Requests an answer in this JSON schema, at most 64 KiB, from models with structured output. [`SessionHandle::ask`] also checks it.
     pub fn format(mut self, schema: &Value) -> Self {
         self.input.format = Some(schema.to_string().into());
         self
@@ -132,13 +122,7 @@ impl Input {
 
     /// Sends it as [`SessionHandle::send`] does.
     ///
-    /// # Errors
-    /// As [`SessionHandle::send`].
-    ///
-    /// # Cancel safety
-    /// As [`SessionHandle::send`].
-    ///
-    /// # Durability
+    /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn send(self) -> Result<Receipt, SendError> {
         self.submit(Lane::Send).await
@@ -146,13 +130,7 @@ impl Input {
 
     /// Sends it as [`SessionHandle::steer`] does.
     ///
-    /// # Errors
-    /// As [`SessionHandle::send`].
-    ///
-    /// # Cancel safety
-    /// As [`SessionHandle::send`].
-    ///
-    /// # Durability
+    /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn steer(self) -> Result<Receipt, SendError> {
         self.submit(Lane::Steer).await
@@ -162,7 +140,7 @@ impl Input {
         self.input.lane = lane;
         let (id, root, sessions) = (self.session.id, self.session.root, Arc::clone(&self.session.sessions));
         self.fits()?;
-        // The host's services read material of ours: nobody's message.
+        // Services read prompts of the runtime, not messages.
         if let Some(hooks) = sessions.host.hooks.as_deref().filter(|_| !matches!(self.input.as_owner, Owner::Host(_))) {
             let limit = Duration::from_millis(sessions.environments.home().limits_body().tool_ms);
             overheard(hooks, limit, (id, root), &mut self.input, &mut self.agent).await?;
@@ -183,14 +161,14 @@ impl Input {
                 .map_err(|full| SendError::Busy { what: "the inbox", limit: full.0 as u64 })?;
             match answer.await {
                 Ok(answer) => break answer,
-                // A panic of the session's actor took the input, or its answer, with it: by its id it is accepted once.
+                // A panic of the actor lost the input or its answer: by its id it is accepted once.
                 Err(_) if !resent && !sessions.life.is_stopping() => resent = true,
                 Err(_) => return Err(SendError::Stopped(sessions.life.stopped_at(session.id))),
             }
         };
         drop(pass);
         match answer {
-            // One that we sent twice is ours all the same.
+            // A second send of this call is not a repetition for the caller.
             Ok((Reply::Accepted { input: id, again }, run)) => {
                 Ok(Receipt { input: id, run, again: again && id != input.id, session })
             }

@@ -1,16 +1,14 @@
-//! Interrupts.
-
 use subtend_session::command::Command;
 use subtend_session::outcome::By;
 
 use super::{Control, SessionHandle, WaitError};
 
 impl SessionHandle {
-    /// Interrupts the run in flight: its model's stream and its tools stop, and the runs that it waits for are cancelled.
+    /// Interrupts the run in flight: its model stream and tools stop, and the runs that it waits for are cancelled.
     ///
-    /// Runs that it started in the background go on; what they come to is kept for it and wakes nothing. The next input
-    /// resumes it with everything in context and a new allowance of turns. Where nothing is left to wait for and no input
-    /// came, it ends as interrupted. A run that did not start yet ends at once. Doing it again changes nothing.
+    /// Its background runs continue, and their ends are kept without waking it. The next input resumes it with its whole context and a new
+    /// turn allowance. With nothing left to wait for and no input, it ends as interrupted. A queued run ends at once. A repetition changes
+    /// nothing.
     ///
     /// # Errors
     /// [`WaitError`].
@@ -19,7 +17,7 @@ impl SessionHandle {
     /// Dropping the future leaves open whether the run is interrupted.
     ///
     /// # Durability
-    /// The interrupt is durable when the answer is returned; what it stops has stopped within one grace.
+    /// The interrupt is durable when this returns; stopped work ends within one grace.
     pub async fn interrupt(&self) -> Result<Control, WaitError> {
         self.control(Command::Interrupt { by: By::Person }).await
     }

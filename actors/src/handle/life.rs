@@ -1,4 +1,4 @@
-//! The life of a session and of the tree below it: going on, detaching, cancelling all, closing, deleting.
+//! Control of a session and its tree: continue, background, close, cancel, delete, detach.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use subtend_session::record::From;
 use super::{BranchOptions, Control, ControlError, SendError, SessionHandle, Stopped, WaitError};
 use crate::answer::Receipt;
 
-/// What an ended session is told that is to go on, where nothing else is said (B6).
+/// The default message that continues an ended session (B6).
 const GO_ON: &str = "Continue your previous work.";
-/// Bytes of the title of a detached session: the start of its prompt.
+/// Bytes of a detached session's title: the start of its prompt.
 const TITLE: usize = 80;
-/// How often a tree is looked at for runs that were opened while it was cancelled.
+/// How often a tree is searched for runs that were opened during its cancel.
 const ROUNDS: usize = 16;
-/// What a forced delete waits for ends beyond their grace: for the store, and for actors that are restarted meanwhile.
+/// How long a forced delete waits beyond the grace, for the store and for actor restarts.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl SessionHandle {
-    /// A child of this session, by its short name.
+    /// Returns a child by its short name.
     ///
     /// # Errors
     /// When the journal cannot be read.
@@ -43,67 +43,54 @@ impl SessionHandle {
         Self { sessions: Arc::clone(&self.sessions), id, root: self.root }
     }
 
-    /// Has the session go on, however its last run ended: everything that it did is in context. Its new run may take as many
-    /// turns as any; [`Input::turns`](super::Input::turns) says otherwise.
+    /// Continues the session after any outcome, with its whole context. The new run has the session's turn allowance unless
+    /// [`Input::turns`](super::Input::turns) sets another.
     ///
-    /// # Errors
-    /// As [`SessionHandle::send`].
-    ///
-    /// # Cancel safety
-    /// As [`SessionHandle::send`].
-    ///
-    /// # Durability
+    /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn continue_with(&self, text: Option<&str>) -> Result<Receipt, SendError> {
         self.input(text.unwrap_or(GO_ON)).send().await
     }
 
-    /// Moves a call that waits for a task to the background: it answers at once, the task goes on, and its end comes as a
-    /// message.
+    /// Moves a blocking call to the background: it returns at once, the task continues, and its end arrives as a message.
     ///
     /// # Errors
     /// [`ControlError::Refused`] for a call that waits for no task.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is moved. Doing it again changes nothing.
-    ///
-    /// # Durability
-    /// The answer of the call is durable when this returns.
+    /// Dropping the future leaves open whether it is moved; a repetition changes nothing.
     pub async fn background(&self, call: CallId) -> Result<Control, ControlError> {
         let (reply, _) = self.order(Command::Background { call }).await?;
         Ok(Control::of(reply))
     }
 
-    /// Closes a quiet session: tasks and models cannot have it go on any more. An input reopens it. Closing twice is as once.
+    /// Closes an idle session: tasks and models can no longer continue it. An input reopens it. A repetition changes nothing.
     ///
-    /// A root session is then summed up, where the host does that (`Options::summaries`); the close waits for none of it.
+    /// The host may then summarise a root session (`Options::summaries`); the close does not wait for that.
     ///
     /// # Errors
-    /// [`ControlError::Working`] while a run is in flight, [`ControlError::Waiting`] while inputs wait.
+    /// [`ControlError::Working`] while a run is in flight, [`ControlError::Waiting`] while inputs are queued.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is closed.
-    ///
-    /// # Durability
-    /// The close is durable when it is returned.
     pub async fn close(&self) -> Result<(), ControlError> {
         self.order(Command::Close { by: By::Person }).await?;
         self.summed_up_aside();
         Ok(())
     }
 
-    /// Cancels every run of this session and of all below it, detached ones and persons' own included, and tells how many
-    /// were told; those that these own end with them. Inputs that wait stay where they are.
+    /// Cancels every run of this session and of all below it, including detached and persons' runs. Returns how many it notified; the runs
+    /// that these own end with them. Queued inputs remain.
     ///
     /// # Errors
-    /// [`WaitError`], after all that could be told were.
+    /// [`WaitError`], after all reachable runs were notified.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open which runs are cancelled. Doing it again tells the rest.
+    /// Dropping the future leaves open which runs are cancelled; a repetition notifies the rest.
     ///
     /// # Durability
-    /// Each cancel is durable when this returns; ends follow within one grace. A host that dies before leaves it open for runs that
-    /// nothing below this session owns (a person's in a branch): one that had not heard ends as lost, and what waits behind it goes on.
+    /// Each cancel is durable when this returns; ends follow within one grace. After a crash before that, a run below that has no owner (such
+    /// as a person's in a branch) ends as lost instead, and its queued inputs are processed.
     pub async fn cancel_tree(&self) -> Result<u32, WaitError> {
         let (mut told, mut done, mut failed) = (HashSet::new(), 0, None);
         for _ in 0..ROUNDS {
@@ -127,7 +114,7 @@ impl SessionHandle {
         failed.map_or(Ok(done), Err)
     }
 
-    /// Runs in flight of this session and of all below it that no other of these runs owns.
+    /// Returns the runs in flight of the tree that no other run of it owns.
     async fn tops(&self) -> Result<Vec<RunKey>, WaitError> {
         let in_flight = self.in_flight().await.map_err(|error| match error {
             ControlError::Stopped(stopped) => WaitError::Stopped(stopped),
@@ -141,7 +128,7 @@ impl SessionHandle {
         Ok(in_flight.into_iter().filter(top).map(|(key, _)| key).collect())
     }
 
-    /// Runs in flight of this session and of all below it, each with its owner.
+    /// Returns the runs in flight of the tree, each with its owner.
     async fn in_flight(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
         self.all_settled().await?;
         let mut found = Vec::new();
@@ -153,7 +140,7 @@ impl SessionHandle {
         Ok(found)
     }
 
-    /// Whether `session`, which is of the same tree, is this one or stands below it.
+    /// Returns whether `session`, of the same tree, is this one or below it.
     fn is_above(&self, session: SessionId) -> Result<bool, ReadError> {
         let mut at = session;
         while at != self.id && self.id != self.root {
@@ -170,18 +157,17 @@ impl SessionHandle {
         settled.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
     }
 
-    /// Deletes this session and all below it, parents before their children, and returns how many. They take nothing any more, are in no
-    /// listing and no export, and `compact_store` erases them from the store.
+    /// Deletes this session and all below it, parents first, and returns how many. They accept nothing any more, are in no listing and no
+    /// export, and `compact_store` erases them from the store.
     ///
-    /// With `force` what is in flight is cancelled first, as by [`SessionHandle::cancel_tree`], and its end is waited for. Services of
-    /// the host (titles, summaries) are ended and waited for in any case, for a grace at most.
+    /// With `force`, runs in flight are cancelled as by [`SessionHandle::cancel_tree`] and their ends awaited. Services of the host are always
+    /// ended and awaited, for at most one grace.
     ///
     /// # Errors
-    /// [`ControlError::Working`] where a run is in flight and not forced; then nothing is deleted.
+    /// [`ControlError::Working`] if a run is in flight without `force`; then nothing is deleted.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the whole tree deleted or all of it as it was: with the deletion of this session, all below it
-    /// count as deleted. Doing it again, or the next start of a runtime, completes it.
+    /// The whole tree is deleted or none of it: with this session, all below it count as deleted. A repetition or the next start completes it.
     ///
     /// # Durability
     /// The deletion is durable when this returns.
@@ -200,7 +186,7 @@ impl SessionHandle {
         }
         self.all_settled().await?;
         let mut deleted = 0;
-        // A branch may be born while others are deleted: checked again until nothing is left.
+        // A branch may be created meanwhile: repeated until nothing is left.
         for _ in 0..ROUNDS {
             let mut left = self.parents_first().map_err(|error| self.sessions.life.unread(&error))?;
             left.retain(|(_, head)| !head.deleted);
@@ -211,7 +197,7 @@ impl SessionHandle {
             for (id, _) in left {
                 match self.of_tree(id).order(Command::Delete { by: By::Person }).await {
                     Ok(_) => deleted += 1,
-                    // Its run began meanwhile, below a session that is deleted: it ends with it.
+                    // Its run started meanwhile, below a deleted session: it ends with it.
                     Err(ControlError::Working(_)) if id != self.id => begun = true,
                     Err(error) => return Err(error),
                 }
@@ -225,21 +211,20 @@ impl SessionHandle {
         Ok(deleted)
     }
 
-    /// Runs in flight of this session and of all below it, but for those of the host's services: nobody waits for these.
+    /// Returns the runs in flight of the tree without those of services, which no caller waits for.
     async fn others(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
         let mut in_flight = self.in_flight().await?;
         in_flight.retain(|(_, owner)| !matches!(owner, Owner::Host(_)));
         Ok(in_flight)
     }
 
-    /// Ends the services of this session and of all below it. One that a close has just put to work has no run yet that could be
-    /// found and cancelled: it would open it in the middle of the deletion.
+    /// Ends the services of the tree. A service that a close has just started has no run yet, and would open it during the deletion.
     async fn without_services(&self) -> Result<(), ControlError> {
         for (id, _) in self.parents_first().map_err(|error| self.sessions.life.unread(&error))? {
             self.sessions.services.stop(Some(id));
             self.sessions.services.done(Some(id)).await;
         }
-        // A service of an earlier process has nobody here whom it works for.
+        // A service of an earlier process has no waiting caller here.
         for (key, owner) in self.in_flight().await? {
             if matches!(owner, Owner::Host(_)) {
                 let cancel = Command::Cancel { run: Some(key.run), by: By::Host, queue_stands: true };
@@ -250,7 +235,7 @@ impl SessionHandle {
         Ok(())
     }
 
-    /// Waits until the runs that are in flight now have ended: they were cancelled.
+    /// Waits until the cancelled runs have ended.
     async fn ended_below(&self) -> Result<(), ControlError> {
         let grace = Duration::from_millis(self.sessions.environments.home().limits_body().grace_ms);
         let ends = async {
@@ -263,13 +248,13 @@ impl SessionHandle {
         waited.unwrap_or_else(|_| Err(ControlError::Working("it was cancelled and has not ended yet".to_owned())))
     }
 
-    /// This session and all below it, each parent before its children.
+    /// Returns this session and all below it, parents first.
     fn parents_first(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
         let mut next = vec![self.id];
         while let Some(id) = next.pop() {
-            // Each once: a damaged store may hold a ring.
+            // Each once: a damaged store may hold a cycle.
             if seen.insert(id)
                 && let Some(head) = self.sessions.log.journal.head(id)?
             {
@@ -280,20 +265,17 @@ impl SessionHandle {
         Ok(found)
     }
 
-    /// Has another agent work beside this session, in a session of its own below it: nobody waits for it, no cancel but that
-    /// of the tree ends it, and its end is told to this session without waking it. It takes a slot and has a wall-clock cap.
+    /// Starts another agent in a detached session below this one. No run waits for it, only the tree's cancel ends it, and its end notifies
+    /// this session without waking it. It takes a slot and has a wall-clock cap.
     ///
     /// # Errors
-    /// [`ControlError::Refused`] where there is no such agent, or the tree is too deep.
+    /// [`ControlError::Refused`] for an unknown agent, or if the tree is too deep.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether the session is born, and whether it has its prompt.
-    ///
-    /// # Durability
-    /// The prompt is durable when the handle is returned.
+    /// Dropping the future leaves open whether the session is created and has its prompt.
     pub async fn detach(&self, agent: &str, prompt: impl Into<Text>) -> Result<Self, ControlError> {
         let (agent, prompt) = (Some(agent.into()), prompt.into());
-        // Listings show what it works on, not what the session is about.
+        // Listings show the task, not the parent's subject.
         let title = prompt.get(..prompt.floor_char_boundary(TITLE)).map(Text::from);
         let options = BranchOptions { kind: BranchKind::Subagent, agent, title, ..BranchOptions::default() };
         let child = self.branch_as(options, false).await?;

@@ -1,4 +1,4 @@
-//! Agent overrides: another agent answers in a session from one input on (G12). The session's own agent and its ceiling stay.
+//! Agent overrides: another agent answers from one input on (G12). The session's own agent and ceiling stay.
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, Text};
@@ -7,7 +7,7 @@ use subtend_session::record::{AgentOverride, Record};
 use super::{SendError, SessionHandle, Stopped};
 
 impl SessionHandle {
-    /// Resolves the agent `name` for an input, as it is now: later changes of its manifest's prompt are not seen.
+    /// Resolves the agent `name` for an input; later changes of its manifest do not apply.
     pub(super) async fn overriding(&self, name: &Text) -> Result<AgentOverride, SendError> {
         let unread = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
         let settled = self.sessions.log.journal.settled().await;
@@ -34,7 +34,7 @@ impl SessionHandle {
             ))
         })?;
         let other = agents.in_place(manifest, &created.model, created.source);
-        // Back to the session's own agent is back to its own model, which a host may have given it.
+        // Returning to the session's own agent restores its own model, which a host may have set.
         let model = if created.agent == *name { created.model } else { other.model };
         Ok(AgentOverride { model, ..other })
     }

@@ -1,4 +1,4 @@
-//! The queue: inputs that are accepted and that no run took yet.
+//! The queue: accepted inputs that no run has taken yet.
 
 use subtend_session::command::Command;
 use subtend_session::effect::Reply;
@@ -12,18 +12,11 @@ use crate::delivery::inbox::InboxItem;
 use crate::views;
 
 impl SessionHandle {
-    /// The queue in the order in which it will be taken, each entry with the boundary that takes it: what steers at a turn boundary,
-    /// the others at rest points or by the next runs, completions that the model has not been given between them. An input that a
-    /// run in flight was opened with is not queued any more.
+    /// Returns the queue in processing order, each entry with the boundary that takes it. Steering messages enter at a turn boundary, the
+    /// others at rest points or by the next runs, with pending completions between them. Inputs that opened the run in flight are not queued.
     ///
     /// # Errors
     /// [`ControlError::Stopped`].
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is listed is durable.
     pub async fn queue(&self) -> Result<Vec<QueueEntry>, ControlError> {
         let mut lost = 0;
         let listed = loop {
@@ -31,7 +24,7 @@ impl SessionHandle {
             self.sessions.cells.deliver(self.id, InboxItem::Queue(tell));
             match told.await {
                 Ok(listed) => break listed,
-                // A panic of the session's actor took it.
+                // A panic of the actor lost it.
                 Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(ControlError::Stopped(self.sessions.life.stopped_at(self.id))),
             }
@@ -42,22 +35,19 @@ impl SessionHandle {
         Ok(entries)
     }
 
-    /// Takes an input out of the queue; false where it does not wait: it was taken, removed before, or never there.
+    /// Removes an input from the queue; returns false if it is not queued.
     ///
     /// # Errors
     /// [`ControlError`].
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is removed; it can be asked again, and is then false if it was.
-    ///
-    /// # Durability
-    /// The removal is durable when it is returned.
+    /// Dropping the future leaves open whether it is removed; a repetition returns false if it was.
     pub async fn queue_remove(&self, input: InputId) -> Result<bool, ControlError> {
         let change = QueueChange::Removed(vec![input]);
         let command = Command::ChangeQueue { change, by: By::Person };
         let (answer, again) = self.answer_or_again(command).await.map_err(ControlError::Stopped)?;
         let (reply, _) = answer.map_err(|rejection| ControlError::of(&rejection))?;
-        // Its answer may have been lost, and not what it did.
+        // The answer may be lost, and not its effect.
         Ok(matches!(reply, Reply::Done(_)) || (again && self.was_removed(input)))
     }
 
@@ -69,16 +59,13 @@ impl SessionHandle {
         })
     }
 
-    /// Takes all inputs out of the queue, and tells how many there were. What children have to tell stays.
+    /// Removes all inputs from the queue and returns how many. Pending completions remain.
     ///
     /// # Errors
     /// [`ControlError`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is cleared.
-    ///
-    /// # Durability
-    /// As [`SessionHandle::queue_remove`].
     pub async fn queue_clear(&self) -> Result<u32, ControlError> {
         let mut lost = 0;
         loop {

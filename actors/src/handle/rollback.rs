@@ -1,4 +1,4 @@
-//! What a run that failed said is rolled back.
+//! Rollback of a failed run.
 
 use subtend_session::command::Command;
 use subtend_session::effect::Reply;
@@ -8,22 +8,18 @@ use subtend_session::outcome::By;
 use super::{ControlError, SessionHandle};
 
 impl SessionHandle {
-    /// Rolls back an ended run that did not complete, or the last run: no later call of its model and no later branch is given what it
-    /// said; an owner that was told of it keeps what it was told. Returns which run it was.
+    /// Rolls back a run that ended without completing, or the last run, and returns its number. Later model calls and branches no longer see
+    /// its messages; an owner keeps the result that it received.
     ///
-    /// What was said while the run was in flight is hidden: inputs that it took, answers, results and notices. Nothing is deleted, the
-    /// journal keeps all of it. **What the run did is not undone**: files stay as it left them, what it cost counts, an agent that one of
-    /// its inputs named goes on answering. Doing it again changes nothing.
+    /// Hidden are the inputs that the run took, and its answers, results and notices; the journal keeps all of them. **Effects are not
+    /// undone**: files and costs remain, and so does an agent override by one of its inputs. A repetition changes nothing.
     ///
     /// # Errors
-    /// [`ControlError::Working`] while a run is in flight; [`ControlError::NotFound`] for an unknown
-    /// run; [`ControlError::Refused`] where it completed.
+    /// [`ControlError::Working`] while a run is in flight; [`ControlError::NotFound`] for an unknown run; [`ControlError::Refused`] if it
+    /// completed.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is rolled back.
-    ///
-    /// # Durability
-    /// The rollback is durable when it is returned.
     pub async fn roll_back(&self, run: Option<RunNo>) -> Result<RunNo, ControlError> {
         match self.order(Command::RollBack { run, by: By::Person }).await?.0 {
             Reply::Done(run) => Ok(run),

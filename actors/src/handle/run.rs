@@ -1,5 +1,3 @@
-//! One run of a session.
-
 use subtend_session::command::Command;
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::By;
@@ -19,25 +17,18 @@ impl RunHandle {
         self.no
     }
 
-    /// Its session.
     pub fn session(&self) -> &SessionHandle {
         &self.session
     }
 
-    /// Waits until it has ended. One that ended before is told at once.
+    /// Waits until it has ended; returns at once if it already has.
     ///
     /// # Errors
     /// [`WaitError`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels nothing.
-    ///
-    /// # Durability
-    /// The end is durable when it is returned.
     pub async fn ended(&self) -> Result<Ended, WaitError> {
         let (SessionHandle { sessions, id, .. }, run) = (&self.session, self.no);
         loop {
-            // Registered before the probe: an end between the two is seen by one of them at least.
+            // Registered before the probe, so that an end in between is not missed.
             let waiter = sessions.waiters.register(*id, run);
             let probed = self.session.probe().await.map_err(WaitError::Stopped)?;
             if let Some(ended) = probed.last.filter(|ended| ended.run == run) {
@@ -45,7 +36,7 @@ impl RunHandle {
             }
             match probed.in_flight {
                 Some(at) if at == run => return waiter.await.map_err(|_| WaitError::Stopped(sessions.life.stopped())),
-                // The end of the one before it opens it, or shows that there is none: nobody else would ever tell.
+                // The end of the previous run opens it, or shows that it never opens.
                 Some(at) if at < run => {
                     let before = sessions.waiters.register(*id, at);
                     let still = self.session.probe().await.map_err(WaitError::Stopped)?.in_flight == Some(at);
@@ -53,7 +44,7 @@ impl RunHandle {
                         before.await.map_err(|_| WaitError::Stopped(sessions.life.stopped()))?;
                     }
                 }
-                // It may have ended before the last one: an input that was queued opens the next run at once.
+                // It may have ended before the last one: a queued input opens the next run at once.
                 Some(_) | None => {
                     let ended = sessions.log.ended(*id, run).map_err(|error| sessions.life.unread(&error))?;
                     return ended.ok_or(WaitError::NoSuchRun { session: *id, run });
@@ -62,7 +53,7 @@ impl RunHandle {
         }
     }
 
-    /// Cancels it and all that it owns, if it is the one in flight.
+    /// Cancels it and all that it owns, if it is in flight.
     ///
     /// # Errors
     /// [`WaitError`].
@@ -71,7 +62,7 @@ impl RunHandle {
     /// Dropping the future leaves open whether the run is cancelled.
     ///
     /// # Durability
-    /// The cancel is durable when the answer is returned; ends follow within one grace.
+    /// The cancel is durable when this returns; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
         self.session.control(Command::Cancel { run: Some(self.no), by: By::Person, queue_stands: false }).await
     }

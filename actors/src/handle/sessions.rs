@@ -1,4 +1,4 @@
-//! What handles use of the rooms below them.
+//! The services that handles use.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::spawn::agents::Agents;
 use crate::spawn::environments::Environments;
 use crate::values::error::ControlError;
 
-/// The sessions of a runtime, as handles reach them: commands go to cells, all else is read.
+/// The sessions of a runtime for handles: commands go to cells, all else is read.
 pub(crate) struct Sessions {
     pub(crate) cells: Arc<Cells>,
     pub(crate) environments: Arc<Environments>,
@@ -28,10 +28,10 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Returns what the sessions of the environment of `state`'s session are made of.
+    /// Returns the environment of a session.
     ///
     /// # Errors
-    /// When the environment cannot be used: no new run may begin there.
+    /// When the environment is unusable: no new run may start in it.
     pub(crate) fn usable(&self, state: &State) -> Result<Arc<Agents>, ControlError> {
         let agents = self.environments.of(state);
         match &agents.unusable {

@@ -1,4 +1,4 @@
-//! An input on its way past the host's hook.
+//! The hook for inputs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use subtend_session::record::InputAccepted;
 use super::{Hooks, Refused, UserMessage, guarded};
 use crate::values::error::SendError;
 
-/// Lets the host change `input`, and the agent that is to answer, before it is sent.
+/// Lets the host change `input` and its agent before it is sent.
 pub(crate) async fn overheard(
     hooks: &dyn Hooks,
     limit: Duration,

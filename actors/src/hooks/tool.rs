@@ -1,4 +1,4 @@
-//! A local call between its two hooks.
+//! The hooks around a local call.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use super::{BeforeTool, Hooks, ToolAsked, ToolDone, guarded};
 use crate::calls::tool_call::{self, ToolOutcome};
 
-/// What lets a call run though the rules say that a person is to be asked.
+/// The approvals that apply to a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Word {
-    /// What a person allowed for good in the session.
+    /// The session's permanent approvals.
     pub(crate) always: BTreeSet<Access>,
-    /// What a person allowed for this call.
+    /// The approval of this call.
     pub(crate) once: Vec<Access>,
 }
 
 impl Word {
-    /// Checks a call of `tool`: what the rules leave to a person needs that person's word, and no word lifts a deny.
+    /// Checks a call of `tool`: an `Ask` needs an approval, and no approval lifts a deny.
     pub(crate) fn check(
         &self,
         tools: &Registry,
@@ -34,7 +34,7 @@ impl Word {
     }
 }
 
-/// A local call with the hooks around it.
+/// A local call with its hooks.
 pub(crate) struct Hooked {
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) tools: Registry,
@@ -45,8 +45,7 @@ pub(crate) struct Hooked {
 }
 
 impl Hooked {
-    /// Runs the call. Asked to stop, a hook is dropped where it stands: one that holds the call up has not begun it, and what
-    /// a later one would have looked at is withheld.
+    /// Runs the call. A cancel drops a running hook: before the call it does not start, and after it the result is withheld.
     pub(crate) async fn run(mut self, mut call: ToolInvocation) -> ToolOutcome {
         let stop = call.cancel.clone();
         let before = tokio::select! {
@@ -80,7 +79,7 @@ impl Hooked {
         let after = tokio::select! {
             biased;
             after = guarded(|| self.hooks.after_tool(done)) => after,
-            () = stop.cancelled() => Err("it was stopped before it had looked at the result".into()),
+            () = stop.cancelled() => Err("it was stopped before it returned".into()),
         };
         match after {
             Ok(None) => came,
@@ -92,7 +91,7 @@ impl Hooked {
         }
     }
 
-    /// The arguments that a hook gave, if the call may run with them.
+    /// Returns the hook's arguments, if the call may run with them.
     fn replace(&mut self, args: Value, authority: &Authority) -> Result<Value, ToolError> {
         let (name, text) = (&self.asked.tool, args.to_string());
         match self.tools.classify(name, &text, authority, self.only.as_deref(), true, &|_| false) {
@@ -108,7 +107,7 @@ impl Hooked {
     }
 }
 
-/// `came` with another text, which the session cuts to its bound as it does any other.
+/// Replaces the text of `came`; the session bounds it.
 fn said(came: ToolOutcome, text: Text) -> ToolOutcome {
     match came {
         ToolOutcome::Output(_) => ToolOutcome::Output(ToolOutput { content: text, truncated_from: None }),

@@ -1,4 +1,4 @@
-//! Activity: a session's own events, and those of all that works below it, each with the call under which it stands (M6).
+//! Activity: the events of a session and of all that works below it, each with the call that started it (M6).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -15,27 +15,25 @@ use crate::handle::SessionHandle;
 use crate::log::Log;
 use crate::observe::event::{Event, Next, Subscription, What};
 
-/// Sessions from one up to the one that is watched that are looked at: a damaged store may hold a ring.
+/// Ancestors that are followed: a damaged store may hold a cycle.
 const MAX_PATH: usize = 256;
 
-/// One event of a session, or of one that works for it.
+/// One event of a session or of a session below it.
 #[derive(Clone, Debug)]
 pub struct Nested {
-    /// The event.
     pub event: Event,
-    /// The call of the watched session for which its session works; none for the session's own events, and for those of branches
-    /// that persons and the host made.
+    /// The call of the watched session that started this branch of work; `None` for the session's own events, and for branches of persons and
+    /// the host.
     pub under: Option<CallId>,
-    /// Sessions on the way down from the watched one: 0 for its own events.
+    /// Distance from the watched session: 0 for its own events.
     pub depth: u32,
 }
 
-/// What is seen next.
+/// The next item of an activity.
 #[derive(Clone, Debug)]
 pub enum Seen {
-    /// An event.
     Event(Box<Nested>),
-    /// The reader was too slow: so many events of the runtime are missed. Durable ones can be read from the journal.
+    /// The reader was too slow, and missed this many events of the runtime. Durable ones can be read from the journal.
     Missed(u64),
 }
 
@@ -44,7 +42,7 @@ pub struct Activity {
     session: SessionId,
     log: Arc<Log>,
     events: Subscription,
-    /// Sessions that were met: where they stand below the watched one, if they do.
+    /// Known sessions, and their position below the watched one, if any.
     known: HashMap<SessionId, Option<(Option<CallId>, u32)>>,
 }
 
@@ -55,8 +53,8 @@ impl std::fmt::Debug for Activity {
 }
 
 impl SessionHandle {
-    /// Events of the session and of all that works below it, from here on, live: the text so far of what streams first. What
-    /// other sessions of the tree do is not among them.
+    /// Returns the live events of the session and of all that works below it, starting with the text of running streams. Other sessions of the
+    /// tree are excluded.
     ///
     /// ```
     /// # async fn example(session: subtend_actors::SessionHandle) {
@@ -79,7 +77,7 @@ impl SessionHandle {
 }
 
 impl Activity {
-    /// The next event, or `None` when the runtime is over.
+    /// Returns the next event, or `None` after the runtime has stopped.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -87,7 +85,7 @@ impl Activity {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// An event that has already arrived, if there is one.
+    /// Returns an event that has already arrived, if any.
     pub fn try_next(&mut self) -> Option<Seen> {
         loop {
             let next = self.events.try_next()?;
@@ -112,7 +110,7 @@ impl Activity {
         Some(Seen::Event(Box::new(Nested { event, under, depth })))
     }
 
-    /// Where `session` stands below the watched one. Of one that is not in the journal yet nothing is remembered.
+    /// Returns the position of `session` below the watched one. A session that is not in the journal yet is not cached.
     fn stands(&mut self, session: SessionId) -> Option<(Option<CallId>, u32)> {
         if let Some(known) = self.known.get(&session) {
             return *known;
@@ -130,11 +128,11 @@ impl Activity {
         self.known.get(&session).copied().flatten()
     }
 
-    /// Remembers where a session stands whose parent is known.
+    /// Caches the position of a session whose parent is known.
     fn place(&mut self, session: SessionId, place: &Place) {
         let Place::Child { parent, call, kind, .. } = place else { return };
         let Some(above) = self.known.get(parent) else { return };
-        // The host's services work beside a session, not for it.
+        // A service is not part of a session's work.
         let stands = above.filter(|_| *kind != BranchKind::Service).map(|(under, depth)| {
             let own = *parent == self.session;
             (if own { *call } else { under }, depth.saturating_add(1))

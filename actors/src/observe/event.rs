@@ -1,4 +1,4 @@
-//! Events: what subscribers of a tree see, durable facts and passing progress.
+//! Events for subscribers: durable records and live progress.
 
 use std::sync::Arc;
 
@@ -13,140 +13,101 @@ pub use subscription::Subscription;
 mod queue;
 pub(crate) mod subscription;
 
-/// One event of a session.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// The root of the session's tree.
     pub root: SessionId,
-    /// The session.
     pub session: SessionId,
-    /// What happened.
     pub what: What,
 }
 
-/// What happened.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// A record is durable. Records of one session come in order, without gaps (N-6).
+    /// A durable record. Records of one session come in order, without gaps (N-6).
     Record {
-        /// Its place in the session's journal.
+        /// Its position in the session's journal.
         seq: Seq,
-        /// The record.
         record: Arc<Record>,
     },
-    /// A piece of an answer on its way; not durable, gone when the attempt is discarded.
+    /// A piece of a streamed answer; not durable, invalid when the attempt is discarded.
     ///
-    /// No piece of a retry comes before the `AttemptDiscarded` of the attempt before it (and the `TurnStarted` of its own),
-    /// none of an attempt after its `AttemptDiscarded` or `TurnAnswered`.
+    /// No piece of a retry precedes the `AttemptDiscarded` of the attempt before it (and the `TurnStarted` of its own), and none follows the
+    /// `AttemptDiscarded` or `TurnAnswered` of its attempt.
     Delta {
-        /// The run.
         run: RunNo,
-        /// The turn.
         turn: TurnNo,
-        /// The attempt.
         attempt: AttemptNo,
-        /// Bytes of text, or of reasoning, that came before this piece in the attempt; for a call, calls that did. Who
-        /// attaches late gets the text so far with offset 0, up to 1 MiB of each kind.
+        /// Bytes of text, or of reasoning, before this piece in the attempt; for a call, the number of earlier calls. A late reader gets the text so
+        /// far with offset 0, up to 1 MiB of each kind.
         offset: u64,
-        /// The piece.
         delta: Delta,
     },
     /// A line of progress of a tool; not durable.
-    Progress {
-        /// The call.
-        call: CallId,
-        /// The line.
-        line: Text,
-    },
-    /// The queue changed (B11). [`crate::Events`] derives it from the journal and gives it right after the record that changed the
-    /// queue; a [`Subscription`] has records only.
-    Queue {
-        /// The record.
-        seq: Seq,
-        /// The change.
-        event: QueueEvent,
-    },
+    Progress { call: CallId, line: Text },
+    /// A change of the queue (B11). [`crate::Events`] derives it from the journal, right after its record; a [`Subscription`] has no such
+    /// events.
+    Queue { seq: Seq, event: QueueEvent },
 }
 
-/// What a subscription gives next.
+/// The next item of a subscription.
 #[derive(Clone, Debug)]
 pub enum Next {
-    /// An event.
     Event(Event),
-    /// The reader was too slow: so many events of the runtime are missed. Durable ones can be read from the journal.
+    /// The reader was too slow, and missed this many events of the runtime. Durable ones can be read from the journal.
     Missed(u64),
 }
 
-/// An event as machines read it: `{"type":"record","session":…,"seq":…,"record":{…}}`.
+/// An event for machines: `{"type":"record","session":…,"seq":…,"record":{…}}`.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line<'a> {
     /// See [`What::Record`].
     Record {
-        /// The session.
         session: SessionId,
-        /// Its place.
+        /// Its position in the journal.
         seq: Seq,
-        /// The record.
         record: &'a Record,
     },
-    /// Text of an answer on its way.
+    /// Text of a streamed answer.
     Delta {
-        /// The session.
         session: SessionId,
-        /// The run.
         run: RunNo,
-        /// The turn.
         turn: TurnNo,
-        /// The attempt.
         attempt: AttemptNo,
-        /// What it is a piece of.
+        /// The kind of the piece.
         kind: Kind,
-        /// Bytes of that kind, or calls, that came before it in the attempt.
+        /// Bytes of that kind, or calls, before it in the attempt.
         offset: u64,
-        /// The text, or the tool that is being called.
+        /// The text, or the name of the called tool.
         text: &'a str,
     },
     /// See [`What::Progress`].
-    Progress {
-        /// The session.
-        session: SessionId,
-        /// The call.
-        call: CallId,
-        /// The line.
-        line: &'a str,
-    },
+    Progress { session: SessionId, call: CallId, line: &'a str },
     /// See [`What::Queue`].
     Queue {
-        /// The session.
         session: SessionId,
         /// The record that changed the queue.
         seq: Seq,
-        /// The change.
         #[serde(flatten)]
         event: &'a QueueEvent,
     },
     /// See [`Next::Missed`].
-    Missed {
-        /// How many.
-        events: u64,
-    },
+    Missed { events: u64 },
 }
 
-/// What a [`Line::Delta`] is a piece of.
+/// The kind of a [`Line::Delta`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The text of the answer.
     Text,
-    /// Its reasoning.
     Reasoning,
-    /// A call that it asks for.
+    /// A call of the answer.
     Call,
 }
 
 impl Event {
-    /// The event as machines read it.
+    /// Returns the event for machines.
     pub fn line(&self) -> Line<'_> {
         match &self.what {
             What::Record { seq, record } => Line::Record { session: self.session, seq: *seq, record },

@@ -1,4 +1,4 @@
-//! Following one session: its durable events from any point on, and then as they come.
+//! Events of one session: its durable records from any point on, then live ones.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -19,15 +19,15 @@ use crate::observe::polling::Polled;
 use crate::observe::streams::{self, Place};
 use crate::values::error::Stopped;
 
-/// Records that are read from the journal at a time.
+/// Records read from the journal at a time.
 const PAGE: usize = 128;
 
 /// Why the events of a session end early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventsError {
-    /// The runtime was shut down before the reader had caught up, or its journal failed: go on from the last record that
-    /// was seen when the store is opened again.
+    /// The runtime stopped before the reader had caught up, or its journal failed: continue after the last seen record when the store is open
+    /// again.
     #[error("{0}")]
     Stopped(Stopped),
     /// The session's journal cannot be read.
@@ -35,19 +35,15 @@ pub enum EventsError {
     Read(#[source] ReadError),
 }
 
-/// The events of one session: its records from one on, each once and in order, and the pieces of answers on their way; also
-/// a [`Stream`] of them.
+/// The events of one session: its records from one on, each once and in order, and pieces of streamed answers; also a [`Stream`] of them.
 ///
-/// Records are read from the journal as far as they are there and come live from then on. A reader that falls behind is
-/// given what it missed from the journal: it never misses a record, however slow it is, and never slows the session. After
-/// the record with sequence number `n`, `events(n.next())` goes on where it stopped, also after a restart.
+/// Stored records are read from the journal, later ones arrive live. A reader that falls behind reads from the journal: it never misses a
+/// record and never slows the session. After record `n`, `events(n.next())` continues, also after a restart.
 ///
-/// None of the deltas of a retry comes before the end of the attempt before it, none of any attempt after its own end. The
-/// first attempt of a turn is shown as it comes: on a slow disk before the answer of the turn before it is durable.
-/// Changes of the queue ([`What::Queue`]) follow the record that made them: durable, and the same whenever they are read. What is queued at
-/// a late start follows from the records before it: the first reading goes through them once, a page in memory at a time.
-/// One with offset 0 is the text so far: who attaches late, or fell behind, gets it once more. Whoever keeps the text cuts
-/// it to the delta's offset and appends the piece.
+/// No delta of a retry precedes the end of the attempt before it, and none follows its own end. The first attempt of a turn is shown at once,
+/// on a slow disk even before the previous answer is durable. Changes of the queue ([`What::Queue`]) follow their record; a late start reads
+/// the earlier records once for that, page by page. A delta with offset 0 is the text so far, which a late or slow reader gets. To assemble
+/// the text, cut it to the delta's offset and append the piece.
 pub struct Events {
     session: SessionId,
     reader: Polled<Reader, Result<Option<Event>, EventsError>>,
@@ -58,18 +54,18 @@ struct Reader {
     life: Arc<Life>,
     session: SessionId,
     root: SessionId,
-    /// The record that comes next.
+    /// The next record.
     next: Seq,
     page: VecDeque<Stored>,
     queue: QueueEvents,
-    /// Whether `queue` has read the records before the first one that is given.
+    /// Whether `queue` has read the records before the first event.
     primed: bool,
-    /// Queue events of the record that was given last.
+    /// Queue events of the last returned record.
     derived: VecDeque<Event>,
-    /// Whether there may be records in the journal that will not come live.
+    /// Whether the journal may hold records that do not arrive live.
     behind: bool,
     live: Subscription,
-    /// The last attempt whose end was given.
+    /// The last attempt whose end was returned.
     over: Option<Place>,
 }
 
@@ -81,7 +77,7 @@ impl std::fmt::Debug for Events {
 
 impl Events {
     pub(crate) fn new(log: Arc<Log>, life: Arc<Life>, session: SessionId, root: SessionId, from: Seq) -> Self {
-        // Before the journal is read: what is appended from here on comes live, what was before is read.
+        // Attached before the journal is read, so that no record is missed.
         let live = log.events.subscribe(Scope::Session(session));
         let reader = Reader {
             log,
@@ -100,16 +96,16 @@ impl Events {
         Self { session, reader: Polled::new(reader) }
     }
 
-    /// The next event, or `None` when the runtime is shut down and everything was given.
+    /// Returns the next event, or `None` after a shutdown when all events were returned.
     ///
     /// # Errors
-    /// [`EventsError`]; the same call may be made again.
+    /// [`EventsError`]; the call may be repeated.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     ///
     /// # Durability
-    /// A record is durable when it is given; the pieces of answers are not.
+    /// A returned record is durable; the pieces of answers are not.
     pub async fn next(&mut self) -> Result<Option<Event>, EventsError> {
         poll_fn(|cx| self.poll(cx)).await
     }
@@ -153,7 +149,7 @@ impl Reader {
                     }
                 }
                 Some(Next::Missed(_)) => {
-                    // Attached anew, so that a text whose pieces were missed comes whole.
+                    // Attached again, so that a text with missed pieces comes whole.
                     self.live = self.log.events.subscribe(Scope::Session(self.session));
                     self.behind = true;
                 }
@@ -167,9 +163,9 @@ impl Reader {
         }
     }
 
-    /// Reads a page. After the last one the reader is no longer behind: what comes after it comes live.
+    /// Reads a page. After the last one the reader is no longer behind.
     async fn read(&mut self) -> Result<(), EventsError> {
-        // A record that was appended before this reader attached, and is not durable yet, comes by no other way.
+        // A record that was appended before this reader attached, and is not durable yet, arrives in no other way.
         let settled = self.log.journal.settled().await;
         settled.map_err(|poison| EventsError::Stopped(Stopped::Poisoned(poison.to_string())))?;
         if !self.primed {
@@ -191,7 +187,7 @@ impl Reader {
         })
     }
 
-    /// Reads what precedes the first record that is given: what is queued then.
+    /// Reads the records before the first event, for the queue at that point.
     fn prime(&mut self) -> Result<(), EventsError> {
         let mut queue = QueueEvents::default();
         let mut from = Seq(1);
@@ -209,7 +205,7 @@ impl Reader {
 
     fn came(&mut self, event: Event) -> Option<Event> {
         match &event.what {
-            // It was read from the journal before it came.
+            // It was read from the journal before it arrived.
             What::Record { seq, .. } if *seq < self.next => None,
             What::Record { seq, record } if *seq == self.next => {
                 let record = Arc::clone(record);
@@ -219,7 +215,7 @@ impl Reader {
                 self.behind = true;
                 None
             }
-            // Its end was read from the journal before it came.
+            // Its end was read from the journal before it arrived.
             What::Delta { turn, attempt, .. } if Some((*turn, *attempt)) <= self.over => None,
             What::Delta { .. } | What::Progress { .. } | What::Queue { .. } => Some(event),
         }
@@ -235,7 +231,7 @@ impl Reader {
     }
 }
 
-/// The attempt that the record ends.
+/// Returns the attempt that the record ends.
 fn ended(record: &Record) -> Option<Place> {
     if let Record::TurnAnswered(answered) = record {
         Some((answered.turn, answered.attempt))

@@ -1,4 +1,4 @@
-//! Nudges: who reads one session's journal and waits for more is told when there is.
+//! Notifications of appended batches, for readers that wait for one session's journal.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use subtend_session::ids::{Lsn, SessionId};
 use tokio::sync::watch;
 
-/// Those who wait, by session. Costs one atomic load a batch while nobody does.
+/// Waiting readers by session. An empty list costs one atomic load per batch.
 #[derive(Default)]
 pub(crate) struct Nudges {
     waiting: AtomicUsize,
     by_session: Mutex<HashMap<SessionId, watch::Sender<Lsn>>>,
 }
 
-/// Tells of batches of one session.
+/// Receives the batches of one session.
 pub(crate) struct Nudge {
     nudges: Arc<Nudges>,
     session: SessionId,
@@ -22,18 +22,18 @@ pub(crate) struct Nudge {
 }
 
 impl Nudges {
-    /// Waits for batches of `session` from here on: one that is appended later is told, one before it is to be read.
+    /// Registers for batches of `session`: later ones are reported, earlier ones can be read.
     pub(crate) fn attach(self: &Arc<Self>, session: SessionId) -> Nudge {
         let mut by_session = self.lock();
         let last = by_session.entry(session).or_insert_with(|| watch::Sender::new(Lsn(0))).subscribe();
         self.waiting.store(by_session.len(), Ordering::Relaxed);
         drop(by_session);
-        // Against the one of `Publisher::appended`: either that one sees the count, or this one's reads see the batch.
+        // Pairs with the fence of `Publisher::appended`: either that sees the count, or the caller's reads see the batch.
         std::sync::atomic::fence(Ordering::SeqCst);
         Nudge { nudges: Arc::clone(self), session, last }
     }
 
-    /// A batch of `session` was appended, which ends with `lsn`.
+    /// Reports a batch of `session` that ends with `lsn`.
     pub(crate) fn appended(&self, session: SessionId, lsn: Lsn) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
@@ -49,12 +49,12 @@ impl Nudges {
 }
 
 impl Nudge {
-    /// The last LSN of a batch that came since the last call.
+    /// Returns the last LSN of the batches since the last call.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> Lsn {
-        // The sender lives as long as somebody waits.
+        // The sender lives as long as a receiver.
         drop(self.last.changed().await);
         *self.last.borrow_and_update()
     }

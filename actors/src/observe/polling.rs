@@ -1,11 +1,11 @@
-//! Readers whose asynchronous `next` can also be polled as a stream.
+//! Adapts readers with an asynchronous `next` to streams.
 
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-/// A reader, or a read of it that is under way: kept between polls, so that its waker stays registered.
+/// A reader, or its pending read, which is kept between polls so that its waker stays registered.
 pub(crate) struct Polled<R, T> {
     idle: Option<R>,
     reading: Option<BoxFuture<'static, (R, T)>>,
@@ -16,12 +16,12 @@ impl<R: Send + 'static, T: 'static> Polled<R, T> {
         Self { idle: Some(reader), reading: None }
     }
 
-    /// The reader, unless a read is under way.
+    /// The reader, unless a read is pending.
     pub(crate) fn idle(&mut self) -> Option<&mut R> {
         self.idle.as_mut()
     }
 
-    /// Continues the read that is under way, or starts one by `read`.
+    /// Continues the pending read, or starts one by `read`.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, read: impl FnOnce(R) -> BoxFuture<'static, (R, T)>) -> Poll<T> {
         let reading = self.idle.take().map(read).or_else(|| self.reading.take());
         let Some(mut reading) = reading else { return Poll::Pending };

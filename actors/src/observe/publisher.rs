@@ -1,4 +1,4 @@
-//! The publisher: gives durable records to subscribers in order, and passing progress as it comes.
+//! The publisher: delivers durable records to subscribers in order, and live progress at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,48 +22,45 @@ pub(crate) struct Shown {
     pub(crate) records: Vec<Record>,
 }
 
-/// A batch that is in the log.
+/// A batch in the log.
 pub(crate) struct Batch {
     pub(crate) root: SessionId,
-    /// The session that wrote it.
     pub(crate) session: SessionId,
     pub(crate) at: Appended,
     pub(crate) ends: Ends,
-    /// The sessions that it bears.
+    /// The sessions that it creates.
     pub(crate) born: Vec<SessionId>,
-    /// Its records, if somebody listened when it was made.
+    /// Its records, if there was a subscriber when it was appended.
     pub(crate) shown: Option<Vec<Shown>>,
 }
 
-/// Where subscribers attach. Costs next to nothing while there are none.
+/// The subscriptions. Almost free without subscribers.
 pub(crate) struct Publisher {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     live: Mutex<Live>,
-    /// Subscriptions.
     listeners: Arc<AtomicUsize>,
-    /// Sessions that `Live::streams` keeps something of, and batches that wait, to be asked without the lock.
+    /// Sessions in `Live::streams` and waiting batches, readable without the lock.
     streaming: AtomicUsize,
     nudges: Arc<Nudges>,
 }
 
-/// Under one lock: what is shown, and the text so far. Who attaches gets the one and then all of the other.
+/// Events and the text so far, under one lock: a new subscriber gets the text, then every later event.
 struct Live {
-    /// None when the runtime is over.
+    /// `None` after the runtime has stopped.
     events: Option<broadcast::Sender<Arc<Event>>>,
-    /// Batches that wait to be durable, in the order of each session. Unbounded, but never longer than what the writer has
-    /// taken and not synced, which the journal bounds.
+    /// Batches that are not durable yet, in the order of each session. Bounded by the journal's unsynced writes.
     batches: Option<mpsc::UnboundedSender<Batch>>,
-    /// How many of them there are.
+    /// Their number.
     waiting: usize,
     streams: Streams,
 }
 
 impl Publisher {
-    /// Starts the task that waits for batches to be durable. It ends with the publisher, or when the journal is poisoned:
-    /// nothing after a failed append is ever shown (J-9).
+    /// Starts the task that waits for durability. It ends with the publisher, or when the journal is poisoned: nothing after a failed append is
+    /// shown (J-9).
     pub(crate) fn start(journal: Journal, capacity: usize) -> Self {
         let (events, _) = broadcast::channel(capacity);
         let (batches, waiting) = mpsc::unbounded_channel();
@@ -78,15 +75,15 @@ impl Publisher {
         Self { shared }
     }
 
-    /// Events from here on, and before them the text so far of what streams.
+    /// Subscribes: the text so far of running streams, then all later events.
     pub(crate) fn subscribe(&self, scope: Scope) -> Subscription {
         let listening = Listening::new(&self.shared.listeners);
-        // Against the one of `appended`: either a batch sees the listener and is shown, or it is in the log by now.
+        // Pairs with the fence of `appended`: either a batch sees the subscriber, or it is in the log by now.
         fence(Ordering::SeqCst);
         let live = self.shared.lock();
         let receiver = match &live.events {
             Some(events) => events.subscribe(),
-            // Closed, and so is one whose sender is gone.
+            // A dropped sender closes the subscription.
             None => broadcast::channel(1).1,
         };
         let so_far = live.streams.so_far(|root, session| scope.sees(root, session));
@@ -94,21 +91,20 @@ impl Publisher {
         Subscription::new(receiver, scope, so_far, listening)
     }
 
-    /// Whether anybody listens.
+    /// Returns whether there is a subscriber.
     pub(crate) fn any(&self) -> bool {
         self.shared.listeners.load(Ordering::Relaxed) > 0
     }
 
-    /// Tells when `session` has more in its journal.
+    /// Registers for batches of `session`.
     pub(crate) fn nudge(&self, session: SessionId) -> Nudge {
         self.shared.nudges.attach(session)
     }
 
-    /// A batch was appended: it is shown when it is durable.
+    /// Queues an appended batch until it is durable.
     pub(crate) fn appended(&self, mut batch: Batch) {
         let shared = &*self.shared;
-        // One who attached after `any` was asked for this batch and before it was appended finds it nowhere unless it is
-        // asked again now: it is read back from the journal for that one.
+        // A subscriber that attached between `any` and the append is missing from the batch: its records are read back from the journal.
         fence(Ordering::SeqCst);
         shared.nudges.appended(batch.session, batch.at.last);
         let listened = batch.shown.is_some() || self.any();
@@ -118,14 +114,14 @@ impl Publisher {
         }
         let mut live = shared.lock();
         live.streams.bears(&batch.born);
-        // Behind those that wait, though nobody listens by now: what a batch says of a stream must not be overtaken.
+        // Behind the waiting batches even without subscribers: what a batch says about a stream must not be overtaken.
         if (listened || bears || live.waiting > 0)
             && let Some(batches) = &live.batches
         {
             if !listened {
                 batch.shown = Some(Vec::new());
             }
-            // The task is gone only when the journal is poisoned: then nothing may be shown.
+            // The task has ended only if the journal is poisoned: then nothing may be shown.
             drop(batches.send(batch));
             live.waiting = live.waiting.saturating_add(1);
         } else {
@@ -135,8 +131,8 @@ impl Publisher {
         shared.count(&live);
     }
 
-    /// Shows a piece of an answer, unless it is to wait. `watched` says whether its model call is still waited for: asked
-    /// under the lock, since the answer, or the end of its attempt, is shown under it.
+    /// Shows a piece of an answer, unless it must wait. `watched`: whether its model call is still awaited; checked under the lock, because its end
+    /// is shown under the lock too.
     pub(crate) fn delta(&self, at: &Address, delta: &Delta, watched: impl FnOnce() -> bool) {
         let mut live = self.shared.lock();
         if !watched() {
@@ -148,14 +144,14 @@ impl Publisher {
         self.shared.count(&live);
     }
 
-    /// The model call is over: no piece of it comes any more.
+    /// Ends a model call: no piece of it arrives any more.
     pub(crate) fn streamed(&self, at: &Address) {
         let mut live = self.shared.lock();
         live.streams.done(at.session, (at.turn, at.attempt));
         self.shared.count(&live);
     }
 
-    /// Shows passing progress at once; none of a session whose birth is not durable yet.
+    /// Shows progress at once, except for a session that is not durable yet.
     pub(crate) fn passing(&self, root: SessionId, session: SessionId, what: What) {
         let live = self.shared.lock();
         if !live.streams.is_unborn(session) {
@@ -163,7 +159,7 @@ impl Publisher {
         }
     }
 
-    /// Shows what is still to be shown, then nothing more: every subscription ends.
+    /// Shows the remaining events, then ends every subscription.
     pub(crate) fn close(&self) {
         self.shared.lock().batches = None;
     }
@@ -178,7 +174,7 @@ impl Drop for Publisher {
 impl Live {
     fn send(&self, event: Event) {
         if let Some(events) = &self.events {
-            // Without subscribers there is nobody to tell.
+            // There may be no subscribers.
             drop(events.send(Arc::new(event)));
         }
     }
@@ -214,7 +210,7 @@ impl Shared {
         live.batches = None;
     }
 
-    /// In one step for all who listen: the records, then what was held back until they were shown.
+    /// Delivers in one step: the records, then the pieces held back for them.
     fn show(&self, batch: &Batch, shown: Vec<Shown>) {
         let root = batch.root;
         let mut live = self.lock();
@@ -232,7 +228,7 @@ impl Shared {
     }
 }
 
-/// The records of a batch that nobody listened to when it was made.
+/// Reads back the records of a batch that had no subscribers when it was appended.
 fn read_back(journal: &Journal, at: Appended) -> Vec<Shown> {
     let mut shown = Vec::new();
     for lsn in (at.first.0..=at.last.0).map(Lsn) {

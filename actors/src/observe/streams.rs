@@ -1,4 +1,4 @@
-//! Answers on their way: the text so far of each model stream, and which of its pieces may be shown.
+//! Running streams: the text so far, and which pieces may be shown.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,29 +9,28 @@ use subtend_session::record::Record;
 use crate::observe::event::{Event, What};
 use crate::values::address::Address;
 
-/// Bytes of one kind that are kept of a stream for those who come late; of a longer one they see the rest with its offset.
+/// Bytes per kind and stream that are kept for late readers; the rest of a longer text has its offset.
 const KEPT: usize = 1 << 20;
-/// Calls of one stream that are kept likewise.
+/// Calls per stream that are kept.
 const KEPT_CALLS: usize = 256;
 
-/// An attempt, in the order in which a session makes them.
+/// An attempt, ordered as a session makes them.
 pub(crate) type Place = (TurnNo, AttemptNo);
 
-/// What the records of one session in one batch say about its streams.
+/// What the records of one batch say about their session's streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ends {
-    /// The last attempt that is over.
+    /// The last ended attempt.
     over: Option<Place>,
-    /// The last retry that has begun.
+    /// The last started retry.
     retry: Option<Place>,
-    /// Whether an attempt was discarded or tried again: then later pieces of it must be known for what they are.
+    /// Whether an attempt was discarded or retried: later pieces of it must be recognised.
     failed: bool,
-    /// Whether the last word of the batch is that no attempt is to be tried again.
+    /// Whether the batch ends without a pending retry.
     rest: bool,
 }
 
 impl Ends {
-    /// What `records` say.
     pub(crate) fn of(records: &[Record]) -> Self {
         let mut ends = Self::default();
         for record in records {
@@ -43,7 +42,7 @@ impl Ends {
                 (ends.failed, ends.rest) = (true, false);
             } else if let Record::TurnStarted { turn, attempt, .. } = record {
                 if let Some(before) = before(*attempt) {
-                    // An activation that died leaves no word of its attempt but that the next one starts.
+                    // A crashed activation leaves no trace of its attempt except the start of the next.
                     ends.over = ends.over.max(Some((*turn, before)));
                     ends.retry = ends.retry.max(Some((*turn, *attempt)));
                     (ends.failed, ends.rest) = (true, false);
@@ -55,26 +54,26 @@ impl Ends {
         ends
     }
 
-    /// Whether an attempt failed: whoever keeps the streams must hear of it, whether one is known or not.
+    /// Returns whether an attempt failed, which concerns unknown streams too.
     pub(crate) fn failed(&self) -> bool {
         self.failed
     }
 }
 
-/// The attempt before, if there is one.
+/// Returns the previous attempt, if any.
 pub(crate) fn before(attempt: AttemptNo) -> Option<AttemptNo> {
     (attempt.0 > 1).then(|| AttemptNo(attempt.0.saturating_sub(1)))
 }
 
-/// The streams of all sessions. Under one lock with the sending of events, so that who attaches sees each piece once.
+/// The streams of all sessions, under one lock with the sending of events, so that a new subscriber gets each piece once.
 #[derive(Default)]
 pub(crate) struct Streams {
     live: BTreeMap<SessionId, Stream>,
-    /// Sessions with a turn that is tried again.
+    /// Sessions with a retried turn.
     retries: HashMap<SessionId, Retry>,
-    /// Sessions whose birth is appended and not durable yet.
+    /// Appended sessions that are not durable yet.
     unborn: HashSet<SessionId>,
-    /// Shows the pieces of a retry at once: the fault that the order of events is tested against.
+    /// The seeded bug: shows the pieces of a retry at once.
     #[cfg(test)]
     pub(crate) careless: bool,
 }
@@ -83,40 +82,40 @@ struct Stream {
     root: SessionId,
     run: RunNo,
     place: Place,
-    /// A retry whose beginning has not been shown, or a session whose birth has not: its pieces wait here.
+    /// Pieces of a retry whose start has not been shown, or of a session that has not.
     held: bool,
-    /// Its model call is over, and no piece comes any more.
+    /// Its model call has ended, and no piece arrives any more.
     done: bool,
-    /// Its end has been shown. It is kept without its text while its model call may still say something.
+    /// Its end has been shown. Kept without its text while its model call may still stream.
     ended: bool,
     so_far: SoFar,
 }
 
 #[derive(Default)]
 struct Retry {
-    /// This attempt and all before it are over.
+    /// This attempt and all before it have ended.
     over: Option<Place>,
-    /// The beginning of this attempt, and of all before it, has been shown.
+    /// The start of this attempt, and of all before it, has been shown.
     shown: Option<Place>,
 }
 
 impl Streams {
-    /// How many sessions something is kept of.
+    /// Returns the number of tracked sessions.
     pub(crate) fn len(&self) -> usize {
         self.live.len().saturating_add(self.retries.len())
     }
 
-    /// Notes sessions whose birth was appended: nothing that names them is shown before [`Streams::born`].
+    /// Records appended sessions: nothing about them is shown before [`Streams::born`].
     pub(crate) fn bears(&mut self, sessions: &[SessionId]) {
         self.unborn.extend(sessions);
     }
 
-    /// Whether the birth of `session` is not durable yet.
+    /// Returns whether `session` is not durable yet.
     pub(crate) fn is_unborn(&self, session: SessionId) -> bool {
         self.unborn.contains(&session)
     }
 
-    /// Returns what was held back until the births of `sessions` were durable.
+    /// Returns the pieces held back until `sessions` were durable.
     pub(crate) fn born(&mut self, sessions: &[SessionId]) -> Vec<Event> {
         sessions
             .iter()
@@ -124,8 +123,8 @@ impl Streams {
             .collect()
     }
 
-    /// Keeps a piece. Returns it as it is to be shown now, if it is: not one of an attempt that is over, not one of a retry
-    /// before subscribers have seen that the retry began, and none before the session's birth is durable.
+    /// Keeps a piece, and returns it if it may be shown now: not after the end of its attempt, not before the shown start of its retry, and not
+    /// before its session is durable.
     pub(crate) fn push(&mut self, at: &Address, delta: &Delta) -> Option<What> {
         let place = (at.turn, at.attempt);
         let retry = self.retries.get(&at.session);
@@ -133,7 +132,7 @@ impl Streams {
             return None;
         }
         let first = before(at.attempt).is_none();
-        // A model in this process may be called before the record of its attempt is even in the log: not known is not shown.
+        // An in-process model may be called before the record of its attempt is in the log: an unknown attempt is not shown.
         let held = self.is_unborn(at.session) || (!first && retry.is_none_or(|retry| Some(place) > retry.shown));
         #[cfg(test)]
         let held = held && !self.careless;
@@ -151,7 +150,7 @@ impl Streams {
         (!stream.held).then(|| What::Delta { run, turn, attempt, offset, delta: delta.clone() })
     }
 
-    /// The model call of an attempt is over: nothing of it needs to be kept, but what waits to be shown.
+    /// Ends the model call of an attempt: only pieces to be shown are kept.
     pub(crate) fn done(&mut self, session: SessionId, place: Place) {
         let Some(stream) = self.live.get_mut(&session).filter(|stream| stream.place == place) else { return };
         stream.done = true;
@@ -160,7 +159,7 @@ impl Streams {
         }
     }
 
-    /// The records that say so have been shown, or nobody is there to see them. Returns what was held back until then.
+    /// Marks records as shown; returns the pieces held back until then.
     pub(crate) fn shown(&mut self, session: SessionId, ends: Ends) -> Vec<Event> {
         if let Some(stream) = self.live.get_mut(&session).filter(|stream| Some(stream.place) <= ends.over) {
             stream.ended = true;
@@ -179,7 +178,7 @@ impl Streams {
         if self.is_unborn(session) { Vec::new() } else { self.release(session) }
     }
 
-    /// What a stream held back, where nothing holds it any more.
+    /// Returns the pieces of a stream that nothing holds back any more.
     fn release(&mut self, session: SessionId) -> Vec<Event> {
         let shown = self.retries.get(&session).and_then(|retry| retry.shown);
         let Some(stream) = self.live.get_mut(&session) else { return Vec::new() };
@@ -195,7 +194,7 @@ impl Streams {
         events
     }
 
-    /// The text so far of every stream that `sees` lets through.
+    /// Returns the text so far of every stream for which `sees` is true.
     pub(crate) fn so_far(&self, sees: impl Fn(SessionId, SessionId) -> bool) -> Vec<Event> {
         let seen = self.live.iter().filter(|(session, stream)| !stream.held && sees(stream.root, **session));
         seen.flat_map(|(session, stream)| stream.events(*session)).collect()
@@ -211,7 +210,7 @@ impl Stream {
     }
 }
 
-/// What a stream gave so far, up to a bound for each kind.
+/// The output of a stream, bounded for each kind.
 #[derive(Default)]
 struct SoFar {
     text: Kept,
@@ -223,12 +222,12 @@ struct SoFar {
 #[derive(Default)]
 struct Kept {
     head: String,
-    /// Bytes in all, those that are not kept included.
+    /// Bytes in all, including dropped ones.
     len: u64,
 }
 
 impl SoFar {
-    /// Adds a piece; returns what came before it, of its kind.
+    /// Adds a piece; returns its offset.
     fn push(&mut self, delta: &Delta) -> u64 {
         match delta {
             Delta::Text(text) => self.text.push(text),
@@ -258,7 +257,7 @@ impl Kept {
     fn push(&mut self, text: &str) -> u64 {
         let before = self.len;
         self.len = before.saturating_add(text.len() as u64);
-        // What is kept has no hole: after a piece that did not fit, nothing is.
+        // The kept text has no gap: after a piece that did not fit, nothing is kept.
         if self.head.len() as u64 == before && self.head.len().saturating_add(text.len()) <= KEPT {
             self.head.push_str(text);
         }

@@ -1,8 +1,7 @@
-//! The boot sweep: what was in flight when the host died ends `Lost`, and every owner hears of it, before new work starts; what
-//! was opened to go on goes on.
+//! The boot sweep: runs in flight end `Lost` or resume, and every owner is notified, before new work starts.
 //!
-//! Ordinary commands through ordinary activations: recovery has no writer of its own, so it may die at any write and be done
-//! again (J-7).
+//! Recovery uses ordinary commands through ordinary activations and has no writer of its own, so it may crash at any write and be repeated
+//! (J-7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,22 +29,22 @@ pub use going_on::at_next_boot;
 use report::Aims;
 pub use report::{BootReport, Undone};
 
-/// Sessions that are swept at the same time.
+/// Sessions swept concurrently.
 const WIDTH: usize = 256;
-/// Restarts that the sweep waits for: the first, the one that gives the run up, and one more.
+/// Actor restarts that the sweep waits for: the first, the one that gives the run up, and one more.
 const REVIVALS: u32 = 3;
 
-/// How far the boot is.
+/// The progress of a boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BootProgress {
-    /// Sessions that are done with.
+    /// Handled sessions.
     pub done: usize,
-    /// Sessions that something is to be done with, as far as that is known.
+    /// Sessions to be handled, as far as known.
     pub total: usize,
 }
 
-/// How far it is, and who is told.
+/// The progress and its callback.
 struct Course<'a> {
     done: usize,
     total: usize,
@@ -63,10 +62,9 @@ impl Course<'_> {
     }
 }
 
-/// Why the boot could not be finished.
+/// Why the boot failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
-    /// The journal cannot be read.
     #[error("the journal cannot be read: {0}")]
     Read(#[from] ReadError),
     /// The journal failed meanwhile.
@@ -74,7 +72,7 @@ pub enum BootError {
     Poisoned(#[from] Poisoned),
 }
 
-/// What the start uses of other rooms: it has no writer of its own.
+/// The services that the start uses.
 pub(crate) struct Recovery {
     pub(crate) cells: Arc<Cells>,
     pub(crate) directory: Arc<Directory>,
@@ -84,7 +82,7 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Sweeps what was in flight, deepest first, then delivers what is owed to sessions at rest, then lets go on what goes on.
+    /// Sweeps runs in flight, deepest first, then delivers rows to sessions at rest, then resumes runs.
     pub(crate) async fn boot(
         self: &Arc<Self>,
         progress: &(dyn Fn(BootProgress) + Sync),
@@ -92,7 +90,7 @@ impl Recovery {
         let started = now();
         let damaged = self.log.journal.damaged()?;
         for (session, error) in &damaged {
-            // Quarantined: it stays as it is, and whoever addresses it gets the error; the others start (J-8).
+            // Quarantined: it stays as it is and returns the error to callers; the others start (J-8).
             tracing::error!(?session, %error, "a damaged session is left alone");
             if let Some(session) = session {
                 self.takeover.unreadable.add(*session, &error.to_string());
@@ -135,19 +133,18 @@ impl Recovery {
         Ok(BootReport { took_ms, ..self.told(&aims, damaged)? })
     }
 
-    /// What one session owes another.
+    /// The rows between two sessions.
     fn owed(&self) -> Result<impl Iterator<Item = Row>, ReadError> {
         Ok(self.log.journal.outbox()?.into_iter().map(|(row, _)| row))
     }
 
-    /// Quiet sessions that their owners asked to go on, with their depths: they answer before the owners end, so that these
-    /// hear of it while they still can.
+    /// Idle sessions with a continue row, with their depths: they answer before their owners end, so that these still receive it.
     fn asked(&self, inflight: &[(SessionId, Inflight)]) -> Result<Vec<(SessionId, u32)>, ReadError> {
         let mut asked = BTreeSet::new();
         for (row, _) in self.log.journal.outbox()? {
             match row.kind {
                 RowKind::Continue => asked.insert(row.to),
-                // A cancel behind a continue is taken with it; alone it is for a run that has ended.
+                // A cancel behind a continue is handled with it; alone it is for an ended run.
                 RowKind::Cancel | RowKind::Notice | RowKind::Ask | RowKind::Answer => false,
             };
         }
@@ -158,9 +155,9 @@ impl Recovery {
         for session in asked {
             match self.log.journal.head(session) {
                 Ok(head) => found.extend(head.map(|head| (session, head.depth))),
-                // Its row stands: it is for whoever mends the session.
+                // Its row remains until the session is repaired.
                 Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
-                    tracing::error!(%session, %error, "it was asked to go on, and cannot be read: it is left alone");
+                    tracing::error!(%session, %error, "the continued session cannot be read: it is left as it is");
                 }
                 Err(error) => return Err(error),
             }
@@ -168,8 +165,7 @@ impl Recovery {
         Ok(found)
     }
 
-    /// Activates each session and waits until what it hears first is decided and durable; tells how many are done with. Returns
-    /// those that could not be.
+    /// Activates each session and waits until its first commands are decided and durable; counts the handled ones. Returns the failed ones.
     async fn visit(
         self: &Arc<Self>,
         sessions: Vec<SessionId>,
@@ -201,24 +197,22 @@ impl Recovery {
         }
     }
 
-    /// Asks `session` to tell when all that waits for it now is decided.
+    /// Probes `session`: it answers when all that is queued now is decided.
     fn probed(self: &Arc<Self>, session: SessionId) -> oneshot::Receiver<Probed> {
         let (tell, told) = oneshot::channel();
         self.cells.deliver(session, InboxItem::Probe(tell));
         told
     }
 
-    /// Waits until what `session` hears first is decided and durable; tells whether it is.
+    /// Waits until the first commands of `session` are decided and durable; returns whether they are.
     ///
-    /// An actor that panics takes its probe along, and is restarted: the next one is asked, or its owner would be swept before
-    /// it and end before what it owns (T-7). One that dies at being given up too (V-3) is left to its slow restarts, so that the
-    /// others start.
+    /// A panic of the actor loses its probe: the restarted actor is probed again, or the owner would be swept first and end before what it owns
+    /// (T-7). One that also crashes at giving the run up (V-3) is left to its delayed restarts, so that the others start.
     async fn heard(self: Arc<Self>, session: SessionId, mut told: oneshot::Receiver<Probed>) -> bool {
         for _ in 0..=REVIVALS {
             if let Ok(probed) = told.await {
                 let settled = self.log.journal.wait(probed.lsn).await.is_ok();
-                // It came for the sweep alone: a hundred thousand that stay until they were idle for long would all be in
-                // memory at the same time.
+                // Unloaded at once: otherwise all swept sessions would be in memory together until they passivate.
                 self.directory.push_if_active(session, InboxItem::Idle);
                 return settled;
             }

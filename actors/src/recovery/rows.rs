@@ -1,4 +1,4 @@
-//! Rows of the outbox, rebuilt as the commands that deliver them from the records that oblige them.
+//! Rows of the outbox as commands, rebuilt from the records that created them.
 
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::command::{Command, Continue};
@@ -6,16 +6,16 @@ use subtend_session::ids::{CallId, Lsn, SessionId};
 use subtend_session::index::{self, Row, RowKey, RowKind};
 use subtend_session::record::{Notice, Record};
 
-/// What the outbox holds for one session, in the order of the rows.
+/// The rows for one session, in order.
 #[derive(Default)]
 pub(crate) struct Rows {
-    /// To go on, and to cancel.
+    /// Continues and cancels.
     pub(crate) asked: Vec<Command>,
     /// Ends of owned runs, and of persons' and detached runs of children.
     pub(crate) owed: Vec<Notice>,
 }
 
-/// Undelivered rows to `session`.
+/// Returns the undelivered rows to `session`.
 pub(crate) fn rows_to(journal: &Journal, session: SessionId) -> Result<Rows, ReadError> {
     let mut rows = Rows::default();
     for (row, lsn) in journal.outbox_to(session)? {
@@ -28,10 +28,10 @@ pub(crate) fn rows_to(journal: &Journal, session: SessionId) -> Result<Rows, Rea
     Ok(rows)
 }
 
-/// The command that delivers `row`, which the frame at `lsn` obliges to; `None` where there is nothing to deliver.
+/// Returns the command that delivers `row` of the frame at `lsn`, if there is anything to deliver.
 pub(crate) fn row_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Command>, ReadError> {
     let RowKey::Call(key) = row.key else {
-        // A run that its receiver does not own: the end of a person's run, or of a detached one.
+        // The end of a run that the receiver does not own: a person's or a detached one.
         let notice = if row.kind == RowKind::Notice { notice_at(journal, row, lsn)? } else { None };
         return Ok(notice.map(|notice| Command::OwnedEnded(vec![notice])));
     };
@@ -39,7 +39,7 @@ pub(crate) fn row_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Co
         RowKind::Notice => Ok(notice_at(journal, row, lsn)?.map(|notice| Command::OwnedEnded(vec![notice]))),
         RowKind::Continue => Ok(continue_at(journal, row, key, lsn)?.map(|ask| Command::Continue(Box::new(ask)))),
         RowKind::Cancel => cancel_at(journal, row, key, lsn),
-        // The asker takes it itself; whoever answers finds the ask by the row.
+        // The sender handles it itself; approvers find the question by the row.
         RowKind::Ask | RowKind::Answer => Ok(None),
     }
 }
@@ -58,7 +58,7 @@ fn notice_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Notice>, R
     if let Some((key, why)) = refused {
         return Ok(Some(index::refusal_from(child, key, why)));
     }
-    // The child's own records tell its place and the owner of each run; a batch may hold the ends of two.
+    // The child's records have its position and the owner of each run; a batch may hold two ends.
     let all = journal.records(child)?;
     let place = all.iter().find_map(|stored| {
         let Record::SessionCreated(created) = &stored.record else { return None };

@@ -1,4 +1,4 @@
-//! What an earlier process left in flight, until a session of this one has taken it up.
+//! Runs of an earlier process, until a session of this one has recovered them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,22 +10,20 @@ use crate::recovery::unreadable::Unreadable;
 use crate::values::at_boot::{AtBoot, Lost};
 use crate::values::options::RecoveryScope;
 
-/// Runs that an earlier process left. It holds sessions that are not in memory; a mark goes with the first activation.
+/// Runs of an earlier process, by session. A mark goes with the first activation.
 pub(crate) struct Takeover {
     scope: RecoveryScope,
-    /// Sessions that cannot be read any more.
     pub(crate) unreadable: Unreadable,
     marks: Mutex<Marks>,
 }
 
 #[derive(Default)]
 struct Marks {
-    /// What becomes of each run: the next activation ends one that is lost before all else, and leaves one that stays as it is
-    /// until something concerns it.
+    /// How each run is handled: the next activation ends a lost one first, and leaves a dormant one until an input concerns it.
     runs: HashMap<SessionId, AtBoot>,
-    /// The sessions that the start takes up, where these are not all or none.
+    /// The sessions that the start recovers, unless it is all or none.
     takes: HashSet<SessionId>,
-    /// Inputs that stay in their queues behind runs that the start ended.
+    /// Queued inputs behind runs that the start ended.
     queues: HashMap<SessionId, usize>,
 }
 
@@ -38,7 +36,7 @@ impl Takeover {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the start leaves alone what waits in `state`'s session.
+    /// Returns whether the start leaves the queue of `state`'s session alone.
     pub(crate) fn leaves(&self, state: &State) -> bool {
         match self.scope {
             RecoveryScope::All => false,
@@ -47,27 +45,27 @@ impl Takeover {
         }
     }
 
-    /// Returns the one session whose tree the start takes up, where it is one.
+    /// Returns the one session whose tree the start recovers, if it is one.
     pub(crate) fn only(&self) -> Option<SessionId> {
         if let RecoveryScope::Session(session) = self.scope { Some(session) } else { None }
     }
 
-    /// Sets the sessions that hang together with that one.
+    /// Sets the sessions of that tree.
     pub(crate) fn takes(&self, sessions: HashSet<SessionId>) {
         self.lock().takes = sessions;
     }
 
-    /// Marks what becomes of runs.
+    /// Marks how runs are handled.
     pub(crate) fn mark(&self, runs: impl IntoIterator<Item = (SessionId, AtBoot)>) {
         self.lock().runs.extend(runs);
     }
 
-    /// Returns whether the start has yet to reach `session`, or leaves it as it is.
+    /// Returns whether the start has not reached `session`, or leaves it dormant.
     pub(crate) fn awaits(&self, session: SessionId) -> bool {
         self.lock().runs.contains_key(&session)
     }
 
-    /// Returns whether the run in flight of `session` stays as an earlier process left it, and nothing here has woken it.
+    /// Returns whether the run in flight of `session` is dormant.
     pub(crate) fn stays(&self, session: SessionId) -> bool {
         self.lock().runs.get(&session) == Some(&AtBoot::Stays)
     }
@@ -80,12 +78,12 @@ impl Takeover {
         }
     }
 
-    /// Notes inputs that stay in the queue of `session`.
+    /// Counts inputs that stay in the queue of `session`.
     pub(crate) fn keeps_queue(&self, session: SessionId, inputs: usize) {
         self.lock().queues.insert(session, inputs);
     }
 
-    /// Takes the number of all inputs that were noted.
+    /// Takes the count of all such inputs.
     pub(crate) fn kept_inputs(&self) -> usize {
         std::mem::take(&mut self.lock().queues).into_values().sum()
     }

@@ -1,4 +1,4 @@
-//! Sessions that cannot be read any more: they stay as they are (J-8), and whoever waits for an end of theirs is told (S-6).
+//! Unreadable sessions stay as they are (J-8), and their waiting owners are notified (S-6).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,9 @@ use subtend_session::index;
 use subtend_session::record::Notice;
 use subtend_session::state::State;
 
-/// Which they are, and why each cannot be read.
+/// The unreadable sessions, each with its reason.
 ///
-/// No record says it, since the next host may find them mended. So it is kept for this one, and an owner hears it again from
-/// each of its activations, until it has taken it.
+/// Not recorded, since the next host may find them repaired: each activation of an owner gets the notice until it has handled it.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable(Mutex<HashMap<SessionId, Text>>);
 
@@ -20,12 +19,12 @@ impl Unreadable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers one.
+    /// Adds one.
     pub(crate) fn add(&self, session: SessionId, why: &str) {
         self.lock().insert(session, why.into());
     }
 
-    /// What the session of `state` is owed of children that cannot be read: the ends that it waits for.
+    /// Returns the ends that the session of `state` awaits from unreadable children.
     pub(crate) fn owed(&self, state: &State) -> Vec<Notice> {
         let known = self.lock();
         if known.is_empty() {

@@ -39,7 +39,7 @@ use crate::values::options::Options;
 /// Loads the environment of a workspace; the error says why it cannot.
 type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
-/// What a runtime is made of. Everything has a default but the model.
+/// The parts of a runtime. All but the model have defaults.
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
     journal: Option<Journal>,
@@ -72,31 +72,30 @@ impl Default for Builder {
 }
 
 impl Runtime {
-    /// What a runtime is made of.
+    /// Builds a runtime. All but the model have defaults.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
 impl Builder {
-    /// Where everything is recorded; in memory if not given.
+    /// Sets the journal; the default is in memory.
     pub fn journal(mut self, journal: Journal) -> Self {
         self.journal = Some(journal);
         self
     }
 
-    /// The environment of sessions that are opened without a workspace, in place of what was said of it so far. The builder's own
-    /// methods change parts of it.
+    /// Sets the environment of sessions without a workspace, replacing all earlier settings of it. The builder's own methods change parts of it.
     pub fn environment(mut self, home: Environment) -> Self {
         self.home = home;
         self
     }
 
-    /// Loads the environments of other workspaces: when a session is opened in one ([`OpenOptions::workspace`]), and when a session
-    /// that was opened in one is first used. Without it every session works in the runtime's own environment.
+    /// Sets the loader for other workspaces: it runs when a session is opened in one ([`OpenOptions::workspace`]), and when such a session is first
+    /// used. Without it every session uses the runtime's own environment.
     ///
-    /// `load` reads files and calls nothing of the runtime. Where it fails, the error names the workspace and what to do: opening is
-    /// refused with it, and so is every input to sessions there.
+    /// `load` reads files and must not call the runtime. If it fails, opening a session there is refused with its error, and so is every input to
+    /// sessions there; the error should name the workspace and the remedy.
     ///
     /// [`OpenOptions::workspace`]: crate::OpenOptions::workspace
     pub fn environments(
@@ -107,166 +106,161 @@ impl Builder {
         self
     }
 
-    /// The directory that tools work in; the current one if not given.
+    /// Sets the directory of tools; the default is the current one.
     pub fn workspace(mut self, workspace: impl Into<Arc<Workspace>>) -> Self {
         self.home = self.home.workspace(workspace);
         self
     }
 
-    /// The agents; the built-in ones if not given.
+    /// Sets the agents; the default is the built-in ones.
     pub fn catalog(mut self, catalog: Catalog) -> Self {
         self.home = self.home.catalog(catalog);
         self
     }
 
-    /// The tools; none if not given.
+    /// Sets the tools; by default there are no tools.
     pub fn tools(mut self, tools: Registry) -> Self {
         self.home = self.home.tools(tools);
         self
     }
 
-    /// The model that answers for every name without a model of its own.
+    /// Sets the model for every name without its own model.
     pub fn model(mut self, model: impl IntoModel) -> Self {
         self.home = self.home.model(model);
         self
     }
 
-    /// The model of one name.
+    /// Sets the model of one name.
     pub fn named_model(mut self, name: impl Into<Text>, model: impl IntoModel) -> Self {
         self.home = self.home.named_model(name, model);
         self
     }
 
-    /// Makes models on demand, of names that have none of their own: of providers', such as `anthropic/…`.
+    /// Sets a provider of models for names without their own, such as `anthropic/…`.
     pub fn model_source(mut self, source: impl Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync + 'static) -> Self {
         self.home = self.home.model_source(source);
         self
     }
 
-    /// A pool: the name `pool:NAME` stands for these models. They are asked in this order: where one fails, the next is asked
-    /// at once, and one that is known to be unwell is passed over for a while.
+    /// Adds a pool: `pool:NAME` stands for these models, called in this order. After a failure the next one is called at once, and the failed one is
+    /// skipped for a while.
     pub fn pool<M: Into<Text>>(mut self, name: &str, models: impl IntoIterator<Item = M>) -> Self {
         self.home = self.home.pool(name, models);
         self
     }
 
-    /// The model or pool (`pool:NAME`) of sessions whose agent names none; [`Builder::model`] if not given.
+    /// Sets the model or pool (`pool:NAME`) of sessions whose agent names none; the default is [`Builder::model`].
     pub fn default_model(mut self, name: impl Into<Text>) -> Self {
         self.home = self.home.default_model(name);
         self
     }
 
-    /// What calls of one model may do, and what all calls of one provider may do, where nothing else is said for it.
+    /// Sets the default quotas of one model, and of all models of one provider.
     pub fn rates(mut self, rates: Rates) -> Self {
         self.rates = rates;
         self
     }
 
-    /// What calls under `quota` may do: `PROVIDER/MODEL`, or `PROVIDER` for all of its models together.
+    /// Sets the quota of `PROVIDER/MODEL`, or of `PROVIDER` for all of its models together.
     pub fn rates_of(mut self, quota: impl Into<Text>, rates: Rates) -> Self {
         self.named_rates.push((quota.into(), rates));
         self
     }
 
-    /// What models cost. Answers that do not say what they cost are given it by their tokens, and budgets of money
-    /// ([`Limits::cost_micro`]) are reserved by it; none if not given.
+    /// Sets the prices of models. They give answers without a cost one by their tokens, and budgets of money ([`Limits::cost_micro`]) reserve by
+    /// them; by default there are no prices.
     pub fn prices(mut self, prices: Prices) -> Self {
         self.prices = prices;
         self
     }
 
-    /// Context windows of models, in place of those that they tell themselves.
+    /// Sets context windows of models, in place of those that they report.
     pub fn context_windows(mut self, windows: Windows) -> Self {
         self.home = self.home.context_windows(windows);
         self
     }
 
-    /// Caps on the output tokens of one call, by model (B18). Limits, agents and calls of `subagent` can only lower them.
+    /// Sets caps on the output tokens of one call, by model (B18). Limits, agents and calls of `subagent` can only lower them.
     pub fn output_tokens(mut self, caps: ByModel) -> Self {
         self.home = self.home.output_tokens(caps);
         self
     }
 
-    /// Limits of every session.
+    /// Sets the limits of every session.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.home = self.home.limits(limits);
         self
     }
 
-    /// What root sessions may do at most.
+    /// Sets the policy of root sessions.
     pub fn policy(mut self, policy: RuleSet) -> Self {
         self.home = self.home.policy(policy);
         self
     }
 
-    /// What root sessions may do at most besides: a policy allows nothing that these rules do not. Given again, all hold.
+    /// Adds rules that no policy widens. All added rules apply.
     pub fn bounds(mut self, rules: RuleSet) -> Self {
         self.home = self.home.bounds(rules);
         self
     }
 
-    /// Bounds and switches of the runtime.
+    /// Sets the bounds and switches of the runtime.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// Faults, for tests.
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
         self
     }
 
-    /// The host's own code where the course of a session can be changed; none if not given.
+    /// Sets the hooks.
     pub fn hooks(mut self, hooks: Arc<dyn Hooks>) -> Self {
         self.hooks = Some(hooks);
         self
     }
 
-    /// Which families of tools for children models are offered, and with what: profiles, options. `task` alone if not given.
+    /// Sets the dialects that models are offered, with profiles and options; the default is `task` alone.
     pub fn dialects(mut self, dialects: Dialects) -> Self {
         self.home = self.home.dialects(dialects);
         self
     }
 
-    /// Values of the options that tools declare, by the tool's name and the option's id; those that are left out are filled in.
-    /// The options of `minion` are among its dialect's ([`Builder::dialects`]).
+    /// Sets option values of tools, by the tool's name and the option's id; missing ones get defaults. Options of `minion` belong to its dialect
+    /// ([`Builder::dialects`]).
     pub fn tool_options(mut self, options: ToolOptions) -> Self {
         self.home = self.home.tool_options(options);
         self
     }
 
-    /// Takes progress of the boot sweep.
+    /// Receives progress of the boot sweep.
     pub fn on_boot(mut self, progress: impl Fn(BootProgress) + Send + Sync + 'static) -> Self {
         self.on_boot = Box::new(progress);
         self
     }
 
-    /// Starts the runtime: sweeps what was in flight when the journal was last in use, then takes new work.
+    /// Starts the runtime: sweeps the runs in flight of an earlier process, then accepts new work.
     ///
     /// # Errors
     /// [`StartError`]; the journal is closed then, with what the sweep had recorded.
     ///
     /// # Durability
-    /// When it returns, every run that a former host left in flight has its end, and every owner its notice.
+    /// When it returns, every run that an earlier process left in flight has its end, and every owner its notice.
     pub async fn start(self) -> Result<Runtime, StartError> {
         Ok(self.begin(|_| ()).await?.0)
     }
 
-    /// Starts the runtime as [`Builder::start`] does, with somebody who can give a person's word from the first moment on: a run that
-    /// goes on (`on_restart: resume`) asks for it again within the start, where nobody had yet called [`Runtime::approver`] and it would
-    /// be denied.
+    /// Starts the runtime as [`Builder::start`] does, with an approver from the start: a resumed run (`on_restart: resume`) asks again during the
+    /// start, before [`Runtime::approver`] can be called, and would be denied.
     ///
-    /// # Errors
-    /// As [`Builder::start`].
-    ///
-    /// # Durability
+    /// # Errors, durability
     /// As [`Builder::start`].
     pub async fn start_attended(self) -> Result<(Runtime, Approver), StartError> {
         self.begin(Runtime::approver).await
     }
 
-    /// Starts it; `meet` is given the runtime before anything goes on in it.
+    /// Starts it; `meet` gets the runtime before anything resumes in it.
     async fn begin<A: Send>(self, meet: impl FnOnce(&Runtime) -> A + Send) -> Result<(Runtime, A), StartError> {
         let on_boot = self.on_boot;
         let throttles = throttles(self.rates, self.named_rates)?;
@@ -302,7 +296,7 @@ impl Builder {
         let ids = IdGenerator::new(self.options.seed, clock);
         let host = Host { options: self.options, hooks: self.hooks, faults: self.faults, clock, ids };
         let rooms = Rooms::new(host, (life, log), (environments, calls));
-        // Before the sweep: one that fails, or is given up on the way, has actors and tasks to end.
+        // Before the sweep: a start that fails or is dropped has actors and tasks to end.
         let mut runtime = Runtime::new(Arc::clone(&rooms));
         let met = meet(&runtime);
         let booted = async {
@@ -323,7 +317,7 @@ impl Builder {
     }
 }
 
-/// Makes the agents of the environments that `load` loads.
+/// Returns a loader of agents by the environments of `load`.
 fn loading(load: Box<Loader>, shared: Shared, prices: Prices) -> Box<Load> {
     Box::new(move |key| {
         let environment = load(key)?;

@@ -1,4 +1,4 @@
-//! What the sessions of one workspace have: files, agents, tools, models and rules.
+//! The environment of a workspace: files, agents, tools, models and rules.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ use crate::spawn::tool_options;
 use crate::values::answering::pool_name;
 use crate::values::options::Options;
 
-/// What the sessions of one workspace have. A runtime is built with one, and loads those of other workspaces when a session of
-/// them is first used ([`Builder::environments`](crate::builder::Builder::environments)).
+/// The environment of a workspace's sessions. A runtime is built with one, and loads those of other workspaces at their first use
+/// ([`Builder::environments`](crate::builder::Builder::environments)).
 #[must_use = "an environment does nothing until a runtime has it"]
 pub struct Environment {
     workspace: Option<Arc<Workspace>>,
@@ -75,106 +75,106 @@ impl Default for Environment {
 }
 
 impl Environment {
-    /// The directory that tools work in; the current one if not given.
+    /// Sets the directory of tools; the default is the current one.
     pub fn workspace(mut self, workspace: impl Into<Arc<Workspace>>) -> Self {
         self.workspace = Some(workspace.into());
         self
     }
 
-    /// The agents; the built-in ones if not given.
+    /// Sets the agents; the default is the built-in ones.
     pub fn catalog(mut self, catalog: Catalog) -> Self {
         self.catalog = Some(catalog);
         self
     }
 
-    /// The tools; none if not given.
+    /// Sets the tools; by default there are no tools.
     pub fn tools(mut self, tools: Registry) -> Self {
         self.tools = Some(tools);
         self
     }
 
-    /// The model that answers for every name without a model of its own.
+    /// Sets the model for every name without its own model.
     pub fn model(mut self, model: impl IntoModel) -> Self {
         self.fallback = Some(model.into_model());
         self
     }
 
-    /// The model of one name.
+    /// Sets the model of one name.
     pub fn named_model(mut self, name: impl Into<Text>, model: impl IntoModel) -> Self {
         self.models.insert(name.into(), model.into_model());
         self
     }
 
-    /// Makes models on demand, of names that have none of their own: of providers', such as `anthropic/…`.
+    /// Sets a provider of models for names without their own, such as `anthropic/…`.
     pub fn model_source(mut self, source: impl Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }
 
-    /// A pool: the name `pool:NAME` stands for these models. They are tried in this order: where one fails, the next is called
-    /// at once, and one that failed lately is passed over for a while.
+    /// Adds a pool: `pool:NAME` stands for these models, called in this order. After a failure the next one is called at once, and the failed one is
+    /// skipped for a while.
     pub fn pool<M: Into<Text>>(mut self, name: &str, models: impl IntoIterator<Item = M>) -> Self {
         self.pools.push((pool_name(name), models.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// The model or pool (`pool:NAME`) of sessions whose agent names none; [`Environment::model`] if not given.
+    /// Sets the model or pool (`pool:NAME`) of sessions whose agent names none; the default is [`Environment::model`].
     pub fn default_model(mut self, name: impl Into<Text>) -> Self {
         self.default_model = Some(name.into());
         self
     }
 
-    /// Servers that its models are called at instead of the providers' own, as sessions opened in it record them.
+    /// Sets servers that replace those of the providers, which sessions record.
     pub fn servers(mut self, servers: impl IntoIterator<Item = Text>) -> Self {
         self.servers = servers.into_iter().collect();
         self
     }
 
-    /// Context windows of models, in place of those that they report themselves.
+    /// Sets context windows of models, in place of those that they report.
     pub fn context_windows(mut self, windows: Windows) -> Self {
         self.windows = windows;
         self
     }
 
-    /// Caps on the output tokens of one call, by model (B18). Limits, agents and calls of `subagent` can only lower them.
+    /// Sets caps on the output tokens of one call, by model (B18). Limits, agents and calls of `subagent` can only lower them.
     pub fn output_tokens(mut self, caps: ByModel) -> Self {
         self.caps = caps;
         self
     }
 
-    /// Limits of every session.
+    /// Sets the limits of every session.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// What root sessions may do at most, whatever they were opened with.
+    /// Sets the policy of root sessions, which bounds that of each session.
     pub fn policy(mut self, policy: RuleSet) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Further rules that no policy widens, neither this one nor a session's own. Given again, all hold.
+    /// Adds rules that no policy widens, neither this one nor a session's own. All added rules apply.
     pub fn bounds(mut self, rules: RuleSet) -> Self {
         self.bounds = self.bounds.meet(&Authority::of(rules));
         self
     }
 
-    /// Which families of tools for children models are offered, and with what: profiles, options. `task` alone if not given.
+    /// Sets the dialects that models are offered, with profiles and options; the default is `task` alone.
     pub fn dialects(mut self, dialects: Dialects) -> Self {
         self.dialects = dialects;
         self
     }
 
-    /// Values of the options that tools declare, by the tool's name and the option's id; missing ones are filled in.
-    /// The options of `minion` are among its dialect's ([`Environment::dialects`]).
+    /// Sets option values of tools, by the tool's name and the option's id; missing ones get defaults. Options of `minion` belong to its dialect
+    /// ([`Environment::dialects`]).
     pub fn tool_options(mut self, options: ToolOptions) -> Self {
         self.tool_options = options;
         self
     }
 }
 
-/// What all environments of a runtime share.
+/// The parts that all environments of a runtime share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) journal: Journal,
@@ -184,7 +184,7 @@ pub(crate) struct Shared {
 }
 
 impl Environment {
-    /// Makes the agents of sessions whose births record `workspace_name`, or the path of the workspace.
+    /// Builds the agents of sessions whose first records have `workspace_name`, or the path of the workspace.
     pub(crate) fn agents(
         self,
         shared: Shared,
@@ -228,7 +228,7 @@ impl Environment {
     }
 }
 
-/// The models, and the name that stands for sessions without one of their own.
+/// Returns the models, and the name for sessions without their own.
 fn models(
     named: HashMap<Text, Arc<dyn Model>>,
     source: Option<Arc<Source>>,

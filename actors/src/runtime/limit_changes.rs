@@ -1,4 +1,4 @@
-//! Limits of a session that differ from those of its environment.
+//! Changes of a session's limits.
 
 use serde_json::{Map, Value};
 use subtend_session::limits::Limits;

@@ -1,4 +1,4 @@
-//! The rooms of a runtime: one handle to each, made in the order of their dependency.
+//! The services of a runtime, created in the order of their dependencies.
 
 use std::sync::{Arc, Weak};
 
@@ -16,7 +16,7 @@ use crate::recovery::takeover::Takeover;
 use crate::services::running::{Namer, Services};
 use crate::spawn::environments::Environments;
 
-/// One handle to each room. The runtime alone has all of them.
+/// The services of a runtime, which alone has all of them.
 pub(crate) struct Rooms {
     pub(crate) host: Arc<Host>,
     pub(crate) life: Arc<Life>,
@@ -33,7 +33,7 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
-    /// Makes the rooms over those that need no other.
+    /// Creates the services over those without dependencies.
     pub(crate) fn new(
         host: Host,
         (life, log): (Life, Log),
@@ -98,14 +98,14 @@ impl Rooms {
         rooms
     }
 
-    /// Ends what waits out a grace, a deadline or a provider.
+    /// Ends all waits for a grace, a deadline or a provider.
     pub(crate) fn halt(&self) {
         self.life.halt.cancel();
         self.cells.runs().timers.shutdown();
         self.calls.throttles.close();
     }
 
-    /// Stops the runtime when its journal fails: nothing after the failed append is ever shown (J-9).
+    /// Stops the runtime when its journal fails: nothing after the failed append is shown (J-9).
     fn watch_poison(self: &Arc<Self>) {
         let (journal, weak) = (self.log.journal.clone(), Arc::downgrade(self));
         let watch = tokio::spawn(async move {

@@ -1,5 +1,3 @@
-//! Why a runtime does not start.
-
 use subtend_journal::OpenError;
 use subtend_models::models::BadPool;
 use subtend_models::throttle::BadRates;
@@ -17,27 +15,27 @@ pub enum StartError {
     /// No model was given.
     #[error("a runtime needs a model: give one with `model`, or name one with `default_model`")]
     NoModel,
-    /// Limits under which nothing could be done.
+    /// The limits allow no work.
     #[error(transparent)]
     Limits(#[from] BadLimit),
     /// A pool cannot be used.
     #[error(transparent)]
     Pool(#[from] BadPool),
-    /// There is no model, and no pool, of the default's name.
+    /// The default names an unknown model or pool.
     #[error("there is no model or pool {0:?}, which sessions are to use by default")]
     NoSuchDefault(Text),
-    /// Rates that let nothing through.
+    /// A quota allows no calls.
     #[error("the rates of {0:?} cannot be used: {1}")]
     Rates(Text, #[source] BadRates),
-    /// A price that cannot be reckoned with.
+    /// A price is invalid.
     #[error("the price of {0:?} cannot be used: {1}")]
     Price(Text, #[source] BadPrice),
-    /// Money is limited, and nobody knows what the default model costs.
+    /// Money is limited, and the cost of the default model is unknown.
     #[error(
         "money is limited (cost_micro), and the model `{0}` has no price: give it one with `prices`, or limit tokens instead"
     )]
     NoPrice(Text),
-    /// Options of a tool cannot be used.
+    /// A tool option is invalid.
     #[error(transparent)]
     ToolOptions(#[from] BadToolOptions),
     /// The journal could not be opened.

@@ -1,4 +1,4 @@
-//! What services are given to read, and what of their answers can be used.
+//! The prompts of services, and the checks of their answers.
 
 use std::fmt::Write as _;
 
@@ -7,25 +7,24 @@ use subtend_session::ids::{Seq, Text};
 use subtend_session::message::Message;
 use subtend_session::state::State;
 
-/// Bytes of a first message that a title is made of.
+/// Bytes of a first message in the prompt of a title.
 const FIRST: usize = 4 << 10;
 /// Characters of a title, as its prompt says.
 const TITLE: usize = 60;
-/// Bytes of a transcript that a summary is made of.
+/// Bytes of a transcript in the prompt of a summary.
 const TRANSCRIPT: usize = 64 << 10;
-/// Bytes of one text of it: of a message, of the arguments of a call, of a result.
+/// Bytes of one text in it: a message, arguments, or a result.
 const MESSAGE: usize = 4 << 10;
 const ARGUMENTS: usize = 400;
 const RESULT: usize = 1 << 10;
-/// Bytes of a summary.
 const SUMMARY: usize = 16 << 10;
 
-/// What a title is made of.
+/// Returns the prompt of a title.
 pub(super) fn of_title(first: &str) -> Text {
     format!("The first message of the conversation, indented:\n\n{}", indented(cut(first, FIRST))).into()
 }
 
-/// The title that an answer gives: one line, without what sets it off. More than a line is no title.
+/// Returns the title in an answer: one line without decoration. Several lines are not a title.
 pub(super) fn title(answer: &str) -> Option<Text> {
     let mut lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.next().filter(|_| lines.next().is_none())?;
@@ -38,7 +37,7 @@ pub(super) fn title(answer: &str) -> Option<Text> {
         let room = TITLE.saturating_sub(title.chars().count());
         let space = usize::from(!title.is_empty());
         if word.chars().count().saturating_add(space) > room {
-            // A first word that is too long is all that there is.
+            // A first word that is too long is truncated.
             if title.is_empty() {
                 title.extend(word.chars().take(TITLE));
             }
@@ -50,7 +49,7 @@ pub(super) fn title(answer: &str) -> Option<Text> {
     (!title.is_empty()).then(|| title.into())
 }
 
-/// What a summary is made of: the first message, and as much from the end as there is room for. `None` where nothing was said.
+/// Returns the prompt of a summary: the first message, and as much of the end as fits. `None` without messages.
 pub(super) fn of_summary(state: &State) -> Option<Text> {
     let seen = context::visible(state);
     let told: Vec<String> = seen.iter().map(told).collect();
@@ -71,7 +70,7 @@ pub(super) fn of_summary(state: &State) -> Option<Text> {
     Some(text.into())
 }
 
-/// Whether nothing was said since the session was summed up, or ever.
+/// Returns whether there are no messages since the last summary.
 pub(crate) fn is_told(state: &State) -> bool {
     let upto = state.summary.as_ref().map_or(Seq(0), |summary| summary.upto);
     let newer = |message: &Message| match message {
@@ -81,7 +80,7 @@ pub(crate) fn is_told(state: &State) -> bool {
     !context::visible(state).iter().skip(state.created.inherited.len()).any(newer)
 }
 
-/// The summary that an answer gives.
+/// Returns the summary in an answer.
 pub(super) fn summary(answer: &str) -> Option<Text> {
     let text = cut(answer.trim(), SUMMARY);
     (!text.is_empty()).then(|| text.into())
@@ -108,7 +107,7 @@ fn entry(who: &str, text: &str, max: usize) -> String {
     format!("{who}{more}:\n{}\n", indented(cut(text, max)))
 }
 
-/// Each line set in, so that none of it passes for a line of ours.
+/// Indents each line, so that none can imitate a line of the prompt.
 fn indented(text: &str) -> String {
     let breaks = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
     text.trim_end_matches('\n').split(breaks).fold(String::new(), |mut all, line| {

@@ -1,4 +1,4 @@
-//! Services that are running, by the session that they work for.
+//! Running services by session.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::life::Life;
 
-/// What a service is for.
+/// The purpose of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Title,
@@ -22,7 +22,6 @@ pub(crate) enum For {
 }
 
 impl For {
-    /// The agent that answers.
     pub(crate) fn agent(self) -> &'static str {
         match self {
             Self::Title => "title",
@@ -37,7 +36,7 @@ impl For {
         }
     }
 
-    /// Wall-clock time of its run: nobody waits for a title long, and one who waits for a summary is not to wait for ever.
+    /// The wall-clock limit of its run; a caller may wait for a summary.
     pub(crate) fn cap_ms(self) -> u64 {
         match self {
             Self::Title => 15_000,
@@ -46,19 +45,19 @@ impl For {
     }
 }
 
-/// Names a session by the first message of a person. The services above the cells do it, which use handles.
+/// Starts titles. Implemented above the cells, because it uses handles.
 pub(crate) trait Namer: Send + Sync {
-    /// Starts it, and waits for nothing.
+    /// Starts it without waiting.
     fn name(self: Arc<Self>, first: Text, shift: Shift);
 }
 
-/// Services at work, by the session that they work for.
+/// Running services by session.
 pub(crate) struct Services {
     at_work: Mutex<BTreeMap<SessionId, Vec<AtWork>>>,
     numbers: AtomicU64,
     ended: Notify,
     life: Arc<Life>,
-    /// Who names sessions, where the host has that done.
+    /// Starts titles, if the host wants them.
     namer: Option<Weak<dyn Namer>>,
 }
 
@@ -68,7 +67,7 @@ struct AtWork {
     stop: CancellationToken,
 }
 
-/// A service at work: over when it is dropped.
+/// A running service, which ends when it is dropped.
 pub(crate) struct Shift {
     services: Arc<Services>,
     pub(super) session: SessionId,
@@ -90,17 +89,17 @@ impl Drop for Shift {
     }
 }
 
-/// What a batch of a session means for its services.
+/// The meaning of a batch for its session's services.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// The first message of a person, where the session is to be named by it.
+    /// The first message of a person, if the session needs a title.
     names: Option<Text>,
-    /// Whether they are over.
+    /// Whether the services end.
     stops: bool,
 }
 
 impl Heard {
-    /// What `records`, which led to `state`, mean.
+    /// Returns the meaning of `records`, which led to `state`.
     pub(crate) fn of(state: &State, records: &[Record]) -> Self {
         let mut heard = Self::default();
         for record in records {
@@ -118,13 +117,13 @@ impl Heard {
     }
 }
 
-/// Whether `state`'s session is one that may be named, and no agent was asked for a name before: one that failed is not asked again.
+/// Returns whether the session of `state` may be named and no title was requested before: a failed one is not retried.
 fn is_nameless(state: &State) -> bool {
     let asked = || state.children.values().any(|child| child.kind == BranchKind::Service && *child.agent == *"title");
     state.created.place == Place::Root && !state.is_titled() && !asked()
 }
 
-/// Whether services end by `record`: of a cancelled run, a close or a deletion.
+/// Returns whether services end by `record`: of a cancelled run, a close or a deletion.
 fn is_over(record: &Record) -> bool {
     if let Record::RunHeld { why, .. } = record {
         return matches!(&**why, Hold::Closing { outcome: Outcome::Cancelled { .. }, .. });
@@ -144,7 +143,7 @@ impl Services {
         self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what a batch of `session` means for its services: after it was appended, and waiting for nothing.
+    /// Starts and ends services after the append of a batch of `session`, without waiting.
     pub(crate) fn hear(self: &Arc<Self>, session: SessionId, heard: Heard) {
         if heard.stops {
             self.stop(Some(session));
@@ -157,11 +156,11 @@ impl Services {
         }
     }
 
-    /// Puts a service to work, unless one for the same is, or the runtime goes down.
+    /// Starts a service, unless the same one is running, or the runtime stops.
     pub(crate) fn shift(self: &Arc<Self>, session: SessionId, what: For) -> Option<Shift> {
         let (no, stop) = (self.numbers.fetch_add(1, Ordering::Relaxed), CancellationToken::new());
         let mut at_work = self.lock();
-        // Under the lock: a shutdown that begins now finds it there and ends it.
+        // Under the lock: a shutdown that starts now finds it and ends it.
         if self.life.is_stopping() {
             return None;
         }
@@ -181,14 +180,14 @@ impl Services {
         mine.flat_map(|(_, all)| all).for_each(|one| one.stop.cancel());
     }
 
-    /// Waits until none works for `session`, or for any.
+    /// Waits until no service of `session` runs, or no service at all.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn done(&self, session: Option<SessionId>) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
-            // Before the look: an end between the two is seen by one of them.
+            // Registered before the check, so that an end in between is not missed.
             ended.as_mut().enable();
             let over = session.map_or_else(|| self.lock().is_empty(), |session| !self.lock().contains_key(&session));
             if over {

@@ -1,4 +1,4 @@
-//! The sessions above one: what they lost since its ceiling was recorded is lost to it too (P-4).
+//! The ancestors of a session: permissions that they lost since its creation are lost to it too (P-4).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -10,18 +10,18 @@ use subtend_session::state::State;
 
 use crate::spawn::agents::Agents;
 
-/// Parents whose line is kept.
+/// Parents whose chain is cached.
 const KEPT: usize = 4_096;
-/// Sessions in one line: a damaged store may hold a ring.
+/// Sessions in one chain: a damaged store may hold a cycle.
 const LONGEST: usize = 256;
-/// An agent that no catalog has: it may do nothing.
+/// Stands for an agent that no catalog has: it has no permissions.
 const NOBODY: &str = "";
 
 impl Agents {
-    /// Agents of the sessions above `state`'s, sorted.
+    /// Returns the agents of the ancestors of `state`'s session, sorted.
     ///
-    /// None where the parent is not durable yet: then it was born since the host started, and so was this session, whose
-    /// ceiling was made of what all above it may do now.
+    /// None if the parent is not durable yet: then both were created since the host started, and the ceiling has the present permissions of all
+    /// ancestors.
     pub(crate) fn agents_above(&self, state: &State) -> Arc<[Text]> {
         let Some(parent) = state.created.place.parent() else { return Arc::default() };
         let lines = || self.offers.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ impl Agents {
         Ok(Some(agents.into_iter().collect()))
     }
 
-    /// What sessions of `agent` may do by its present manifest: nothing where the host does not know it any more.
+    /// Returns the authority of `agent` by its present manifest; none for an unknown agent.
     pub(crate) fn present(&self, agent: &Text) -> Authority {
         self.catalog.get(agent).map_or_else(Authority::deny_all, |manifest| manifest.authority())
     }

@@ -1,4 +1,4 @@
-//! The agents of one environment: what their sessions are offered, and what their children are born with.
+//! The agents of one environment: the offers to their sessions, and the specs of their children.
 
 use std::sync::Arc;
 
@@ -19,43 +19,42 @@ use crate::calls::model_set::ModelSet;
 use crate::faults::Faults;
 use crate::values::options::Options;
 
-/// What the host gave to make sessions of, and what was made of it. It starts nothing and writes nothing.
+/// The parts of sessions from the host, and caches of them. It starts nothing and writes nothing.
 pub(crate) struct Agents {
     pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
     pub(crate) models: Arc<ModelSet>,
-    /// The name of the model of sessions whose agent names none.
+    /// The model of sessions whose agent names none.
     pub(crate) default_model: Text,
-    /// Servers that its models are called at instead of the providers' own.
+    /// Servers that replace those of the providers.
     pub(crate) servers: Vec<Text>,
-    /// The files that their tools work on.
+    /// The files of their tools.
     pub(crate) workspace: Arc<Workspace>,
-    /// The workspace as births record it.
+    /// The workspace in first records.
     pub(crate) workspace_name: Text,
-    /// Why no session may work here: the environment could not be loaded.
+    /// Why no session may run here: the environment could not be loaded.
     pub(crate) unusable: Option<Text>,
     pub(crate) limits: Interned<Limits>,
-    /// What every session may do at most, whatever its ceiling says.
+    /// The maximum authority of every session, whatever its ceiling.
     pub(crate) policy: Interned<Authority>,
-    /// What a policy that a session is opened with cannot widen.
+    /// Rules that no session's policy widens.
     pub(crate) bounds: Authority,
     pub(crate) offers: ToolSets,
-    /// Which dialects sessions are offered, and with what.
+    /// The offered dialects and their options.
     pub(crate) dialects: Dialects,
-    /// What persons set of the options of tools.
+    /// Option values of tools set by persons.
     pub(crate) tool_options: ToolOptions,
-    /// The options of a tool that has none, shared by all calls.
+    /// The shared empty options of tools without any.
     pub(crate) no_options: Arc<Map<String, Value>>,
     pub(crate) options: Options,
-    /// The heads of ancestors, whose rights bound their descendants'.
+    /// The heads of ancestors, whose permissions bound their descendants.
     pub(crate) journal: Journal,
     pub(crate) faults: Faults,
-    /// Whether an approver is attached.
     pub(crate) approvals: Arc<Approvals>,
 }
 
 impl Agents {
-    /// Those of a workspace whose environment cannot be loaded: they offer nothing, and say why.
+    /// Returns the agents of a workspace whose environment cannot be loaded: they offer nothing, and report why.
     pub(crate) fn unusable(&self, workspace_name: Text, why: &str) -> Self {
         Self {
             catalog: self.catalog.clone(),
@@ -80,7 +79,7 @@ impl Agents {
         }
     }
 
-    /// The bodies of the host's limits.
+    /// Returns the bodies of the host's limits.
     pub(crate) fn limits_body(&self) -> Arc<Limits> {
         self.limits.body.clone().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Births of branches: who answers in one, and under which limits.
+//! Specs of branches: the agent and the limits.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::values::answering::{agent_of, model_of};
 use crate::values::error::ControlError;
 
 impl Agents {
-    /// The birth of a branch of `state`'s session, but for what `decide` settles, with what its agent may do by itself.
+    /// Returns the spec of a branch of `state`'s session, without the fields that `decide` sets, and its agent's own authority.
     pub(crate) fn branched(
         &self,
         state: &State,
@@ -25,7 +25,7 @@ impl Agents {
     ) -> Result<(SessionCreated, Arc<Authority>), ControlError> {
         let own = agent_of(state);
         let name = agent.unwrap_or(own);
-        // Who goes on in the branch is who answers in the session.
+        // The agent that answers in the session answers in the branch.
         let goes_on = name == own;
         let (mut created, manifest, turns) = if goes_on && self.catalog.get(own).is_none() {
             (recorded(state)?, Arc::new(Authority::allow_all()), state.own_turns)
@@ -34,10 +34,10 @@ impl Agents {
             let mut created = template.created.clone();
             if goes_on {
                 (created.model, created.system) = answering(state)?;
-                // The prompt speaks of how it comes by its tools.
+                // The prompt says how its tools are found.
                 created.in_full = state.created.in_full.clone();
             }
-            // Who is given work of its own has the allowance that its manifest gives it, as whoever a model starts.
+            // A branch with its own task has its manifest's allowance, like a child of a model.
             let given = agent.is_some() && (!goes_on || kind == BranchKind::Subagent);
             let turns = if given { template.turns } else { state.own_turns };
             (created, Arc::clone(&template.manifest), turns)
@@ -50,7 +50,7 @@ impl Agents {
         Ok((created, manifest))
     }
 
-    /// The birth template of a branch in which `name` answers.
+    /// Returns the template of a branch with the agent `name`.
     fn branching(&self, state: &State, name: &Text, kind: BranchKind) -> Result<Arc<Template>, ControlError> {
         let startable = |manifest: &Manifest| {
             let fits = match kind {
@@ -58,7 +58,7 @@ impl Agents {
                 BranchKind::Subagent => manifest.pickable() || manifest.spawnable(),
                 BranchKind::Alternative | BranchKind::Service => true,
             };
-            // Whoever answers in the session may answer in its branch.
+            // The agent that answers in the session may answer in its branch.
             fits || *manifest.name == **agent_of(state)
         };
         let known = || {
@@ -71,8 +71,8 @@ impl Agents {
     }
 }
 
-/// The birth of a branch in which an agent goes on that this host does not know: as it was recorded. It may do nothing until
-/// a host knows it, and then no more than the session, whose ceiling the branch has.
+/// Returns the spec of a branch whose agent this host does not know, as recorded. It has no permissions until a host knows the agent, and then
+/// at most those of the session, whose ceiling it has.
 fn recorded(state: &State) -> Result<SessionCreated, ControlError> {
     let mut created = SessionCreated::clone(&state.created);
     if let Some(other) = &state.agent {
@@ -83,7 +83,7 @@ fn recorded(state: &State) -> Result<SessionCreated, ControlError> {
     Ok(created)
 }
 
-/// The model and the prompt of whoever answers in the session, as they were recorded.
+/// Returns the recorded model and prompt of the answering agent.
 fn answering(state: &State) -> Result<(Text, Interned<str>), ControlError> {
     let system = match &state.agent {
         Some(other) => Interned::new(Arc::clone(&other.system)).map_err(unwritten)?,
@@ -92,7 +92,7 @@ fn answering(state: &State) -> Result<(Text, Interned<str>), ControlError> {
     Ok((Arc::clone(model_of(state)), system))
 }
 
-/// The limits of the session, with another turn allowance.
+/// Returns the limits of the session, with another turn allowance.
 fn within(state: &State, turns: u32) -> Result<Interned<Limits>, ControlError> {
     if state.limits.turns == turns {
         return Ok(Interned { hash: state.created.limits.hash, body: Some(Arc::clone(&state.limits)) });

@@ -1,4 +1,4 @@
-//! ToolSets and birth templates, made once for each distinct kind of session.
+//! Caches of tool sets and templates, one for each distinct kind of session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::tool_set::ToolSet;
 pub(crate) struct Key {
     pub(crate) agent: Text,
     pub(crate) ceiling: Hash,
-    /// What an import left of it.
+    /// The bounds that an import left.
     pub(crate) imported: Option<Authority>,
     pub(crate) only: Option<Vec<Text>>,
     pub(crate) attended: bool,
@@ -24,13 +24,13 @@ pub(crate) struct Key {
     pub(crate) returns: bool,
     pub(crate) in_full: Option<Vec<Text>>,
     pub(crate) source: Source,
-    /// The session's model, where it may propose that its plan be carried out.
+    /// The session's model, if it may propose a plan.
     pub(crate) plans: Option<Text>,
-    /// Agents of the sessions above.
+    /// Agents of the ancestors.
     pub(crate) above: Arc<[Text]>,
 }
 
-/// ToolSets and birth templates, made once per distinct kind of session.
+/// Tool sets and templates, one for each distinct kind of session.
 #[derive(Default)]
 pub(crate) struct ToolSets {
     pub(crate) made: Mutex<HashMap<Key, Arc<ToolSet>>>,
@@ -38,23 +38,21 @@ pub(crate) struct ToolSets {
     pub(crate) lines: Lines,
 }
 
-/// Agents of the sessions from a parent up, sorted: the same for all its children, for life.
+/// Agents of a parent and its ancestors, sorted: constant for all its children.
 #[derive(Default)]
 pub(crate) struct Lines(pub(crate) Mutex<HashMap<SessionId, Arc<[Text]>>>);
 
-/// Templates, made once for each agent, model and source of calls, with and without an approver.
+/// Templates by agent, model and source of calls, with and without an approver.
 pub(crate) type Births = Mutex<HashMap<(Text, Text, Source, bool), Arc<Template>>>;
 
-/// What all children of one agent have in common.
+/// The common parts of all children of one agent.
 pub(crate) struct Template {
-    /// Birth record but for what `decide` settles.
+    /// The first record without the fields that `decide` sets.
     pub(crate) created: SessionCreated,
-    /// The manifest's own authority.
     pub(crate) manifest: Arc<Authority>,
-    /// Turn allowance.
     pub(crate) turns: u32,
-    /// Turn allowance, where the manifest itself says one.
+    /// Turn allowance set by the manifest itself.
     pub(crate) own_turns: Option<u32>,
-    /// Whether nobody owns its runs.
+    /// Whether its runs have no owner.
     pub(crate) detached: bool,
 }

@@ -1,4 +1,4 @@
-//! Births: what a session is born with, from its manifest and from the call that asks for it.
+//! Specs of new sessions, from a manifest and the call that requests it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -24,23 +24,22 @@ use crate::spawn::profiles::Caller;
 use crate::spawn::tool_set::{ToolSet, narrowed, whitelist};
 use crate::values::answering::{agent_of, model_of};
 
-/// Bytes of a name that is no tool's, as records keep it.
+/// Bytes of an unknown tool name in records.
 const SHOWN: usize = 64;
 
-/// A child that is to be born.
+/// The spec of a new child.
 pub(crate) struct ChildSpec {
-    /// Its birth record, but for what `decide` settles.
+    /// Its first record without the fields that `decide` sets.
     pub(crate) created: SessionCreated,
-    /// Its first message.
     pub(crate) first: Text,
-    /// Tools that the call wanted described to it and that it is not offered.
+    /// Requested tool schemas that it is not offered.
     pub(crate) skipped: Vec<Text>,
     /// What was left out of its prompt, and why.
     pub(crate) warnings: Vec<Text>,
 }
 
 impl ChildSpec {
-    /// One that is told `prompt` and nothing else.
+    /// Returns a spec with only `prompt` set.
     fn told(created: SessionCreated, prompt: &Text) -> Self {
         Self { created, first: Arc::clone(prompt), skipped: Vec::new(), warnings: Vec::new() }
     }
@@ -50,14 +49,13 @@ impl ChildSpec {
 #[derive(Debug, thiserror::Error)]
 #[error("there is no agent {name:?}; there are: {known}")]
 pub(crate) struct UnknownAgent {
-    /// The name.
     pub(crate) name: Text,
-    /// The agents that there are, joined.
+    /// The known agents, joined.
     pub(crate) known: String,
 }
 
 impl Agents {
-    /// The birth template of sessions of `agent` whose calls come from `source`.
+    /// Returns the template of sessions of `agent` whose calls come from `source`.
     pub(crate) fn template(
         &self,
         agent: &Text,
@@ -119,17 +117,17 @@ impl Agents {
         Ok(template)
     }
 
-    /// Whether a session whose calls come from `source` is shown the tools of `dialect` (B10).
+    /// Returns whether a session with calls from `source` is offered the tools of `dialect` (B10).
     fn shows(&self, dialect: Dialect, source: Source) -> bool {
         self.source(source) == Source::Internal || !dialect.is_internal_only()
     }
 
-    /// What `source` counts as: the host may lift what MCP clients are refused (K24).
+    /// Returns the effective source: the host may lift the restrictions of MCP clients (K24).
     pub(crate) fn source(&self, source: Source) -> Source {
         if self.options.mcp_internal { Source::Internal } else { source }
     }
 
-    /// What the session `of` of `manifest` is told that is offered `dialects`, as far as it may use them.
+    /// Returns the hints in the prompt of the session `of` of `manifest` about `dialects`, as far as it may use them.
     fn assembled(
         &self,
         parts: Parts,
@@ -142,14 +140,14 @@ impl Agents {
         prompt::assemble(&parts.offering(&usable, || self.named_profiles(of)))
     }
 
-    /// Whether nothing that an agent may use changes anything.
+    /// Returns whether an agent's tools are all read-only.
     fn only_reads(&self, manifest: &Manifest) -> bool {
         let offered = self.tools.offered(&manifest.authority(), manifest.tools.as_deref(), true);
         let effect = |spec: &ToolSpec| self.tools.get(&spec.name).map(|tool| tool.effect());
         offered.iter().all(|spec| effect(spec) == Some(ToolEffect::ReadOnly))
     }
 
-    /// The birth of a child that a call asks for, with the files that `read` gives.
+    /// Returns the spec of the child that a call requests, with its files from `read`.
     pub(crate) fn child_spec(
         &self,
         state: &State,
@@ -167,20 +165,20 @@ impl Agents {
         created.workspace = Arc::clone(&state.created.workspace);
         created.metadata = asked.metadata.clone();
         let dialects: &[Dialect] = if asked.dialect.nests() { &offer.opens.dialects } else { &[] };
-        // Those of its parent are among the host's, which the template names.
+        // The parent's are among the host's, which the template names.
         created.dialects.retain(|name| dialects.iter().any(|dialect| *dialect.name() == **name));
         created.returns = asked.dialect == Dialect::Minion;
         let template_of = asked.template.as_ref().and_then(|name| self.dialects.templates.get(name));
         let rolls_back = template_of.and_then(|template| template.rollback_on_error);
         created.rolls_back = created.returns && rolls_back.unwrap_or(self.dialects.minion.rollback_on_error);
         created.joins = asked.dialect == Dialect::Spawn;
-        // A list that its caller has binds all that is below.
+        // The caller's tool list binds all its descendants.
         created.tools = state.tools.clone();
         created.title = asked.title.clone();
         if asked.dialect == Dialect::Task {
             return Ok(ChildSpec::told(created, &asked.prompt));
         }
-        // Its first message may begin with files.
+        // Its first message may start with files.
         created.title = created.title.or_else(|| asked.label.clone());
         created.tools = whitelist(asked.tools.as_ref(), offer.only.as_ref());
         self.choose_model(state, asked, &mut created);
@@ -231,8 +229,8 @@ impl Agents {
         }
     }
 
-    /// The tools whose schemas the call wants in the first message, and those of them that the child is not offered. Where it may
-    /// use many, it is shown these in full and finds the others (B8).
+    /// Returns the tools whose schemas the call requests in the first message, and those that the child is not offered. A child with many tools is
+    /// shown these in full and discovers the others (B8).
     fn prefetched(
         &self,
         asked: &StartRequest,
@@ -251,7 +249,7 @@ impl Agents {
         let many = offered.len() > usize::try_from(self.dialects.subagent.tools_in_full).unwrap_or(usize::MAX);
         created.in_full = many.then(|| found.iter().map(|name| Arc::clone(name)).collect());
         let tools = offered.into_iter().filter(|tool| found.contains(&&tool.name)).collect();
-        // A name is a model's word, and may be as long as it likes.
+        // The name comes from a model and may have any length.
         let shown = |name: &Text| name.get(..name.floor_char_boundary(SHOWN)).unwrap_or_default().into();
         (tools, lacking.into_iter().map(shown).collect())
     }
@@ -283,7 +281,7 @@ fn capped(limits: &Limits, cap: u64) -> Result<Interned<Limits>, Refusal> {
     })
 }
 
-/// The names of dialects, as a birth records them.
+/// Returns the names of dialects for the first record.
 fn names(dialects: &[Dialect]) -> Vec<Text> {
     dialects.iter().map(|dialect| dialect.name().into()).collect()
 }

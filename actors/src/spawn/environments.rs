@@ -1,4 +1,4 @@
-//! The environments of a runtime: which agents, tools and models the sessions of a workspace have.
+//! The environments of a runtime: agents, tools and models by workspace.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,16 @@ use subtend_session::state::State;
 use super::agents::Agents;
 use crate::values::environment_key::EnvironmentKey;
 
-/// Roots whose environment is remembered; of others it is found again by their birth.
+/// Roots whose environment is cached; for others it is found by their first record.
 const REMEMBERED: usize = 65_536;
 
-/// Makes the agents of an environment; the error says why it cannot.
+/// Loads the agents of an environment; the error says why it cannot.
 pub(crate) type Load = dyn Fn(&EnvironmentKey) -> Result<Agents, String> + Send + Sync;
 
-/// The environments of a runtime, each loaded when it is first used.
+/// The environments of a runtime, each loaded at its first use.
 pub(crate) struct Environments {
     home: Arc<Agents>,
-    /// Makes the others. Without it every session is at home.
+    /// Loads the others. Without it every session uses the runtime's own.
     load: Option<Box<Load>>,
     journal: Journal,
     loaded: Mutex<Loaded>,
@@ -30,18 +30,18 @@ pub(crate) struct Environments {
 struct Loaded {
     by_key: HashMap<EnvironmentKey, Arc<Agents>>,
     by_root: HashMap<SessionId, Arc<Agents>>,
-    /// Roots that this process opened at home: the options of its command hold for them, whatever their births say.
+    /// Roots that this process opened in its own environment: its options apply, whatever their first records say.
     at_home: HashSet<SessionId>,
 }
 
 impl Environments {
-    /// The environments of a runtime whose own is `home`.
+    /// Returns the environments of a runtime whose own is `home`.
     pub(crate) fn new(home: Agents, load: Option<Box<Load>>) -> Self {
         let journal = home.journal.clone();
         Self { home: Arc::new(home), load, journal, loaded: Mutex::default() }
     }
 
-    /// The environment that the runtime was built with.
+    /// Returns the environment that the runtime was built with.
     pub(crate) fn home(&self) -> &Arc<Agents> {
         &self.home
     }
@@ -50,7 +50,7 @@ impl Environments {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the environment of a session that is about to be opened: its files as they are now, whatever others were opened with.
+    /// Loads the environment of a session that is about to be opened, with its files as they are now.
     ///
     /// # Errors
     /// Why it cannot be used.
@@ -63,7 +63,7 @@ impl Environments {
         Ok(agents)
     }
 
-    /// Remembers the environment that a root is opened in.
+    /// Caches the environment that a root is opened in.
     pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>) {
         if self.load.is_none() {
             return;
@@ -75,7 +75,7 @@ impl Environments {
         }
     }
 
-    /// Returns the environment of a session: that of its root. One that cannot be loaded offers nothing and says why.
+    /// Returns the environment of a session's root. One that cannot be loaded offers nothing and reports why.
     pub(crate) fn of(&self, state: &State) -> Arc<Agents> {
         let root = state.created.place.root(state.id);
         self.found(root, || (root == state.id).then(|| SessionCreated::clone(&state.created)))
@@ -107,7 +107,7 @@ impl Environments {
             self.loaded().remember(root, &agents);
             return agents;
         }
-        // Two at once load it twice, and the later one counts: no lock is held while files are read.
+        // Concurrent loads are harmless, and the later one applies: no lock is held while files are read.
         match load(&key) {
             Ok(agents) => {
                 let agents = Arc::new(agents);
@@ -116,12 +116,12 @@ impl Environments {
                 loaded.remember(root, &agents);
                 agents
             }
-            // Not remembered: a directory may come back.
+            // Not cached: a directory may reappear.
             Err(why) => self.unusable(key.workspace, why),
         }
     }
 
-    /// Whether a former process opened the root as this one would at home.
+    /// Returns whether an earlier process opened the root as this one would in its own environment.
     fn is_home(&self, key: &EnvironmentKey) -> bool {
         let home = &self.home;
         !key.imported

@@ -1,4 +1,4 @@
-//! What a session is offered: its tools under its authority, and the agents that it may spawn.
+//! The offer of a session: its tools under its authority, and the agents that it may start.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use crate::spawn::tree_call;
 use crate::values::answering::{agent_of, pool_name};
 
 impl Agents {
-    /// What `state`'s session is offered.
+    /// Returns the offer of `state`'s session.
     pub(crate) fn offer(&self, state: &State) -> Arc<ToolSet> {
         let (agent, only) = (agent_of(state), self.listed(state));
         let attended = self.approvals.attended();
@@ -54,8 +54,8 @@ impl Agents {
         offer
     }
 
-    /// The dialects of `state`'s session: those of the host for one that no call made, else those of its birth that the host
-    /// still has (K18).
+    /// Returns the dialects of `state`'s session: the host's for a session that no call started, else those recorded that the host still has
+    /// (K18).
     fn dialects_of(&self, state: &State) -> Vec<Dialect> {
         let host = self.dialects.offered().iter().copied();
         match state.created.place {
@@ -66,7 +66,7 @@ impl Agents {
         }
     }
 
-    /// The tools that `state`'s session is offered at most, by its own list and its present manifest's.
+    /// Returns the tools that `state`'s session is offered at most, by its own list and its present manifest's.
     pub(crate) fn listed(&self, state: &State) -> Option<Vec<Text>> {
         let manifest = self.catalog.get(agent_of(state));
         narrowed(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
@@ -108,7 +108,7 @@ impl Agents {
             own: Arc::clone(agent),
             profiles: profiles::offered(&self.dialects),
             templates: profiles::offered_templates(&self.dialects),
-            // The same whether an approver is attached or not: a later activation classifies a call as this one does.
+            // Independent of an attached approver: a later activation classifies a call in the same way.
             tools: self.tools.offered(&authority, only.as_deref(), true).into_iter().map(|tool| tool.name).collect(),
             shown_tools,
             nested: *nested,
@@ -124,10 +124,10 @@ impl Agents {
         if *returns {
             specs.push(minion::return_spec());
         }
-        // A host's own tool of that name is used in its place.
+        // A host's own tool of that name replaces it.
         let own = specs.iter().any(|spec| *spec.name == *plan_exit::NAME);
         let proposes = plans.as_ref().filter(|_| !own).and_then(|model| self.proposed(model, *source));
-        // Nobody could approve it: the plan is the answer.
+        // No approver is attached: the plan is the answer.
         specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
         let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
@@ -149,18 +149,18 @@ impl Agents {
         }
     }
 
-    /// What a session that is offered `dialects` is told of them.
+    /// Returns the hints for a session with `dialects`.
     fn offers(&self, dialects: &[Dialect], caller: Caller<'_>) -> Option<Text> {
         let parts = Parts::default().offering(dialects, || self.named_profiles(caller));
         prompt::offers(&parts.offered, &parts.profiles)
     }
 
-    /// The profiles that `caller` may name, with the tools of their jobs.
+    /// Returns the profiles that `caller` may name, with the tools of their jobs.
     pub(crate) fn named_profiles(&self, caller: Caller<'_>) -> Vec<Named> {
         profiles::named(&self.dialects.profiles, &self.catalog, &self.tools, caller)
     }
 
-    /// The model that sessions of `manifest` name: its pool, its model, or the one that they inherit.
+    /// Returns the model of sessions of `manifest`: its pool, its model, or the inherited one.
     pub(crate) fn model_name(&self, manifest: &Manifest, inherited: &Text) -> Text {
         let Some(pool) = &manifest.pool else {
             return manifest.model.clone().unwrap_or_else(|| Arc::clone(inherited));
@@ -175,8 +175,8 @@ impl Agents {
 }
 
 impl Agents {
-    /// Settles what a call is, where a person allowed `always` for good. Deterministic in these: a later activation finds the
-    /// same, whether anybody is there to be asked or not.
+    /// Classifies a call, given the permanent approvals `always`. Deterministic: a later activation gets the same result, with or without an
+    /// approver.
     pub(crate) fn classify(&self, offer: &ToolSet, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
         use subtend_tools::registry::Classified as Found;
         if let Some(read) = self.read(offer, tool, args) {
@@ -187,7 +187,7 @@ impl Agents {
                         let told = format!("{} may not be started here: do the work yourself", start.agent);
                         return Classified::tree(Err(start.dialect.refused("NOT_ALLOWED", &told)));
                     }
-                    // What is allowed needs no record: a birth has its own.
+                    // Allowed access needs no record, as the child has its own.
                     let ask = verdict != Verdict::Allow && !always.contains(&access);
                     let access = ask.then(|| Box::new(access));
                     let kind = CallKind::Child(start.mode);
@@ -207,7 +207,7 @@ impl Agents {
         let (tool, args) = match offer.finds.as_ref().map(|finds| finds.meant(offer, tool, args)) {
             None | Some(Meant::Plain) => (tool, args),
             Some(Meant::Other(other)) => return other,
-            // Judged as if it had been called by its own name: no rule is on the way that it does not meet.
+            // Judged like a direct call of the tool, so that the same rules apply.
             Some(Meant::Used(tool, args)) => {
                 (used, found) = (tool, args);
                 (&*used, &*found)
@@ -230,14 +230,14 @@ impl Agents {
         }
     }
 
-    /// Reads a call that opens a run, or returns none where it is another one. With `classify`, the one place that parses calls.
+    /// Parses a call that opens a run; `None` for other calls. With `classify`, the only place that parses calls.
     pub(crate) fn read(&self, offer: &ToolSet, tool: &str, args: &str) -> Option<Result<Request, ToolError>> {
         self.faults.see(Sight::Parsed(args));
         offer.opens.read(tool, args)
     }
 
-    /// Returns the access of a parsed call that is recorded, and whether an approval is asked for it, where `always` holds what was
-    /// approved for good: the classification of an answer does not know that.
+    /// Returns the recorded access of a parsed call, and whether it needs an approval given `always`, which the classification of an answer does
+    /// not know.
     pub(crate) fn asks(&self, offer: &ToolSet, always: &BTreeSet<Access>, parsed: &Parsed) -> (Option<Access>, bool) {
         match parsed {
             Parsed::Tool(tool, args) => {

@@ -1,4 +1,4 @@
-//! Profiles and templates, as prompts and calls name them, and the tools of a dialect.
+//! Profiles and templates for prompts and calls, and the tools of a dialect.
 
 use std::sync::Arc;
 
@@ -19,17 +19,14 @@ use crate::spawn::tool_set::{narrowed, whitelist};
 /// The session that may name profiles.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
-    /// The agent that answers in it.
     pub agent: &'a Text,
-    /// What it may do.
     pub authority: &'a Authority,
     /// The tools that it is offered at most.
     pub only: Option<&'a Vec<Text>>,
-    /// Whether an approver is attached.
     pub attended: bool,
 }
 
-/// Returns the profiles as `caller` is told of them, each with the tools that a job by it has (S5).
+/// Returns the profiles for `caller`, each with the tools of its jobs (S5).
 pub fn named(profiles: &Profiles, catalog: &Catalog, tools: &Registry, caller: Caller<'_>) -> Vec<Named> {
     let one = |profile: &Arc<Profile>| Named {
         name: Arc::clone(&profile.name),
@@ -49,8 +46,7 @@ fn of_job(profile: &Profile, catalog: &Catalog, tools: &Registry, caller: Caller
     offered.into_iter().map(|spec| spec.name).collect()
 }
 
-/// Returns the tools of a dialect as models are shown them, and those that its children get. They name all agents that can be
-/// started, and all profiles and templates.
+/// Returns the tools of a dialect for models, with all startable agents, profiles and templates; and those for its children.
 pub fn tools_of(dialect: Dialect, catalog: &Catalog, dialects: &Dialects) -> (Vec<ToolSpec>, Vec<ToolSpec>) {
     let shown: Vec<(Text, Text)> =
         catalog.spawnable().map(|agent| (Arc::clone(&agent.name), Arc::clone(&agent.description))).collect();

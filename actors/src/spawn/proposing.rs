@@ -1,4 +1,4 @@
-//! `plan_exit`: which sessions may propose that another agent goes on, and as what it would (G12, K14).
+//! `plan_exit`: which sessions may propose that another agent continues, and which agent that is (G12, K14).
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::spawn::tool_set::ToolSet;
 use crate::values::answering::agent_of;
 
 impl Agents {
-    /// The model that a session of `state`'s was opened with, if it may propose that its plan be carried out: a root session whose agent
-    /// plans, where the host has somebody to carry it out and its policy does not forbid it.
+    /// Returns the initial model of `state`'s session if it may propose a plan: a root session of a planning agent, with a host that has an
+    /// executing agent and a policy that allows it.
     pub(crate) fn plans(&self, state: &State) -> Option<Text> {
         let plans =
             |manifest: &Manifest| manifest.offers_plan_exit(state.created.place == Place::Root && !state.created.task);
@@ -28,9 +28,9 @@ impl Agents {
         (state.ceiling.verdict(&access) > Verdict::Deny).then(|| Arc::clone(&state.created.model))
     }
 
-    /// Returns `manifest` in the place of the agent of a session that was opened with `model`.
+    /// Returns `manifest` for the execution in a session that was opened with `model`.
     pub(crate) fn in_place(&self, manifest: &Manifest, model: &Text, source: Source) -> AgentOverride {
-        // With what is said to those who are offered tools to start others by (R11).
+        // With the hints for agents with spawn tools (R11).
         let born =
             self.template(&manifest.name, model, source).ok().and_then(|template| template.created.system.body.clone());
         AgentOverride {
@@ -41,18 +41,18 @@ impl Agents {
         }
     }
 
-    /// Who answers after a plan was approved, in a session that was opened with `model`.
+    /// Returns the agent after an approved plan, in a session that was opened with `model`.
     pub(crate) fn proposed(&self, model: &Text, source: Source) -> Option<Arc<AgentOverride>> {
         self.carries_out().map(|manifest| Arc::new(self.in_place(manifest, model, source)))
     }
 
-    /// What a root session of `manifest` may do at most by its agents' words: one that plans is to be carried on by who carries
-    /// plans out, and what the planner may do meanwhile is met at use.
+    /// Returns the maximum authority of a root session of `manifest`: a planner's includes that of the executing agent, and the planner's own
+    /// applies at each use.
     pub(crate) fn ceiling_of(&self, manifest: &Manifest) -> Authority {
         self.carries_on(manifest).unwrap_or(manifest).authority()
     }
 
-    /// The agent whose manifest bounds what stands below a session that was opened with `agent`.
+    /// Returns the agent whose manifest bounds the descendants of a session that was opened with `agent`.
     pub(crate) fn bounding(&self, agent: Text, is_root: bool) -> Text {
         let manifest = self.catalog.get(&agent).filter(|_| is_root);
         let other = manifest.and_then(|manifest| self.carries_on(manifest)).map(|other| Arc::clone(&other.name));
@@ -68,14 +68,14 @@ impl Agents {
     }
 }
 
-/// What a call of `plan_exit` is, in a session that may propose.
+/// Parses a call of `plan_exit`, in a session that may propose.
 pub(crate) fn proposal(offer: &ToolSet, args: &str) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
     let other = offer.proposes.as_ref()?;
     let read = plan_exit::parse(args).map_err(|error| error.message.into());
     Some(read.map(|plan| (CallKind::Propose(Arc::clone(other)), Some(Parsed::Plan(plan)))))
 }
 
-/// Returns the plan that a recorded call of `plan_exit` brings to an approver.
+/// Returns the plan of a recorded call of `plan_exit`, for an approver.
 pub(crate) fn plan_of(tool: &str, args: &str) -> Option<Text> {
     (tool == plan_exit::NAME).then(|| plan_exit::parse(args).ok()).flatten()
 }

@@ -1,7 +1,7 @@
-//! Options of tools: what persons set, checked when the runtime starts, and filled in where they did not (M3).
+//! Tool options: set by persons, checked when the runtime starts, and completed with defaults (M3).
 //!
-//! What fills in a model is the model that the session was born with. The journal has it: it is the same in every activation and
-//! after every restart, whatever answers in the session by then.
+//! The default of a model option is the session's initial model. The journal has it, so it is the same in every activation and after every
+//! restart, whichever agent answers.
 
 use std::sync::Arc;
 
@@ -16,28 +16,22 @@ use subtend_tools::tool::Tool;
 
 use crate::spawn::agents::Agents;
 
-/// Options that cannot be used.
+/// Invalid tool options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToolOptions {
-    /// There is no such tool, or it has none.
+    /// The tool is unknown, or has no options.
     #[error("options are given for `{tool}`, which has no options; those that have: {known}")]
     NoSuchTool {
-        /// The name.
         tool: Text,
         /// The tools that have options, joined.
         known: String,
     },
-    /// One does not hold what it should.
+    /// An option has an invalid value.
     #[error("the options of the tool `{tool}` cannot be used: {why}")]
-    Bad {
-        /// The tool.
-        tool: Text,
-        /// What is wrong.
-        why: BadOption,
-    },
+    Bad { tool: Text, why: BadOption },
 }
 
-/// Checks what persons gave.
+/// Checks a person's values.
 pub(crate) fn check(tools: &Registry, given: &ToolOptions, of_minion: &MinionOptions) -> Result<(), BadToolOptions> {
     for (name, values) in given {
         let Some(tool) = tools.get(name).filter(|tool| !tool.options().is_empty()) else {
@@ -53,7 +47,7 @@ pub(crate) fn check(tools: &Registry, given: &ToolOptions, of_minion: &MinionOpt
     option::given(&minion::options(), &said(of_minion)).map_err(bad)
 }
 
-/// What was said of minions: an option that is left out is missing, and is filled in as any other.
+/// Returns the values for minions; missing ones are completed like any others.
 fn said(of_minion: &MinionOptions) -> Map<String, Value> {
     let values = serde_json::to_value(of_minion).ok();
     let Some(Value::Object(mut values)) = values else { return Map::new() };
@@ -62,7 +56,7 @@ fn said(of_minion: &MinionOptions) -> Map<String, Value> {
 }
 
 impl Agents {
-    /// The values of `tool`'s options in `state`'s session.
+    /// Returns the option values of `tool` in `state`'s session.
     pub(crate) fn options_of(&self, state: &State, tool: &dyn Tool) -> Arc<Map<String, Value>> {
         let options = tool.options();
         if options.is_empty() {
@@ -72,7 +66,7 @@ impl Agents {
         filled(state, options, given)
     }
 
-    /// The system prompt of minions of `state`'s session, where one is set, and their model (M7).
+    /// Returns the set system prompt for minions of `state`'s session, if any, and their model (M7).
     pub(crate) fn minions(&self, state: &State) -> (Option<Text>, Text) {
         let values = filled(state, &minion::options(), said(&self.dialects.minion));
         let text = |id: &str| values.get(id).and_then(Value::as_str).filter(|text| !text.trim().is_empty());

@@ -1,4 +1,4 @@
-//! What a session is offered, and what one of its calls turns out to be.
+//! The offer of a session, and the classification of its calls.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,60 +14,58 @@ use subtend_tools::dialect::{Offered, discovery, is_locked};
 
 use crate::calls::in_flight::Parsed;
 
-/// What sessions of one agent under one ceiling are offered.
+/// The offer to sessions of one agent under one ceiling.
 pub(crate) struct ToolSet {
-    /// Tools, as the model sees them.
+    /// The tools, as the model sees them.
     pub(crate) specs: Arc<[ToolSpec]>,
-    /// The agent whose offer it is.
     pub(crate) agent: Text,
-    /// Whether anybody was there to be asked: else what needs a person's word is not shown to the model.
+    /// Whether an approver was attached: otherwise tools that need an approval are hidden from the model.
     pub(crate) attended: bool,
-    /// The authority at use: the ceiling met with the present policy and manifest, and with those above (P-4).
+    /// The authority at use: the ceiling met with the present policy and manifest, and with the ancestors' (P-4).
     pub(crate) authority: Arc<Authority>,
-    /// The whitelist of the session or its manifest.
+    /// The tool list of the session or its manifest.
     pub(crate) only: Option<Vec<Text>>,
-    /// What may be opened: agents that need a person's word among them.
+    /// The runs that it may open, including agents that need an approval.
     pub(crate) opens: Offered,
-    /// What starting each of these agents takes, and whether it is allowed.
+    /// The access and verdict of starting each of these agents.
     pub(crate) starts: HashMap<Text, (Access, Verdict)>,
-    /// Whether `return` is among the tools.
+    /// Whether `return` is offered.
     pub(crate) returns: bool,
-    /// What the session finds besides what it is shown.
+    /// Tools that the session discovers.
     pub(crate) finds: Option<Finds>,
-    /// The part of the system prompt that names what is offered: hints and profiles.
+    /// The part of the system prompt that names the offer: hints and profiles.
     pub(crate) told: Option<Text>,
-    /// Who would go on, where the session may propose that its plan be carried out.
+    /// The agent that would continue, if the session may propose a plan.
     pub(crate) proposes: Option<Arc<AgentOverride>>,
-    /// How the agent's model is to answer, by the present manifest.
+    /// The format of the model's answers, by the present manifest.
     pub(crate) settings: Settings,
-    /// The last system prompt and what it became: children of one template share theirs.
+    /// The last system prompt and its completion: children of one template share theirs.
     pub(crate) last_prompt: Mutex<Option<(Text, Text)>>,
 }
 
 /// Tools of a session that is not shown all of them in full (B8).
 pub(crate) struct Finds {
-    /// All that it may use.
+    /// All permitted tools.
     pub(crate) all: Arc<[ToolSpec]>,
-    /// The names of those that it is shown.
+    /// The names of those shown in full.
     pub(crate) shown: Vec<Text>,
 }
 
-/// What a call turns out to be, with what is needed to start it.
+/// A classified call, with everything that its start needs.
 pub(crate) struct Classified {
-    /// Its kind.
     pub(crate) kind: CallKind,
-    /// What the model is told when it is invalid.
+    /// The error for the model, if it is invalid.
     pub(crate) note: Option<Text>,
-    /// What its tool needs to be allowed, for local ones.
+    /// The access of its tool, for local ones.
     pub(crate) access: Option<Box<Access>>,
-    /// Whether a person is to be asked first.
+    /// Whether an approval is needed first.
     pub(crate) ask: bool,
-    /// What it was parsed to.
+    /// The parsed call.
     pub(crate) ready: Option<Parsed>,
 }
 
 impl Classified {
-    /// A call of the tree's own tools, or what the model is told about its arguments.
+    /// A call of the tree's own tools, or the error in its arguments.
     pub(crate) fn tree(read: Result<(CallKind, Option<Parsed>), Text>) -> Self {
         let (kind, ready, note) = match read {
             Ok((kind, ready)) => (kind, ready, None),
@@ -78,7 +76,7 @@ impl Classified {
 }
 
 impl ToolSet {
-    /// Returns `system` with what is offered today, whatever its session was born with.
+    /// Returns `system` with the present offer, whatever the first record says.
     pub(crate) fn prompt(&self, system: &Text) -> Text {
         let mut last = self.last_prompt.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, prompt)) = &*last
@@ -91,7 +89,7 @@ impl ToolSet {
         prompt
     }
 
-    /// Returns what a call that starts `agent` does, and whether it is allowed.
+    /// Returns the access of a call that starts `agent`, and its verdict.
     pub(crate) fn starting(&self, agent: &Text) -> (Access, Verdict) {
         self.starts.get(agent).cloned().unwrap_or_else(|| {
             let access = spawning(agent);
@@ -101,13 +99,13 @@ impl ToolSet {
     }
 }
 
-/// What a call of a session that finds tools means.
+/// The target of a call in a session with discovery.
 pub(crate) enum Meant {
     /// The tool that it names.
     Plain,
-    /// That tool, with those arguments.
+    /// Another tool, with these arguments.
     Used(String, String),
-    /// Nothing that the registry has.
+    /// An unknown tool.
     Other(Classified),
 }
 
@@ -123,7 +121,7 @@ impl Finds {
             discovery::USE => match discovery::parse_use(args) {
                 Ok((tool, args)) => Meant::Used(tool, args),
                 Err(error) => {
-                    // What a dialect refuses has its shape, however it is called.
+                    // A dialect's refusal keeps its shape, also through `use_tool`.
                     let used = subtend_session::dialect::discovery::used(tool, args);
                     let refused = used.and_then(|(tool, args)| offer.opens.read(&tool, &args)).and_then(Result::err);
                     Meant::Other(Classified::tree(Err(refused.unwrap_or(error).message.into())))
@@ -134,12 +132,12 @@ impl Finds {
     }
 }
 
-/// What a call that starts `agent` does.
+/// Returns the access of a call that starts `agent`.
 pub(crate) fn spawning(agent: &Text) -> Access {
     Access { action: format!("task:{agent}").into(), resource: ".".into() }
 }
 
-/// The tools that both lists have; no list has all.
+/// Returns the intersection of two lists; no list means all tools.
 pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (session, manifest) {
         (Some(session), Some(manifest)) => {
@@ -149,8 +147,7 @@ pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>
     }
 }
 
-/// The tools of a child: those that its call names, and no more than its caller is offered (S4, K20). What ends or starts runs
-/// is not theirs to name.
+/// Returns the tools of a child: those that its call names, at most those of its caller, without tools that end or start runs (S4, K20).
 pub(crate) fn whitelist(asked: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (asked, caller) {
         (Some(asked), caller) => {

@@ -1,4 +1,4 @@
-//! Calls about runs that were opened before: checks, cancels, awaits and returns.
+//! Calls about existing runs: checks, cancels, awaits and returns.
 
 use subtend_session::call::CallKind;
 use subtend_session::dialect::Dialect;
@@ -12,7 +12,7 @@ use crate::calls::in_flight::Parsed;
 use crate::spawn::proposing::proposal;
 use crate::spawn::tool_set::ToolSet;
 
-/// Returns what a call about runs that were opened is, before the session says which of them are meant.
+/// Parses a call about existing runs, before the session resolves its tasks.
 pub(crate) fn read(offer: &ToolSet, tool: &str, args: &str) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
     let nobody = SessionId(Uuid::nil());
     let manages = offer.opens.has(Dialect::Task) || offer.opens.has(Dialect::SpawnTask);

@@ -1,10 +1,10 @@
-//! The JSON in an answer, where a model wraps it in words.
+//! Extraction of JSON from an answer with other text.
 
 use serde::de::IgnoredAny;
 
-/// The one JSON value that `text` holds: all of it, or its one fenced block, or from its first brace to its last.
+/// Returns the one JSON value in `text`: the whole text, its one fenced block, or the part from the first brace to the last.
 ///
-/// Lenient in where the value stands, and in nothing else: what is found must be JSON from end to end.
+/// Only the position is flexible: the value must be valid JSON.
 pub(super) fn json(text: &str) -> Result<&str, String> {
     let text = text.trim();
     let whole = match check(text) {
@@ -37,7 +37,7 @@ fn fenced(text: &str) -> Fenced<'_> {
     let (_, inner, rest) = (parts.next(), parts.next(), parts.next());
     match (inner, rest, parts.next()) {
         (Some(block), Some(_), None) => {
-            // The first line is the block's language, if it is not the value already.
+            // The first line is the block's language, unless it starts the value.
             let (first, body) = block.split_once('\n').unwrap_or(("", block));
             let language = first.trim().chars().all(|c| c.is_ascii_alphanumeric());
             Fenced::One(if language { body } else { block }.trim())
@@ -72,7 +72,7 @@ mod tests {
         }
         assert_eq!(json("so: [1, {\"b\": 2}]"), Ok(r#"[1, {"b": 2}]"#));
         assert_eq!(json("```{\"a\": 1}```"), Ok(r#"{"a": 1}"#));
-        // A fence inside of a text of the value does not matter.
+        // A fence within a string of the value does not matter.
         assert_eq!(json(r#"{"code": "```x```"}"#), Ok(r#"{"code": "```x```"}"#));
     }
 

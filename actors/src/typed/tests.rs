@@ -20,7 +20,7 @@ enum Mood {
     Bad,
 }
 
-/// A value that holds itself.
+/// A recursive value.
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Nested {
@@ -43,7 +43,7 @@ fn what_is_an_object_is_asked_for_as_it_is_and_all_else_in_one() {
 }
 
 #[test]
-fn a_schema_of_a_value_that_holds_itself_refers_to_what_is_there() {
+fn recursive_schema_refers_to_an_existing_definition() {
     let schema = Form::of::<Nested>().schema;
     let text = schema.to_string();
     assert!(!text.contains(r##""$ref":"#""##), "the root is the wrapper, not the value: {text}");
@@ -61,7 +61,7 @@ fn a_mismatch_is_told_with_its_path() {
     assert_eq!(read(r#"{"name": "a"}"#), "missing field `stops` at line 1 column 13");
     let place = form.read("Here: {\"name\": \"a\", \"stops\": []} there.");
     assert_eq!(place, Ok(Place { name: "a".to_owned(), stops: Vec::new() }));
-    // Strict in what was asked for.
+    // Strict in the requested form.
     assert_eq!(Form::of::<Vec<u32>>().read::<Vec<u32>>("[1, 2]").unwrap_err(), "it is no JSON object");
     assert_eq!(read(r#"["a", []]"#), "it is no JSON object");
     assert!(Form::of::<u32>().read::<u32>(r#"{"value": 1, "note": ""}"#).unwrap_err().contains("note"));

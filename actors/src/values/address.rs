@@ -1,8 +1,5 @@
-//! Names of model calls.
-
 use subtend_session::ids::{AttemptNo, RunNo, SessionId, TurnNo};
 
-/// Names a model call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address {
     pub(crate) session: SessionId,

@@ -1,19 +1,19 @@
-//! Which agent and which model answer in a session.
+//! The agent and model that answer in a session.
 
 use subtend_session::ids::Text;
 use subtend_session::state::State;
 
-/// The agent that answers in a session now.
+/// Returns the agent that answers in the session now.
 pub(crate) fn agent_of(state: &State) -> &Text {
     state.agent.as_ref().map_or(&state.created.agent, |other| &other.agent)
 }
 
-/// The model that a session asks, as the agent that answers in it names it.
+/// Returns the model of the session, as the agent that answers names it.
 pub(crate) fn model_of(state: &State) -> &Text {
     state.agent.as_ref().map_or(&state.created.model, |other| &other.model)
 }
 
-/// The name of the pool `name` where models are named.
+/// Returns the model name of the pool `name`.
 pub(crate) fn pool_name(name: &str) -> Text {
     format!("pool:{name}").into()
 }

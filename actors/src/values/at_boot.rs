@@ -1,19 +1,19 @@
-//! What the start does with a run that was in flight when the host died.
+//! Runs in flight at a start.
 
-/// What the boot does with a run that was in flight.
+/// How the start handles a run that was in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtBoot {
-    /// It ends `Lost`, or keeps its place in the queue.
+    /// It ends `Lost`, or keeps its position in the queue.
     Lost(Lost),
-    /// It goes on.
+    /// It resumes.
     GoesOn,
-    /// It would go on, and is left as it is for a host that does that.
+    /// It stays dormant for a host that resumes it.
     Stays,
 }
 
-/// How a run that was in flight is lost.
+/// Details of a lost run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// What waits in its session stays where it is.
+    /// The session's queued inputs remain.
     pub(crate) queue_stands: bool,
 }

@@ -1,17 +1,16 @@
-//! What a control did.
+//! The result of a control.
 
 use subtend_session::effect::Reply;
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::Outcome;
 
-/// What a control did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Done, or under way, for this run.
+    /// Done or in progress, for this run.
     Done(RunNo),
-    /// The run had ended, or its outcome was fixed before.
+    /// The run had ended, or its outcome was decided before.
     AlreadyEnded(Outcome),
-    /// There never was such a run.
+    /// The run is unknown.
     NotFound,
 }
 

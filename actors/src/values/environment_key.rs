@@ -1,26 +1,26 @@
-//! What tells environments apart.
+//! The identity of an environment.
 
 use subtend_session::ids::Text;
 use subtend_session::record::SessionCreated;
 
-/// What the environment of a session follows from: parts of its root's birth.
+/// The parts of a root's first record that determine its environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct EnvironmentKey {
-    /// The directory that its tools work in.
+    /// The directory of its tools.
     pub workspace: Text,
-    /// The model that the root was opened with; none where it is about to be opened and no model is named.
+    /// The root's model; `None` for a root that is about to be opened without one.
     pub model: Option<Text>,
-    /// Whether the root is about to be opened: then the model is named by the person who opens it.
+    /// Whether the root is about to be opened: then a person chose the model.
     pub opening: bool,
-    /// Servers that its models are called at instead of the providers' own.
+    /// Servers that replace those of the providers.
     pub servers: Vec<Text>,
-    /// Whether an import brought the tree: then neither model nor servers are the person's choice.
+    /// Whether an import brought the tree: then a person chose neither model nor servers.
     pub imported: bool,
 }
 
 impl EnvironmentKey {
-    /// That of the tree below `root`.
+    /// Returns the key of the tree below `root`.
     pub fn of(root: &SessionCreated) -> Self {
         Self {
             workspace: root.workspace.clone(),

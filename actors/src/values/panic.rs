@@ -1,8 +1,8 @@
-//! Texts of panics and of other foreign errors, bounded.
+//! Bounded texts of panics and of other foreign errors.
 
 use subtend_session::ids::Text;
 
-/// What a panic said, bounded.
+/// Returns the message of a panic, bounded.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> Text {
     let said = panic
         .downcast_ref::<&'static str>()
@@ -12,7 +12,7 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> Text {
     bounded(said).into()
 }
 
-/// The first 2,000 bytes of a foreign text, cut between characters.
+/// Returns at most 2,000 bytes of a foreign text, cut between characters.
 pub(crate) fn bounded(text: &str) -> &str {
     let mut end = text.len().min(2_000);
     while !text.is_char_boundary(end) {

@@ -5,49 +5,46 @@ use subtend_session::ids::{InputId, Seq, Text};
 use subtend_session::record::{From, InputAccepted, Lane, Notice};
 use subtend_session::state::{Boundary, State, Waiting};
 
-/// A queued input, or the end of a child's run that the model has not been given yet.
+/// A queued input, or the end of a child's run that the model has not received yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueEntry {
-    /// Its id: that of its receipt. Of a completion: the id of the child session.
+    /// The id of the receipt; of a completion, that of the child session.
     pub id: InputId,
-    /// Who it is from.
+    /// The sender.
     #[serde(rename = "type")]
     pub kind: QueueKind,
-    /// Its text.
     #[serde(rename = "content")]
     pub text: Text,
-    /// What its sender attached; JSON text. Of a completion: its run and outcome.
+    /// The sender's metadata as JSON text; of a completion, its run and outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
     /// When it may be taken.
     pub lane: Lane,
-    /// Its record; a completion has none before it is taken.
+    /// Its record; `None` for a completion that is still queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Seq>,
-    /// When it was sent, or when the run ended: milliseconds since the epoch. Absent for an id that carries no time.
+    /// When it was sent, or when the run ended, in milliseconds since the epoch; `None` if the id has no time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_ms: Option<i64>,
-    /// What takes it, in a listing of a queue; absent in events.
+    /// The boundary that takes it, in a listing; `None` in events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<Boundary>,
 }
 
-/// Who a queue entry is from. A person's go first, one turn each; the others follow together.
+/// The sender of a queue entry. Persons' entries come first, one per turn; the others follow together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {
-    /// A person.
     User,
-    /// The host.
     System,
     /// An agent outside this store.
     AgentResult,
-    /// A child: its run has ended.
+    /// A child whose run has ended.
     Completion,
 }
 
 impl QueueEntry {
-    /// The entry of an accepted input.
+    /// Returns the entry of an accepted input.
     pub(crate) fn of(input: &InputAccepted, at: Seq) -> Self {
         let kind = match input.from {
             From::Person => QueueKind::User,
@@ -59,7 +56,7 @@ impl QueueEntry {
         Self { id: input.id, kind, text, metadata, lane: input.lane, at: Some(at), time_ms, taken_at: None }
     }
 
-    /// The entry of the end of a child's run; its time is read from the journal.
+    /// Returns the entry of a child's end; its time is read from the journal.
     fn completion(notice: &Notice) -> Self {
         let outcome = notice.outcome.kind().word();
         let metadata = serde_json::json!({"run": notice.run, "outcome": outcome}).to_string();
@@ -75,7 +72,7 @@ impl QueueEntry {
         }
     }
 
-    /// The queue of a session in the order in which it is taken (B11); `run` says whether its run in flight goes on.
+    /// Returns the queue of a session in processing order (B11); `run`: whether its run in flight continues.
     pub(crate) fn all(state: &State, run: bool) -> Vec<Self> {
         let entry = |(waiting, at): (Waiting<'_>, Boundary)| {
             let entry = match waiting {
@@ -88,7 +85,7 @@ impl QueueEntry {
     }
 }
 
-/// When the id of an input was made, where that tells a time.
+/// Returns when the id of an input was created, if it has a time.
 fn sent_ms(id: InputId) -> Option<i64> {
     let millis = id.0.get_version_num() == 7;
     millis.then(|| i64::try_from(id.0.as_u64_pair().0 >> 16).ok()).flatten()

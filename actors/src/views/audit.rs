@@ -1,4 +1,4 @@
-//! The audit: what a session was allowed and denied, one entry for each decision.
+//! The audit of a session: one entry for each decision on its calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,50 +10,42 @@ use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, Seq, Text, TurnNo};
 use subtend_session::record::{AskBy, AskVerdict, Record, ToolCall};
 
-/// One decision of the authority, or of a person in its place.
+/// One decision of the authority or of an approver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The record that has it.
+    /// Its record.
     pub seq: Seq,
-    /// The call.
     pub call: CallId,
-    /// The tool.
     pub tool: Text,
-    /// What the call was about to do; absent where a call was denied as a whole, or by its tool.
+    /// The access; `None` if the call was denied as a whole, or by its tool.
     pub access: Option<Access>,
-    /// What was decided.
     pub verdict: Decided,
-    /// Who decided.
     pub by: DecidedBy,
-    /// What the model was told, where it was told why.
+    /// The reason that the model received, if any.
     pub why: Option<Text>,
 }
 
-/// What was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Decided {
-    /// The call may start.
     Allowed,
-    /// It may not.
     Denied,
 }
 
-/// Who decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DecidedBy {
-    /// The rules, or the tool or a hook that the call met when it ran.
+    /// The rules, the tool, or a hook.
     Rules,
-    /// A person who had said "always" for the same in this session before.
+    /// An earlier permanent approval in this session.
     Always,
-    /// Whoever was asked, or what answered in that one's place.
+    /// The approver, or the reason why none answered.
     Asked(AskBy),
 }
 
-/// Decisions, as they are read from records.
+/// Collects decisions from records.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     tools: BTreeMap<TurnNo, Vec<ToolCall>>,
-    /// Questions without an answer, and answers whose call has not started or ended yet.
+    /// Unanswered questions, and answers whose call has neither started nor ended.
     asked: BTreeMap<CallId, Access>,
     answered: BTreeSet<CallId>,
     always: BTreeSet<Access>,
@@ -61,7 +53,7 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// All decisions of a session, in order.
+    /// Returns all decisions of a session, in order.
     pub(crate) fn of(records: &[Stored]) -> Vec<Decision> {
         let mut audit = Self::default();
         records.iter().for_each(|stored| audit.add(stored.seq, &stored.record));
@@ -79,14 +71,13 @@ impl Audit {
         } else if let Record::AskAnswered { call, verdict, by } = record {
             self.answered(seq, *call, *verdict, *by);
         } else if let Record::CallStarted { call, access: Some(access), .. } = record {
-            // Of a call that was asked for the answer is the decision.
+            // For a question the answer is the decision.
             if !self.answered.contains(call) {
                 let by = if self.always.contains(access) { DecidedBy::Always } else { DecidedBy::Rules };
                 self.decided(seq, *call, Some((**access).clone()), Decided::Allowed, by, None);
             }
         } else if let Record::CallFinished(finished) = record {
-            // A denying answer is told by the end of its call. A tool that was allowed to start, and denies what it comes
-            // upon, decides anew.
+            // The end of the call reports a denial. A started tool that denies an access decides again.
             let told = self.answered.remove(&finished.call) && self.was_denied(finished.call);
             if finished.end == CallEnd::Denied && !told {
                 let why = Some(Arc::clone(&finished.content));

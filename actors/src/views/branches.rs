@@ -1,4 +1,4 @@
-//! Branch objects: what a session knows of each of its branches (B1).
+//! Branch objects of a session (B1).
 
 use subtend_journal::{Journal, ReadError};
 use subtend_session::dialect::branch_state;
@@ -11,52 +11,47 @@ use subtend_session::state::Phase;
 use crate::handle::SessionHandle;
 use crate::views::past::Past;
 
-/// A branch of a session: any session whose parent it is.
+/// A branch of a session: any session with that parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchInfo {
-    /// The branch.
     pub id: SessionId,
     /// Its short name, unique among its siblings.
     pub short: Short,
-    /// The session that it is a branch of.
     pub parent: SessionId,
-    /// Its kind.
     pub kind: BranchKind,
-    /// Whether its model sees what was said in the parent up to the message that it hangs on.
+    /// Whether it has the parent's context up to its message.
     pub inherits_context: bool,
-    /// The message that it hangs on: a record of the parent.
+    /// The message that it branches from: a record of the parent.
     pub at: Option<Seq>,
-    /// The user message of the parent that was being worked on.
+    /// The user message that the parent was processing.
     pub parent_message: MsgRef,
-    /// The answer of the parent that it hangs on, if it hangs on one.
+    /// The answer of the parent that it branches from, if any.
     pub assistant_message: Option<MsgRef>,
-    /// The parent's call that started it; absent where a person or the host made it.
+    /// The parent's call that started it; `None` for a branch of a person or the host.
     pub call: Option<CallId>,
-    /// Its agent.
     pub agent: Text,
     /// Its title, or the start of its first input.
     pub title: Text,
-    /// What it is to do, whole: in the words of the call that started it, else its first input.
+    /// Its whole task: from the call that started it, else its first input.
     pub task: Option<Text>,
-    /// Whether listings show it as a row of its own.
+    /// Whether it has its own row in listings.
     pub inspectable: bool,
     /// The phase of its run.
     pub phase: Phase,
-    /// How its last run ended.
     pub outcome: Option<OutcomeKind>,
     /// Answered turns of all its runs.
     pub iterations: u32,
-    /// Wall clock of its birth, milliseconds since the epoch.
+    /// When it was created, in milliseconds since the epoch.
     pub created_ms: i64,
-    /// Wall clock of its last change, milliseconds since the epoch.
+    /// When it changed last, in milliseconds since the epoch.
     pub updated_ms: i64,
     /// Its metadata: a JSON object as text.
     pub metadata: Option<Text>,
 }
 
 impl BranchInfo {
-    /// Builds the object of session `id` from its row and its records; `None` for a root. `task` is what the call that
-    /// started it told it to do: the parent's records have it ([`Past::tasks`]).
+    /// Builds the object of session `id` from its row and its records; `None` for a root. `task` comes from the parent's records
+    /// ([`Past::tasks`]).
     pub fn of(id: SessionId, head: &Head, past: &Past, task: Option<&Text>) -> Option<Self> {
         let Some(Place::Child { parent, kind, user_msg, assistant_msg, call, .. }) = &past.place else { return None };
         let message = assistant_msg.as_ref().unwrap_or(user_msg);
@@ -86,8 +81,8 @@ impl BranchInfo {
         })
     }
 
-    /// Returns its state in the words of the `subagent` tool: running, complete, cancelled, abandoned (the host restarted),
-    /// max_iterations or error; `None` before its first run.
+    /// Returns its state as the `subagent` tool reports it: running, complete, cancelled, abandoned (the host restarted), max_iterations or
+    /// error; `None` before its first run.
     pub fn state(&self) -> Option<&'static str> {
         branch_state(self.phase, self.outcome)
     }
@@ -99,20 +94,11 @@ impl BranchInfo {
 }
 
 impl SessionHandle {
-    /// Lists the branches of the session in the order of their births: those that its model started, and those of persons and of
-    /// the host.
-    ///
-    /// The list includes branches that are not [inspectable](BranchInfo::inspectable): a picker leaves them out, or shows them
-    /// with the call that started them.
+    /// Lists the branches of the session in creation order: those of its model, of persons and of the host, including branches that are not
+    /// [inspectable](BranchInfo::inspectable).
     ///
     /// # Errors
     /// When the session or one of its branches cannot be read.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is listed is durable; all that was appended before the call is seen.
     pub async fn branches(&self) -> Result<Vec<BranchInfo>, ReadError> {
         // A failed journal can still be read.
         drop(self.sessions.log.journal.settled().await);
@@ -129,12 +115,6 @@ impl SessionHandle {
     ///
     /// # Errors
     /// When the session or its parent cannot be read.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is returned is durable; all that was appended before the call is seen.
     pub async fn as_branch(&self) -> Result<Option<BranchInfo>, ReadError> {
         drop(self.sessions.log.journal.settled().await);
         let journal = &self.sessions.log.journal;

@@ -1,30 +1,29 @@
-//! What a runtime holds at one moment, counted.
+//! Counts of the runtime's live objects.
 
 use crate::runtime::Runtime;
 
-/// What a runtime holds at one moment. Idle, when its quiet sessions have left memory, all of it is zero.
+/// Counts of the runtime's live objects. All are zero when it is idle and its sessions have left memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Sessions in memory; a quiet root stays for a while.
+    /// Sessions in memory; an idle root stays for a while.
     pub present: usize,
     /// Their actors.
     pub actors: usize,
-    /// Tasks of models, tools and services at work.
+    /// Running tasks of models, tools and services.
     pub tasks: usize,
-    /// Runs that hold a slot.
     pub slots: usize,
-    /// Runs that wait for one.
+    /// Runs that wait for a slot.
     pub queued: usize,
-    /// Cancellation tokens: one a run in flight.
+    /// Cancellation tokens: one per run in flight.
     pub tokens: usize,
-    /// Timers that are armed: deadlines of runs, turns and calls, and one for each idle session.
+    /// Armed timers: deadlines of runs, turns and calls, and one for each idle session.
     pub timers: usize,
-    /// Accounts of the ledger: one a root run that spawned, and one a root run that called a model under a budget.
+    /// Accounts of the ledger: one per root run with children, and one per root run with a budget.
     pub accounts: usize,
 }
 
 impl Runtime {
-    /// Counts what the runtime holds, for operators and tests. The parts are counted one after the other.
+    /// Counts the live objects, one kind after the other.
     pub fn census(&self) -> Census {
         let rooms = &self.rooms;
         Census {

@@ -1,4 +1,4 @@
-//! Finding a session by what a person calls it.
+//! Finds a session by a person's name for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,38 +10,32 @@ use subtend_session::index::Head;
 use crate::handle::SessionHandle;
 use crate::runtime::Runtime;
 
-/// Why no session was found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// Several are called so.
+    /// Several sessions match.
     #[error("{name:?} may be any of {} sessions: give more of the id, or a path", among.len())]
     Ambiguous {
-        /// What was given.
         name: String,
-        /// Which they are.
+        /// The matching sessions.
         among: Vec<SessionId>,
     },
-    /// The journal cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// The heads of sessions that can be found.
+/// The heads of the sessions.
 pub type Heads = BTreeMap<SessionId, Head>;
 
-/// Digits of the shortest prefix of an id that means a session.
+/// Digits of the shortest valid prefix of an id.
 const PREFIX: usize = 4;
 
 impl Runtime {
-    /// The session that a person calls `name`: as [`named`] says, where it is the only one.
+    /// Returns the session with the name `name`, by the rules of [`named`]; `None` if no session matches.
     ///
     /// # Errors
-    /// [`FindError`]; where there is none the answer is `None`.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
+    /// [`FindError`].
     pub async fn find(&self, name: &str) -> Result<Option<SessionHandle>, FindError> {
-        // A journal that failed still says what it has.
+        // A failed journal can still be read.
         drop(self.rooms.log.journal.settled().await);
         let name = name.trim();
         if let Ok(id) = name.parse::<SessionId>() {
@@ -59,11 +53,11 @@ impl Runtime {
     }
 }
 
-/// The sessions of `heads` that `name` may mean: by a whole id, the `task_…` id of a task, a prefix of four digits or more, a short name, or a path of
-/// those from a root down, such as `root/a3f9c1`, where the word `root` stands for any root. The middle of an id means none.
+/// Returns the sessions of `heads` that match `name`: a whole id, the `task_…` id of a task, a prefix of at least four digits, a short name,
+/// or a path of short names such as `root/a3f9c1`, where `root` stands for any root.
 pub fn named(heads: &Heads, name: &str) -> BTreeSet<SessionId> {
     let name = name.trim();
-    // A task's id is that of its session, with a prefix.
+    // A task's id is its session's id with a prefix.
     let name = name.strip_prefix("task_").unwrap_or(name);
     match name.split_once('/') {
         _ if name.is_empty() => BTreeSet::new(),
@@ -73,7 +67,7 @@ pub fn named(heads: &Heads, name: &str) -> BTreeSet<SessionId> {
     }
 }
 
-/// A path: the root (any, where the word is `root`), then names downwards.
+/// A path: a root (any, for the word `root`), then names downwards.
 fn by_path(heads: &Heads, first: &str, rest: &str) -> BTreeSet<SessionId> {
     let roots: BTreeSet<_> = heads.iter().filter(|(_, head)| head.parent.is_none()).map(|(id, _)| *id).collect();
     let start = match first {
@@ -86,7 +80,7 @@ fn by_path(heads: &Heads, first: &str, rest: &str) -> BTreeSet<SessionId> {
     })
 }
 
-/// Of `among`, the sessions with that short name; without any, those whose id begins with the word.
+/// Returns the sessions of `among` with that short name, else those whose id starts with the word.
 fn by_word(heads: &Heads, word: &str, among: BTreeSet<SessionId>) -> BTreeSet<SessionId> {
     let word = word.to_ascii_lowercase();
     let short = |id: &SessionId| heads.get(id).is_some_and(|head| *head.short.0 == *word);

@@ -1,4 +1,4 @@
-//! What a session did, summed up from its records for listings and trees.
+//! Summaries of a session's records, for listings and trees.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,57 +12,55 @@ use subtend_session::usage::Usage;
 
 use crate::views::worked::{WorkClock, Worked};
 
-/// Records that are read from the journal at a time.
+/// Records read from the journal at a time.
 const PAGE: usize = 256;
 
-/// A session's journal, summed up.
+/// A summary of a session's journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
     /// Its last run; 0 before the first.
     pub run: RunNo,
-    /// How its last run ended; absent while a run is in flight and before the first.
+    /// How its last run ended; `None` while a run is in flight and before the first.
     pub outcome: Option<Outcome>,
     /// Whether its last run's owner did not wait for it.
     pub background: bool,
     /// Answered turns, of all runs.
     pub turns: u32,
-    /// What all runs cost themselves, without those that they owned.
+    /// The own cost of all runs, without owned runs.
     pub usage: Usage,
-    /// Children, in the order of their birth.
+    /// Children in creation order.
     pub born: Vec<SessionId>,
     /// Working time of its ended runs.
     pub worked: Worked,
-    /// That of the run in flight.
+    /// The working time of the run in flight.
     pub clock: WorkClock,
-    /// Wall clock of the birth, milliseconds since the epoch; informative.
+    /// When it was created, in milliseconds since the epoch.
     pub born_ms: Option<i64>,
-    /// What its last run returned, up to what an owner is sent; absent as the outcome is.
+    /// The result of its last run, up to an owner's share; `None` without an outcome.
     pub result: Option<Text>,
     /// Bytes of the whole result.
     pub result_len: u64,
-    /// Wall clock of the last end; absent as the outcome is.
+    /// When its last run ended; `None` without an outcome.
     pub ended_ms: Option<i64>,
-    /// Its place: the parent and the message that it hangs on.
+    /// Its parent and the message that it branches from.
     pub place: Option<Place>,
     /// Its metadata after the last merge; JSON text.
     pub metadata: Option<Text>,
-    /// Its first input.
     pub prompt: Option<Text>,
-    /// What children are to do, in the whole words of the calls that started them.
+    /// The whole tasks of its children, from the calls that started them.
     pub tasks: BTreeMap<SessionId, Text>,
     /// The calls of the last answered turn.
     pub calls: Arc<[ToolCall]>,
 }
 
 impl Past {
-    /// Reads a session page by page.
     pub(crate) fn read(journal: &Journal, session: SessionId) -> Result<Self, ReadError> {
         let mut past = Self::default();
         each(journal, session, |stored| past.add(stored))?;
         Ok(past)
     }
 
-    /// Sums up a whole journal.
+    /// Summarises a whole journal.
     pub fn of(records: &[Stored]) -> Self {
         let mut past = Self::default();
         records.iter().for_each(|stored| past.add(stored));
@@ -145,7 +143,7 @@ impl Past {
     }
 }
 
-/// Gives each record of a session to `take`, reading page by page.
+/// Calls `take` with each record of a session, reading page by page.
 pub(crate) fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&Stored)) -> Result<(), ReadError> {
     let mut next = Seq(1);
     loop {
@@ -156,7 +154,7 @@ pub(crate) fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&
     }
 }
 
-/// The task that a call gives to the child that it starts: the argument that is required of its tool.
+/// Returns the task in the arguments of a call: the required argument of its tool.
 fn task_of(call: &ToolCall) -> Option<Text> {
     let args: serde_json::Value = serde_json::from_str(&call.args).ok()?;
     let task = ["task", "prompt", "message"].iter().find_map(|key| args.get(*key)?.as_str());

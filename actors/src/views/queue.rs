@@ -1,4 +1,4 @@
-//! The queue of a session, read from a journal that no runtime needs to have.
+//! The queue of a session, read from a journal without a runtime.
 
 use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::SessionId;
@@ -10,12 +10,11 @@ use crate::values::queue_entry::{QueueEntry, QueueKind};
 use crate::views::tasks::damaged;
 
 impl QueueEntry {
-    /// Lists the queue of a session as [`SessionHandle::queue`](crate::SessionHandle::queue) does, and changes nothing. `goes_on` says
-    /// whether the next start lets its run in flight go on ([`boot::at_next_boot`](crate::boot::at_next_boot)): where it does not,
-    /// the next run takes the entries.
+    /// Lists the queue as [`SessionHandle::queue`](crate::SessionHandle::queue) does, without a change. `goes_on`: whether the next start
+    /// resumes its run in flight ([`boot::at_next_boot`](crate::boot::at_next_boot)); if not, the next run takes the entries.
     ///
     /// # Errors
-    /// When the session or what is owed to it cannot be read.
+    /// When the session or its pending completions cannot be read.
     pub fn list(journal: &Journal, session: SessionId, goes_on: bool) -> Result<Vec<Self>, ReadError> {
         let stored = journal.records(session)?;
         let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
@@ -29,7 +28,7 @@ impl QueueEntry {
     }
 }
 
-/// Completions have the time of the frame that owes them.
+/// A completion has the time of the frame that obliges to it.
 pub(crate) fn time(journal: &Journal, session: SessionId, entries: &mut [QueueEntry]) {
     let mut ends = entries.iter_mut().filter(|entry| entry.kind == QueueKind::Completion).peekable();
     if ends.peek().is_none() {

@@ -1,4 +1,4 @@
-//! Tasks: what agents were given to do by other agents or by the host, in the words of a task list (R1, R2).
+//! The task list: work given to agents by other agents or by the host (R1, R2).
 
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{Lsn, Seq, SessionId, Short, Text};
@@ -13,26 +13,25 @@ use crate::prompt::PromptError;
 use crate::runtime::{OpenOptions, Runtime};
 use crate::views::past::{self, Past};
 
-/// How far a task is.
+/// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskStatus {
-    /// Its run waits for its first slot, or there was none yet.
+    /// Its run waits for its first slot, or it has no run yet.
     Pending,
-    /// Its run is in flight: at work, waiting or held.
+    /// Its run is in flight: working, waiting or held.
     Running,
     /// Its last run completed.
     Completed,
-    /// Its last run came to nothing: failed, timed out, out of turns or budget, lost, or given up.
+    /// Its last run failed, timed out, exhausted turns or budget, was lost, or was given up.
     Failed,
     /// Its last run was cancelled or interrupted.
     Cancelled,
 }
 
 impl TaskStatus {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
 
-    /// The word for listings.
+    /// Returns the word for listings.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -43,7 +42,7 @@ impl TaskStatus {
         }
     }
 
-    /// The status of a session whose run stands so.
+    /// Returns the status for the phase of a run.
     pub fn of(phase: Phase, last: Option<OutcomeKind>) -> Self {
         match phase {
             Phase::Queued => Self::Pending,
@@ -70,59 +69,52 @@ impl TaskStatus {
     }
 }
 
-/// Which tasks are listed; by default all.
+/// Filters a task list; the default lists all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
-    /// Only those that stand so.
+    /// Only tasks with this status.
     pub status: Option<TaskStatus>,
-    /// Only those that this session started.
+    /// Only tasks started by this session.
     pub parent: Option<SessionId>,
-    /// So many at most, the newest.
+    /// At most this many, the newest.
     pub limit: Option<usize>,
 }
 
-/// A subagent's session, as a task: its runs are those that a model or the host opened. What a person says in the session later changes
-/// none of it.
+/// A subagent's session as a task: its runs are those that a model or the host opened. Later messages of persons change none of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The session.
     pub session: SessionId,
     /// Its short name, unique among its siblings.
     pub short: Short,
-    /// The session that started it; absent for a task of the host.
+    /// The session that started it; `None` for a task of the host.
     pub parent: Option<SessionId>,
-    /// The root of its tree.
     pub root: SessionId,
-    /// Its agent.
     pub agent: Text,
-    /// Its title, or the start of what it was told.
+    /// Its title, or the start of its prompt.
     pub title: Text,
-    /// How far it is.
     pub status: TaskStatus,
-    /// How its last run ended; absent while one is in flight and before the first end.
+    /// How its last run ended; `None` while one is in flight and before the first end.
     pub outcome: Option<OutcomeKind>,
-    /// The same with its cause, as its records have it.
+    /// The same with its cause, from its records.
     pub cause: Option<Outcome>,
-    /// Its first input.
     pub prompt: Option<Text>,
-    /// The whole result of its last run: the answer, or partial output. Absent as the outcome is.
+    /// The whole result of its last run: the answer, or partial output. `None` without an outcome.
     pub result: Option<Text>,
     /// Its metadata after the last merge: JSON text.
     pub metadata: Option<Text>,
-    /// Wall clock of its birth, milliseconds since the epoch; informative.
+    /// When it was created.
     pub created_ms: i64,
-    /// Wall clock of its last record; informative.
+    /// When its last record was written.
     pub updated_ms: i64,
-    /// Wall clock of the last end; informative. Absent as the outcome is.
+    /// When its last run ended; `None` without an outcome.
     pub ended_ms: Option<i64>,
-    /// Why its records, or its whole result, cannot be read; then what only they tell is missing.
+    /// Why its records, or its whole result, cannot be read; their fields are empty then.
     pub unread: Option<String>,
 }
 
 impl Task {
-    /// Lists the tasks of a journal that no runtime needs to have, newest first. Blocks while it reads: the rows of all
-    /// sessions, and the records of each task that is listed. What cannot be read of one is left out of it, and
-    /// [`Task::unread`] says why. With a status and a limit, tasks are read until so many have the status.
+    /// Lists the tasks of a journal without a runtime, newest first. Blocks while it reads the rows of all sessions and the records of each
+    /// listed task. Unreadable parts are omitted, with the reason in [`Task::unread`].
     ///
     /// # Errors
     /// When the journal cannot be read as a whole.
@@ -130,9 +122,9 @@ impl Task {
         let tasks = journal.heads()?.into_iter().filter_map(|(session, head)| Self::of(session, head));
         let mut found: Vec<Self> =
             tasks.filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent))).collect();
-        // Those of one moment stand in the order of their ids: the same in every listing.
+        // Tasks of the same time are ordered by id, so that listings agree.
         found.sort_unstable_by_key(|task| std::cmp::Reverse((task.created_ms, task.session)));
-        // Each is read when it is its turn: with the last one that the limit lets through, the reading ends.
+        // Read one by one, until the limit is reached.
         let mut listed = Vec::new();
         let mut found = found.into_iter();
         while listed.len() < filter.limit.unwrap_or(usize::MAX) {
@@ -153,7 +145,7 @@ impl Task {
         Ok(listed)
     }
 
-    /// Adds what the records tell; of a task that the filter leaves out, its status.
+    /// Adds the facts from records; of a task that the filter excludes, only its status.
     fn told(&mut self, assigned: Assigned, filter: TaskFilter, journal: &Journal) -> Result<(), ReadError> {
         if assigned.is_followed {
             self.outcome = assigned.past.outcome.as_ref().map(Outcome::kind);
@@ -171,12 +163,12 @@ impl Task {
         Ok(())
     }
 
-    /// The session of `head` as a task, if it is one.
+    /// Returns the session of `head` as a task, if it is one.
     fn of(session: SessionId, head: Head) -> Option<Self> {
         let subagent = match head.kind {
             Some(BranchKind::Subagent) => true,
             Some(BranchKind::Human | BranchKind::Alternative | BranchKind::Service) => false,
-            // Rows of a former version do not say it: there were no other branches then.
+            // Rows of an earlier version lack the kind: other branches did not exist then.
             None => head.parent.is_some(),
         };
         let status = TaskStatus::of(head.state, head.last_outcome);
@@ -202,12 +194,12 @@ impl Task {
     }
 }
 
-/// The runs of a session that are its task: those that a model or the host opened. Where there are none, those of persons.
+/// The runs that belong to a task: those of a model or the host, else those of persons.
 #[derive(Default)]
 struct Assigned {
     past: Past,
     is_owned: bool,
-    /// Whether the last run is one of a person, behind the task.
+    /// Whether the last run is a person's, after the task.
     is_followed: bool,
     /// The last record of the last of these runs.
     end: Seq,
@@ -234,7 +226,7 @@ impl Assigned {
         self.past.add(stored);
     }
 
-    /// Returns the whole text of the last end: its record holds as much as an owner is sent.
+    /// Returns the whole text of the last end: its record may be truncated.
     fn whole(&self, journal: &Journal, session: SessionId) -> Result<Option<Text>, ReadError> {
         let Some(start) = self.past.result.clone() else { return Ok(None) };
         if start.len() as u64 >= self.past.result_len {
@@ -248,10 +240,10 @@ impl Assigned {
     }
 }
 
-/// Key of the prompt of a task that has an id of the caller's choice.
+/// Key of the prompt of a task with a caller's id.
 const FIRST: &str = "prompt";
 
-/// That the records of a session are not those of one session in their order.
+/// The records of a session do not follow each other.
 pub(crate) fn damaged(session: SessionId, error: &FoldError) -> ReadError {
     let seq = match error {
         FoldError::Illegal { seq, .. } => *seq,
@@ -261,12 +253,11 @@ pub(crate) fn damaged(session: SessionId, error: &FoldError) -> ReadError {
 }
 
 impl Runtime {
-    /// Starts a task of the host that no session owns (R1): `options` names its agent, which may be one that only agents start, its
-    /// description (`title`) and its metadata. [`SessionHandle::detach`](crate::SessionHandle::detach) starts one below a session.
+    /// Starts a task of the host without an owner (R1). `options` sets its agent, which may be one that only agents start, its description
+    /// (`title`) and its metadata. [`SessionHandle::detach`](crate::SessionHandle::detach) starts one below a session.
     ///
-    /// With an [id](OpenOptions::id) of the caller's choice, a task that was started with it is not started again.
-    ///
-    /// The task waits for a slot, as every task does; its time limit (`run_ms`) counts from its start.
+    /// With an [id](OpenOptions::id) of the caller's choice, a repetition starts nothing. The task waits for a slot; its time limit (`run_ms`)
+    /// counts from its start.
     ///
     /// ```
     /// # async fn example(runtime: &subtend_actors::Runtime) -> Result<(), Box<dyn std::error::Error>> {
@@ -284,9 +275,6 @@ impl Runtime {
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the task is started.
-    ///
-    /// # Durability
-    /// The task and its prompt are durable when the receipt is returned.
     pub async fn spawn_task(
         &self,
         options: impl Into<OpenOptions>,
@@ -296,27 +284,21 @@ impl Runtime {
         let given = options.id;
         let session = self.open_root(options, true)?;
         let input = session.input(prompt).by(From::Host, Owner::Detached { by_host: true });
-        // A task with an id of the caller's choice may be started again by a caller that missed the receipt.
+        // A caller that missed the receipt may repeat the start.
         let sent = if given.is_some() { input.key(FIRST).send().await } else { input.send().await };
         if sent.is_err() && given.is_none() {
-            // Without its prompt it would be pending for good.
+            // Without its prompt it would stay pending.
             drop(session.delete(false).await);
         }
         Ok(sent?)
     }
 
-    /// Subagents as a task list, newest first.
+    /// Lists subagents as tasks, newest first.
     ///
     /// # Errors
     /// When the journal cannot be read.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is listed is durable; all that was appended before the call is seen.
     pub async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>, ReadError> {
-        // A journal that failed still says what it has.
+        // A failed journal can still be read.
         drop(self.rooms.log.journal.settled().await);
         Task::list(&self.rooms.log.journal, filter)
     }

@@ -14,47 +14,45 @@ use crate::faults::Flaw;
 use crate::handle::SessionHandle;
 use crate::views::past::Past;
 
-/// Characters of a title that a drawn tree shows.
+/// Characters of a title in a drawn tree.
 const TITLE: usize = 60;
 
 /// A session and all below it, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
-    /// The session.
     pub id: SessionId,
     /// Its short name, unique among its siblings.
     pub short: Short,
-    /// Its agent.
     pub agent: Text,
     /// Its title, or the start of its first input.
     pub title: Text,
-    /// Subagent edges from the root.
+    /// Its distance from the root.
     pub depth: u32,
-    /// Where its run stands: quiet, queued, working, waiting or held.
+    /// The phase of its run: idle, queued, working, waiting or held.
     pub phase: Phase,
     /// The run in flight, or the last one; 0 before the first.
     pub run: RunNo,
-    /// How the last run ended; absent while one is in flight and before the first.
+    /// How the last run ended; `None` while one is in flight and before the first.
     pub outcome: Option<Outcome>,
     /// Whether the last run's owner did not wait for it.
     pub background: bool,
     /// Answered turns, of all runs.
     pub turns: u32,
-    /// What all its runs cost themselves, without those of the sessions below.
+    /// The own cost of all its runs, without the sessions below.
     pub usage: Usage,
-    /// Working time of its ended runs, in milliseconds: without waits for children, for a slot and for a person. Of a run that a kill
-    /// ended, what its records tell ([`Worked`](crate::worked::Worked)).
+    /// Working time of its ended runs in milliseconds, without waits for children, slots and approvals. For a killed run, what its records show
+    /// ([`Worked`](crate::worked::Worked)).
     pub worked_ms: u64,
-    /// Why the session's journal cannot be read; then what is only told by records is empty.
+    /// Why the session's journal cannot be read; fields from records are empty then.
     pub unread: Option<String>,
-    /// Its children, in the order of their birth.
+    /// Its children in creation order.
     pub children: Vec<Tree>,
 }
 
 /// Why there is no tree.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// The top cannot be read. Another session that cannot is shown with the reason.
+    /// The top cannot be read. Other unreadable sessions are shown with the reason.
     #[error("the tree cannot be read: {0}")]
     Read(#[from] ReadError),
     /// The journal failed.
@@ -63,19 +61,13 @@ pub enum TreeError {
 }
 
 impl SessionHandle {
-    /// The session and all below it, as the journal has them: no session is woken for it.
+    /// Returns the session and all below it from the journal, without waking a session.
     ///
-    /// Each session is seen at one moment, and the moments follow each other: a child may have ended that its parent, read
-    /// before it, still waits for. Good for people, not for decisions.
+    /// Each session is read at a different moment: a child may have ended although its parent still waits for it. For people, not for
+    /// decisions.
     ///
     /// # Errors
     /// [`TreeError`].
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is shown is durable; all that was appended before the call is seen.
     pub async fn tree(&self) -> Result<Tree, TreeError> {
         self.sessions.log.journal.settled().await?;
         let mut tree = Tree::read(&self.sessions.log.journal, self.id)?;
@@ -87,10 +79,10 @@ impl SessionHandle {
 }
 
 impl Tree {
-    /// Reads a tree from a journal that no runtime needs to have. Blocks while it reads: every record of the tree once.
+    /// Reads a tree from a journal without a runtime. Blocks while it reads every record of the tree once.
     ///
     /// # Errors
-    /// When the top is not there or its index row cannot be read.
+    /// When the top is unknown or its index row cannot be read.
     pub fn read(journal: &Journal, top: SessionId) -> Result<Self, ReadError> {
         let mut seen = HashSet::from([top]);
         let head = journal.head(top)?.ok_or(ReadError::NoSuchSession(top))?;
@@ -102,11 +94,11 @@ impl Tree {
             Ok(past) => (past, None),
             Err(error) => (Past::default(), Some(error.to_string())),
         };
-        // Those that the parent's records name are in the order of birth; the index knows them even if those are damaged.
+        // The parent's records have the creation order; the index knows the children even if those are damaged.
         let kids = journal.kids(id)?;
         let mut children = Vec::with_capacity(kids.len());
         for kid in past.born.iter().chain(&kids) {
-            // Each once: a damaged store may hold a ring.
+            // Each once: a damaged store may hold a cycle.
             if !seen.insert(*kid) {
                 continue;
             }
@@ -134,7 +126,7 @@ impl Tree {
         })
     }
 
-    /// A session without a readable index row: nothing but its id is known.
+    /// A session without a readable index row: only its id is known.
     fn unread(id: SessionId, above: u32, why: String) -> Self {
         Self {
             id,
@@ -164,7 +156,7 @@ impl Tree {
         };
         let turns = if self.turns == 1 { "turn" } else { "turns" };
         write!(f, "{before}{} {}  {word}, {} {turns}", self.agent, self.short, self.turns)?;
-        // One line, whatever was said.
+        // One line, whatever the title holds.
         let title: String = self.title.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut shown: String = title.chars().filter(|c| !c.is_control()).take(TITLE).collect();
         if shown.len() < title.len() {
@@ -189,7 +181,7 @@ impl Tree {
     }
 }
 
-/// A session a line, those below it indented: its agent and short name, how its last run ended, and what it is about.
+/// Draws one line per session, indented by depth: agent, short name, outcome and title.
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.draw(f, "", "")

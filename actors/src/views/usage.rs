@@ -1,4 +1,4 @@
-//! What sessions cost: their own model calls, those of the runs that they own, and those of the whole tree below.
+//! The cost of sessions: their own model calls, those of owned runs, and those of the whole tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,76 +7,72 @@ use subtend_session::ids::{RunKey, RunNo, Seq, SessionId, Short, Text};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
-/// Records that are read from the journal at a time.
+/// Records read from the journal at a time.
 const PAGE: usize = 256;
 
-/// What a session cost so far. Each attempt of a model call is counted once in each sum that it belongs to.
+/// The cost of a session so far. Each attempt of a model call counts once in each sum that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageView {
     /// The session's own model calls, of all its runs.
     pub own: Usage,
-    /// Model calls of the runs that its runs own, of those that these own, and so on down.
+    /// Model calls of the runs that its runs own, at any depth.
     pub owned: Usage,
-    /// Model calls of the session and of all sessions below it, whoever owns their runs.
+    /// Model calls of the session and of all sessions below it, whichever run owns them.
     pub tree: Usage,
-    /// The session above it; none for a root.
+    /// The parent; `None` for a root.
     pub parent: Option<SessionId>,
-    /// Its children, oldest first, with what each cost by itself.
+    /// Its children, oldest first, each with its own cost.
     pub children: Vec<ChildUsage>,
-    /// How full the model's context was at the last answer; absent before the first answer.
+    /// The used part of the model's context at the last answer; `None` before the first.
     pub context: Option<ContextShare>,
     /// Bytes of its journal, as its store encodes them; 0 in memory.
     pub recorded: u64,
     /// Bytes of its journal and of those of all sessions below it.
     pub recorded_below: u64,
-    /// Wall clock of its birth, milliseconds since the epoch; informative.
+    /// When it was created, in milliseconds since the epoch.
     pub created_ms: i64,
-    /// Wall clock of its last record; informative.
+    /// When its last record was written.
     pub updated_ms: i64,
 }
 
-/// How full a model's context was.
+/// The used part of a model's context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextShare {
-    /// Tokens of the last answer and of what it answered.
+    /// Tokens of the last answer and its request.
     pub used: u64,
-    /// Tokens that the model takes, where that is known.
+    /// Tokens that the model accepts, if known.
     pub window: Option<u64>,
 }
 
-/// What a child of a session cost by itself.
+/// The own cost of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildUsage {
-    /// The child.
     pub session: SessionId,
-    /// Its short name.
     pub short: Short,
-    /// Its agent.
     pub agent: Text,
-    /// Its own model calls, of all its runs; unreliable where its records cannot be read.
+    /// Its own model calls; unreliable if its records cannot be read.
     pub own: Usage,
-    /// How full its model's context was at its last answer; absent before the first answer.
+    /// The used part of its model's context at its last answer; `None` before the first.
     pub context: Option<ContextShare>,
     /// Bytes of its journal, as its store encodes them.
     pub recorded: u64,
 }
 
 impl ContextShare {
-    /// The part of the window that is used, in hundredths, where the window is known; above 100 where a provider counts
-    /// otherwise.
+    /// Returns the used part of the window in hundredths, if the window is known; above 100 where a provider counts otherwise.
     pub fn percent(&self) -> Option<u64> {
         self.used.saturating_mul(100).checked_div(self.window?)
     }
 }
 
 impl UsageView {
-    /// Reads what `session` cost from a journal that no runtime needs to have. Blocks while it reads: every record of the
-    /// tree below once. A session below that cannot be read is left out, and makes the sums unreliable.
+    /// Reads the cost of `session` from a journal without a runtime. Blocks while it reads every record of the tree once. An unreadable session
+    /// below is left out, and makes the sums unreliable.
     ///
-    /// `window` returns how many tokens the model of that name takes, where that is known.
+    /// `window` returns how many tokens a model accepts, if known.
     ///
     /// # Errors
-    /// When the session is not there or cannot be read.
+    /// When the session is unknown or cannot be read.
     pub fn read(
         journal: &Journal,
         session: SessionId,
@@ -95,8 +91,7 @@ impl UsageView {
     }
 }
 
-/// Adds `part`. Calls that were made before there was a price for them have tokens and no cost: a sum of money beside them
-/// leaves them out, and must not pass for the whole.
+/// Adds `part`. Calls from before a price was set have tokens and no cost: the sum of money is incomplete, and must be marked.
 fn add(sum: &mut Usage, part: &Usage) {
     let unpriced = |usage: &Usage| usage.cost_micro.is_none() && usage.tokens() > 0;
     let leaves_out = (unpriced(sum) && part.cost_micro.is_some()) || (unpriced(part) && sum.cost_micro.is_some());
@@ -104,28 +99,26 @@ fn add(sum: &mut Usage, part: &Usage) {
     sum.unreliable |= leaves_out;
 }
 
-/// What one run cost by itself, and who owns it.
+/// The own cost of one run, and its owner.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     owner: Option<RunKey>,
     usage: Usage,
 }
 
-/// Runs of a tree.
 #[derive(Debug, Default)]
 struct Sum {
     runs: BTreeMap<RunKey, Spent>,
     seen: BTreeSet<SessionId>,
-    /// Those that could not be read.
+    /// Unreadable sessions.
     holes: BTreeSet<SessionId>,
     /// Bytes of their journals.
     bytes: BTreeMap<SessionId, u64>,
-    /// The tokens of the last answer, with the names of its model: as it was asked for, and as the provider calls it.
+    /// The tokens of the last answer, with its model's requested name and the provider's name.
     last: BTreeMap<SessionId, (Vec<Text>, u64)>,
 }
 
 impl Sum {
-    /// Reads the runs of one session.
     fn read(&mut self, journal: &Journal, session: SessionId) -> Result<(), ReadError> {
         self.seen.insert(session);
         self.bytes.insert(session, journal.bytes_of(session)?);
@@ -173,7 +166,7 @@ impl Sum {
     fn below(&mut self, journal: &Journal, top: SessionId) -> Result<(), ReadError> {
         let mut todo = journal.kids(top)?;
         while let Some(session) = todo.pop() {
-            // Each once: a damaged store may hold a ring.
+            // Each once: a damaged store may hold a cycle.
             if self.seen.contains(&session) {
                 continue;
             }
@@ -190,7 +183,7 @@ impl Sum {
         Some(ContextShare { used: *used, window: names.iter().find_map(window) })
     }
 
-    /// What `top` cost itself, what the runs that it owns cost, and what all runs did.
+    /// Returns the cost of `top`, of its owned runs, and of all runs.
     fn views(&self, top: SessionId) -> (Usage, Usage, Usage) {
         let nothing = Usage { unreliable: !self.holes.is_empty(), ..Usage::default() };
         let (mut own, mut owned, mut tree) = (Usage::default(), nothing, nothing);
@@ -205,7 +198,7 @@ impl Sum {
         (own, owned, tree)
     }
 
-    /// The children of `top`, oldest first, each by itself. One whose row is damaged has no name to be listed by.
+    /// Returns the children of `top`, oldest first. One with a damaged row has no name to list.
     fn children(
         &self,
         journal: &Journal,
@@ -227,7 +220,7 @@ impl Sum {
     }
 
     fn is_owned(&self, mut owner: Option<RunKey>, top: SessionId) -> bool {
-        // An owner stands above what it owns: no chain is longer than there are sessions.
+        // No chain of owners is longer than the number of sessions.
         for _ in 0..=self.seen.len() {
             match owner {
                 None => return false,

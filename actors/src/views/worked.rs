@@ -1,41 +1,38 @@
-//! The working time of a session's runs, as their records tell it.
+//! The working time of a session's runs, from their records.
 
 use subtend_journal::Stored;
 use subtend_session::ids::Epoch;
 use subtend_session::record::Record;
 
-/// A working time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Worked {
-    /// Milliseconds: without waits for children, for a slot and for a person.
+    /// Milliseconds, without waits for children, slots and approvals.
     pub ms: u64,
-    /// Whether it may be more: a process ended while the run worked, and the clock of the run with it.
+    /// Whether it may be more: a process ended while the run worked, and its clock was lost.
     pub at_least: bool,
 }
 
 impl Worked {
-    /// Adds the time of another run.
     pub fn add(&mut self, other: Self) {
         self.ms = self.ms.saturating_add(other.ms);
         self.at_least |= other.at_least;
     }
 }
 
-/// Follows the working time from run to run. Of a run that a kill ended, the time up to its last answer and that of the tools which
-/// finished after it are known.
+/// Adds up the working time over runs. For a killed run, the time up to its last answer and of later finished tools is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkClock {
     /// The activation in which the run works, while it does.
     working: Option<Epoch>,
-    /// The clock of the run at its last answer or stop.
+    /// The run's clock at its last answer or stop.
     known_ms: u64,
-    /// The longest tool since then: tools of one turn run at the same time.
+    /// The longest tool since then: tools of one turn run concurrently.
     tool_ms: u64,
     is_interrupted: bool,
 }
 
 impl WorkClock {
-    /// Takes the next record; gives the working time of the run that it ends.
+    /// Takes the next record; returns the working time of the run that it ends.
     pub fn add(&mut self, stored: &Stored) -> Option<Worked> {
         if self.working.is_some_and(|epoch| epoch != stored.epoch) {
             (self.working, self.is_interrupted) = (Some(stored.epoch), true);
@@ -116,7 +113,7 @@ mod tests {
         }))
     }
 
-    /// The time of a run with these records, each at its millisecond and of its activation.
+    /// The time of a run with these records, each with its millisecond and activation.
     fn of(records: Vec<(i64, u32, Record)>) -> Option<Worked> {
         let mut clock = WorkClock::default();
         let stored = (1..).zip(records).map(|(seq, (at_ms, epoch, record))| Stored {
@@ -140,12 +137,12 @@ mod tests {
         let work = || vec![started(), (0, 1, turn()), (700, 1, answer(700))];
         let tools = [(800, 1, tool(40)), (900, 1, tool(60)), (950, 1, turn())];
         assert_eq!(of(work().into_iter().chain(tools).chain([(9_000, 2, ended(0))]).collect()), known(760));
-        // Of a run that no kill met, and of one that waited when it came, the recorded time is whole.
+        // For a run that no kill interrupted, or that was waiting at the kill, the recorded time is exact.
         let whole = |ms| Some(Worked { ms, at_least: false });
         assert_eq!(of(work().into_iter().chain([(900, 1, ended(900))]).collect()), whole(900));
         let parked = (800, 1, Record::RunParked { run: RunNo(1), why: Park::AtRest, worked_ms: 800 });
         assert_eq!(of(work().into_iter().chain([parked.clone(), (9_000, 2, ended(800))]).collect()), whole(800));
-        // One that went on after a wait has the time of both.
+        // One that continued after a wait has the time of both.
         let again =
             [(2_000, 1, Record::RunResumed { run: RunNo(1), why: Park::AtRest, slot: false }), (2_000, 1, turn())];
         let after =

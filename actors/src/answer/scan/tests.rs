@@ -57,7 +57,7 @@ fn text(records: &[Value]) -> String {
 }
 
 #[test]
-fn an_answer_that_was_cut_off_before_the_input_came_is_part_of_its_answer() {
+fn answer_includes_the_truncated_part_before_the_input() {
     let none = json!([]);
     let records = [
         accepted(OTHER),
@@ -79,7 +79,7 @@ fn what_was_said_beside_calls_is_no_part_of_the_answer() {
     let records = [
         accepted(INPUT),
         opened(1, INPUT),
-        answered("I look.", "calls", &[], &calls),
+        answered("I read it.", "calls", &[], &calls),
         answered("Found.", "end", &[INPUT], &json!([])),
     ];
     assert_eq!(text(&records), "Found.");

@@ -1,4 +1,4 @@
-//! What a root run has used, from the records of all that it owns: after a crash they are the truth.
+//! Recounts what a root run has used, from the records of all that it owns.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,11 @@ use subtend_supervision::Spend;
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::reservation::{failure, spend, tokens_of};
 
-/// What a root run has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recount {
-    /// Runs that it and what it owns opened.
+    /// Runs opened by it and by what it owns.
     pub(crate) spawns: u32,
-    /// What its model calls count for: as settled, and in full where they were not, each once.
+    /// The cost of its model calls: as settled, or in full if unsettled, each once.
     pub(crate) spend: Spend,
 }
 
@@ -29,10 +28,10 @@ struct Open {
 }
 
 impl ModelCalls {
-    /// Recounts what `root` has used. Reads every record of the sessions that it owns runs of.
+    /// Recounts what `root` has used, from every record of the sessions with runs that it owns.
     ///
-    /// Never less than the account had when the host died: of what is unreliable at least the reservation counts. What a session
-    /// used that cannot be read counts for nothing: it does not work any more, and it must not stop those that do (J-8).
+    /// Never less than the account at the crash: an unreliable cost counts at least its reservation. An unreadable session counts for nothing, so
+    /// that it does not stop the others (J-8).
     pub(crate) fn recount(&self, models: &Models, root: RunKey) -> Result<Recount, ReadError> {
         let mut count = Recount::default();
         let (mut seen, mut todo) = (BTreeSet::from([root]), vec![root]);
@@ -40,14 +39,14 @@ impl ModelCalls {
             let Some(stored) = self.readable(key.session, root.session)? else { continue };
             for child in self.recount_run(models, key.run, &stored, &mut count) {
                 let Some(owned) = self.readable(child, root.session)? else { continue };
-                // Each once: a damaged store may hold a ring.
+                // Each once: a damaged store may hold a cycle.
                 todo.extend(owned_by(key, child, &owned).filter(|owned| seen.insert(*owned)));
             }
         }
         Ok(count)
     }
 
-    /// The records of a session below `root`; none where they are damaged, of a newer format, or erased.
+    /// Returns the records of a session below `root`; none if they are damaged, of a newer format, or erased.
     fn readable(&self, session: SessionId, root: SessionId) -> Result<Option<Vec<Stored>>, ReadError> {
         match self.journal.records(session) {
             Ok(stored) => Ok(Some(stored)),
@@ -61,7 +60,7 @@ impl ModelCalls {
         }
     }
 
-    /// Adds what one run used; returns the sessions that it owns runs of.
+    /// Adds what one run used; returns the sessions with runs that it owns.
     fn recount_run(&self, models: &Models, no: RunNo, stored: &[Stored], count: &mut Recount) -> BTreeSet<SessionId> {
         let (mut within, mut open, mut children) = (false, None::<Open>, BTreeSet::new());
         let mut add = |spent: Spend| count.spend = count.spend.plus(spent);
@@ -74,7 +73,7 @@ impl ModelCalls {
             }
             if let Record::TurnStarted { reserved, model, .. } = record {
                 let next = Open { reserved: reserved.as_deref().copied(), model: model.clone() };
-                // An attempt that another one replaced without a word: its activation died with it.
+                // An attempt replaced without a record: its activation crashed.
                 add(open.replace(next).map_or(Spend::NOTHING, |before| self.in_full(models, &before)));
             } else if let Record::TurnAnswered(answered) = record
                 && let Some(open) = open.take()
@@ -89,7 +88,7 @@ impl ModelCalls {
                 });
             } else if let Record::ChildSpawned(spawned) = record {
                 count.spawns = count.spawns.saturating_add(1);
-                // Nobody owns a detached run: it has an account of its own.
+                // A detached run has its own account.
                 children.extend((!spawned.detached).then_some(spawned.child));
             } else if let Record::ContinueAsked(asked) = record {
                 count.spawns = count.spawns.saturating_add(1);
@@ -104,7 +103,7 @@ impl ModelCalls {
         spend(usage, self.in_full(models, open), !usage.unreliable)
     }
 
-    /// What was reserved for the attempt.
+    /// Returns what was reserved for the attempt.
     fn in_full(&self, models: &Models, open: &Open) -> Spend {
         let Some(reserved) = &open.reserved else { return Spend::NOTHING };
         let most = |name: &str, model: &dyn subtend_models::model::Model| {
@@ -113,7 +112,7 @@ impl ModelCalls {
         };
         let cost_micro = match models.route(&open.model) {
             Route::One(member) => most(&member.name, &*member.model),
-            // Which of the pool it was is not recorded before the answer.
+            // Before the answer the pool's member is not recorded.
             Route::Pool(members) => {
                 members.iter().map(|member| most(&member.name, &*member.model)).max().unwrap_or_default()
             }
@@ -122,7 +121,7 @@ impl ModelCalls {
     }
 }
 
-/// The runs of `child` that `owner` owns.
+/// Returns the runs of `child` that `owner` owns.
 fn owned_by(owner: RunKey, child: SessionId, stored: &[Stored]) -> impl Iterator<Item = RunKey> {
     stored.iter().filter_map(move |stored| {
         let Record::RunOpened(opened) = &stored.record else { return None };

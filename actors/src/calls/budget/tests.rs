@@ -1,4 +1,4 @@
-//! The recount from records agrees with the accounts in memory, whatever happened.
+//! The recount from records agrees with the accounts in memory.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -75,7 +75,7 @@ async fn sent(runtime: &Runtime, text: &str) -> (SessionHandle, RunKey) {
     (session, key)
 }
 
-/// What the records say, and what the accounts do: what is out counts in full after a crash.
+/// Compares the records with the accounts: a pending call counts in full after a crash.
 async fn both(runtime: &Runtime, root: RunKey) -> (Spend, Spend) {
     let rooms = &runtime.rooms;
     rooms.log.journal.settled().await.unwrap();
@@ -122,7 +122,7 @@ async fn a_tree_in_all_its_states_is_recounted_as_it_was_counted() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (records, now) = both(&runtime, root).await;
     assert_eq!((records, now), (accounts, accounts), "what was dropped counts as it was reserved");
-    // As another process would find it. What is out now is of the account before.
+    // As in another process: pending calls belong to the previous account.
     runtime.rooms.cells.runs().restore_accounts(&runtime.rooms.environments.home().models.models, root).unwrap();
     assert_eq!(runtime.rooms.calls.budgets.settled(root), accounts);
     let owned = RunKey { session: runtime.journal().kids(session.id()).unwrap()[5], run: RunNo(1) };

@@ -13,7 +13,7 @@ fn input_price(names: &[&str]) -> Option<f64> {
 }
 
 #[test]
-fn an_exact_name_goes_before_the_longest_beginning_and_the_first_name_before_the_others() {
+fn exact_price_precedes_the_longest_prefix() {
     assert_eq!(input_price(&["fast", "lab/big-9"]), Some(1.0));
     assert_eq!(input_price(&["slow", "lab/big-9"]), Some(7.0));
     assert_eq!(input_price(&["lab/big-8"]), Some(5.0));

@@ -8,27 +8,23 @@ use subtend_session::record::{Carrier, Hold, Lane, QueueChange, Record};
 
 use crate::values::queue_entry::{QueueEntry, QueueKind};
 
-/// What happened to the queue.
+/// A change of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum QueueEvent {
-    /// An input is held: the session is at work.
+    /// An input is held because the session is running.
     Queued {
-        /// How many wait now, this one included.
+        /// The queue's length, with this input.
         count: u32,
-        /// It.
         message: QueueEntry,
     },
-    /// An input is taken, whether it waited or not.
-    Processing {
-        /// It.
-        message: QueueEntry,
-    },
-    /// Nothing waits any more.
+    /// An input is taken, whether it was held or not.
+    Processing { message: QueueEntry },
+    /// The queue is empty.
     Empty,
 }
 
-/// Derives queue events from the records of one session, given from the first one on and in order.
+/// Derives queue events from all records of one session, in order.
 ///
 /// ```
 /// # fn example(records: &[subtend_journal::Stored]) {
@@ -42,24 +38,24 @@ pub enum QueueEvent {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct QueueEvents {
-    /// Accepted inputs that no run took, those included that are about to be taken by the next records.
+    /// Accepted inputs that no run has taken, including one that the next records take.
     waiting: Vec<QueueEntry>,
     /// Those of them that were held.
     held: u32,
-    /// The input that the session, with nothing at work, is about to take.
+    /// The input that the idle session is about to take.
     passing: Option<InputId>,
     at: At,
 }
 
-/// Where the run in flight stands, as far as an input cares.
+/// The phase of the run in flight, as far as inputs depend on it.
 #[derive(Clone, Debug, Default)]
 struct At {
     run: bool,
-    /// A model's call opened the run: only what steers enters it.
+    /// A model's call opened the run: only steering inputs enter it.
     of_a_model: bool,
     started: bool,
     streaming: bool,
-    /// The last answer asked for no calls.
+    /// The last answer had no calls.
     rest: bool,
     open: BTreeSet<CallId>,
     held: bool,
@@ -67,7 +63,7 @@ struct At {
 }
 
 impl At {
-    /// Whether an input is taken in the decision that accepts it.
+    /// Returns whether an input is taken in the decision that accepts it.
     fn takes(&self, lane: Lane) -> bool {
         let idle = self.started && !self.closing && !self.streaming && self.open.is_empty();
         let extends = !self.of_a_model || lane == Lane::Steer;
@@ -76,12 +72,12 @@ impl At {
 }
 
 impl QueueEvents {
-    /// How many inputs wait.
+    /// Returns the number of held inputs.
     pub fn count(&self) -> u32 {
         self.held
     }
 
-    /// Adds the next record, at its place.
+    /// Adds the next record.
     pub fn add(&mut self, seq: Seq, record: &Record) -> Vec<QueueEvent> {
         match record {
             Record::InputAccepted(input) => return self.accepted(QueueEntry::of(input, seq)),
@@ -141,7 +137,7 @@ impl QueueEvents {
     }
 
     fn accepted(&mut self, message: QueueEntry) -> Vec<QueueEvent> {
-        // What a cancel of the tree left standing may go before it.
+        // Inputs that a cancel of the tree left queued may precede it.
         let first = message.lane == Lane::Steer || self.goes_first(&message);
         self.waiting.push(message.clone());
         if self.at.takes(message.lane) && first {

@@ -14,14 +14,12 @@ use tokio::sync::broadcast;
 use crate::observe::event::{Event, Next};
 use crate::observe::polling::Polled;
 
-/// Which events are seen.
+/// The scope of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// All of the runtime.
+    /// The whole runtime.
     All,
-    /// Those of one tree.
     Tree(SessionId),
-    /// Those of one session.
     Session(SessionId),
 }
 
@@ -35,7 +33,7 @@ impl Scope {
     }
 }
 
-/// Counts a subscription for as long as it lives.
+/// Counts a subscription while it exists.
 #[derive(Debug)]
 pub(crate) struct Listening(Arc<AtomicUsize>);
 
@@ -54,8 +52,7 @@ impl Drop for Listening {
 
 /// A bounded view of the events of one tree (or of all); also a [`Stream`] of them.
 ///
-/// It begins with the text so far of every answer that is on its way. A slow reader never slows a session: it learns how
-/// many events it missed.
+/// It starts with the text so far of every running stream. A slow reader never slows a session: it learns how many events it missed.
 pub struct Subscription {
     view: Polled<View, Option<Next>>,
 }
@@ -83,7 +80,7 @@ impl Subscription {
         Self { view: Polled::new(View { receiver, scope, so_far: so_far.into(), _listening: listening }) }
     }
 
-    /// The next event, or `None` when the runtime is over.
+    /// Returns the next event, or `None` after the runtime has stopped.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -91,7 +88,7 @@ impl Subscription {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// An event that has already arrived, if there is one.
+    /// Returns an event that has already arrived, if any.
     pub fn try_next(&mut self) -> Option<Next> {
         match self.view.idle() {
             Some(view) => view.try_next(),

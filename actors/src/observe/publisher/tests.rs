@@ -43,7 +43,7 @@ fn words(next: Next) -> String {
     }
 }
 
-/// What a subscriber sees of an attempt that fails and is tried again while the disk is slow.
+/// The events of an attempt that fails and is retried while the disk is slow.
 async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
@@ -57,10 +57,10 @@ async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
     piece(&publisher, 1, "I am");
     let held = faults.hold();
     show(&publisher, append(&journal, 2, vec![discarded(1, 1), started(1, 2)]));
-    // The model is in this process: it does not wait for its intent to be durable.
+    // The model is in-process: it does not wait for a durable intent.
     piece(&publisher, 2, "You ");
     piece(&publisher, 2, "are");
-    piece(&publisher, 1, " nobody");
+    piece(&publisher, 1, " unseen");
     drop(held);
     journal.settled().await.expect("durable");
     while publisher.shared.lock().streams.so_far(|_, _| true).is_empty() {
@@ -84,15 +84,15 @@ async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_piece_of_a_retry_overtakes_the_end_of_the_attempt_before_it() {
+async fn retry_piece_never_precedes_the_end_of_the_earlier_attempt() {
     let seen = a_retry_on_a_slow_disk(false).await;
-    // The first piece may come before or after the record that its attempt started: that one is not waited for.
+    // The first piece may arrive before or after the record of its attempt, which is not waited for.
     let mut first = seen[..2].to_vec();
     first.sort();
     assert_eq!(first, ["1 turn_started", "1@0 I am"]);
     let rest = ["2 attempt_discarded", "3 turn_started", "2@0 You are", "2@7 !", "4 turn_answered"];
     assert_eq!(seen[2..], rest);
-    // What the rule prevents does happen without it.
+    // The control: without the rule, pieces overtake.
     let careless = a_retry_on_a_slow_disk(true).await;
     let place = |word: &str| careless.iter().position(|seen| seen == word).expect("seen");
     assert!(place("2@0 You ") < place("2 attempt_discarded"), "{careless:?}");
@@ -103,7 +103,7 @@ async fn one_who_attaches_between_a_batch_and_its_append_sees_it() {
     let journal =
         Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default()).unwrap();
     let publisher = Publisher::start(journal.clone(), 64);
-    assert!(!publisher.any(), "nobody listens when the batch is made: its records are not kept for the publisher");
+    assert!(!publisher.any(), "the batch has no subscriber: its records are not kept for the publisher");
     let mut events = publisher.subscribe(Scope::All);
     let (at, ends, _) = append(&journal, 1, vec![started(1, 1), answered(1, 1)]);
     publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
@@ -127,7 +127,7 @@ async fn an_answer_that_nobody_waits_for_any_more_is_not_shown() {
 }
 
 #[tokio::test]
-async fn what_is_known_of_a_retry_goes_with_its_answer_though_the_last_subscriber_left_on_a_slow_disk() {
+async fn retry_state_is_removed_after_the_last_subscriber_left() {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
     let (engine, faults) = Faulty::new(Box::new(redb));
@@ -147,7 +147,7 @@ async fn what_is_known_of_a_retry_goes_with_its_answer_though_the_last_subscribe
     assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0);
 }
 
-/// What a subscriber sees of a session whose model answers before its birth is durable.
+/// The events of a session whose model answers before the session is durable.
 #[tokio::test]
 async fn a10_delta_waits_for_the_durable_birth_of_its_session() {
     let dir = tempfile::tempdir().expect("a directory");

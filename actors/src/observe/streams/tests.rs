@@ -49,7 +49,6 @@ pub(crate) fn answered(turn: u32, attempt: u32) -> Record {
     }))
 }
 
-/// The delta's offset and text.
 fn seen(what: Option<What>) -> Option<(u64, Delta)> {
     let Some(What::Delta { offset, delta, .. }) = what else { return None };
     Some((offset, delta))
@@ -60,7 +59,7 @@ fn all(events: Vec<Event>) -> Vec<(u64, Delta)> {
 }
 
 #[test]
-fn offsets_count_each_kind_by_itself_and_who_comes_late_gets_the_text_so_far() {
+fn offsets_count_by_kind_and_late_readers_get_the_text() {
     let mut streams = Streams::default();
     let call = |ix| Delta::Call { call: CallId { turn: TurnNo(1), ix }, tool: "read".into() };
     let mut push = |delta| seen(streams.push(&at(1, 1), &delta)).map(|(offset, _)| offset);
@@ -75,7 +74,7 @@ fn offsets_count_each_kind_by_itself_and_who_comes_late_gets_the_text_so_far() {
 }
 
 #[test]
-fn a_long_text_is_kept_up_to_its_bound_and_then_the_offset_tells() {
+fn long_text_is_kept_to_its_bound_and_continues_by_offset() {
     let mut streams = Streams::default();
     let piece = "x".repeat(400 << 10);
     for _ in 0..3 {
@@ -90,7 +89,7 @@ fn a_long_text_is_kept_up_to_its_bound_and_then_the_offset_tells() {
 fn a_retry_waits_until_its_beginning_was_shown() {
     let mut streams = Streams::default();
     assert!(streams.push(&at(1, 1), &text("one")).is_some());
-    // The model in this process is called before the batch that tries again is appended.
+    // The in-process model is called before the batch of the retry is appended.
     assert!(streams.push(&at(1, 2), &text("tw")).is_none());
     assert!(streams.push(&at(1, 1), &text(" more")).is_none(), "the attempt before it is over");
     assert_eq!(all(streams.so_far(|_, _| true)), vec![], "nor does one who comes late see it");
@@ -105,11 +104,11 @@ fn a_retry_waits_until_its_beginning_was_shown() {
 }
 
 #[test]
-fn a_retry_that_streams_after_its_beginning_was_shown_does_not_wait() {
+fn retry_streams_at_once_after_its_start_was_shown() {
     let mut streams = Streams::default();
     streams.shown(SESSION, Ends::of(&[discarded(1, 1), started(1, 2)]));
     assert!(streams.push(&at(1, 2), &text("two")).is_some());
-    // A new activation leaves no word of the attempt that died but the start of the next.
+    // A new activation leaves no trace of the lost attempt except the start of the next.
     streams.shown(SESSION, Ends::of(&[started(1, 3)]));
     assert!(streams.push(&at(1, 2), &text("late")).is_none());
     assert!(streams.push(&at(1, 3), &text("three")).is_some());
@@ -117,7 +116,7 @@ fn a_retry_that_streams_after_its_beginning_was_shown_does_not_wait() {
 }
 
 #[test]
-fn what_was_held_back_is_shown_also_when_its_call_is_over_by_then() {
+fn held_back_pieces_are_shown_after_their_call_ended() {
     let mut streams = Streams::default();
     streams.push(&at(1, 2), &text("two"));
     streams.done(SESSION, (TurnNo(1), AttemptNo(2)));

@@ -1,4 +1,4 @@
-//! Runs that go on after a restart of the host: they and all their owners were opened to (`on_restart: resume`).
+//! Runs that resume after a restart of the host: they and all their owners have `on_restart: resume`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -13,16 +13,15 @@ use super::{Course, Recovery};
 use crate::cell::slots::pool;
 use crate::values::at_boot::{AtBoot, Lost};
 
-/// Starts of a run at work without a record in between, after which it is given up: whatever it does first ends its host (V-3).
+/// Starts of a running run without a new record, after which it fails: what it does first crashes its host (V-3).
 const STARTS: u32 = 2;
 
-/// How deep each run stands below the run that nobody in flight owns: what is owned stands deeper than its owner, also where a
-/// branch of the same depth was asked to go on.
+/// Returns the owner depth of each run: an owned run is deeper than its owner, also where a branch of the same depth was continued.
 pub(super) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u32> {
     let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
     let level = |(session, row): &(SessionId, Inflight)| {
         let mut chain = vec![row];
-        // As many owners as there are rows: a damaged store may hold a ring.
+        // At most as many owners as rows: a damaged store may hold a cycle.
         while let Some(Owner::Run { session: owner, .. }) = chain.last().map(|row| &row.owner)
             && let Some(above) = rows.get(owner).filter(|_| chain.len() < rows.len())
         {
@@ -36,8 +35,8 @@ pub(super) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u
     inflight.iter().map(level).collect()
 }
 
-/// Of the runs in flight that a process has left, those that the next one lets go on, and those that never started and keep
-/// their place; the others end as lost. As far as rows tell: a run whose place is gone, or that cannot be read, does not go on.
+/// Returns how the next process handles the runs in flight: resumed, queued, or lost. From rows alone: a run without a slot, or an unreadable
+/// one, does not resume.
 pub fn at_next_boot(inflight: &[(SessionId, Inflight)]) -> (BTreeSet<SessionId>, BTreeSet<SessionId>) {
     let admitted = going(inflight, &levels(inflight), |_, _| Ok::<_, std::convert::Infallible>(true));
     let goes: BTreeSet<SessionId> = admitted.unwrap_or_default().into_keys().collect();
@@ -49,7 +48,7 @@ pub fn at_next_boot(inflight: &[(SessionId, Inflight)]) -> (BTreeSet<SessionId>,
     (goes, keeps)
 }
 
-/// The runs that go on, owners first, as far as `admit` has room for them.
+/// The resumed runs, owners first, as far as `admit` has room for them.
 fn going<E>(
     inflight: &[(SessionId, Inflight)],
     levels: &HashMap<SessionId, u32>,
@@ -69,10 +68,10 @@ fn going<E>(
 }
 
 impl Recovery {
-    /// Settles what becomes of each run in flight.
+    /// Decides how each run in flight is handled.
     ///
-    /// One that goes on has its token, its account and its slot again before anything works, owners first: a run whose owner is
-    /// not known here would start cancelled, and what starts anew must not take the places of those that hold theirs (T-3).
+    /// A resumed run gets its token, account and slot before any work starts, owners first: a run with an unknown owner would start cancelled,
+    /// and new work must not take a resumed run's slot (T-3).
     pub(super) fn at_boot(
         &self,
         inflight: &[(SessionId, Inflight)],
@@ -85,7 +84,7 @@ impl Recovery {
         }
         let going = going(inflight, levels, |session, row| {
             let readmitted = self.readmit(session, row, &mut stay)?;
-            // Each is folded, so that many take long. One that stays as it is is done with by that.
+            // Each is folded, so many take long. A dormant one needs nothing else.
             if stay.contains(&session) {
                 at.step()
             } else {
@@ -102,8 +101,8 @@ impl Recovery {
         Ok(inflight.iter().map(|(session, _)| (*session, of(session))).collect())
     }
 
-    /// Gives a run back what it held; tells whether it could. One whose place is gone, since the limits are lower now, cannot
-    /// go on; one that cannot be read is for the sweep to report.
+    /// Restores what a run held; returns whether it could. Lower limits may leave no slot, so it cannot resume; an unreadable one is reported by
+    /// the sweep.
     fn readmit(&self, session: SessionId, row: &Inflight, stay: &mut HashSet<SessionId>) -> Result<bool, ReadError> {
         let Ok(stored) = self.log.journal.records(session) else { return Ok(false) };
         let Ok(state) = State::fold(session, stored.iter().map(|stored| &stored.record)) else { return Ok(false) };
@@ -118,7 +117,7 @@ impl Recovery {
             };
             self.directory.inbox(session).hold_slot(slot);
         }
-        // One that waits does nothing that could: it may see any number of hosts.
+        // A waiting run causes no crash: it survives any number of hosts.
         if row.starts >= STARTS && row.state == Phase::Working {
             self.directory.inbox(session).exhaust(None);
         }
@@ -131,8 +130,7 @@ impl Recovery {
     }
 }
 
-/// The session, and those whose runs in flight hang together with its own: up to the one that nobody in flight owns, and all that
-/// that one owns.
+/// Returns the session and those whose runs in flight belong to its own: its owners, and all that the top one owns.
 fn of_one_owner(inflight: &[(SessionId, Inflight)], session: SessionId) -> HashSet<SessionId> {
     let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
     let top = |session: SessionId| {
@@ -140,7 +138,7 @@ fn of_one_owner(inflight: &[(SessionId, Inflight)], session: SessionId) -> HashS
             let owner = rows.get(at)?.owner.run()?;
             rows.get(&owner.session).filter(|row| row.run == owner.run).map(|_| owner.session)
         };
-        // As many owners as there are rows: a damaged store may hold a ring.
+        // At most as many owners as rows: a damaged store may hold a cycle.
         std::iter::successors(Some(session), owner).take(rows.len()).last()
     };
     let above = top(session);
@@ -148,7 +146,7 @@ fn of_one_owner(inflight: &[(SessionId, Inflight)], session: SessionId) -> HashS
     together.chain([session]).collect()
 }
 
-/// Whether a run was opened to go on, and its owner goes on too. One that never started has nothing to lose: it keeps its place.
+/// Returns whether a run resumes, and its owner too. One that never started has nothing to lose: it stays queued.
 fn may_go_on(row: &Inflight, going: &HashMap<SessionId, RunNo>) -> bool {
     let owned = match &row.owner {
         Owner::Run { session, run, .. } => {
@@ -160,7 +158,7 @@ fn may_go_on(row: &Inflight, going: &HashMap<SessionId, RunNo>) -> bool {
         Owner::Person | Owner::Host(_) | Owner::Detached { .. } => false,
     };
     match row.state {
-        // A closing run ends as it was to end.
+        // A closing run ends as decided.
         Phase::Closing | Phase::Quiet => false,
         Phase::Queued => owned || row.on_restart == OnRestart::Resume,
         Phase::Working

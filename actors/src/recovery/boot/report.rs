@@ -1,4 +1,4 @@
-//! What the boot found and did: counted afterwards, by what is in the journal then.
+//! The report of a boot, counted from the journal afterwards.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,54 +9,53 @@ use subtend_session::state::{Phase, State};
 
 use super::Recovery;
 
-/// What the boot found and did.
+/// The report of a boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootReport {
     /// Runs that were in flight and have ended.
     pub swept: usize,
-    /// Runs that never started, and keep their place.
+    /// Runs that never started, and stay queued.
     pub waiting: usize,
-    /// Runs that were in flight and go on (`on_restart: resume`).
+    /// Runs that were in flight and resumed (`on_restart: resume`).
     pub resumed: usize,
-    /// Runs that were in flight, would go on, and are left as they are ([`crate::Options::recovery_scope`]).
+    /// Resumable runs that were left dormant ([`crate::Options::recovery_scope`]).
     pub staying: usize,
-    /// Inputs that wait behind runs that have ended, and stay in their queues until the next input of their session: whoever takes up
-    /// what waits there is another host ([`crate::Options::recovery_scope`]), or their whole tree was being cancelled.
+    /// Queued inputs behind ended runs, which stay until the next input of their session: another host recovers them
+    /// ([`crate::Options::recovery_scope`]), or their whole tree was being cancelled.
     pub inputs: usize,
-    /// Notices, and other words of one session to another, that were owed and were delivered; those of what was swept too.
+    /// Delivered notices and rows between sessions, also to swept ones.
     pub notices: usize,
-    /// What could not be done: it stays as it is. `verify` says what is wrong with what is damaged.
+    /// Failures, whose sessions stay as they are. `verify` explains damage.
     pub undone: Vec<Undone>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub took_ms: u64,
 }
 
-/// Something that the boot could not do.
+/// A failure of the boot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Undone {
-    /// The session that it is about, where that is known.
+    /// Its session, if known.
     pub session: Option<SessionId>,
-    /// Why, in words.
     pub why: String,
 }
 
-/// What the boot set out to do.
+/// The plan of a boot.
 #[derive(Debug, Default)]
 pub(super) struct Aims {
-    /// Runs that were to end, or to keep their place.
+    /// Runs to be ended or queued.
     pub(super) lost: BTreeMap<SessionId, RunNo>,
-    /// Sessions whose runs go on.
+    /// Sessions with resumed runs.
     pub(super) going: Vec<SessionId>,
-    /// Sessions whose runs would go on, and are left as they are.
+    /// Sessions with dormant runs.
     pub(super) staying: Vec<SessionId>,
-    /// Whatever one session owed another, at any time of the boot.
+    /// All rows between sessions, at any time of the boot.
     pub(super) owed: BTreeSet<Row>,
-    /// Sessions that could not be brought to hear anything.
+    /// Sessions that could not be activated.
     pub(super) failed: BTreeSet<SessionId>,
 }
 
 impl Recovery {
-    /// What became of it.
+    /// Compares the plan with the journal.
     pub(super) fn told(
         &self,
         aims: &Aims,
@@ -91,7 +90,7 @@ impl Recovery {
         Ok(report)
     }
 
-    /// Why a session could not be brought to hear anything.
+    /// Why a session could not be activated.
     fn why_not(&self, session: SessionId) -> String {
         let stored = match self.log.journal.records(session) {
             Ok(stored) => stored,

@@ -1,4 +1,4 @@
-//! Runs below which a whole tree was being cancelled when the host died: what waits in their sessions stays where it is.
+//! Sessions of a tree that was being cancelled when the host died: their queued inputs remain.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,10 +11,10 @@ use subtend_session::state::{Phase, State};
 use super::Recovery;
 
 impl Recovery {
-    /// The sessions whose runs in flight stand below one that closes with the whole tree below it.
+    /// Returns the sessions with a run in flight below a run that closes with its whole tree.
     ///
-    /// That run had heard of the cancel when the host died, and what it owns may not have: its word was on its way. The journal
-    /// of the one that closes knows, and the sweep ends what it owns first.
+    /// That run had handled the cancel, but what it owns may not have received it. The journal of the closing run shows it, and the sweep ends
+    /// what it owns first.
     pub(super) fn standing(&self, inflight: &[(SessionId, Inflight)]) -> Result<HashSet<SessionId>, ReadError> {
         let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
         let owners: HashSet<RunKey> = inflight.iter().filter_map(|(_, row)| row.owner.run()).collect();
@@ -30,14 +30,14 @@ impl Recovery {
                 let row = rows.get(&key.session).filter(|row| row.run == key.run)?;
                 row.owner.run()
             });
-            // As many owners as there are rows: a damaged store may hold a ring.
+            // At most as many owners as rows: a damaged store may hold a cycle.
             above.take(rows.len()).any(|key| closing.contains(&key))
         };
         let standing = inflight.iter().filter(|(_, row)| !closing.is_empty() && below(row));
         Ok(standing.map(|(session, _)| *session).collect())
     }
 
-    /// Whether the run in flight closes with the whole tree below it. One that cannot be read is for the sweep to report.
+    /// Returns whether the run in flight closes with its whole tree. The sweep reports an unreadable one.
     fn closes_the_tree(&self, key: RunKey) -> Result<bool, ReadError> {
         let stored = match self.log.journal.records(key.session) {
             Ok(stored) => stored,

@@ -106,7 +106,7 @@ fn ended(run: u32, stands: bool) -> Record {
     }))
 }
 
-/// One word an event: `queued 2: b` as `2+b`, `processing b` as `b`, `empty` as `-`.
+/// One word per event: `queued 2: b` as `2+b`, `processing b` as `b`, `empty` as `-`.
 fn events(records: &[Record]) -> Vec<String> {
     let mut queue = QueueEvents::default();
     let word = |event| match event {
@@ -118,13 +118,13 @@ fn events(records: &[Record]) -> Vec<String> {
 }
 
 #[test]
-fn an_input_of_a_quiet_session_is_processed_without_being_queued() {
+fn input_of_an_idle_session_is_processed_without_queueing() {
     let first = [send(1), opened(1, &[1]), started(1), took(&[1]), turn(1), answered(1, 0), ended(1, false)];
     assert_eq!(events(&first), ["1"]);
 }
 
 #[test]
-fn what_comes_while_a_model_or_a_call_is_at_work_is_held_until_it_is_taken() {
+fn input_during_a_model_or_tool_call_is_held_until_taken() {
     let records = [
         send(1),
         opened(1, &[1]),
@@ -149,7 +149,7 @@ fn what_comes_while_a_model_or_a_call_is_at_work_is_held_until_it_is_taken() {
 }
 
 #[test]
-fn a_run_at_rest_takes_an_input_at_once_and_one_that_closes_does_not() {
+fn input_is_taken_at_once_at_rest_and_not_while_closing() {
     let at_rest = [send(1), opened(1, &[1]), started(1), took(&[1]), turn(1), answered(1, 0)];
     let goes_on = [send(2), took(&[2]), turn(2)];
     assert_eq!(events(&[&at_rest[..], &goes_on].concat()), ["1", "2"]);
@@ -188,11 +188,11 @@ fn removing_and_clearing_empty_the_queue_once() {
 }
 
 #[test]
-fn what_a_cancel_of_the_tree_left_standing_goes_before_a_later_input() {
+fn input_left_by_a_tree_cancel_precedes_a_later_one() {
     let before = [send(1), opened(1, &[1]), started(1), took(&[1]), turn(1), send(2), ended(1, true)];
     let person = [send(3), opened(2, &[2]), started(2), took(&[2])];
     assert_eq!(events(&[&before[..], &person].concat()), ["1", "1+2", "2+3", "2"]);
-    // An agent's result never goes before a person's.
+    // An agent's result never precedes a person's input.
     let result = [input(3, From::AgentResult, Lane::Send), opened(2, &[2])];
     assert_eq!(events(&[&before[..], &result].concat()), ["1", "1+2", "2+3", "2"]);
 }
