@@ -18,7 +18,7 @@ use crate::metrics;
 use crate::problem::Problem;
 
 mod agents;
-mod approvals;
+pub(crate) mod approvals;
 mod branches;
 mod controls;
 mod events;

@@ -7,17 +7,28 @@ use askama::Template;
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use crate::host::Host;
 use crate::problem::Problem;
 
+mod actions;
 mod activity;
+mod agents;
+mod approvals;
 mod assets;
+mod branches;
+mod diff;
+mod entries;
 mod forest;
 mod live;
+mod markdown;
+mod replay;
 mod sessions;
+mod timeline;
+mod transcript;
 mod tree;
+mod usage;
 mod words;
 
 /// Routes of the page.
@@ -25,9 +36,30 @@ pub(crate) fn router() -> Router<Host> {
     Router::new()
         .route("/", get(sessions::page))
         .route("/live/sessions", get(sessions::live))
+        .route("/open", post(actions::open))
+        .route("/approvals", get(approvals::page))
+        .route("/live/approvals", get(approvals::live))
+        .route("/s/{id}", get(transcript::page))
+        .route("/s/{id}/live", get(transcript::live))
+        .route("/s/{id}/send", post(actions::send))
+        .route("/s/{id}/cancel", post(actions::cancel))
+        .route("/s/{id}/interrupt", post(actions::interrupt))
+        .route("/s/{id}/continue", post(actions::resume))
+        .route("/s/{id}/queue/{input}/remove", post(actions::remove))
+        .route("/s/{id}/approve", post(actions::approve))
+        .route("/s/{id}/branch", post(actions::branch))
+        .route("/s/{id}/regenerate", post(actions::regenerate))
+        .route("/s/{id}/switch", post(actions::switch))
         .route("/s/{id}/tree", get(tree::page))
         .route("/s/{id}/kids", get(tree::kids))
         .route("/s/{id}/live/tree", get(tree::live))
+        .route("/s/{id}/timeline", get(timeline::page))
+        .route("/s/{id}/replay", get(replay::page))
+        .route("/s/{id}/replay/at", get(replay::at))
+        .route("/s/{id}/branches", get(branches::page))
+        .route("/s/{id}/usage", get(usage::page))
+        .route("/usage", get(usage::all))
+        .route("/agents", get(agents::page))
         .route("/assets/{name}", get(assets::get))
 }
 

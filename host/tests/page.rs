@@ -10,6 +10,7 @@ use tower::ServiceExt as _;
 
 use crate::support::{end, get, host, post, talk};
 
+mod transcript;
 mod tree;
 
 /// A page without what differs between runs: ids, short names and times. Blank lines and indentation do not count.

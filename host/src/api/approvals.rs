@@ -56,7 +56,7 @@ impl Open {
 }
 
 /// Returns what names an approval as it is shown: its run, call, tool, arguments, action and resource.
-fn digest(of: &Approval, run: RunNo) -> String {
+pub(crate) fn digest(of: &Approval, run: RunNo) -> String {
     let mut hasher = blake3::Hasher::new_derive_key("subtend host: digest of an approval");
     let (session, run, call) = (of.session.to_string(), run.to_string(), of.call.to_string());
     for part in [&*session, &run, &call, &of.tool, &of.args, &of.action, &of.resource] {
@@ -67,7 +67,7 @@ fn digest(of: &Approval, run: RunNo) -> String {
 }
 
 /// Pairs open approvals with their runs, oldest first.
-async fn open(host: &Host) -> Result<Vec<(Approval, RunNo)>, Problem> {
+pub(crate) async fn open(host: &Host) -> Result<Vec<(Approval, RunNo)>, Problem> {
     let mut open = Vec::new();
     for approval in host.runtime().approvals().await? {
         if let Some(row) = host.runtime().journal().inflight_of(approval.session)? {
@@ -107,20 +107,35 @@ pub(super) async fn answer(
     Body(answer): Body<Answer>,
 ) -> Result<StatusCode, Problem> {
     let handle = host.session(&session).await?;
-    let call = call_of(&call)?;
+    decide(&host, handle.id(), &call, answer.verdict, &answer.digest).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Answers the approval of `call` where `shown` is the digest of what would run.
+///
+/// # Errors
+/// [`Problem`] `approval_closed` and `approval_changed`.
+pub(crate) async fn decide(
+    host: &Host,
+    session: SessionId,
+    call: &str,
+    verdict: AskVerdict,
+    shown: &str,
+) -> Result<(), Problem> {
+    let call = call_of(call)?;
     let closed = || {
-        let detail = format!("call {call} of session {} does not wait for an approval (any more)", handle.id());
+        let detail = format!("call {call} of session {session} does not wait for an approval (any more)");
         Problem::conflict("approval_closed", detail)
     };
-    let open = open(&host).await?;
-    let asked = open.iter().find(|(approval, _)| approval.session == handle.id() && approval.call == call);
+    let open = open(host).await?;
+    let asked = open.iter().find(|(approval, _)| approval.session == session && approval.call == call);
     let (approval, run) = asked.ok_or_else(closed)?;
-    if digest(approval, *run) != answer.digest {
+    if digest(approval, *run) != shown {
         let detail = format!("call {call} is not what was shown: read it again and answer with its digest");
         return Err(Problem::conflict("approval_changed", detail));
     }
-    match host.runtime().answer(handle.id(), call, answer.verdict).await? {
-        Control::Done(_) => Ok(StatusCode::NO_CONTENT),
+    match host.runtime().answer(session, call, verdict).await? {
+        Control::Done(_) => Ok(()),
         Control::AlreadyEnded(_) | Control::NotFound => Err(closed()),
     }
 }

@@ -92,6 +92,11 @@ pub(super) trait View: Send + 'static {
         host: &Host,
         changes: &Changes,
     ) -> impl Future<Output = Result<Vec<Fragment>, Problem>> + Send;
+
+    /// The place of what was sent, which a browser that connects again gives back.
+    fn id(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Follows a tree, or all of them, for a view.
@@ -130,8 +135,15 @@ async fn pump(
         };
         (changes.all, changes.sessions) = (false, BTreeSet::new());
         let message = message(&mut known, &fragments);
-        if !message.is_empty() && to.send(Sent::default().data(message.replace('\r', "&#13;"))).await.is_err() {
-            return;
+        if !message.is_empty() {
+            let sent = Sent::default().data(message.replace('\r', "&#13;"));
+            let sent = match view.id() {
+                Some(id) => sent.id(id),
+                None => sent,
+            };
+            if to.send(sent).await.is_err() {
+                return;
+            }
         }
         let first = tokio::select! {
             next = events.next() => next,

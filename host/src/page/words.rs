@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use subtend_session::outcome::OutcomeKind;
+use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 
@@ -33,6 +33,11 @@ impl State {
             },
         };
         Self { word, class }
+    }
+
+    /// The state of an ended run.
+    pub(super) fn ended(outcome: &Outcome) -> Self {
+        Self::of(Phase::Quiet, Some(outcome.kind()))
     }
 }
 

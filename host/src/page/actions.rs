@@ -1,0 +1,232 @@
+//! What a person does: each a POST form. A browser without scripts is sent back to the session; htmx shows what was said.
+
+use axum::extract::{Form, Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use subtend_actors::{BranchOptions, Control, OpenOptions};
+use subtend_session::command::SwitchTo;
+use subtend_session::ids::{InputId, Seq, SessionId};
+use subtend_session::place::BranchKind;
+use subtend_session::record::{AskVerdict, Lane};
+
+use super::Refusal;
+use crate::api::approvals;
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// What came of an action.
+struct Said(String);
+
+/// Answers a form: with what was said for htmx, and with the way back for other browsers.
+fn answer(headers: &HeaderMap, back: &str, said: Result<Said, Problem>) -> Response {
+    let htmx = headers.contains_key("hx-request");
+    match said {
+        Ok(Said(said)) if htmx => Html(escaped(&said)).into_response(),
+        Ok(_) => Redirect::to(back).into_response(),
+        Err(problem) if htmx => {
+            let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            (status, Html(escaped(&problem.detail))).into_response()
+        }
+        Err(problem) => Refusal(problem).into_response(),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    askama::filters::escape(text, askama::filters::Html).map(|text| text.to_string()).unwrap_or_default()
+}
+
+fn session_of(id: SessionId) -> String {
+    format!("/s/{id}")
+}
+
+/// A new session.
+#[derive(Debug, Deserialize)]
+pub(super) struct Open {
+    agent: String,
+    text: String,
+}
+
+/// Opens a session with its first input.
+pub(super) async fn open(State(host): State<Host>, Form(form): Form<Open>) -> Result<Response, Refusal> {
+    let default = host.options().open.clone();
+    let (handle, _) = host.open(OpenOptions { agent: form.agent.into(), ..default }).await?;
+    handle.send(form.text).await?;
+    Ok(Redirect::to(&session_of(handle.id())).into_response())
+}
+
+/// A message to a session.
+#[derive(Debug, Deserialize)]
+pub(super) struct Message {
+    text: String,
+    #[serde(default = "send_lane")]
+    lane: Lane,
+}
+
+fn send_lane() -> Lane {
+    Lane::Send
+}
+
+/// Sends a message, or steers with it.
+pub(super) async fn send(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Form(form): Form<Message>,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let input = handle.input(form.text);
+    let receipt = match form.lane {
+        Lane::Send => input.send().await,
+        Lane::Steer => input.steer().await,
+    };
+    let said = receipt.map(|receipt| Said(format!("Accepted for run {}.", receipt.run))).map_err(Problem::from);
+    Ok(answer(&headers, &session_of(handle.id()), said))
+}
+
+fn controlled(control: Control, done: &str) -> Result<Said, Problem> {
+    match control {
+        Control::Done(run) => Ok(Said(format!("{done} run {run}."))),
+        Control::AlreadyEnded(outcome) => Ok(Said(format!("The run had ended: {}.", outcome.kind().word()))),
+        Control::NotFound => Err(Problem::new(StatusCode::NOT_FOUND, "run_not_found", "the session never had a run")),
+    }
+}
+
+/// Cancels the run in flight with all that it owns.
+pub(super) async fn cancel(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let said = handle.cancel().await.map_err(Problem::from).and_then(|control| controlled(control, "Cancelled"));
+    Ok(answer(&headers, &session_of(handle.id()), said))
+}
+
+/// Interrupts the run in flight.
+pub(super) async fn interrupt(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let said = handle.interrupt().await.map_err(Problem::from).and_then(|control| controlled(control, "Interrupted"));
+    Ok(answer(&headers, &session_of(handle.id()), said))
+}
+
+/// Continues a session that is held or whose last run ended.
+pub(super) async fn resume(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let receipt = handle.continue_with(None).await;
+    let said = receipt.map(|receipt| Said(format!("Continued with run {}.", receipt.run))).map_err(Problem::from);
+    Ok(answer(&headers, &session_of(handle.id()), said))
+}
+
+/// Removes a queued input.
+pub(super) async fn remove(
+    State(host): State<Host>,
+    Path((id, input)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let input: InputId =
+        input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
+    let said = match handle.queue_remove(input).await {
+        Ok(true) => Ok(Said("Removed.".to_owned())),
+        Ok(false) => Ok(Said("A run has taken it already.".to_owned())),
+        Err(error) => Err(error.into()),
+    };
+    Ok(answer(&headers, &session_of(handle.id()), said))
+}
+
+/// The answer to an approval, bound to what was shown.
+#[derive(Debug, Deserialize)]
+pub(super) struct Verdict {
+    call: String,
+    digest: String,
+    verdict: AskVerdict,
+}
+
+/// Answers an approval.
+pub(super) async fn approve(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Form(form): Form<Verdict>,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let said = match form.verdict {
+        AskVerdict::Allow => "Approved once.",
+        AskVerdict::Always => "Approved for this session.",
+        AskVerdict::Deny => "Denied.",
+    };
+    let counted = approvals::decide(&host, handle.id(), &form.call, form.verdict, &form.digest).await;
+    Ok(answer(&headers, &session_of(handle.id()), counted.map(|()| Said(said.to_owned()))))
+}
+
+/// A message of a session.
+#[derive(Debug, Deserialize)]
+pub(super) struct At {
+    at: u64,
+}
+
+/// Makes a branch that begins after a message.
+pub(super) async fn branch(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Form(form): Form<At>,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let options = BranchOptions { kind: BranchKind::Human, ..BranchOptions::at(Seq(form.at)) };
+    let branch = handle.branch(options).await?;
+    host.settled().await?;
+    Ok(Redirect::to(&session_of(branch.id())).into_response())
+}
+
+/// An answer of a session.
+#[derive(Debug, Deserialize)]
+pub(super) struct Of {
+    of: u64,
+}
+
+/// Regenerates an answer as an alternative.
+pub(super) async fn regenerate(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Form(form): Form<Of>,
+) -> Result<Response, Refusal> {
+    let (branch, _) = host.session(&id).await?.regenerate(Some(Seq(form.of))).await?;
+    host.settled().await?;
+    Ok(Redirect::to(&session_of(branch.id())).into_response())
+}
+
+/// The alternative that a session continues with.
+#[derive(Debug, Deserialize)]
+pub(super) struct Switch {
+    of: u64,
+    to: String,
+}
+
+/// Chooses an alternative of an answer.
+pub(super) async fn switch(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Form(form): Form<Switch>,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let to = match &*form.to {
+        "next" => SwitchTo::Next,
+        "previous" => SwitchTo::Previous,
+        number => SwitchTo::Index(
+            number
+                .parse()
+                .map_err(|_| Problem::malformed(format!("alternative {number:?}: give next, previous or a number")))?,
+        ),
+    };
+    handle.switch(Some(Seq(form.of)), to).await?;
+    Ok(Redirect::to(&session_of(handle.id())).into_response())
+}

@@ -1,0 +1,88 @@
+//! Calls that wait for an approval, with the whole command or difference.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::{Html, Response};
+use subtend_session::ids::SessionId;
+
+use super::live::{self, Changes, Fragment, Swap};
+use super::{Frame, Refusal, diff, entries, fragment, html};
+use crate::api::approvals;
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// A call that waits.
+pub(super) struct Ask {
+    pub(super) session: SessionId,
+    path: String,
+    run: u32,
+    call: String,
+    tool: String,
+    action: String,
+    resource: String,
+    args: String,
+    diff: Option<String>,
+    plan: Option<String>,
+    digest: String,
+}
+
+#[derive(Template)]
+#[template(path = "asks.html")]
+struct Cards<'a> {
+    asks: &'a [Ask],
+}
+
+#[derive(Template)]
+#[template(path = "approvals.html")]
+struct Page {
+    frame: Frame,
+    cards: String,
+}
+
+/// Reads the calls that wait, oldest first.
+pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
+    let open = approvals::open(host).await?;
+    let ask = |(of, run): (subtend_actors::Approval, subtend_session::ids::RunNo)| Ask {
+        digest: approvals::digest(&of, run),
+        session: of.session,
+        run: run.0,
+        call: of.call.to_string(),
+        diff: diff::of_call(&of.tool, &of.args),
+        // Whole: what is approved is what is shown.
+        args: entries::pretty(&of.args),
+        path: of.path,
+        tool: of.tool.to_string(),
+        action: of.action.to_string(),
+        resource: of.resource.to_string(),
+        plan: of.plan.map(|plan| super::markdown::render(&plan)),
+    };
+    Ok(open.into_iter().map(ask).collect())
+}
+
+/// The calls with their forms.
+pub(super) fn cards(asks: &[Ask]) -> String {
+    fragment(&Cards { asks })
+}
+
+/// Shows all calls that wait.
+pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
+    let cards = cards(&asks(&host).await?);
+    html(&Page { frame: Frame::new(&host, "Approvals", "approvals").await, cards })
+}
+
+struct Live;
+
+impl live::View for Live {
+    async fn changed(&mut self, host: &Host, _: &Changes) -> Result<Vec<Fragment>, Problem> {
+        let asks = asks(host).await?;
+        Ok(vec![
+            Fragment::new("cards", cards(&asks), Swap::Inner),
+            Fragment::new("asks", asks.len().to_string(), Swap::Inner),
+        ])
+    }
+}
+
+/// Follows the calls that wait.
+pub(super) async fn live(State(host): State<Host>) -> Response {
+    live::follow(&host, None, Live)
+}

@@ -1,0 +1,73 @@
+//! Branches of a session, and the alternatives of its answers.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::Html;
+use subtend_session::ids::{Seq, SessionId};
+
+use super::words::{self, State as Shown};
+use super::{Frame, Refusal, entries, html, markdown};
+use crate::host::Host;
+
+struct Branch {
+    id: SessionId,
+    title: String,
+    kind: &'static str,
+    agent: String,
+    short: String,
+    task: String,
+    state: Shown,
+    turns: String,
+    created: String,
+}
+
+struct Answer {
+    of: Seq,
+    choices: Vec<Choice>,
+}
+
+struct Choice {
+    nth: usize,
+    active: bool,
+    session: Option<SessionId>,
+    text: String,
+}
+
+#[derive(Template)]
+#[template(path = "branches.html")]
+struct Page {
+    frame: Frame,
+    id: SessionId,
+    branches: Vec<Branch>,
+    answers: Vec<Answer>,
+}
+
+/// Lists the branches of a session.
+pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
+    let handle = host.session(&id).await?;
+    let branch = |of: subtend_actors::BranchInfo| Branch {
+        id: of.id,
+        title: words::clip(&of.title, 100),
+        kind: entries::kind_word(of.kind),
+        agent: of.agent.to_string(),
+        short: of.short.to_string(),
+        task: of.task.map(|task| words::line(&task)).unwrap_or_default(),
+        state: Shown::of(of.phase, of.outcome),
+        turns: words::count(of.iterations, "turn"),
+        created: words::moment(of.created_ms),
+    };
+    let branches = handle.branches().await?.into_iter().map(branch).collect();
+    let answer = |of: subtend_actors::Alternatives| {
+        let active = of.active as usize;
+        let choice = |(nth, choice): (usize, subtend_actors::Alternative)| Choice {
+            nth,
+            active: nth == active,
+            session: choice.session,
+            text: choice.text.map(|text| markdown::render(&text)).unwrap_or_default(),
+        };
+        Answer { of: of.of, choices: of.choices.into_iter().enumerate().map(choice).collect() }
+    };
+    let answers = handle.alternatives().await?.into_iter().map(answer).collect();
+    let frame = Frame::new(&host, format!("Branches of {}", handle.id().short()), "sessions").await;
+    html(&Page { frame, id: handle.id(), branches, answers })
+}

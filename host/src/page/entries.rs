@@ -1,0 +1,383 @@
+//! Entries of a transcript as HTML, each an element of its own.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use subtend_actors::transcript::{Block, Came, Entry, Group, Minion, Nested, Shown, Transcript};
+use subtend_actors::{Alternatives, Runtime};
+use subtend_session::call::CallEnd;
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::place::BranchKind;
+use subtend_session::record::{AskBy, AskVerdict, From, Hold};
+
+use super::words::{self, State};
+use super::{activity, diff, fragment, markdown};
+
+/// Bytes of arguments and of results that are shown.
+const SHOWN: usize = 64 << 10;
+
+/// An entry and the id of its element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) id: String,
+    pub(super) html: String,
+}
+
+#[derive(Default, Template)]
+#[template(path = "entry.html")]
+struct View {
+    id: String,
+    class: &'static str,
+    head: String,
+    facts: String,
+    /// Rendered Markdown.
+    markdown: Option<String>,
+    text: Option<String>,
+    calls: Vec<Call>,
+    ends: Vec<End>,
+    links: Vec<Link>,
+    hidden: bool,
+    /// The session and the message, where a branch may begin.
+    session: String,
+    at: Option<Seq>,
+    answer: bool,
+    switch: Option<Switch>,
+}
+
+/// Alternatives of an answer.
+struct Switch {
+    shown: u32,
+    of: usize,
+}
+
+struct Link {
+    id: SessionId,
+    text: String,
+}
+
+struct End {
+    child: SessionId,
+    short: String,
+    state: State,
+    text: String,
+    cause: Option<String>,
+}
+
+struct Call {
+    id: String,
+    line: String,
+    tool: String,
+    args: String,
+    diff: Option<String>,
+    child: Option<SessionId>,
+    child_short: String,
+    warnings: Vec<String>,
+    state: State,
+    result: Option<String>,
+    ends: Vec<End>,
+    minion: Option<Helper>,
+    nested: Option<String>,
+    open: bool,
+}
+
+/// What a minion did for a call (M9).
+struct Helper {
+    id: String,
+    chat: String,
+    response: Option<String>,
+    returned: bool,
+    turns: String,
+    steps: Vec<Step>,
+    json: String,
+}
+
+/// A step of a minion's activity.
+struct Step {
+    name: String,
+    text: String,
+}
+
+/// Renders the entries of a transcript. Queued inputs are not among them: the queue shows those.
+pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternatives]) -> Vec<Item> {
+    let mut seen: BTreeMap<Seq, u32> = BTreeMap::new();
+    let shown = of.entries.iter().filter(|shown| !matches!(shown.entry, Entry::Waiting { .. }));
+    let item = |shown: &Shown| {
+        let nth = seen.entry(shown.record).and_modify(|nth| *nth = nth.saturating_add(1)).or_default();
+        let id = format!("e-{}-{nth}", shown.record);
+        let mut view = view(runtime, of, shown);
+        view.id.clone_from(&id);
+        view.session = of.header.id.to_string();
+        view.hidden = shown.rolled_back;
+        if let Some(found) = alternatives.iter().find(|found| Some(found.of) == view.at && view.answer) {
+            view.switch = Some(Switch { shown: found.active.saturating_add(1), of: found.choices.len() });
+        }
+        Item { id, html: fragment(&view) }
+    };
+    shown.map(item).collect()
+}
+
+/// A line between the messages.
+fn aside(head: impl Into<String>) -> View {
+    View { class: "aside", head: head.into(), ..View::default() }
+}
+
+fn view(runtime: &Runtime, of: &Transcript, shown: &Shown) -> View {
+    match &shown.entry {
+        Entry::Input { seq, from, run, text, at_ms, .. } => View {
+            class: "input",
+            head: sender(from),
+            facts: format!("message {}:{seq} · run {run} · {}", of.header.short, words::moment(*at_ms)),
+            text: Some(text.to_string()),
+            at: Some(*seq),
+            ..View::default()
+        },
+        Entry::Waiting { text, .. } => aside(words::line(text)),
+        Entry::Answer { turn, seq, text, calls, agent, model, usage, at_ms } => View {
+            class: "answer",
+            head: agent.as_ref().map_or_else(|| "answer".to_owned(), ToString::to_string),
+            facts: {
+                let model = model.as_ref().map(|model| format!("{model} · ")).unwrap_or_default();
+                let (usage, at) = (words::usage(usage), words::moment(*at_ms));
+                format!("message {}:{seq} · turn {turn} · {model}{usage} · {at}", of.header.short)
+            },
+            markdown: text.as_ref().map(|text| markdown::render(text)),
+            calls: calls.iter().map(|call| self::call(runtime, call)).collect(),
+            at: Some(*seq),
+            answer: true,
+            ..View::default()
+        },
+        Entry::Discarded { turn, attempt, model, message, .. } => {
+            let by = model.as_ref().map(|model| format!(" by {model}")).unwrap_or_default();
+            let why = if message.is_empty() { "no message".to_owned() } else { words::clip(message, 400) };
+            aside(format!("turn {turn}, attempt {attempt}{by} was discarded: {why}"))
+        }
+        Entry::Notice { ends } => View {
+            class: "notice",
+            head: "results of children".to_owned(),
+            ends: ends.iter().map(self::end).collect(),
+            ..View::default()
+        },
+        Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, at_ms } => {
+            let least = if *worked_at_least { "at least " } else { "" };
+            let (turns, usage) = (words::count(*turns, "turn"), words::usage(usage));
+            let (worked, at) = (words::span(*worked_ms), words::moment(*at_ms));
+            View {
+                class: match State::ended(outcome).class {
+                    "good" => "aside good",
+                    "odd" => "aside odd",
+                    _ => "aside bad",
+                },
+                head: format!("run {run} {}", sentence(outcome)),
+                facts: format!("{turns} · {usage} · {least}{worked} of work · {at}"),
+                ..View::default()
+            }
+        }
+        Entry::Branch { child, kind, at } => View {
+            links: vec![Link { id: *child, text: child.short().to_string() }],
+            ..aside(format!("{} at message {}:{at}", kind_word(*kind), of.header.short))
+        },
+        other @ (Entry::Held { .. }
+        | Entry::Switched { .. }
+        | Entry::RolledBack { .. }
+        | Entry::Asked { .. }
+        | Entry::Word { .. }
+        | Entry::Deleted { .. }
+        | Entry::Closed { .. }) => aside(event(other)),
+    }
+}
+
+/// What happened between the messages.
+fn event(entry: &Entry) -> String {
+    match entry {
+        Entry::Held { run, why } => {
+            let why = match why {
+                Hold::Interrupted { .. } => "interrupted, until the next input".to_owned(),
+                Hold::OutOfTurns => "out of turns, until what it owns has ended".to_owned(),
+                Hold::Closing { outcome, .. } => format!("ending, {}", sentence(outcome)),
+            };
+            format!("run {run} is held: {why}")
+        }
+        Entry::Switched { of, to } => format!("alternative {to} of message {of} is seen from here on"),
+        Entry::RolledBack { run, .. } => format!("run {run} is rolled back: no model sees its messages from here on"),
+        Entry::Asked { call, action, resource } => {
+            format!("call {call} needs an approval: {action} {}", words::line(resource))
+        }
+        Entry::Word { call, verdict, by } => {
+            let verdict = match verdict {
+                AskVerdict::Allow => "approved",
+                AskVerdict::Always => "approved for the session",
+                AskVerdict::Deny => "denied",
+            };
+            let by = match by {
+                AskBy::Person => "",
+                AskBy::Deadline => ": its deadline passed",
+                AskBy::NoApprover => ": no approver is attached",
+                AskBy::Closed => ": the call was closed before",
+            };
+            format!("call {call} is {verdict}{by}")
+        }
+        Entry::Deleted { by } => format!("session deleted{}", by_word(by)),
+        Entry::Closed { closed: true, by } => format!("session closed{}", by_word(by)),
+        Entry::Closed { closed: false, by } => format!("session reopened{}", by_word(by)),
+        Entry::Input { .. }
+        | Entry::Waiting { .. }
+        | Entry::Answer { .. }
+        | Entry::Discarded { .. }
+        | Entry::Notice { .. }
+        | Entry::Ended { .. }
+        | Entry::Branch { .. } => String::new(),
+    }
+}
+
+fn by_word(by: &By) -> &'static str {
+    match by {
+        By::Person => " by a person",
+        By::Host => " by the host",
+        By::Model { .. } => " by a call of its owner",
+        By::Owner { .. } => " by its owner's end",
+        By::Sweep => " at a start",
+    }
+}
+
+fn sender(from: &From) -> String {
+    match from {
+        From::Person => "person".to_owned(),
+        From::Host => "host".to_owned(),
+        From::Model { session, call, .. } => format!("agent {}, call {call}", session.short()),
+        From::AgentResult => "result of an agent elsewhere".to_owned(),
+    }
+}
+
+pub(super) fn kind_word(kind: BranchKind) -> &'static str {
+    match kind {
+        BranchKind::Human => "branch",
+        BranchKind::Subagent => "subagent",
+        BranchKind::Alternative => "alternative",
+        BranchKind::Service => "service",
+    }
+}
+
+/// How a run ended, with its cause.
+fn sentence(outcome: &Outcome) -> String {
+    let word = outcome.kind().word();
+    match cause(outcome) {
+        Some(cause) => format!("{word}: {cause}"),
+        None => word.to_owned(),
+    }
+}
+
+/// The cause of an end, as the journal has it; none where the word says it all.
+fn cause(outcome: &Outcome) -> Option<String> {
+    let json = serde_json::to_value(outcome).ok()?;
+    let detail = json.as_object()?.values().next()?;
+    let detail = detail
+        .as_object()
+        .filter(|fields| fields.len() == 1)
+        .and_then(|fields| fields.values().next())
+        .unwrap_or(detail);
+    let text = detail.as_str().map_or_else(|| detail.to_string(), |word| word.replace('_', " "));
+    Some(words::clip(text.trim_matches(['{', '}']), 300))
+}
+
+fn end(of: &subtend_actors::transcript::End) -> End {
+    End {
+        child: of.child,
+        short: of.child.short().to_string(),
+        state: State::ended(&of.outcome),
+        text: if of.deleted { "deleted with its session".to_owned() } else { clipped(&of.text) },
+        cause: cause(&of.outcome).filter(|_| of.text.is_empty()),
+    }
+}
+
+fn call(runtime: &Runtime, of: &subtend_actors::transcript::Call) -> Call {
+    let (state, result, ends) = match &of.result {
+        None if of.asks => (State { word: "needs approval", class: "bad" }, None, Vec::new()),
+        None => (State { word: "running", class: "live" }, None, Vec::new()),
+        Some(Came::Result { end, content, truncated_from }) => {
+            let cut = truncated_from.map(|bytes| format!("\n[cut for the model: {bytes} bytes]")).unwrap_or_default();
+            (call_state(end), Some(format!("{}{cut}", clipped(content))), Vec::new())
+        }
+        Some(Came::Ends(ends)) => {
+            let state = ends.first().map_or(State { word: "done", class: "good" }, |end| State::ended(&end.outcome));
+            (state, None, ends.iter().map(self::end).collect())
+        }
+    };
+    Call {
+        id: format!("c-{}-{}", of.call.turn, of.call.ix),
+        line: activity::call_line(runtime, &of.tool, &of.args),
+        tool: of.tool.to_string(),
+        args: clipped(&pretty(&of.args)),
+        diff: diff::of_call(&of.tool, &of.args),
+        child: of.child,
+        child_short: of.child.map(|child| child.short().to_string()).unwrap_or_default(),
+        warnings: of.warnings.iter().map(ToString::to_string).collect(),
+        open: of.asks,
+        state,
+        result,
+        ends,
+        minion: of.minion.as_ref().map(|minion| helper(of.call.turn.0, of.call.ix, minion)),
+        nested: of.nested.as_ref().map(|nested| match nested {
+            Nested::Transcript(of) => {
+                format!("{} in its own conversation", words::count(of.entries.len() as u64, "message"))
+            }
+            Nested::Unreadable(why) => why.clone(),
+        }),
+    }
+}
+
+fn call_state(end: &CallEnd) -> State {
+    let (word, class) = match end {
+        CallEnd::Ok => ("ok", "good"),
+        CallEnd::ToolError { .. } => ("error", "bad"),
+        CallEnd::Denied => ("denied", "odd"),
+        CallEnd::TimedOut => ("timed out", "bad"),
+        CallEnd::Interrupted => ("interrupted", "odd"),
+        CallEnd::Cancelled => ("cancelled", "odd"),
+        CallEnd::UnknownEffects => ("effects unknown", "bad"),
+        CallEnd::Backgrounded => ("in the background", "wait"),
+    };
+    State { word, class }
+}
+
+fn helper(turn: u32, ix: u32, of: &Minion) -> Helper {
+    Helper {
+        id: format!("json-{turn}-{ix}"),
+        chat: of.minion_chat_id.to_string(),
+        response: of.minion_response.as_ref().map(|text| markdown::render(text)),
+        returned: of.minion_used_return_tool,
+        turns: words::count(of.activity.turns, "turn"),
+        steps: of.activity.groups.iter().flat_map(steps).collect(),
+        json: serde_json::to_string_pretty(of).unwrap_or_default(),
+    }
+}
+
+fn steps(group: &Group) -> Vec<Step> {
+    let step = |block: &Block| match block {
+        Block::Text { text } => Step { name: "said".to_owned(), text: clipped(text) },
+        Block::ToolUse { tool, args, .. } => Step { name: format!("called {tool}"), text: clipped(&pretty(args)) },
+        Block::ToolResult { error, content, .. } => {
+            Step { name: if *error { "error" } else { "result" }.to_owned(), text: clipped(content) }
+        }
+    };
+    group.blocks.iter().map(step).collect()
+}
+
+/// Arguments in lines; as the model wrote them where they are not JSON.
+pub(super) fn pretty(args: &str) -> String {
+    let value: Result<serde_json::Value, _> = serde_json::from_str(args);
+    value.and_then(|value| serde_json::to_string_pretty(&value)).unwrap_or_else(|_| args.to_owned())
+}
+
+/// A text up to what is shown of it.
+fn clipped(text: &str) -> String {
+    if text.len() <= SHOWN {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(SHOWN);
+    format!(
+        "{}\n[{} bytes more: the API has them]",
+        text.get(..end).unwrap_or_default(),
+        text.len().saturating_sub(end)
+    )
+}

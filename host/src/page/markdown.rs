@@ -1,0 +1,66 @@
+//! Markdown of models as HTML. Raw HTML in it is text, and images are links: nothing is loaded from elsewhere.
+
+use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
+
+/// Renders Markdown; also an unfinished one, as it streams.
+pub(super) fn render(text: &str) -> String {
+    let events = Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).map(harmless);
+    let mut html = String::with_capacity(text.len().saturating_mul(2));
+    html::push_html(&mut html, events);
+    html
+}
+
+fn harmless(event: Event<'_>) -> Event<'_> {
+    match event {
+        Event::Html(raw) | Event::InlineHtml(raw) => Event::Text(raw),
+        Event::Start(Tag::Link { dest_url, title, .. } | Tag::Image { dest_url, title, .. }) => {
+            Event::Start(Tag::Link { link_type: LinkType::Inline, dest_url: target(dest_url), title, id: "".into() })
+        }
+        Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
+        // The page has the headings of the first two levels.
+        Event::Start(Tag::Heading { level, .. }) => {
+            Event::Start(Tag::Heading { level: lower(level), id: None, classes: Vec::new(), attrs: Vec::new() })
+        }
+        Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(lower(level))),
+        other => other,
+    }
+}
+
+/// The target of a link; none where its scheme could do more than show a page.
+fn target(url: CowStr<'_>) -> CowStr<'_> {
+    let known = ["http://", "https://", "mailto:"]
+        .iter()
+        .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
+    if known { url } else { "#".into() }
+}
+
+fn lower(level: HeadingLevel) -> HeadingLevel {
+    match level {
+        HeadingLevel::H1 => HeadingLevel::H3,
+        HeadingLevel::H2 => HeadingLevel::H4,
+        HeadingLevel::H3 => HeadingLevel::H5,
+        HeadingLevel::H4 | HeadingLevel::H5 | HeadingLevel::H6 => HeadingLevel::H6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markdown_is_rendered_without_the_html_in_it() {
+        let text = "# Top\n\n*a* <img src=x onerror=alert(1)> ![shot](https://x.y/z.png)\n\n<script>alert(1)</script>\n\n\
+                    [bad](javascript:alert(1)) [good](https://x.y/)\n\n| a |\n|---|\n| 1 |\n";
+        let expected = "<h3>Top</h3>\n\
+            <p><em>a</em> &lt;img src=x onerror=alert(1)&gt; <a href=\"https://x.y/z.png\">shot</a></p>\n\
+            &lt;script&gt;alert(1)&lt;/script&gt;\n\
+            <p><a href=\"#\">bad</a> <a href=\"https://x.y/\">good</a></p>\n\
+            <table><thead><tr><th>a</th></tr></thead><tbody>\n<tr><td>1</td></tr>\n</tbody></table>\n";
+        assert_eq!(render(text), expected);
+    }
+
+    #[test]
+    fn unfinished_markdown_is_shown_as_far_as_it_came() {
+        assert_eq!(render("a\n\n```rs\nfn "), "<p>a</p>\n<pre><code class=\"language-rs\">fn </code></pre>\n");
+    }
+}

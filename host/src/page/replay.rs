@@ -1,0 +1,200 @@
+//! Replay: a tree as it was at any record of its journal, next to what the model of one session saw then (X12).
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::response::Html;
+use serde::Deserialize;
+use subtend_journal::{ReadError, Stored};
+use subtend_session::context;
+use subtend_session::ids::{Lsn, Seq, SessionId};
+use subtend_session::message::Message;
+use subtend_session::record::Record;
+use subtend_session::state::State as Folded;
+
+use super::words::{self, State as Shown};
+use super::{Frame, Refusal, entries, fragment, html};
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// Frames of the store that are searched for those of a tree.
+const FRAMES: u64 = 200_000;
+
+/// A record of the tree in the order of the store.
+struct Step {
+    session: SessionId,
+    stored: Stored,
+}
+
+/// Which record is shown, and whose messages.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct At {
+    at: Option<usize>,
+    of: Option<SessionId>,
+}
+
+struct Row {
+    id: SessionId,
+    name: String,
+    state: Shown,
+    shown: bool,
+}
+
+struct Said {
+    who: String,
+    text: String,
+}
+
+/// The tree at one record.
+#[derive(Template)]
+#[template(path = "replay_at.html")]
+struct Moment {
+    id: SessionId,
+    at: usize,
+    all: usize,
+    when: String,
+    session: SessionId,
+    name: String,
+    kind: &'static str,
+    record: String,
+    rows: Vec<Row>,
+    model: String,
+    messages: Vec<Said>,
+    before: Option<usize>,
+    next: Option<usize>,
+}
+
+#[derive(Template)]
+#[template(path = "replay.html")]
+struct Page {
+    frame: Frame,
+    id: SessionId,
+    at: usize,
+    all: usize,
+    moment: String,
+}
+
+/// The records of the tree of `root` that sessions below `top` wrote, in the order of the store.
+fn steps(host: &Host, top: SessionId) -> Result<Vec<Step>, Problem> {
+    let journal = host.runtime().journal();
+    let mut members: BTreeMap<SessionId, bool> = BTreeMap::from([(top, true)]);
+    let mut steps = Vec::new();
+    let last = journal.durable().0;
+    let first = last.saturating_sub(FRAMES);
+    for lsn in first..=last {
+        let frame = match journal.frame_at(Lsn(lsn)) {
+            Ok(Some(frame)) => frame,
+            Ok(None) | Err(ReadError::Damaged { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let (session, records) = frame;
+        let member = match members.get(&session) {
+            Some(member) => *member,
+            None => {
+                let parent = journal.head(session)?.and_then(|head| head.parent);
+                let member = parent.is_some_and(|parent| members.get(&parent) == Some(&true));
+                members.insert(session, member);
+                member
+            }
+        };
+        if member {
+            steps.extend(records.into_iter().map(|stored| Step { session, stored }));
+        }
+    }
+    Ok(steps)
+}
+
+impl Moment {
+    /// Folds the records up to the `at`th, counted from 1.
+    fn of(host: &Host, id: SessionId, steps: &[Step], wanted: &At) -> Result<Self, Problem> {
+        let all = steps.len();
+        let at = wanted.at.unwrap_or(all).clamp(1, all.max(1));
+        let nothing = || Problem::no_session(&id.to_string());
+        let step = steps.get(at.saturating_sub(1)).ok_or_else(nothing)?;
+        let mut then: BTreeMap<SessionId, Vec<&Record>> = BTreeMap::new();
+        for step in steps.iter().take(at) {
+            then.entry(step.session).or_default().push(&step.stored.record);
+        }
+        let whose = wanted.of.filter(|of| then.contains_key(of)).unwrap_or(step.session);
+        let mut rows = Vec::with_capacity(then.len());
+        let (mut messages, mut model) = (Vec::new(), String::new());
+        for (session, records) in &then {
+            let folded = host.runtime().journal().records_from(*session, Seq(1), records.len())?;
+            let Ok(state) = Folded::fold(*session, folded.iter().map(|stored| &stored.record)) else { continue };
+            let outcome = records.iter().rev().find_map(|record| match record {
+                Record::RunEnded(ended) => Some(ended.outcome.kind()),
+                _ => None,
+            });
+            let name = format!("{} {}", state.created.agent, state.created.short);
+            if *session == whose {
+                let context = context::context(&state);
+                model = context.model.to_string();
+                let then = records.len() as u64;
+                let system = super::transcript::transcript(host, whose, Some(Seq(then)))?.header.system;
+                messages.push(Said { who: "system prompt".to_owned(), text: system.unwrap_or_default() });
+                messages.extend(context.messages.iter().map(said));
+            }
+            rows.push(Row { id: *session, name, state: Shown::of(state.phase(), outcome), shown: *session == whose });
+        }
+        let record = serde_json::to_string_pretty(&step.stored.record).unwrap_or_default();
+        Ok(Self {
+            id,
+            at,
+            all,
+            when: words::moment(step.stored.at_ms),
+            session: step.session,
+            name: rows.iter().find(|row| row.id == step.session).map(|row| row.name.clone()).unwrap_or_default(),
+            kind: step.stored.record.kind(),
+            record,
+            rows,
+            model,
+            messages,
+            before: at.checked_sub(1).filter(|at| *at > 0),
+            next: Some(at.saturating_add(1)).filter(|at| *at <= all),
+        })
+    }
+}
+
+fn said(of: &Message) -> Said {
+    let (who, text) = match of {
+        Message::User { text, .. } => ("user".to_owned(), text.to_string()),
+        Message::Assistant { text, calls, .. } => {
+            let calls = calls.iter().map(|call| format!("call {}: {}", call.tool, entries::pretty(&call.args)));
+            let texts = text.iter().map(ToString::to_string).chain(calls);
+            ("assistant".to_owned(), texts.collect::<Vec<_>>().join("\n"))
+        }
+        Message::Result { call, error, content } => {
+            (format!("{} of call {call}", if *error { "error" } else { "result" }), content.to_string())
+        }
+        Message::Notice { text, .. } => ("notice".to_owned(), text.to_string()),
+        Message::Prompt { text } => ("prompt of the runtime".to_owned(), text.to_string()),
+    };
+    Said { who, text }
+}
+
+/// Shows a tree at a record, the last one if none is named.
+pub(super) async fn page(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(at): Query<At>,
+) -> Result<Html<String>, Refusal> {
+    let id = host.session(&id).await?.id();
+    host.settled().await?;
+    let steps = steps(&host, id)?;
+    let moment = Moment::of(&host, id, &steps, &at)?;
+    let frame = Frame::new(&host, format!("Replay of {}", moment.name), "sessions").await;
+    html(&Page { frame, id, at: moment.at, all: moment.all, moment: fragment(&moment) })
+}
+
+/// The same without the page around it, as the slider asks for it.
+pub(super) async fn at(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(at): Query<At>,
+) -> Result<Html<String>, Refusal> {
+    let id = host.session(&id).await?.id();
+    let steps = steps(&host, id)?;
+    html(&Moment::of(&host, id, &steps, &at)?)
+}

@@ -1,0 +1,335 @@
+//! One session: what was said and done, what it does now, and what a person can do with it.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{Html, Response};
+use serde::Deserialize;
+use subtend_actors::transcript::{Reading, Transcript, TranscriptError};
+use subtend_actors::{Alternatives, QueueEntry, SessionHandle};
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::record::Lane;
+use subtend_session::state::Phase;
+
+use super::approvals::{self, Ask};
+use super::entries::{self, Item};
+use super::live::{self, Changes, Fragment, Partial, Swap};
+use super::words::{self, State as Shown};
+use super::{Frame, Refusal, activity, fragment, html, markdown};
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// Entries that a page shows of a long conversation.
+const SHOWN: usize = 200;
+
+#[derive(Template)]
+#[template(path = "session.html")]
+struct Page {
+    frame: Frame,
+    id: SessionId,
+    head: String,
+    /// Entries that are left out at the start.
+    earlier: usize,
+    items: Vec<Item>,
+    now: String,
+    asks: String,
+    queue: String,
+    kids: String,
+    seen: Seq,
+}
+
+/// The session itself: its state, where it hangs, and its controls.
+#[derive(Template)]
+#[template(path = "session_head.html")]
+struct Head {
+    id: SessionId,
+    title: String,
+    agent: String,
+    short: String,
+    model: String,
+    workspace: String,
+    state: Shown,
+    activity: String,
+    back: Option<Back>,
+    busy: bool,
+    /// Whether it can be continued: held, or its last run did not complete.
+    resumes: bool,
+    closed: bool,
+    summary: Option<String>,
+}
+
+/// The session above a branch (B14).
+struct Back {
+    id: SessionId,
+    title: String,
+    kind: &'static str,
+    task: Option<String>,
+}
+
+/// Inputs that no run has taken.
+#[derive(Template)]
+#[template(path = "queue.html")]
+struct Queue {
+    id: SessionId,
+    entries: Vec<Queued>,
+}
+
+struct Queued {
+    id: String,
+    text: String,
+    steers: bool,
+    removable: bool,
+}
+
+/// Children with a run in flight.
+#[derive(Template)]
+#[template(path = "running.html")]
+struct Running {
+    id: SessionId,
+    all: usize,
+    queued: usize,
+    kids: Vec<Kid>,
+}
+
+struct Kid {
+    id: SessionId,
+    short: String,
+    agent: String,
+    state: Shown,
+    activity: String,
+}
+
+/// An answer on its way.
+#[derive(Template)]
+#[template(path = "streaming.html")]
+struct Streaming {
+    markdown: String,
+    calls: Vec<String>,
+}
+
+/// What is read of a session at one moment.
+struct Read {
+    head: String,
+    items: Vec<Item>,
+    asks: String,
+    queue: String,
+    kids: String,
+    seen: Seq,
+    title: String,
+}
+
+impl Read {
+    async fn of(host: &Host, handle: &SessionHandle) -> Result<Self, Problem> {
+        let runtime = host.runtime();
+        let id = handle.id();
+        let alternatives = handle.alternatives().await?;
+        let transcript = transcript(host, id, None)?;
+        let asks: Vec<Ask> = approvals::asks(host).await?.into_iter().filter(|ask| ask.session == id).collect();
+        Ok(Self {
+            head: fragment(&Head::of(host, &transcript)?),
+            items: entries::items(runtime, &transcript, &alternatives),
+            asks: approvals::cards(&asks),
+            queue: fragment(&Queue { id, entries: handle.queue().await?.into_iter().map(Queued::from).collect() }),
+            kids: fragment(&Running::read(host, id)?),
+            seen: transcript.last_seq,
+            title: format!("{} {}", transcript.header.agent, transcript.header.short),
+        })
+    }
+}
+
+/// Reads a session, also as it was at an earlier record.
+pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<Transcript, Problem> {
+    let how = Reading { nests: true, at, ..Reading::default() };
+    Transcript::read(host.runtime().journal(), id, how).map_err(|error| match error {
+        TranscriptError::Read(error) => error.into(),
+        other => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "session_damaged", other.to_string()),
+    })
+}
+
+impl Head {
+    fn of(host: &Host, of: &Transcript) -> Result<Self, Problem> {
+        let journal = host.runtime().journal();
+        let head = journal.head(of.header.id)?.ok_or_else(|| Problem::no_session(&of.header.id.to_string()))?;
+        let back = match of.header.parent {
+            Some(parent) => journal.head(parent)?.map(|above| Back {
+                id: parent,
+                title: words::clip(&above.title, 60),
+                kind: head.kind.map_or("branch", entries::kind_word),
+                task: of.header.branch.as_ref().and_then(|branch| branch.task.as_ref()).map(|task| words::line(task)),
+            }),
+            None => None,
+        };
+        let records = journal.records(of.header.id)?;
+        let busy = head.state != Phase::Quiet;
+        let state = Shown::of(head.state, head.last_outcome);
+        Ok(Self {
+            id: of.header.id,
+            title: words::clip(&of.header.title, 120),
+            agent: of.header.agent.to_string(),
+            short: of.header.short.to_string(),
+            model: of.header.model.as_ref().map(ToString::to_string).unwrap_or_default(),
+            workspace: of.header.workspace.as_ref().map(ToString::to_string).unwrap_or_default(),
+            activity: activity::of(host.runtime(), &records, head.state),
+            back,
+            busy,
+            resumes: matches!(head.state, Phase::HeldInterrupted) || (!busy && matches!(state.class, "bad" | "odd")),
+            state,
+            closed: head.closed,
+            summary: of.header.summary.as_ref().map(ToString::to_string),
+        })
+    }
+}
+
+impl From<QueueEntry> for Queued {
+    fn from(of: QueueEntry) -> Self {
+        Self {
+            id: of.id.to_string(),
+            text: words::clip(&of.text, 400),
+            steers: of.lane == Lane::Steer,
+            removable: of.kind == subtend_actors::QueueKind::User,
+        }
+    }
+}
+
+impl Running {
+    fn read(host: &Host, id: SessionId) -> Result<Self, Problem> {
+        let journal = host.runtime().journal();
+        let (mut kids, mut queued, mut all) = (Vec::new(), 0, 0);
+        for kid in journal.kids(id)? {
+            let Some(head) = journal.head(kid)?.filter(|head| !head.deleted) else { continue };
+            all += 1;
+            match head.state {
+                Phase::Quiet => continue,
+                Phase::Queued => {
+                    queued += 1;
+                    continue;
+                }
+                Phase::Working
+                | Phase::WaitingMidTurn
+                | Phase::WaitingAtRest
+                | Phase::HeldInterrupted
+                | Phase::HeldOutOfTurns
+                | Phase::Closing => {}
+            }
+            let records = journal.records(kid).unwrap_or_default();
+            kids.push(Kid {
+                id: kid,
+                short: head.short.to_string(),
+                agent: head.agent.to_string(),
+                state: Shown::of(head.state, head.last_outcome),
+                activity: activity::of(host.runtime(), &records, head.state),
+            });
+        }
+        Ok(Self { id, all, queued, kids })
+    }
+}
+
+fn streaming(partial: Option<&Partial>) -> String {
+    let Some(partial) = partial else { return String::new() };
+    fragment(&Streaming { markdown: markdown::render(&partial.text), calls: partial.calls.clone() })
+}
+
+/// How much of a conversation a page shows.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Much {
+    all: Option<String>,
+}
+
+/// Shows a session.
+pub(super) async fn page(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(much): Query<Much>,
+) -> Result<Html<String>, Refusal> {
+    let handle = host.session(&id).await?;
+    host.settled().await?;
+    let read = Read::of(&host, &handle).await?;
+    let earlier = if much.all.is_some() { 0 } else { read.items.len().saturating_sub(SHOWN) };
+    html(&Page {
+        frame: Frame::new(&host, read.title, "sessions").await,
+        id: handle.id(),
+        head: read.head,
+        earlier,
+        items: read.items.into_iter().skip(earlier).collect(),
+        now: String::new(),
+        asks: read.asks,
+        queue: read.queue,
+        kids: read.kids,
+        seen: read.seen,
+    })
+}
+
+/// The parts of a session that change. Entries that the browser has are sent when they change, others are added.
+struct Live {
+    handle: SessionHandle,
+    /// Entries that the browser has.
+    known: BTreeMap<String, String>,
+    /// The last record of what it has.
+    seen: Seq,
+}
+
+impl live::View for Live {
+    async fn changed(&mut self, host: &Host, changes: &Changes) -> Result<Vec<Fragment>, Problem> {
+        let id = self.handle.id();
+        let mut fragments = Vec::new();
+        if changes.all || !changes.sessions.is_empty() {
+            let read = Read::of(host, &self.handle).await?;
+            for item in read.items {
+                let swap = match self.known.get(&item.id) {
+                    Some(html) if *html == item.html => continue,
+                    Some(_) => Fragment::new(&item.id, item.html.clone(), Swap::Outer),
+                    None => Fragment::new("entries", item.html.clone(), Swap::Append),
+                };
+                fragments.push(swap);
+                self.known.insert(item.id, item.html);
+            }
+            fragments.extend([
+                Fragment::new("head", read.head, Swap::Inner),
+                Fragment::new("approvals", read.asks, Swap::Inner),
+                Fragment::new("queue", read.queue, Swap::Inner),
+                Fragment::new("kids", read.kids, Swap::Inner),
+            ]);
+            self.seen = read.seen;
+        }
+        fragments.push(Fragment::new("streaming", streaming(changes.partials.get(&id)), Swap::Inner));
+        Ok(fragments)
+    }
+
+    /// The record up to which the browser has everything: it comes back with it.
+    fn id(&self) -> Option<String> {
+        Some(self.seen.to_string())
+    }
+}
+
+/// Where a stream continues.
+#[derive(Debug, Deserialize)]
+pub(super) struct Seen {
+    /// The last record of what the page showed.
+    seen: u64,
+}
+
+/// Follows a session from the record that a browser has.
+pub(super) async fn live(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(seen): Query<Seen>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let head = host.runtime().journal().head(handle.id())?.ok_or_else(|| Problem::no_session(&id))?;
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let seen = Seq(last.unwrap_or(seen.seen)).min(head.last_seq);
+    let alternatives: Vec<Alternatives> = handle.alternatives().await?;
+    let known = match seen {
+        Seq(0) => BTreeMap::new(),
+        seen => {
+            let then = transcript(&host, handle.id(), Some(seen))?;
+            let items = entries::items(host.runtime(), &then, &alternatives);
+            items.into_iter().map(|item| (item.id, item.html)).collect()
+        }
+    };
+    Ok(live::follow(&host, Some(head.root), Live { handle, known, seen }))
+}

@@ -1,0 +1,155 @@
+//! One session: its conversation, and what a person does with it.
+
+use axum::http::Method;
+
+use super::*;
+use crate::support::request;
+
+const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+
+async fn form(app: &Router, path: &str, body: &str) -> crate::support::Reply {
+    request(app, Method::POST, path, &[FORM, ("hx-request", "true")], body).await
+}
+
+/// Waits until a call needs an approval; returns its card.
+async fn card(app: &Router) -> String {
+    loop {
+        let page = get(app, "/approvals").await.body;
+        if page.contains("class=\"entry ask\"") {
+            return part(&page, "<article class=\"entry ask\"", "</article>").to_owned();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The value of a hidden field.
+fn field<'a>(html: &'a str, name: &str) -> &'a str {
+    let start = format!("name=\"{name}\" value=\"");
+    let at = html.find(&start).unwrap_or_else(|| panic!("no {name} in {html}")) + start.len();
+    html[at..].split_once('"').expect("an end").0
+}
+
+#[tokio::test]
+async fn conversation_shows_inputs_answers_and_ends() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "say <script>alert(1)</script> **now**").await;
+    let short = get(&app, &format!("/v1/sessions/{id}")).await.json()["short"].as_str().expect("a name").to_owned();
+    let page = get(&app, &format!("/s/{id}")).await.body;
+    let ids = [(&*id, "ID"), (&*short, "a")];
+    let from = page.find("<article").expect("an entry");
+    let entries = &page[from..page.find("</section>").expect("an end")];
+    let entries: Vec<_> = plain(entries, &ids).split("<footer").map(str::to_owned).collect();
+    assert_eq!(entries.len(), 3, "{entries:?}");
+    let texts = [
+        "<div class=\"text\">say &#60;script&#62;alert(1)&#60;/script&#62; **now**</div>",
+        "<div class=\"md\"><p>Hello. You said: say &lt;script&gt;alert(1)&lt;/script&gt; <strong>now</strong></p>\n</div>",
+    ];
+    for (entry, text) in entries.iter().zip(texts) {
+        assert!(entry.contains(text), "{text} in {entry}");
+    }
+    assert!(entries[2].contains("<strong>run 1 completed</strong>"), "{}", entries[2]);
+    assert!(page.contains("<span class=\"state good\">completed</span>"), "{page}");
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn approval_shows_the_whole_call_and_counts_once() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "make it"}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id");
+    let card = card(&app).await;
+    assert!(card.contains("<strong>make.thing</strong> <code>a boat</code>"), "{card}");
+    assert!(card.contains("<pre tabindex=\"0\">{\n  &#34;what&#34;: &#34;a boat&#34;\n}</pre>"), "{card}");
+    let (call, digest) = (field(&card, "call"), field(&card, "digest"));
+    let path = format!("/s/{id}/approve");
+    let other = form(&app, &path, &format!("call={call}&digest={}&verdict=allow", "0".repeat(32))).await;
+    assert_eq!(other.status, StatusCode::CONFLICT, "{}", other.body);
+    let allow = format!("call={call}&digest={digest}&verdict=allow");
+    let first = form(&app, &path, &allow).await;
+    assert_eq!((first.status, &*first.body), (StatusCode::OK, "Approved once."));
+    assert_eq!(form(&app, &path, &allow).await.status, StatusCode::CONFLICT);
+    let run = get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await.json();
+    assert_eq!(run["outcome"], "completed");
+    let page = get(&app, &format!("/s/{id}")).await.body;
+    let call = part(&page, "<details class=\"call\"", "</details>");
+    let expected = "<details class=\"call\" id=\"c-1-0\">\n\
+        <summary><code>make {&#34;what&#34;:&#34;a boat&#34;}</code> <span class=\"state good\">ok</span></summary>\n\
+        <p class=\"small dim\">make, input</p>\n<pre tabindex=\"0\">{\n&#34;what&#34;: &#34;a boat&#34;\n}</pre>\n\
+        <p class=\"small dim\">output</p>\n<pre tabindex=\"0\">made</pre>\n</details>";
+    assert_eq!(plain(call, &[]), expected);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn queued_message_is_shown_and_removed() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id");
+    let sent = form(&app, &format!("/s/{id}/send"), "text=later&lane=send").await;
+    assert_eq!((sent.status, &*sent.body), (StatusCode::OK, "Accepted for run 1."));
+    let page = get(&app, &format!("/s/{id}")).await.body;
+    assert!(page.contains("<span>later</span>"), "{page}");
+    let removal = part(&page, &format!("/s/{id}/queue/"), "/remove").to_owned();
+    assert_eq!(form(&app, &removal, "").await.body, "Removed.");
+    assert!(!get(&app, &format!("/s/{id}")).await.body.contains("<span>later</span>"));
+    // Without scripts the browser comes back to the session.
+    let plain = request(&app, Method::POST, &format!("/s/{id}/cancel"), &[FORM], "").await;
+    assert_eq!(
+        (plain.status, &plain.headers["location"]),
+        (StatusCode::SEE_OTHER, &format!("/s/{id}").parse().expect("a value"))
+    );
+    assert!(form(&app, &format!("/s/{id}/cancel"), "").await.body.starts_with("The run had ended"));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn stream_continues_where_the_page_was_read() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let page = get(&app, &format!("/s/{id}")).await.body;
+    let path = part(&page, &format!("/s/{id}/live?seen="), "\"").trim_end_matches('"').to_owned();
+    let mut stream = Stream::open(&app, &path).await;
+    let first = stream.next().await;
+    // The browser has all entries: none comes again.
+    assert!(!first.contains("<article"), "{first}");
+    form(&app, &format!("/s/{id}/send"), "text=two").await;
+    let mut entries = String::new();
+    while !entries.contains("run 2 completed") {
+        entries.push_str(&stream.next().await);
+    }
+    assert_eq!(entries.matches("hx-target=\"#entries\" hx-swap=\"beforeend\"><article").count(), 3, "{entries}");
+    // A page that was read at the first end misses none of them either.
+    drop(stream);
+    let mut again = Stream::open(&app, &path).await;
+    let all = again.next().await;
+    assert_eq!(all.matches("hx-target=\"#entries\" hx-swap=\"beforeend\"><article").count(), 3, "{all}");
+    drop((again, app));
+    end(host).await;
+}
+
+#[tokio::test]
+async fn branch_says_what_it_came_from() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let page = get(&app, &format!("/s/{id}")).await.body;
+    let at = field(&page, "at").to_owned();
+    let made = request(&app, Method::POST, &format!("/s/{id}/branch"), &[FORM], &format!("at={at}")).await;
+    assert_eq!(made.status, StatusCode::SEE_OTHER, "{}", made.body);
+    let branch = get(&app, made.headers["location"].to_str().expect("a place")).await.body;
+    assert!(branch.contains(&format!("<a href=\"/s/{id}\">Back to one</a>")), "{branch}");
+    let of = field(&page, "of").to_owned();
+    let made = request(&app, Method::POST, &format!("/s/{id}/regenerate"), &[FORM], &format!("of={of}")).await;
+    assert_eq!(made.status, StatusCode::SEE_OTHER, "{}", made.body);
+    let page = get(&app, &format!("/s/{id}")).await.body;
+    assert!(page.contains(" of 2</span>"), "{page}");
+    drop(app);
+    end(host).await;
+}
