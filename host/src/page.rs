@@ -69,6 +69,8 @@ struct Frame {
     title: String,
     /// The part of the navigation that is open.
     nav: &'static str,
+    /// The view of a session that is open.
+    tab: &'static str,
     /// Calls that wait for an approval.
     asks: usize,
 }
@@ -77,7 +79,12 @@ impl Frame {
     async fn new(host: &Host, title: impl Into<String>, nav: &'static str) -> Self {
         // A store that cannot be read fails in the view itself.
         let asks = host.runtime().approvals().await.map_or(0, |asks| asks.len());
-        Self { title: title.into(), nav, asks }
+        Self { title: title.into(), nav, tab: "", asks }
+    }
+
+    /// The frame of a view of a session.
+    async fn of_session(host: &Host, title: impl Into<String>, tab: &'static str) -> Self {
+        Self { tab, ..Self::new(host, title, "sessions").await }
     }
 }
 
@@ -101,7 +108,7 @@ struct RefusalPage<'a> {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let frame = Frame { title: self.0.title.to_owned(), nav: "", asks: 0 };
+        let frame = Frame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0 };
         let page = RefusalPage { frame, problem: &self.0 };
         match page.render() {
             Ok(html) => (status, Html(html)).into_response(),

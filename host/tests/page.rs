@@ -2,16 +2,18 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use axum::http::{Method, Request, StatusCode};
 use futures_util::StreamExt as _;
 use serde_json::json;
+use subtend_host::auth::{Guard, Tokens};
 use subtend_journal::memory::Memory;
 use tower::ServiceExt as _;
 
-use crate::support::{end, get, host, post, talk};
+use crate::support::{end, get, host, post, request, talk};
 
 mod transcript;
 mod tree;
+mod views;
 
 /// A page without what differs between runs: ids, short names and times. Blank lines and indentation do not count.
 fn plain(html: &str, ids: &[(&str, &str)]) -> String {
@@ -120,7 +122,9 @@ async fn page_loads_nothing_from_elsewhere_and_runs_no_inline_script() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = talk(&app, "one").await;
-    for path in ["/", &format!("/s/{id}/tree"), "/s/none/tree"] {
+    let of_session = ["", "/tree", "/timeline", "/replay", "/branches", "/usage"].map(|view| format!("/s/{id}{view}"));
+    let paths = of_session.iter().map(String::as_str).chain(["/", "/approvals", "/agents", "/usage", "/s/none/tree"]);
+    for path in paths {
         let page = get(&app, path).await.body;
         for bad in ["http://", "https://", "<style", " style=", "onclick", "hx-on", "javascript:"] {
             assert!(!page.contains(bad), "{bad} in {path}: {page}");
@@ -149,6 +153,46 @@ async fn assets_are_served_from_the_binary() {
     let none = get(&app, "/assets/none.js").await;
     assert_eq!(none.status, StatusCode::NOT_FOUND);
     assert!(none.body.contains("no file &#34;none.js&#34;"), "{}", none.body);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn form_of_another_origin_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let host = host(&Memory::new()).await;
+    let id = talk(&host.router(), "one").await;
+    let address = "127.0.0.1:7475".parse().expect("an address");
+    let guard = Guard::new(address, [], Tokens::at(dir.path().join("tokens.json")));
+    let app = guard.protect(host.router());
+    let own = ("host", "127.0.0.1:7475");
+    let closed = request(&app, Method::GET, "/", &[own, ("accept", "text/html")], "").await;
+    assert_eq!(closed.status, StatusCode::UNAUTHORIZED);
+    assert!(closed.body.contains("Open the login link"), "{}", closed.body);
+    let path = format!("/login?code={}", guard.logins().link().expect("a code"));
+    let opened = request(&app, Method::GET, &path, &[own], "").await;
+    let cookie = opened.headers["set-cookie"].to_str().expect("text").to_owned();
+    let cookie = ("cookie", cookie.split(';').next().expect("a pair"));
+    let page = request(&app, Method::GET, "/", &[own, cookie], "").await;
+    assert_eq!(page.status, StatusCode::OK);
+    let policy = page.headers["content-security-policy"].to_str().expect("text");
+    assert!(
+        policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'") && !policy.contains("unsafe"),
+        "{policy}"
+    );
+    // Else a browser sends the forms of the page with `Origin: null`.
+    assert_eq!(page.headers["referrer-policy"], "same-origin");
+    let send = format!("/s/{id}/send");
+    for (origin, status) in [
+        (None, StatusCode::FORBIDDEN),
+        (Some("null"), StatusCode::FORBIDDEN),
+        (Some("http://evil.example"), StatusCode::FORBIDDEN),
+        (Some("http://127.0.0.1:7475"), StatusCode::SEE_OTHER),
+    ] {
+        let form = ("content-type", "application/x-www-form-urlencoded");
+        let headers: Vec<_> = [own, cookie, form].into_iter().chain(origin.map(|origin| ("origin", origin))).collect();
+        assert_eq!(request(&app, Method::POST, &send, &headers, "text=two").await.status, status, "{origin:?}");
+    }
     drop(app);
     end(host).await;
 }

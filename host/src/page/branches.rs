@@ -68,6 +68,6 @@ pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Re
         Answer { of: of.of, choices: of.choices.into_iter().enumerate().map(choice).collect() }
     };
     let answers = handle.alternatives().await?.into_iter().map(answer).collect();
-    let frame = Frame::new(&host, format!("Branches of {}", handle.id().short()), "sessions").await;
+    let frame = Frame::of_session(&host, format!("Branches of {}", handle.id().short()), "branches").await;
     html(&Page { frame, id: handle.id(), branches, answers })
 }

@@ -381,3 +381,51 @@ fn clipped(text: &str) -> String {
         text.len().saturating_sub(end)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use subtend_actors::transcript::{Activity, Category};
+
+    use super::*;
+
+    #[derive(Template)]
+    #[template(path = "minion.html")]
+    struct Viewer {
+        minion: Helper,
+    }
+
+    fn viewer(response: Option<&str>, returned: bool) -> String {
+        let block = Block::Text { text: "I <see>".into() };
+        let groups = vec![Group { category: Category::Text, blocks: vec![block] }];
+        let minion = Minion {
+            minion_chat_id: subtend_session::ids::Short("a1".into()),
+            minion_response: response.map(Into::into),
+            minion_used_return_tool: returned,
+            activity: Activity { turns: 2, groups },
+        };
+        fragment(&Viewer { minion: helper(3, 0, &minion) })
+    }
+
+    #[test]
+    fn minion_shows_an_explicit_result_open() {
+        let shown = viewer(Some("**yes**"), true);
+        let expected = "<section class=\"panel minion\" aria-label=\"Minion a1\">\n<h3>Minion a1</h3>\n\
+            <details class=\"response\" open>\n<summary>Explicit result, by <code>return</code></summary>\n\
+            <div class=\"md\"><p><strong>yes</strong></p>\n</div>\n</details>\n\
+            <details class=\"activity\">\n<summary>Activity, 2 turns</summary>\n<ol>\n\
+            <li>said<pre tabindex=\"0\">I &#60;see&#62;</pre></li>\n</ol>\n</details>\n\
+            <button type=\"button\" data-copy=\"json-3-0\">Copy as JSON</button>\n<pre id=\"json-3-0\" hidden>";
+        assert_eq!(shown.get(..expected.len()), Some(expected));
+    }
+
+    #[test]
+    fn minion_tells_a_fallback_and_running_work_apart() {
+        let fallback = viewer(Some("maybe"), false);
+        assert!(
+            fallback.contains("<details class=\"response\">\n<summary>Fallback: the last thing that it said"),
+            "{fallback}"
+        );
+        let running = viewer(None, false);
+        assert!(running.contains("<p class=\"live\">working</p>") && !running.contains("response"), "{running}");
+    }
+}

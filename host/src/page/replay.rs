@@ -122,7 +122,10 @@ impl Moment {
         let (mut messages, mut model) = (Vec::new(), String::new());
         for (session, records) in &then {
             let folded = host.runtime().journal().records_from(*session, Seq(1), records.len())?;
-            let Ok(state) = Folded::fold(*session, folded.iter().map(|stored| &stored.record)) else { continue };
+            let Ok(state) = Folded::fold(*session, folded.iter().take(records.len()).map(|stored| &stored.record))
+            else {
+                continue;
+            };
             let outcome = records.iter().rev().find_map(|record| match record {
                 Record::RunEnded(ended) => Some(ended.outcome.kind()),
                 _ => None,
@@ -184,7 +187,7 @@ pub(super) async fn page(
     host.settled().await?;
     let steps = steps(&host, id)?;
     let moment = Moment::of(&host, id, &steps, &at)?;
-    let frame = Frame::new(&host, format!("Replay of {}", moment.name), "sessions").await;
+    let frame = Frame::of_session(&host, format!("Replay of {}", moment.name), "replay").await;
     html(&Page { frame, id, at: moment.at, all: moment.all, moment: fragment(&moment) })
 }
 

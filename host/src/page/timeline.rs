@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Html;
+use subtend_actors::past::Past;
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{CallId, SessionId};
 use subtend_session::record::{Carrier, Record};
@@ -67,7 +68,7 @@ impl Spans {
         records.iter().for_each(|stored| spans.add(stored));
         let Self { mut done, run, model, calls, asks, .. } = spans;
         done.extend(run.into_iter().chain(model).chain(calls.into_values()).chain(asks.into_values()));
-        // What works lies over what waits.
+        // Work is drawn over waits.
         done.sort_by_key(|span| span.kind);
         done
     }
@@ -177,7 +178,7 @@ struct Total {
     whole: String,
 }
 
-/// The sessions below one, parents before children, with their levels.
+/// The sessions below one in the order of their births, parents before children, with their levels.
 fn below(journal: &Journal, top: SessionId) -> Result<Vec<(SessionId, u64)>, ReadError> {
     let (mut found, mut next) = (Vec::new(), vec![(top, 0)]);
     while let Some((id, level)) = next.pop() {
@@ -185,7 +186,10 @@ fn below(journal: &Journal, top: SessionId) -> Result<Vec<(SessionId, u64)>, Rea
             continue;
         }
         found.push((id, level));
-        next.extend(journal.kids(id)?.into_iter().rev().map(|kid| (kid, level + 1)));
+        let born = journal.records(id).map(|records| Past::of(&records).born).unwrap_or_default();
+        let others = journal.kids(id)?.into_iter().filter(|kid| !born.contains(kid));
+        let kids: Vec<_> = born.iter().copied().chain(others).collect();
+        next.extend(kids.into_iter().rev().map(|kid| (kid, level + 1)));
     }
     Ok(found)
 }
@@ -242,7 +246,7 @@ pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Re
     let title = format!("Timeline of {} {}", head.agent, head.short);
     let height = lines.len() as u64 * LINE + 28;
     html(&Page {
-        frame: Frame::new(&host, title, "sessions").await,
+        frame: Frame::of_session(&host, title, "timeline").await,
         id,
         lines,
         ticks,

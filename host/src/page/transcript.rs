@@ -97,6 +97,7 @@ struct Kid {
     id: SessionId,
     short: String,
     agent: String,
+    title: String,
     state: Shown,
     activity: String,
 }
@@ -218,6 +219,7 @@ impl Running {
                 id: kid,
                 short: head.short.to_string(),
                 agent: head.agent.to_string(),
+                title: words::clip(&head.title, 80),
                 state: Shown::of(head.state, head.last_outcome),
                 activity: activity::of(host.runtime(), &records, head.state),
             });
@@ -249,7 +251,7 @@ pub(super) async fn page(
     let read = Read::of(&host, &handle).await?;
     let earlier = if much.all.is_some() { 0 } else { read.items.len().saturating_sub(SHOWN) };
     html(&Page {
-        frame: Frame::new(&host, read.title, "sessions").await,
+        frame: Frame::of_session(&host, read.title, "conversation").await,
         id: handle.id(),
         head: read.head,
         earlier,

@@ -49,7 +49,7 @@ pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Re
     host.settled().await?;
     let forest = Forest::read(host.runtime(), id)?;
     let top = forest.row(id).ok_or_else(|| Problem::no_session(&id.to_string()))?;
-    let frame = Frame::new(&host, format!("Tree of {} {}", top.agent, top.short), "sessions").await;
+    let frame = Frame::of_session(&host, format!("Tree of {} {}", top.agent, top.short), "tree").await;
     let top = Items { rows: vec![top], open: true, below: Items::below(&forest, id) };
     html(&Page { frame, id, top: fragment(&top) })
 }

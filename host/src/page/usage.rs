@@ -181,16 +181,11 @@ async fn view(host: &Host, id: Option<SessionId>, title: String) -> Result<Html<
         Table { title: "By model", rows: named(tally.models) },
         Table { title: "By session", rows: rows(sessions) },
     ];
-    let nav = if id.is_some() { "sessions" } else { "usage" };
-    html(&Page {
-        frame: Frame::new(host, title, nav).await,
-        id,
-        whole: words::usage(&tally.whole),
-        bars,
-        from,
-        to,
-        tables,
-    })
+    let frame = match id {
+        Some(_) => Frame::of_session(host, title, "usage").await,
+        None => Frame::new(host, title, "usage").await,
+    };
+    html(&Page { frame, id, whole: words::usage(&tally.whole), bars, from, to, tables })
 }
 
 /// What all sessions used.

@@ -1,9 +1,6 @@
 //! One session: its conversation, and what a person does with it.
 
-use axum::http::Method;
-
 use super::*;
-use crate::support::request;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 

@@ -23,7 +23,7 @@ async fn tree_shows_children_and_what_each_did() {
         <span class=\"facts\">1 turn · 0 tokens</span></div>";
     assert_eq!(plain(row, &ids), expected);
     let item = part(&page, &format!("<li role=\"treeitem\" id=\"n-{id}\""), "</div>");
-    let expected = "<li role=\"treeitem\" id=\"n-TOP\" aria-level=\"1\" aria-expanded=\"true\" tabindex=\"-1\" aria-labelledby=\"name-TOP\">\n\
+    let expected = "<li role=\"treeitem\" id=\"n-TOP\" aria-level=\"1\" aria-expanded=\"true\" tabindex=\"-1\" aria-labelledby=\"row-TOP\">\n\
         <div class=\"row\" id=\"row-TOP\"><span class=\"twist\" aria-hidden=\"true\" data-kids=\"2\"></span>\n\
         <a class=\"name\" id=\"name-TOP\" href=\"/s/TOP\" tabindex=\"-1\">general <span class=\"dim\">a</span></a>\n\
         <span class=\"state good\">completed</span>\n\

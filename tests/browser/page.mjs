@@ -1,0 +1,271 @@
+// The page in a real Chromium, against a live host with a scripted model.
+//
+//   node tests/browser/page.mjs [--pictures DIR]
+//
+// SUBTEND names the binary, BROWSER_TOOLS the directory with node_modules, CHROMIUM the browser. Exits with 1 where a check fails.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { copyFileSync, mkdtempSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const tools = resolve(process.env.BROWSER_TOOLS ?? "target/browser");
+const require = createRequire(join(tools, "package.json"));
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const binary = resolve(process.env.SUBTEND ?? "target/debug/subtend");
+const pictures = process.argv[2] === "--pictures" ? resolve(process.argv[3]) : undefined;
+const NARROW = { width: 360, height: 780 };
+const WIDE = { width: 1280, height: 860 };
+
+const dir = mkdtempSync(join(tmpdir(), "subtend-browser-"));
+const workspace = join(dir, "workspace");
+mkdirSync(workspace);
+writeFileSync(join(workspace, "README.md"), "# Sample\n");
+copyFileSync(join(here, "script.json"), join(workspace, "script.json"));
+if (pictures) mkdirSync(pictures, { recursive: true });
+
+/// Starts a host; resolves with its process and its login link.
+function serve() {
+  const host = spawn(
+    binary,
+    ["serve", "--json", "--listen", "127.0.0.1:0", "--store", `redb:${join(dir, "store")}`,
+      "--model", "scripted:script.json", "--ask", "shell.run"],
+    { cwd: workspace, stdio: ["ignore", "pipe", "inherit"] },
+  );
+  return new Promise((done, failed) => {
+    let out = "";
+    host.stdout.on("data", (bytes) => {
+      out += bytes;
+      if (out.includes("\n")) done({ host, ...JSON.parse(out.split("\n")[0]) });
+    });
+    host.on("exit", (code) => failed(new Error(`the host ended with ${code}`)));
+  });
+}
+
+const { host, address, login } = await serve();
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+});
+const context = await browser.newContext({ viewport: WIDE, colorScheme: "light" });
+context.setDefaultTimeout(30_000);
+const page = await context.newPage();
+const outside = [];
+const errors = [];
+page.on("request", (request) => new URL(request.url()).host === address || outside.push(request.url()));
+page.on("pageerror", (error) => errors.push(String(error)));
+page.on("console", (line) => {
+  if (line.type() === "error" && !/status of (401|404|409)/.test(line.text())) errors.push(line.text());
+});
+
+/// Fails where axe-core finds something serious, in light and dark and at two widths.
+async function accessible(name) {
+  for (const [scheme, size] of [["light", WIDE], ["dark", WIDE], ["light", NARROW], ["dark", NARROW]]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize(size);
+    await page.evaluate(axe);
+    const found = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+    // The name of a tree's line is the line, not the lines below it: the rule compares it with both.
+    const nested = (one) => one.id === "label-content-name-mismatch" && one.nodes.every((node) => node.html.includes('role="treeitem"'));
+    const serious = found.violations.filter((one) => ["serious", "critical"].includes(one.impact) && !nested(one));
+    const shown = serious.map((one) => `${one.id}: ${one.help} ${one.nodes.slice(0, 3).map((node) => node.html).join(" ")}`);
+    assert.deepEqual(shown, [], `${name}, ${scheme}, ${size.width} px`);
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.ok(wide <= 0, `${name} is ${wide} px too wide at ${size.width} px`);
+    if (pictures) await page.screenshot({ path: join(pictures, `${name}-${scheme}-${size.width}.png`) });
+  }
+  await page.emulateMedia({ colorScheme: "light" });
+  await page.setViewportSize(WIDE);
+}
+
+async function open(text) {
+  await page.goto(`http://${address}/`);
+  await page.getByText("New session").click();
+  await page.getByLabel("Agent").selectOption("general");
+  await page.getByLabel("First input").fill(text);
+  await page.getByRole("button", { name: "Open" }).click();
+  await page.waitForURL("**/s/*");
+  return page.url();
+}
+
+let checks = 0;
+const failures = [];
+async function check(name, what) {
+  const from = Date.now();
+  try {
+    await what();
+  } catch (error) {
+    await page.screenshot({ path: join(pictures ?? dir, `failed ${name}.png`) }).catch(() => {});
+    failures.push(name);
+    console.error(`FAILED ${name}: ${error.message}`);
+    return;
+  }
+  checks += 1;
+  console.log(`ok ${name} (${Date.now() - from} ms)`);
+}
+
+async function all() {
+  await check("page is closed without a login", async () => {
+    const refused = await page.goto(`http://${address}/`);
+    assert.equal(refused.status(), 401);
+    await page.getByRole("heading", { name: "Unauthorized" }).waitFor();
+  });
+  await check("login link opens one browser once", async () => {
+    await page.goto(login);
+    assert.equal(page.url(), `http://${address}/`);
+    const other = await browser.newContext();
+    assert.equal((await (await other.newPage()).goto(login)).status(), 401);
+    await other.close();
+    await page.getByRole("heading", { name: "Sessions" }).waitFor();
+  });
+
+  let tree;
+  await check("fan-out of 50 children is followed in the tree", async () => {
+    const session = await open("Survey the project");
+    tree = `${session}/tree`;
+    await page.goto(tree);
+    await page.waitForFunction(() => document.querySelectorAll('[role="treeitem"]').length === 51);
+    await page.locator('[role="treeitem"] .state', { hasText: "completed" }).nth(4).waitFor();
+    await page.getByText("of its children").waitFor();
+  });
+  if (pictures) await page.screenshot({ path: join(pictures, "tree.png") });
+  await check("tree is operated by keys", async () => {
+    const focused = () => page.evaluate(() => document.activeElement.getAttribute("aria-level"));
+    await page.locator('[role="treeitem"][tabindex="0"]').focus();
+    assert.equal(await focused(), "1");
+    await page.keyboard.press("ArrowRight");
+    assert.equal(await focused(), "2");
+    await page.keyboard.press("ArrowLeft");
+    assert.equal(await focused(), "1");
+    await page.keyboard.press("ArrowLeft");
+    assert.equal(await page.locator('[role="treeitem"][aria-level="1"]').getAttribute("aria-expanded"), "false");
+    await page.keyboard.press("ArrowRight");
+    assert.equal(await page.locator('[role="treeitem"][aria-level="2"]').first().isVisible(), true);
+  });
+  await check("running child is steered", async () => {
+    await page.goto(tree.replace(/\/tree$/, ""));
+    const kid = page.locator("#kids li", { hasText: "Part 1." });
+    const link = await kid.getByRole("link").getAttribute("href");
+    await kid.getByText("Steer or cancel").click();
+    await kid.getByRole("textbox").fill("only tests count");
+    await kid.getByRole("button", { name: "Steer" }).click();
+    await page.locator("#said", { hasText: "Accepted" }).waitFor();
+    await page.goto(`http://${address}${link}`);
+    await page.locator("#entries", { hasText: "only tests count" }).waitFor();
+  });
+  await check("subtree is cancelled after a confirmation", async () => {
+    await page.goto(tree.replace(/\/tree$/, ""));
+    await page.locator("#head summary", { hasText: "Cancel" }).click();
+    await page.getByRole("button", { name: "Cancel this run" }).click();
+    await page.locator("#head .state", { hasText: "cancelled" }).waitFor();
+    await page.goto(tree);
+    await page.locator('[role="treeitem"][aria-level="1"] > .row .state', { hasText: "cancelled" }).waitFor();
+    await page.waitForFunction(() => ![...document.querySelectorAll(".row .state")].some((state) => state.textContent === "working"));
+  });
+  await check("tree is accessible", () => accessible("tree"));
+
+  let command;
+  await check("shell command is approved as it is shown", async () => {
+    command = await open("Run the command");
+    const card = page.locator(".entry.ask");
+    await card.waitFor();
+    assert.match(await card.locator("pre").innerText(), /printf '<b>%s<\/b>\\\\n' approved/);
+    if (pictures) await page.screenshot({ path: join(pictures, "approval.png") });
+    await page.goto(`http://${address}/approvals`);
+    assert.equal(await page.locator(".entry.ask").count(), 1);
+    await accessible("approvals");
+    await page.getByRole("button", { name: "Approve once" }).click();
+    await page.locator("#said", { hasText: "Approved once." }).waitFor();
+    await page.waitForFunction(() => document.querySelectorAll(".entry.ask").length === 0);
+    await page.goto(command);
+    await page.locator(".call summary").click();
+    await page.locator(".call pre", { hasText: "<b>approved</b>" }).waitFor();
+    assert.equal(await page.locator(".call pre b").count(), 0);
+  });
+  await check("conversation is accessible", () => accessible("conversation"));
+
+  await check("answer streams without shifting what is read", async () => {
+    await open("Tell a story");
+    await page.evaluate(() => {
+      window.shift = 0;
+      new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) window.shift += entry.value;
+      }).observe({ type: "layout-shift", buffered: false });
+    });
+    await page.locator("#streaming", { hasText: "The first sentence" }).waitFor();
+    await page.locator("#streaming code", { hasText: "streamed" }).waitFor();
+    await page.reload();
+    // What was sent before is there, and the rest follows.
+    await page.locator("#streaming", { hasText: "The first sentence" }).waitFor();
+    await page.locator("#entries", { hasText: "The end of the story." }).waitFor();
+    assert.equal(await page.locator("#streaming").innerText(), "");
+    assert.equal(await page.locator("#entries .answer").count(), 1);
+    const text = await page.locator("#entries .answer .md").innerText();
+    for (const part of ["The first sentence", "streamed", "This paragraph comes late", "The end of the story."]) {
+      assert.equal(text.split(part).length, 2, part);
+    }
+    assert.match(text, /<script>window\.pwned = true<\/script>/);
+    assert.equal(await page.evaluate(() => window.pwned), undefined);
+  });
+  await check("streamed answer causes no layout shift", async () => {
+    const session = page.url();
+    await page.evaluate(() => {
+      window.shift = 0;
+      new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+      }).observe({ type: "layout-shift", buffered: false });
+    });
+    await page.getByLabel("Message").fill("Tell it again");
+    await page.keyboard.press("Control+Enter");
+    await page.locator("#entries", { hasText: "Done: Tell it again" }).waitFor();
+    const shift = await page.evaluate(() => window.shift);
+    assert.ok(shift < 0.1, `layout shift ${shift} in ${session}`);
+  });
+
+  await check("finished tree is replayed", async () => {
+    await page.goto(command.replace(/$/, "/replay"));
+    const slider = page.locator("#at");
+    const last = Number(await slider.getAttribute("max"));
+    assert.ok(last > 5);
+    await page.locator("#moment", { hasText: `record ${last} of ${last}` }).waitFor();
+    await page.locator("#moment", { hasText: "approved</b>" }).waitFor();
+    await slider.focus();
+    await page.keyboard.press("Home");
+    await page.locator("#moment", { hasText: `record 1 of ${last}` }).waitFor();
+    assert.equal(await page.locator("#moment article", { hasText: "approved</b>" }).count(), 0);
+    await page.keyboard.press("ArrowRight");
+    await page.locator("#moment", { hasText: `record 2 of ${last}` }).waitFor();
+    await page.keyboard.press("End");
+    await page.locator("#moment", { hasText: `record ${last} of ${last}` }).waitFor();
+  });
+  await check("replay is accessible", () => accessible("replay"));
+  for (const [name, path] of [["timeline", tree.replace(/tree$/, "timeline")], ["branches", tree.replace(/tree$/, "branches")],
+    ["usage", `http://${address}/usage`], ["agents", `http://${address}/agents`], ["sessions", `http://${address}/`]]) {
+    await check(`${name} is accessible`, async () => {
+      await page.goto(path);
+      await page.locator("h1").waitFor();
+      await accessible(name);
+    });
+  }
+  await check("no request left for elsewhere and no script failed", async () => {
+    assert.deepEqual(outside, []);
+    assert.deepEqual(errors, []);
+  });
+}
+
+try {
+  await all();
+  console.log(`${checks} checks passed, ${failures.length} failed`);
+} finally {
+  await browser.close();
+  host.removeAllListeners("exit");
+  host.kill("SIGTERM");
+  await new Promise((done) => host.once("exit", done));
+  rmSync(dir, { recursive: true, force: true });
+}
+process.exit(failures.length ? 1 : 0);
