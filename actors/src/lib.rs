@@ -30,7 +30,7 @@ pub use recovery::boot;
 pub use runtime::builder;
 pub use spawn::{profiles, tool_options};
 pub use values::options;
-pub use views::{audit, census, find, past, tasks, tree, usage, worked};
+pub use views::{audit, census, find, past, tasks, transcript, tree, usage, worked};
 
 pub use answer::{AnswerError, Answered, Receipt};
 pub use approvals::{Approval, Approver};

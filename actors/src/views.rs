@@ -7,6 +7,7 @@ pub mod find;
 pub mod past;
 pub(crate) mod queue;
 pub mod tasks;
+pub mod transcript;
 pub mod tree;
 pub mod usage;
 pub mod worked;

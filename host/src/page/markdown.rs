@@ -22,7 +22,17 @@ fn harmless(event: Event<'_>) -> Event<'_> {
             Event::Start(Tag::Heading { level: lower(level), id: None, classes: Vec::new(), attrs: Vec::new() })
         }
         Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(lower(level))),
-        other => other,
+        other @ (Event::Start(_)
+        | Event::End(_)
+        | Event::Text(_)
+        | Event::Code(_)
+        | Event::InlineMath(_)
+        | Event::DisplayMath(_)
+        | Event::FootnoteReference(_)
+        | Event::SoftBreak
+        | Event::HardBreak
+        | Event::Rule
+        | Event::TaskListMarker(_)) => other,
     }
 }
 

@@ -126,9 +126,9 @@ impl Moment {
             else {
                 continue;
             };
-            let outcome = records.iter().rev().find_map(|record| match record {
-                Record::RunEnded(ended) => Some(ended.outcome.kind()),
-                _ => None,
+            let outcome = records.iter().rev().find_map(|record| {
+                let Record::RunEnded(ended) = record else { return None };
+                Some(ended.outcome.kind())
             });
             let name = format!("{} {}", state.created.agent, state.created.short);
             if *session == whose {

@@ -130,7 +130,28 @@ impl Spans {
                     self.end_call(call, at);
                 }
             }
-            _ => {}
+            Record::SessionCreated(_)
+            | Record::RunStarted { .. }
+            | Record::InputAccepted(_)
+            | Record::InputsTaken { .. }
+            | Record::QueueChanged { .. }
+            | Record::CallStarted { .. }
+            | Record::ChildSpawned(_)
+            | Record::ContinueAsked(_)
+            | Record::ContinueRefused { .. }
+            | Record::CancelAsked { .. }
+            | Record::RunParked { .. }
+            | Record::RunResumed { .. }
+            | Record::RunHeld { .. }
+            | Record::BranchCreated(_)
+            | Record::AlternativeSwitched { .. }
+            | Record::TitleSet(_)
+            | Record::SummarySet(_)
+            | Record::MetadataSet(_)
+            | Record::RolledBack { .. }
+            | Record::SessionDeleted { .. }
+            | Record::SessionClosed { .. }
+            | Record::SessionReopened { .. } => {}
         }
     }
 }

@@ -145,7 +145,9 @@ pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<
     let how = Reading { nests: true, at, ..Reading::default() };
     Transcript::read(host.runtime().journal(), id, how).map_err(|error| match error {
         TranscriptError::Read(error) => error.into(),
-        other => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "session_damaged", other.to_string()),
+        other @ (TranscriptError::NoText(_) | TranscriptError::BadText { .. } | TranscriptError::NoReplay { .. }) => {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "session_damaged", other.to_string())
+        }
     })
 }
 

@@ -35,22 +35,20 @@ impl Tally {
     fn add(&mut self, id: SessionId, name: &str, agent: &Text, records: &[Stored]) {
         let (mut agent, mut model) = (agent.clone(), Text::default());
         for stored in records {
-            let usage = match &stored.record {
-                Record::SessionCreated(created) => {
-                    agent = created.agent.clone();
-                    continue;
-                }
-                Record::TurnStarted { model: called, .. } => {
-                    model = called.clone();
-                    continue;
-                }
-                Record::TurnAnswered(answered) => answered.usage,
-                Record::AttemptDiscarded(discarded) => match discarded.usage {
-                    Some(usage) => usage,
-                    None => continue,
-                },
-                _ => continue,
+            let usage = if let Record::SessionCreated(created) = &stored.record {
+                agent = created.agent.clone();
+                None
+            } else if let Record::TurnStarted { model: called, .. } = &stored.record {
+                model = called.clone();
+                None
+            } else if let Record::TurnAnswered(answered) = &stored.record {
+                Some(answered.usage)
+            } else if let Record::AttemptDiscarded(discarded) = &stored.record {
+                discarded.usage
+            } else {
+                None
             };
+            let Some(usage) = usage else { continue };
             self.calls.push((stored.at_ms, usage));
             self.agents.entry(agent.to_string()).or_default().add(&usage);
             self.models.entry(model.to_string()).or_default().add(&usage);

@@ -1,0 +1,346 @@
+//! Transcripts: what was said and done in one session, for people. Also as it was at an earlier record.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::authority::Verdict;
+use subtend_session::ids::{Hash, Interned, Seq, SessionId, Short, Text};
+use subtend_session::index::{self, Head};
+use subtend_session::outcome::OutcomeKind;
+use subtend_session::record::SessionCreated;
+use subtend_session::state::{Phase, State};
+
+use crate::handle::SessionHandle;
+use crate::views::past::Past;
+
+pub use branch::{Branch, object};
+pub use end::End;
+pub use entry::{Call, Came, Entry, Nested, Shown};
+pub use minion::{Activity, Block, Category, Group, Minion};
+
+mod book;
+mod branch;
+mod end;
+mod entry;
+mod minion;
+
+/// The actions of which a transcript says what a session may do at most.
+pub const ACTIONS: [&str; 4] = ["fs.read", "fs.write", "net.fetch", "shell.run"];
+
+/// A session, as it is shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transcript {
+    /// What it is.
+    #[serde(flatten)]
+    pub header: Header,
+    /// What was said and done, in order.
+    pub entries: Vec<Shown>,
+    /// The record that the transcript was read up to.
+    #[serde(skip)]
+    pub last_seq: Seq,
+    /// The record after which the next page begins; absent where this is the last one.
+    #[serde(skip)]
+    pub next: Option<Seq>,
+}
+
+/// What a transcript says of the session itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Its id.
+    pub id: SessionId,
+    /// Its name among its siblings.
+    pub short: Short,
+    /// Its agent.
+    pub agent: Text,
+    /// Which version of the agent.
+    pub agent_hash: Option<Hash>,
+    /// Its model, by the session's name for it.
+    pub model: Option<Text>,
+    /// Its parent.
+    pub parent: Option<SessionId>,
+    /// The root of its tree.
+    pub root: SessionId,
+    /// Subagent edges from the root.
+    pub depth: u32,
+    /// The phase of its run.
+    pub state: Phase,
+    /// How its last run ended.
+    #[serde(skip)]
+    pub outcome: Option<OutcomeKind>,
+    /// Its title, or the start of its first input.
+    pub title: Text,
+    /// The directory that it works in.
+    pub workspace: Option<Text>,
+    /// Servers that its models are called at instead of the providers' own.
+    #[serde(default, skip_serializing_if = "<[Text]>::is_empty")]
+    pub servers: Vec<Text>,
+    /// Whether an import brought it, and bounded its rights.
+    pub imported: bool,
+    /// The most that any resource of an action may get, by its ceiling.
+    pub rights: BTreeMap<Text, Verdict>,
+    /// Its birth, milliseconds since 1970.
+    pub created_ms: i64,
+    /// What a client attached.
+    pub metadata: Value,
+    /// What its parent knows of it, where it is a branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<Branch>,
+    /// The system prompt.
+    pub system: Option<String>,
+    /// What was done in it, as it was summed up last.
+    pub summary: Option<Text>,
+}
+
+/// How much of a session is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Whether calls carry what the children that they started did, where these have no row of their own.
+    pub nests: bool,
+    /// The last record that is read: the transcript is as it was then.
+    pub at: Option<Seq>,
+    /// Only entries that began after this record.
+    pub after: Seq,
+    /// Only so many entries, and those that began with the same record as the last of them.
+    pub limit: Option<usize>,
+}
+
+const VERIFY: &str = "; `subtend verify` tells what else is wrong";
+
+/// Returns what to do where a store is damaged.
+fn verify(error: &ReadError) -> &'static str {
+    match error {
+        ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) => VERIFY,
+        ReadError::NoSuchSession(_) | ReadError::Closed => "",
+    }
+}
+
+/// Why a transcript cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TranscriptError {
+    /// The journal cannot be read.
+    #[error("{0}{verify}", verify = verify(.0))]
+    Read(#[from] ReadError),
+    /// A text that records name is missing.
+    #[error("the text {0} is not in the store{VERIFY}")]
+    NoText(Hash),
+    /// A text that records name is damaged.
+    #[error("the text {hash} in the store is no JSON text: {error}")]
+    BadText {
+        /// Its hash.
+        hash: Hash,
+        /// The damage.
+        error: serde_json::Error,
+    },
+    /// The records do not fold up to the wanted one.
+    #[error("session {session} cannot be replayed up to record {at}")]
+    NoReplay {
+        /// The session.
+        session: SessionId,
+        /// The record.
+        at: Seq,
+    },
+}
+
+impl Transcript {
+    /// Reads a session from a journal that no runtime needs to have. Blocks while it reads. A session whose index row is damaged is
+    /// shown by what its records say.
+    ///
+    /// # Errors
+    /// [`TranscriptError`]. A child that cannot be read is shown with the reason.
+    pub fn read(journal: &Journal, id: SessionId, how: Reading) -> Result<Self, TranscriptError> {
+        let parent = head(journal, id)?.and_then(|head| head.parent);
+        let above = parent.and_then(|parent| records(journal, parent).ok()).map(|records| Past::of(&records));
+        let task = above.and_then(|past| past.tasks.get(&id).cloned());
+        Reader { journal }.read(id, how, task.as_ref(), &mut BTreeSet::new())
+    }
+}
+
+impl SessionHandle {
+    /// Reads what was said and done in the session, as [`Transcript::read`] does; no session is woken for it.
+    ///
+    /// # Errors
+    /// [`TranscriptError`].
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is shown is durable; all that was appended before the call is seen.
+    pub async fn transcript(&self, how: Reading) -> Result<Transcript, TranscriptError> {
+        // A failed journal can still be read.
+        drop(self.sessions.log.journal.settled().await);
+        Transcript::read(&self.sessions.log.journal, self.id, how)
+    }
+}
+
+/// Returns the head of a session that is not deleted. Where its row is damaged, it is made from the records.
+///
+/// # Errors
+/// Why neither can be read.
+pub fn head(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadError> {
+    let head = match journal.head(session) {
+        Ok(head) => head,
+        Err(error) => Some(stand_in(journal, session)?.ok_or(error)?),
+    };
+    Ok(head.filter(|head| !head.deleted))
+}
+
+/// Returns what the records of a session with a damaged row make of it; `None` where they cannot be read either.
+///
+/// # Errors
+/// When the store as a whole cannot be read.
+pub fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadError> {
+    match journal.salvage(session) {
+        Ok(stored) => Ok(folded(session, &stored)),
+        Err(ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. }) => Ok(None),
+        Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => Err(error),
+    }
+}
+
+/// Returns the records of a session; where its row is damaged, those that are left.
+///
+/// # Errors
+/// As [`Journal::records`] and [`Journal::salvage`].
+pub fn records(journal: &Journal, session: SessionId) -> Result<Vec<Stored>, ReadError> {
+    match journal.head(session) {
+        Ok(_) => journal.records(session),
+        Err(_) => journal.salvage(session),
+    }
+}
+
+/// Returns the head that records make; `None` where they do not fold.
+fn folded(session: SessionId, stored: &[Stored]) -> Option<Head> {
+    let (first, last) = (stored.first()?, stored.last()?);
+    let state = State::fold(session, stored.iter().map(|stored| &stored.record)).ok()?;
+    Some(index::head(&state, last.epoch, first.at_ms, last.at_ms))
+}
+
+struct Reader<'a> {
+    journal: &'a Journal,
+}
+
+impl Reader<'_> {
+    /// Reads a session. The transcripts of opaque children are within the calls that started them (G9), those not in `seen`: a
+    /// damaged store may hold a ring.
+    fn read(
+        &self,
+        id: SessionId,
+        how: Reading,
+        task: Option<&Text>,
+        seen: &mut BTreeSet<SessionId>,
+    ) -> Result<Transcript, TranscriptError> {
+        let mut head = head(self.journal, id)?.ok_or(ReadError::NoSuchSession(id))?;
+        let mut records = records(self.journal, id)?;
+        if let Some(at) = how.at {
+            records.retain(|stored| stored.seq <= at);
+            head = folded(id, &records).ok_or(TranscriptError::NoReplay { session: id, at })?;
+        }
+        let past = Past::of(&records);
+        let created = book::birth(&records);
+        let system = created.map(|created| self.text(&created.system)).transpose()?;
+        let (mut entries, next) = page(book::entries(&records), how);
+        self.complete(&mut entries);
+        if how.nests {
+            self.nest(id, &past, &mut entries, seen);
+        }
+        let header = Header {
+            id,
+            short: head.short.clone(),
+            agent: head.agent.clone(),
+            agent_hash: created.map(|created| created.agent_hash),
+            model: created.map(|created| created.model.clone()),
+            parent: head.parent,
+            root: head.root,
+            depth: head.depth,
+            state: head.state,
+            outcome: head.last_outcome,
+            title: head.title.clone(),
+            workspace: created.map(|created| created.workspace.clone()),
+            servers: created.map(|created| created.servers.clone()).unwrap_or_default(),
+            imported: created.is_some_and(|created| created.imported.is_some()),
+            rights: created.map(rights).unwrap_or_default(),
+            created_ms: head.created_ms,
+            metadata: object(past.metadata.as_deref()),
+            branch: Branch::of(id, &head, &past, task),
+            system,
+            summary: book::summary(&records),
+        };
+        let last_seq = records.last().map_or(Seq(0), |last| last.seq);
+        Ok(Transcript { header, entries, last_seq, next })
+    }
+
+    /// Fills in the ends whose text only the child's journal has (K26).
+    fn complete(&self, entries: &mut [Shown]) {
+        let ends = entries.iter_mut().flat_map(|shown| shown.entry.ends_mut());
+        for end in ends.filter(|end| end.text.is_empty() && end.len > 0) {
+            end.deleted = self.opt_head(end.child).is_none();
+            // A child that cannot be read is named with the command that says why.
+            if !end.deleted
+                && let Ok(records) = records(self.journal, end.child)
+            {
+                end.complete(&records);
+            }
+        }
+    }
+
+    /// Puts what children did into the calls that started them.
+    fn nest(&self, id: SessionId, past: &Past, entries: &mut [Shown], seen: &mut BTreeSet<SessionId>) {
+        for call in entries.iter_mut().flat_map(|shown| shown.entry.calls_mut()) {
+            call.minion = self.minion_of(id, call);
+            let is_opaque = |child: &SessionId| self.opt_head(*child).is_some_and(|head| !head.inspectable);
+            let Some(child) = call.child.filter(is_opaque) else { continue };
+            // A call that continues a child shows it no second time.
+            if seen.insert(child) {
+                let whole = Reading { nests: true, ..Reading::default() };
+                call.nested = Some(match self.read(child, whole, past.tasks.get(&child), seen) {
+                    Ok(nested) => Nested::Transcript(nested.into()),
+                    Err(error) => Nested::Unreadable(error.to_string()),
+                });
+            }
+        }
+    }
+
+    /// Returns what the minion of a call did for it; `None` where it cannot be read: its transcript says so.
+    fn minion_of(&self, id: SessionId, call: &Call) -> Option<Minion> {
+        let child = call.child.filter(|_| *call.tool == *subtend_tools::dialect::minion::NAME)?;
+        let chat = self.opt_head(child)?.short;
+        Minion::of(&records(self.journal, child).ok()?, (id, call.call), chat)
+    }
+
+    fn opt_head(&self, session: SessionId) -> Option<Head> {
+        head(self.journal, session).ok().flatten()
+    }
+
+    /// Returns a text that records name by its hash.
+    fn text(&self, named: &Interned<str>) -> Result<String, TranscriptError> {
+        if let Some(body) = &named.body {
+            return Ok(body.to_string());
+        }
+        let hash = named.hash;
+        let json = self.journal.def(hash)?.ok_or(TranscriptError::NoText(hash))?;
+        serde_json::from_str(&json).map_err(|error| TranscriptError::BadText { hash, error })
+    }
+}
+
+/// Returns the wanted page of the entries, and the record after which the next one begins.
+fn page(mut entries: Vec<Shown>, how: Reading) -> (Vec<Shown>, Option<Seq>) {
+    entries.retain(|shown| shown.record > how.after);
+    let last = how.limit.and_then(|limit| entries.get(limit.saturating_sub(1))).map(|shown| shown.record);
+    let Some(last) = last else { return (entries, None) };
+    let rest = entries.iter().position(|shown| shown.record > last);
+    let next = rest.map(|rest| {
+        entries.truncate(rest);
+        last
+    });
+    (entries, next)
+}
+
+/// Returns what a session may do at most, by action.
+fn rights(created: &SessionCreated) -> BTreeMap<Text, Verdict> {
+    let Some(ceiling) = &created.ceiling.body else { return BTreeMap::new() };
+    let bound = created.imported.as_ref();
+    let best = |action: &str| ceiling.best(action).min(bound.map_or(Verdict::Allow, |bound| bound.best(action)));
+    ACTIONS.into_iter().map(|action| (action.into(), best(action))).collect()
+}

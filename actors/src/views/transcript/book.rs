@@ -1,0 +1,260 @@
+//! Reading the records of a session into entries.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use subtend_journal::Stored;
+use subtend_session::ids::{CallId, InputId, RunNo, Seq, Text, TurnNo};
+use subtend_session::record::{
+    CallFinished, Carrier, InputAccepted, NoticeTaken, QueueChange, Record, RunOpened, SessionCreated, TurnAnswered,
+};
+
+use super::end::End;
+use super::entry::{Call, Came, Entry, Shown};
+use crate::views::worked::WorkClock;
+
+/// The session's birth.
+pub(super) fn birth(records: &[Stored]) -> Option<&SessionCreated> {
+    records.iter().find_map(|stored| {
+        let Record::SessionCreated(created) = &stored.record else { return None };
+        Some(&**created)
+    })
+}
+
+/// What was done in it, as it was summed up last.
+pub(super) fn summary(records: &[Stored]) -> Option<Text> {
+    records.iter().rev().find_map(|stored| {
+        let Record::SummarySet(set) = &stored.record else { return None };
+        Some(set.text.clone())
+    })
+}
+
+/// Everything that was said and done, in order.
+pub(super) fn entries(records: &[Stored]) -> Vec<Shown> {
+    let mut book = Book::default();
+    records.iter().for_each(|stored| book.add(stored));
+    let waiting = book.order.iter().filter_map(|id| book.inputs.get(id));
+    let waiting = waiting.map(|(input, _)| Entry::Waiting { id: input.id, text: input.text.clone() });
+    let waiting: Vec<_> = waiting.collect();
+    waiting.into_iter().for_each(|waiting| book.push(waiting));
+    let hidden: Vec<_> = book.rolled_back.iter().filter_map(|run| book.spans.get(run)).cloned().collect();
+    for (at, shown) in book.entries.iter_mut().enumerate() {
+        let is_message = matches!(shown.entry, Entry::Input { .. } | Entry::Answer { .. } | Entry::Notice { .. });
+        shown.rolled_back = is_message && hidden.iter().any(|span| span.contains(&at));
+    }
+    book.entries
+}
+
+#[derive(Default)]
+struct Book<'a> {
+    entries: Vec<Shown>,
+    /// The record that is added.
+    record: Seq,
+    /// Accepted inputs that no run took yet, with the time of their record.
+    inputs: BTreeMap<InputId, (&'a InputAccepted, i64)>,
+    /// Their order.
+    order: Vec<InputId>,
+    /// Where the answer of a turn stands: results go to its calls, however late they come.
+    answers: BTreeMap<TurnNo, usize>,
+    /// The entries of each run.
+    spans: BTreeMap<RunNo, Range<usize>>,
+    /// Runs that were rolled back.
+    rolled_back: Vec<RunNo>,
+    /// The agent that answers: the session's own, until an input names another one.
+    agent: Option<Text>,
+    /// The model of the turn that was started last.
+    model: Option<Text>,
+    /// The birth of the run in flight, or of the last one.
+    opened: Option<&'a RunOpened>,
+    /// The working time of the run in flight.
+    clock: WorkClock,
+}
+
+impl<'a> Book<'a> {
+    fn push(&mut self, entry: Entry) {
+        self.entries.push(Shown { record: self.record, entry, rolled_back: false });
+    }
+
+    fn add(&mut self, stored: &'a Stored) {
+        self.record = stored.seq;
+        let at_ms = stored.at_ms;
+        let worked = self.clock.add(stored).unwrap_or_default();
+        match &stored.record {
+            Record::SessionCreated(created) => self.agent = Some(created.agent.clone()),
+            Record::TurnStarted { model, .. } => self.model = Some(model.clone()),
+            Record::InputAccepted(input) => {
+                self.inputs.insert(input.id, (input, at_ms));
+                self.order.push(input.id);
+            }
+            Record::InputsTaken { ids, run, .. } => ids.iter().for_each(|id| self.take(*id, *run, stored.seq)),
+            Record::QueueChanged { change, .. } => self.forget(change),
+            Record::TurnAnswered(answered) => self.answer(answered, stored.seq, at_ms),
+            Record::AttemptDiscarded(discarded) => self.push(Entry::Discarded {
+                turn: discarded.turn,
+                attempt: discarded.attempt,
+                model: discarded.model.clone(),
+                error: discarded.error,
+                message: discarded.message.clone(),
+                usage: discarded.usage,
+            }),
+            Record::CallFinished(finished) => self.finish(finished),
+            Record::ChildSpawned(spawned) => {
+                if let Some(call) = self.call(spawned.call) {
+                    call.child = Some(spawned.child);
+                    call.warnings.clone_from(&spawned.warnings);
+                }
+            }
+            Record::ContinueAsked(asked) => {
+                if let Some(call) = self.call(asked.call) {
+                    call.child = Some(asked.child);
+                }
+            }
+            Record::NoticeTaken(taken) => self.notice(taken),
+            Record::RunHeld { run, why } => self.push(Entry::Held { run: *run, why: (**why).clone() }),
+            Record::RunOpened(opened) => self.opened = Some(opened),
+            Record::RunEnded(ended) => {
+                self.keep_task(stored.seq);
+                if let Some(span) = self.spans.get_mut(&ended.run) {
+                    span.end = self.entries.len();
+                }
+                let mut usage = ended.usage_self;
+                usage.add(&ended.usage_owned);
+                self.push(Entry::Ended {
+                    run: ended.run,
+                    outcome: ended.outcome.clone(),
+                    turns: ended.turns,
+                    usage,
+                    worked_ms: worked.ms,
+                    worked_at_least: worked.at_least,
+                    at_ms,
+                });
+            }
+            Record::BranchCreated(created) => {
+                let (child, kind, at) = (created.child, created.kind, created.at);
+                self.push(Entry::Branch { child, kind, at });
+            }
+            Record::AlternativeSwitched { of, to, .. } => self.push(Entry::Switched { of: *of, to: *to }),
+            Record::RolledBack { run, by } => {
+                self.rolled_back.push(*run);
+                self.push(Entry::RolledBack { run: *run, by: by.clone() });
+            }
+            Record::RunStarted { run, .. } => {
+                let at = self.entries.len();
+                self.spans.insert(*run, at..at);
+            }
+            Record::AskOpened { call, action, resource, .. } => {
+                if let Some(asking) = self.call(*call) {
+                    asking.asks = true;
+                }
+                let (action, resource) = (action.clone(), resource.clone());
+                self.push(Entry::Asked { call: *call, action, resource });
+            }
+            Record::AskAnswered { call, verdict, by } => {
+                if let Some(asking) = self.call(*call) {
+                    asking.asks = false;
+                }
+                self.push(Entry::Word { call: *call, verdict: *verdict, by: *by });
+            }
+            Record::SessionDeleted { by } => self.push(Entry::Deleted { by: by.clone() }),
+            Record::SessionClosed { by } => self.push(Entry::Closed { closed: true, by: by.clone() }),
+            Record::SessionReopened { by } => self.push(Entry::Closed { closed: false, by: by.clone() }),
+            // Both stand where the session is described, not where they were said.
+            Record::TitleSet(_)
+            | Record::SummarySet(_)
+            | Record::MetadataSet(_)
+            | Record::CallStarted { .. }
+            | Record::ContinueRefused { .. }
+            | Record::CancelAsked { .. }
+            | Record::RunParked { .. }
+            | Record::RunResumed { .. } => {}
+        }
+    }
+
+    fn take(&mut self, id: InputId, run: RunNo, seq: Seq) {
+        let Some((input, at_ms)) = self.inputs.remove(&id) else { return };
+        if let Some(other) = &input.agent_override {
+            self.agent = Some(other.agent.clone());
+        }
+        let (from, text) = (input.from.clone(), input.text.clone());
+        self.push(Entry::Input { id, seq, from, run, text, at_ms });
+    }
+
+    /// Takes what a model's call asked of a run that ended before it began: later runs know it.
+    fn keep_task(&mut self, seq: Seq) {
+        if let Some(opened) = self.opened.take().filter(|opened| opened.owner.answers_a_model()) {
+            opened.inputs.iter().for_each(|id| self.take(*id, opened.run, seq));
+        }
+    }
+
+    fn forget(&mut self, change: &QueueChange) {
+        match change {
+            QueueChange::Removed(ids) => self.inputs.retain(|id, _| !ids.contains(id)),
+            QueueChange::Cleared => self.inputs.clear(),
+        }
+    }
+
+    fn answer(&mut self, answered: &TurnAnswered, seq: Seq, at_ms: i64) {
+        let turn = answered.turn;
+        let asked = answered.calls.iter().zip(0_u32..);
+        let calls = asked.map(|(asked, ix)| Call {
+            call: CallId { turn, ix },
+            tool: asked.tool.clone(),
+            args: asked.args.clone(),
+            child: None,
+            warnings: Vec::new(),
+            asks: false,
+            result: None,
+            minion: None,
+            nested: None,
+        });
+        let text = answered.text.clone().filter(|text| !text.is_empty());
+        self.answers.insert(turn, self.entries.len());
+        let (agent, usage) = (self.agent.clone(), answered.usage);
+        let model = model_name(answered.model.as_ref(), self.model.as_ref());
+        self.push(Entry::Answer { turn, seq, text, calls: calls.collect(), agent, model, usage, at_ms });
+    }
+
+    fn call(&mut self, call: CallId) -> Option<&mut Call> {
+        let answer = self.entries.get_mut(*self.answers.get(&call.turn)?)?;
+        answer.entry.calls_mut().iter_mut().find(|known| known.call == call)
+    }
+
+    fn finish(&mut self, finished: &CallFinished) {
+        if let Some(call) = self.call(finished.call) {
+            call.result = Some(Came::Result {
+                end: finished.end.clone(),
+                content: finished.content.clone(),
+                truncated_from: finished.truncated_from,
+            });
+        }
+    }
+
+    fn notice(&mut self, taken: &NoticeTaken) {
+        match taken.carrier {
+            Carrier::Message => self.push(Entry::Notice { ends: taken.items.iter().map(End::of).collect() }),
+            Carrier::Await { call } => {
+                if let Some(call) = self.call(call) {
+                    call.result = Some(Came::Ends(taken.items.iter().map(End::of).collect()));
+                }
+            }
+            Carrier::Result => {
+                for item in &taken.items {
+                    if let Some(call) = item.key.and_then(|key| self.call(key)) {
+                        call.result = Some(Came::Ends(vec![End::of(item)]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The name of the model that answered, which was asked for as `asked`: older records lack the provider.
+fn model_name(answered: Option<&Text>, asked: Option<&Text>) -> Option<Text> {
+    let is_same = |asked: &&Text| {
+        answered.is_some_and(|name| asked.strip_suffix(&**name).is_some_and(|rest| rest.ends_with('/')))
+    };
+    asked.filter(|asked| answered.is_none() || is_same(asked)).or(answered).cloned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! A branch as JSON tells it: the same object in a tree and in a transcript.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use subtend_session::ids::{CallId, MsgRef, SessionId, Text};
+use subtend_session::index::Head;
+use subtend_session::place::BranchKind;
+
+use crate::views::branches::BranchInfo;
+use crate::views::past::Past;
+
+/// A branch (B1), with the messages and the call of its parent that it hangs on (G4, K8).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Branch {
+    /// Its kind.
+    pub r#type: BranchKind,
+    /// Whether its model sees what was said in the parent before.
+    pub inherit_context: bool,
+    /// The user message of the parent that was being worked on.
+    pub parent_message: MsgRef,
+    /// The answer of the parent that it hangs on.
+    pub assistant_message: Option<MsgRef>,
+    /// The parent's call that started it.
+    pub call: Option<CallId>,
+    /// What it is to do.
+    pub task: Option<Text>,
+    /// Its state, in the words of the `subagent` tool.
+    pub state: Option<Text>,
+    /// Answered turns of all its runs.
+    pub iterations: u32,
+    /// Milliseconds since 1970, as all times.
+    pub created: i64,
+    /// Its last change.
+    pub updated: i64,
+    /// What a client attached.
+    pub metadata: Value,
+}
+
+impl Branch {
+    /// Returns session `id` as a branch, if it is one; `task` is what the call that started it told it to do.
+    pub fn of(id: SessionId, head: &Head, past: &Past, task: Option<&Text>) -> Option<Self> {
+        let info = BranchInfo::of(id, head, past, task)?;
+        Some(Self {
+            state: info.state().map(Text::from),
+            r#type: info.kind,
+            inherit_context: info.inherits_context,
+            parent_message: info.parent_message,
+            assistant_message: info.assistant_message,
+            call: info.call,
+            task: info.task,
+            iterations: info.iterations,
+            created: info.created_ms,
+            updated: info.updated_ms,
+            metadata: object(info.metadata.as_deref()),
+        })
+    }
+}
+
+/// Returns metadata as JSON: `{}` if there is none. A host may have attached text that is not JSON, which is returned as it is.
+pub fn object(metadata: Option<&str>) -> Value {
+    metadata.map_or_else(
+        || Value::Object(Map::new()),
+        |text| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
+    )
+}

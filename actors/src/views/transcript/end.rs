@@ -1,0 +1,46 @@
+//! Ends of owned runs, as a transcript shows them.
+
+use serde::{Deserialize, Serialize};
+use subtend_journal::Stored;
+use subtend_session::ids::{RunNo, SessionId, Text};
+use subtend_session::outcome::Outcome;
+use subtend_session::record::{Notice, Record};
+
+/// The end of an owned run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// The child.
+    pub child: SessionId,
+    /// Its run; absent when it refused to go on.
+    #[serde(skip)]
+    pub run: Option<RunNo>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The start of its text.
+    pub text: Text,
+    /// Bytes of the whole text.
+    pub len: u64,
+    /// Whether the text was deleted with the child's session.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+}
+
+impl End {
+    /// Returns the end that a notice tells.
+    pub(super) fn of(notice: &Notice) -> Self {
+        let (outcome, text) = (notice.outcome.clone(), notice.prefix.clone());
+        Self { child: notice.child, run: notice.run, outcome, text, len: notice.len, deleted: false }
+    }
+
+    /// Fills in the text that only the child's own journal has.
+    pub(super) fn complete(&mut self, records: &[Stored]) {
+        let ended = records.iter().find_map(|stored| {
+            let Record::RunEnded(ended) = &stored.record else { return None };
+            Some(ended).filter(|ended| Some(ended.run) == self.run)
+        });
+        if let Some(ended) = ended {
+            self.text = ended.text.clone().unwrap_or_default();
+            self.outcome = ended.outcome.clone();
+        }
+    }
+}

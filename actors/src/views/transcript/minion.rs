@@ -1,0 +1,150 @@
+//! What a minion did for one call, in the fields of the `minion` tool's result (M5).
+
+use serde::{Deserialize, Serialize};
+use subtend_journal::Stored;
+use subtend_session::call::CallEnd;
+use subtend_session::ids::{CallId, RunNo, SessionId, Short, Text};
+use subtend_session::place::Owner;
+use subtend_session::record::{Record, RunEnded, TurnAnswered};
+
+/// A call of `minion`: its result, and what was done for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Minion {
+    /// The minion, by its short name.
+    pub minion_chat_id: Short,
+    /// The response; absent before the end.
+    pub minion_response: Option<Text>,
+    /// Whether it called `return`: otherwise its last answer is the response.
+    pub minion_used_return_tool: bool,
+    /// What was said and done.
+    pub activity: Activity,
+}
+
+/// What was said and done in one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Answered turns.
+    pub turns: u32,
+    /// Blocks in their order, those of one category together.
+    pub groups: Vec<Group>,
+}
+
+/// Blocks of one category.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// The category of its blocks.
+    pub category: Category,
+    /// Its blocks, in their order.
+    pub blocks: Vec<Block>,
+}
+
+/// Whether a block is for the reader or from behind the scenes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Category {
+    /// What the minion said.
+    Text,
+    /// Calls of tools and their results.
+    Backstage,
+}
+
+/// One thing that a minion said or did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Block {
+    /// The text of an answer.
+    Text {
+        /// The text.
+        text: Text,
+    },
+    /// A call.
+    ToolUse {
+        /// The call.
+        call: CallId,
+        /// Its tool.
+        tool: Text,
+        /// The arguments, as the model wrote them.
+        args: Text,
+    },
+    /// The result of a call.
+    ToolResult {
+        /// The call.
+        call: CallId,
+        /// Whether the call failed.
+        error: bool,
+        /// The result.
+        content: Text,
+    },
+}
+
+impl Minion {
+    /// Returns what the run that `call` of `owner` opened did, by the `records` of the minion's session, which its caller knows as
+    /// `chat`; `None` where that call opened none.
+    pub(super) fn of(records: &[Stored], (owner, call): (SessionId, CallId), chat: Short) -> Option<Self> {
+        let opened = |stored: &Stored| {
+            let Record::RunOpened(opened) = &stored.record else { return None };
+            is_owned(&opened.owner, owner, call).then_some(opened.run)
+        };
+        let run = records.iter().find_map(opened)?;
+        let mut minion = Self {
+            minion_chat_id: chat,
+            minion_response: None,
+            minion_used_return_tool: false,
+            activity: Activity::default(),
+        };
+        let behind = records.iter().skip_while(|stored| opened(stored).is_none());
+        for stored in behind {
+            if minion.take(&stored.record, run) {
+                break;
+            }
+        }
+        Some(minion)
+    }
+
+    /// Takes one record; tells whether it is the end of the run.
+    fn take(&mut self, record: &Record, of: RunNo) -> bool {
+        if let Record::TurnAnswered(answered) = record {
+            self.activity.answered(answered);
+        } else if let Record::CallFinished(finished) = record {
+            let error = !matches!(finished.end, CallEnd::Ok | CallEnd::Backgrounded);
+            let call = finished.call;
+            self.activity.add(Block::ToolResult { call, error, content: finished.content.clone() });
+        } else if let Record::RunEnded(ended) = record
+            && ended.run == of
+        {
+            let RunEnded { text, returned, .. } = &**ended;
+            (self.minion_response, self.minion_used_return_tool) = (text.clone(), returned.is_some());
+            return true;
+        }
+        false
+    }
+}
+
+impl Activity {
+    fn answered(&mut self, answered: &TurnAnswered) {
+        self.turns = self.turns.saturating_add(1);
+        if let Some(text) = answered.text.as_ref().filter(|text| !text.trim().is_empty()) {
+            self.add(Block::Text { text: text.clone() });
+        }
+        for (asked, ix) in answered.calls.iter().zip(0_u32..) {
+            let call = CallId { turn: answered.turn, ix };
+            self.add(Block::ToolUse { call, tool: asked.tool.clone(), args: asked.args.clone() });
+        }
+    }
+
+    fn add(&mut self, block: Block) {
+        let category = match block {
+            Block::Text { .. } => Category::Text,
+            Block::ToolUse { .. } | Block::ToolResult { .. } => Category::Backstage,
+        };
+        match self.groups.last_mut().filter(|group| group.category == category) {
+            Some(group) => group.blocks.push(block),
+            None => self.groups.push(Group { category, blocks: vec![block] }),
+        }
+    }
+}
+
+fn is_owned(by: &Owner, owner: SessionId, asked: CallId) -> bool {
+    matches!(by, Owner::Run { session, call, .. } if *session == owner && *call == asked)
+}
