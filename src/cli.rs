@@ -11,11 +11,13 @@ use paint::{BAD, In};
 mod agents;
 mod approvals;
 mod aside;
+mod attach;
 mod branch;
 mod branched;
 mod cancel;
 mod cause;
 mod chat;
+mod client;
 mod clock;
 mod close;
 mod compact;
@@ -30,6 +32,7 @@ mod export;
 mod fail;
 mod find;
 mod guard;
+mod hosted;
 mod import;
 mod interrupt;
 mod json;
@@ -81,6 +84,7 @@ struct Cli {
 enum Verb {
     Run(run::Args),
     Chat(chat::Args),
+    Attach(attach::Args),
     Send(send::Args),
     Serve(serve::Args),
     Continue(resume::Args),
@@ -142,6 +146,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Run(args) => run::verb(&args),
         Verb::Chat(args) => chat::verb(&args),
+        Verb::Attach(args) => attach::verb(&args),
         Verb::Send(args) => send::verb(&args),
         Verb::Serve(args) => serve::verb(&args),
         Verb::Continue(args) => resume::verb(&args),

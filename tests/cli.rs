@@ -24,6 +24,7 @@ mod runs;
 #[cfg(target_os = "linux")]
 mod screen;
 #[cfg(unix)]
+mod second;
 mod serve;
 mod services;
 mod store;

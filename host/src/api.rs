@@ -29,6 +29,7 @@ mod opening;
 mod queue;
 mod runs;
 mod sessions;
+mod store;
 mod tasks;
 mod trees;
 mod usage;
@@ -88,6 +89,8 @@ fn described() -> OpenApiRouter<Host> {
         .routes(routes!(tasks::get))
         .routes(routes!(tasks::list))
         .routes(routes!(tasks::cancel))
+        .routes(routes!(store::serving))
+        .routes(routes!(store::read))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))

@@ -85,7 +85,7 @@ impl Problem {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail) }
     }
 
-    fn internal(code: &'static str, detail: String) -> Self {
+    pub(crate) fn internal(code: &'static str, detail: String) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, detail)
     }
 }

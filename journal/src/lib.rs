@@ -30,6 +30,7 @@ mod queue;
 mod read;
 #[cfg(feature = "redb")]
 pub mod redb;
+pub mod remote;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod rows;
 mod shared;

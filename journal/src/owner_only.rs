@@ -137,7 +137,8 @@ fn is_engine(name: &str) -> bool {
 
 fn is_part(name: &str) -> bool {
     let of_engine = |entry: &str| name.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    matches!(name, "LOCK" | "WATERMARK" | "blobs") || ENGINES.iter().any(|(.., entry)| of_engine(entry))
+    let of_host = name == "host" || name.strip_suffix(".host").is_some_and(is_engine);
+    of_host || matches!(name, "LOCK" | "WATERMARK" | "blobs") || ENGINES.iter().any(|(.., entry)| of_engine(entry))
 }
 
 /// Closes everything from `path` down, directories first: a user without access cannot exchange what is below.

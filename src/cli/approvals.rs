@@ -13,6 +13,7 @@ use subtend_tools::plan_exit;
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 use super::paint::{BAD, DIM, GOOD, In, ODD, clip, exact, first_line, harmless};
 use super::shelf::Shelf;
 use super::work::approve;
@@ -20,7 +21,7 @@ use crate::cli::json;
 
 /// Lists what agents asked a person for: what still waits, or with --all everything that was ever asked.
 ///
-/// The word itself is given where the agent works: `run`, `send` and `chat` ask on their terminal.
+/// `run`, `send` and `chat` ask on their own terminal; from any other one, --allow, --always and --deny answer a call that waits.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Only of this session and what is below it: an id, the start of one, a short name, or a path
@@ -29,6 +30,18 @@ pub(crate) struct Args {
     /// Also what was answered
     #[arg(long)]
     all: bool,
+
+    /// Allow this call of SESSION, named as the list does (`3.0`)
+    #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "always", "deny", "json"])]
+    allow: Option<String>,
+
+    /// Allow this call, and the same in that session from here on
+    #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "deny", "json"])]
+    always: Option<String>,
+
+    /// Deny this call
+    #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "json"])]
+    deny: Option<String>,
 
     /// Print one JSON array
     #[arg(long)]
@@ -58,6 +71,9 @@ struct Row {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if let Some((call, verdict)) = args.answer() {
+        return answer(args, call, verdict);
+    }
     let Some(shelf) = Shelf::open(&args.store)? else { return nothing(args) };
     let above = args.session.as_deref().map(|name| shelf.find(name)).transpose()?;
     // A session whose head is damaged is in no listing.
@@ -78,6 +94,23 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     rows.iter().try_for_each(|row| writeln!(out, "{}", line(row)))?;
     Ok(Code::Done)
+}
+
+impl Args {
+    /// The call that is answered, and how.
+    fn answer(&self) -> Option<(&str, &'static str)> {
+        let answers = [(&self.allow, "allow"), (&self.always, "always"), (&self.deny, "deny")];
+        answers.into_iter().find_map(|(call, verdict)| Some((call.as_deref()?, verdict)))
+    }
+}
+
+/// Answers a call that waits in the process that hosts the store.
+fn answer(args: &Args, call: &str, verdict: &str) -> Result<Code, Fail> {
+    let name = args.session.as_deref().unwrap_or_default();
+    match Hosted::find(&args.store, name)? {
+        Some(hosted) => hosted.answer(call, verdict),
+        None => Err(Fail::Other("no process hosts the store, so no call waits for an answer".to_owned())),
+    }
 }
 
 /// What was ever asked, by session.

@@ -1,5 +1,7 @@
 //! `subtend branch`: another way on from a message.
 
+use hyper::Method;
+use serde_json::{Value, json};
 use subtend_actors::BranchOptions;
 use subtend_session::place::BranchKind;
 use subtend_session::title;
@@ -7,6 +9,7 @@ use subtend_session::title;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 
 /// Makes a branch of a session at one of its messages, and prints its id.
 ///
@@ -38,6 +41,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (session, at) = control::message(&args.message)?;
     if let Some(title) = &args.title {
         title::check(title).map_err(|bad| Fail::Usage(format!("{bad} (--title TEXT)")))?;
+    }
+    if let Some(hosted) = Hosted::find(&args.store, session)? {
+        let body = json!({"at": at.map(|at| at.0), "fresh": args.fresh, "agent": args.agent, "title": args.title});
+        let made: Value = hosted.call(Method::POST, "/branches", Some(&body))?;
+        control::say(made["session"].as_str().unwrap_or_default())?;
+        return Ok(Code::Done);
     }
     control::with(&args.store, session, async |session| {
         let kind = if args.fresh { BranchKind::Subagent } else { BranchKind::Human };

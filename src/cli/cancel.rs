@@ -8,6 +8,7 @@ use subtend_session::state::Phase;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 use super::paint::count;
 
 /// How long the ends are waited for at most.
@@ -15,8 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Cancels the run in flight of a session, and all that it owns.
 ///
-/// A run is in flight only while a process works on its store; from another process this says which one, and `kill -INT PID`
-/// or Ctrl-C there cancels.
+/// Works from any terminal while another process hosts the store.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
@@ -32,6 +32,9 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+        return hosted.cancel(args.tree);
+    }
     control::with_runtime(&args.store, async |runtime: &Runtime| {
         let session = control::session(runtime, &args.session)?;
         if args.tree {

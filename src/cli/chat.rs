@@ -10,7 +10,7 @@ use super::work::{self, About, HereArgs, Screen, Work, WorkArgs, hub};
 use talk::Talk;
 
 mod command;
-mod earlier;
+pub(super) mod earlier;
 mod lines;
 mod piped;
 mod talk;
@@ -60,7 +60,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         // A new session may not be in the journal yet.
         let agent = match args.session {
             Some(_) => work.agent_of(session.id())?,
-            None => work.agent.clone(),
+            None => work.opens.agent.clone(),
         };
         let id = session.id();
         let code = Talk::begin(&mut work, session, events, agent).await?.talk().await?;
@@ -77,6 +77,6 @@ fn session(args: &Args, work: &Work<'_>) -> Result<(SessionHandle, Subscription)
             let events = session.watch();
             (session, events)
         }),
-        None => hub::open(work.runtime, &work.agent, work.model.as_ref(), &work.servers),
+        None => hub::open(work.runtime, work.opens.clone()),
     }
 }

@@ -2,10 +2,13 @@
 
 use std::io::Write as _;
 
+use hyper::Method;
+use serde_json::Value;
 use subtend_actors::{ControlError, SessionHandle};
 
 use super::control;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 use super::paint::{In, ODD, count, harmless};
 use super::work::serve::{self, ServeArgs, Unmet};
 
@@ -23,6 +26,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
+        // The host sums it up where it is set to.
+        let _: Value = hosted.call(Method::POST, "/close", None)?;
+        control::say(&format!("session {} is closed; `subtend send` opens it again", hosted.id.short().0))?;
+        return Ok(Code::Done);
+    }
     match args.serve.ready(&args.session) {
         Ok(mut ready) if ready.parts.options.summaries && !ready.parts.models.is_offline() => {
             // Asked for below, where a failure can be reported.

@@ -69,6 +69,15 @@ impl StoreArgs {
         Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(host).collect())
     }
 
+    /// The options that find the store again.
+    pub(crate) fn words(&self) -> Vec<std::ffi::OsString> {
+        match (&self.data, &self.store) {
+            (Some(data), _) => vec!["--data".into(), data.into()],
+            (None, Some(store)) => vec!["--store".into(), store.into()],
+            (None, None) => Vec::new(),
+        }
+    }
+
     /// The options that find the store again, as a shell takes them.
     pub(crate) fn again(&self) -> String {
         match (&self.data, &self.store) {
@@ -159,7 +168,7 @@ impl Place {
     }
 
     /// Why it does not open, for people.
-    fn refused(&self, error: OpenError) -> Fail {
+    pub(crate) fn refused(&self, error: OpenError) -> Fail {
         if error.is_full() { Fail::Store(full(&self.name(), &error.to_string())) } else { error.into() }
     }
 

@@ -2,13 +2,16 @@
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
-use subtend_actors::{Runtime, SessionHandle};
+use hyper::Method;
+use serde_json::Value;
+use subtend_journal::Journal;
 use subtend_session::ids::SessionId;
 use subtend_session::place::BranchKind;
 
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 use super::paint::{clip, count, harmless, size};
 
 /// Sessions that the question lists.
@@ -47,25 +50,32 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 .into(),
         ));
     }
-    control::with_runtime(&args.store, async |runtime| {
-        let session = control::session(runtime, &args.session)?;
-        if !args.yes && !confirmed(runtime, &session)? {
+    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+        if !args.yes && !confirmed(&hosted.journal, hosted.id)? {
             return Err(Fail::Other("nothing is deleted".into()));
         }
-        let deleted = session.delete(args.force).await?;
-        control::say(&format!(
-            "deleted {}; `subtend compact{}` erases their text from the store",
-            count(deleted, "session"),
-            args.store.again()
-        ))?;
-        Ok(Code::Done)
+        let done: Value = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
+        return told(args, done["sessions"].as_u64().unwrap_or_default());
+    }
+    control::with_runtime(&args.store, async |runtime| {
+        let session = control::session(runtime, &args.session)?;
+        if !args.yes && !confirmed(runtime.journal(), session.id())? {
+            return Err(Fail::Other("nothing is deleted".into()));
+        }
+        told(args, session.delete(args.force).await?)
     })
 }
 
+fn told(args: &Args, deleted: impl Into<u64>) -> Result<Code, Fail> {
+    let (sessions, again) = (count(deleted, "session"), args.store.again());
+    control::say(&format!("deleted {sessions}; `subtend compact{again}` erases their text from the store"))?;
+    Ok(Code::Done)
+}
+
 /// Shows what is to be deleted, and asks.
-fn confirmed(runtime: &Runtime, session: &SessionHandle) -> Result<bool, Fail> {
+fn confirmed(journal: &Journal, session: SessionId) -> Result<bool, Fail> {
     let mut err = anstream::stderr();
-    writeln!(err, "{}", listed(runtime, session.id())?)?;
+    writeln!(err, "{}", listed(journal, session)?)?;
     write!(err, "Delete? [y/N] ")?;
     err.flush()?;
     let mut line = String::new();
@@ -83,8 +93,7 @@ fn kept_above(kind: Option<BranchKind>) -> Option<&'static str> {
 }
 
 /// The sessions that are to be deleted, with their titles and sizes.
-fn listed(runtime: &Runtime, top: SessionId) -> Result<String, Fail> {
-    let journal = runtime.journal();
+fn listed(journal: &Journal, top: SessionId) -> Result<String, Fail> {
     let (mut lines, mut bytes, mut records, mut sessions) = (Vec::new(), 0_u64, 0_u64, 0_u64);
     let mut next = vec![(top, 0_usize)];
     while let Some((id, depth)) = next.pop() {

@@ -5,11 +5,11 @@ use subtend_actors::{QueueEntry, QueueKind};
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 
 /// Interrupts the run in flight of a session: its model and tools stop, and it waits for the next input.
 ///
-/// A run is in flight only while a process works on its store; from another process this says which one, and `kill -INT PID`
-/// or Ctrl-C there cancels.
+/// Works from any terminal while another process hosts the store.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
@@ -21,6 +21,9 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+        return hosted.interrupt();
+    }
     control::with(&args.store, &args.session, async |session| {
         let inputs = |entry: &QueueEntry| entry.kind != QueueKind::Completion;
         let waiting = session.queue().await?.into_iter().filter(inputs).count();

@@ -1,11 +1,13 @@
 //! `subtend metadata`: what is attached to a session.
 
+use hyper::Method;
 use serde_json::{Map, Value};
 use subtend_actors::past::Past;
 
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 use super::json;
 use super::shelf::Shelf;
 use super::tasks;
@@ -32,6 +34,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Ok(Code::Done);
     }
     let changes: Map<String, Value> = args.changes.iter().cloned().collect();
+    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+        let _: Value = hosted.call(Method::PATCH, "", Some(&serde_json::json!({"metadata": changes})))?;
+        let past = Past::of(&hosted.journal.records(hosted.id)?);
+        control::say(&json::text(&tasks::object(past.metadata.as_ref()))?)?;
+        return Ok(Code::Done);
+    }
     control::with(&args.store, &args.session, async |session| {
         let merged = session.merge_metadata(Value::Object(changes)).await?;
         control::say(&json::text(&merged)?)?;

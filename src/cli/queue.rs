@@ -2,7 +2,9 @@
 
 use std::io::Write as _;
 
+use hyper::Method;
 use serde::Serialize;
+use serde_json::Value;
 use subtend_actors::boot::at_next_boot;
 use subtend_actors::{QueueEntry, QueueKind, SessionHandle};
 use subtend_session::ids::InputId;
@@ -13,6 +15,7 @@ use super::clock::wall_ms;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 use super::paint::{DIM, In, ago, clip, count};
 use super::shelf::Shelf;
 use crate::cli::json;
@@ -102,14 +105,28 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             let id: InputId = input.parse().map_err(|_| {
                 Fail::Usage(format!("`{}` is no input's id: `subtend queue SESSION` lists them", clip(input, 80)))
             })?;
+            if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+                let _: Value = hosted.call(Method::DELETE, &format!("/queue/{id}"), None)?;
+                control::say(&format!("removed {id}"))?;
+                return Ok(Code::Done);
+            }
             control::with(&args.store, &args.session, async |session| remove(&session, id).await)
         }
-        Some(What::Clear) => control::with(&args.store, &args.session, async |session| {
-            let cleared = session.queue_clear().await?;
-            control::say(&format!("removed {}", count(cleared, "input")))?;
-            Ok(Code::Done)
-        }),
+        Some(What::Clear) => clear(args),
     }
+}
+
+fn clear(args: &Args) -> Result<Code, Fail> {
+    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+        let done: Value = hosted.call(Method::DELETE, "/queue", None)?;
+        control::say(&format!("removed {}", count(done["removed"].as_u64().unwrap_or_default(), "input")))?;
+        return Ok(Code::Done);
+    }
+    control::with(&args.store, &args.session, async |session| {
+        let cleared = session.queue_clear().await?;
+        control::say(&format!("removed {}", count(cleared, "input")))?;
+        Ok(Code::Done)
+    })
 }
 
 async fn remove(session: &SessionHandle, id: InputId) -> Result<Code, Fail> {

@@ -1,7 +1,11 @@
 //! `subtend regenerate`: an answer is given anew.
 
+use serde_json::json;
+
+use super::client::Serving;
 use super::control;
 use super::fail::{Code, Fail};
+use super::work::remote::{self, Remote};
 use super::work::{self, About, HereArgs, Work, WorkArgs};
 
 /// Lets an answer be given anew, beside the one that is there.
@@ -24,6 +28,14 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_opened()?;
     let (session, of) = control::message(&args.message)?;
+    let fits = |serving: &Serving| args.work.through(serving, true);
+    let body = json!({"of": of.map(|of| of.0)});
+    let hosted = remote::verb(args.work.face(), fits, async |mut remote: Remote<'_>| {
+        remote.send(session, "regenerate", &body).await
+    })?;
+    if let Some(code) = hosted {
+        return Ok(code);
+    }
     work::verb(&args.work, About::Session(session, args.here), async |mut work: Work<'_>| {
         let session = work.session()?;
         let events = session.watch();

@@ -1,6 +1,10 @@
 //! `subtend continue`: an ended session goes on.
 
+use serde_json::json;
+
+use super::client::Serving;
 use super::fail::{Code, Fail};
+use super::work::remote::{self, Remote};
 use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 
 /// What is said where nothing is.
@@ -33,6 +37,14 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_opened()?;
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
+    let body = json!({"text": text.as_deref().unwrap_or(DEFAULT), "turns": args.turns});
+    let fits = |serving: &Serving| args.work.through(serving, true);
+    let hosted = remote::verb(args.work.face(), fits, async |mut remote: Remote<'_>| {
+        remote.send(&args.session, "inputs", &body).await
+    })?;
+    if let Some(code) = hosted {
+        return Ok(code);
+    }
     work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
         let session = work.session()?;
         let events = session.watch();

@@ -1,11 +1,13 @@
 //! `subtend rollback`: what a run that failed said is hidden.
 
-use serde_json::json as object;
-use subtend_session::ids::RunNo;
+use hyper::Method;
+use serde_json::{Value, json as object};
+use subtend_session::ids::{RunNo, SessionId};
 
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 use super::json;
 
 /// Hides what a run said that did not complete: no later call of its model and no later branch is given it.
@@ -31,16 +33,22 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+        let done: Value = hosted.call(Method::POST, "/rollback", Some(&object!({"run": args.run})))?;
+        return told(args, hosted.id, &done["run"]);
+    }
     control::with(&args.store, &args.session, async |session| {
         let run = session.roll_back(args.run.map(RunNo)).await?;
-        if args.json {
-            control::say(&json::text(&object!({"session": session.id(), "run": run, "rolled_back": true}))?)?;
-        } else {
-            control::say(&format!(
-                "session {}: run {run} is rolled back; what it changed in files stays",
-                session.id().short().0
-            ))?;
-        }
-        Ok(Code::Done)
+        told(args, session.id(), &object!(run))
     })
+}
+
+fn told(args: &Args, session: SessionId, run: &Value) -> Result<Code, Fail> {
+    if args.json {
+        control::say(&json::text(&object!({"session": session, "run": run, "rolled_back": true}))?)?;
+    } else {
+        let name = session.short().0;
+        control::say(&format!("session {name}: run {run} is rolled back; what it changed in files stays"))?;
+    }
+    Ok(Code::Done)
 }

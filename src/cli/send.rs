@@ -1,6 +1,10 @@
 //! `subtend send`: an input for a session that is there.
 
+use serde_json::json;
+
+use super::client::Serving;
 use super::fail::{Code, Fail};
+use super::work::remote::{self, Remote};
 use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 
 /// Sends an input to a session, follows the run that takes it, and prints the answer.
@@ -34,6 +38,14 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_opened()?;
     let text = prompt::read(&args.text, std::io::stdin())?;
+    let body = json!({"text": text, "lane": if args.steer { "steer" } else { "send" }, "agent": args.agent});
+    let fits = |serving: &Serving| args.work.through(serving, true);
+    let hosted = remote::verb(args.work.face(), fits, async |mut remote: Remote<'_>| {
+        remote.send(&args.session, "inputs", &body).await
+    })?;
+    if let Some(code) = hosted {
+        return Ok(code);
+    }
     work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
         let session = work.session()?;
         let mut input = session.input(text);

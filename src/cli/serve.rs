@@ -10,8 +10,11 @@ use subtend_actors::Runtime;
 use subtend_host::auth::{Guard, Tokens};
 use subtend_host::listen::{self, Bounds};
 use subtend_host::{Host, HostOptions};
+use subtend_session::index::Inflight;
+use subtend_session::state::Phase;
 use tokio::net::TcpListener;
 
+use super::client::SOCKET;
 use super::data::Place;
 use super::fail::{Code, Fail};
 use super::work::{self, Hosting, WorkArgs};
@@ -20,10 +23,11 @@ use crate::cli::json;
 /// Time for an orderly end: running calls may finish within it.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Between two checks whether anything is left to do.
+const IDLE: Duration = Duration::from_secs(2);
+
 /// File of the tokens, in the host's directory.
 const TOKENS: &str = "tokens.json";
-/// File of the socket, in the host's directory.
-const SOCKET: &str = "host.sock";
 
 /// Hosts the store: serves its sessions over HTTP until it is stopped.
 ///
@@ -32,9 +36,13 @@ const SOCKET: &str = "host.sock";
 /// runs of agents with `on_restart: resume` continue with the next one.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Address to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7475")]
-    listen: SocketAddr,
+    /// Address to listen on; port 0 takes a free one, `none` serves the Unix socket alone
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7475", value_parser = listen_at)]
+    listen: Listen,
+
+    /// End when no run is in flight any more
+    #[arg(long)]
+    until_idle: bool,
 
     /// Another name of this host in the address of requests, such as `box.lan:7475`; may be given again
     #[arg(long, value_name = "HOST")]
@@ -44,14 +52,28 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
+/// Where a host listens besides its Unix socket.
+#[derive(Clone, Copy, Debug)]
+enum Listen {
+    None,
+    At(SocketAddr),
+}
+
+fn listen_at(word: &str) -> Result<Listen, String> {
+    match word {
+        "none" => Ok(Listen::None),
+        address => address.parse().map(Listen::At).map_err(|error| format!("{error}: write IP:PORT, or `none`")),
+    }
+}
+
 /// What a machine reads when the host is ready.
 #[derive(Serialize)]
 struct Serving {
     r#type: &'static str,
     pid: u32,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
     socket: Option<PathBuf>,
-    login: String,
+    login: Option<String>,
 }
 
 /// Runs the command.
@@ -67,26 +89,25 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 
 async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<Code, Fail> {
     let dir = directory(&hosting.place)?;
-    let listener = match TcpListener::bind(args.listen).await {
+    let listener = match bound(args.listen).await {
         Ok(listener) => listener,
-        Err(error) => {
+        Err(why) => {
             work::hub::shut_down(runtime, GRACE).await;
-            return Err(Fail::Other(format!(
-                "cannot listen on {}: {error}. Choose another with --listen ADDRESS",
-                args.listen
-            )));
+            return Err(why);
         }
     };
-    let address = listener.local_addr()?;
-    let tokens = Tokens::at(dir.join(TOKENS));
-    let guard = Guard::new(address, args.allow_host.iter().cloned(), tokens);
-    let host = Host::new(
-        runtime,
-        HostOptions { open: hosting.open.clone(), home: Some(hosting.home.clone()), ..HostOptions::default() },
-    );
+    let options =
+        HostOptions { open: hosting.open.clone(), home: Some(hosting.home.clone()), ..HostOptions::default() };
+    let host = Host::new(runtime, options);
     let ends = host.ends().clone();
     let mut servers = tokio::task::JoinSet::new();
-    servers.spawn(listen::tcp(listener, guard.protect(host.router()), Bounds::default(), ends.clone()));
+    let mut guard = None;
+    if let Some(listener) = listener {
+        let address = listener.local_addr()?;
+        let guards = Guard::new(address, args.allow_host.iter().cloned(), Tokens::at(dir.join(TOKENS)));
+        servers.spawn(listen::tcp(listener, guards.protect(host.router()), Bounds::default(), ends.clone()));
+        guard = Some((address, guards));
+    }
     #[cfg(unix)]
     let socket = {
         let path = dir.join(SOCKET);
@@ -103,9 +124,10 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
     };
     #[cfg(not(unix))]
     let socket = None;
-    let done = match announce(args, address, socket.as_deref(), &guard) {
+    let done = match announce(args, socket.as_deref(), guard.as_ref()) {
         Ok(()) => tokio::select! {
             () = hosting.stop.asked() => Ok(Code::Done),
+            () = idle(host.runtime()), if args.until_idle => Ok(Code::Done),
             Some(ended) = servers.join_next() => Err(ended_early(ended)),
         },
         Err(error) => Err(error),
@@ -124,6 +146,33 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
     done
 }
 
+async fn bound(at: Listen) -> Result<Option<TcpListener>, Fail> {
+    let Listen::At(address) = at else { return Ok(None) };
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Fail::Other(format!("cannot listen on {address}: {error}. Choose another with --listen ADDRESS"))
+    })?;
+    Ok(Some(listener))
+}
+
+/// Waits until no run is in flight, twice in a row: a client that has just connected sends its first input meanwhile.
+async fn idle(runtime: &Runtime) {
+    let mut quiet = 0_u32;
+    while quiet < 2 {
+        tokio::time::sleep(IDLE).await;
+        // A journal that cannot be read is for the clients to find out.
+        let busy = runtime.journal().inflight().is_ok_and(|rows| rows.iter().any(|(_, row)| is_busy(row)));
+        quiet = if busy { 0 } else { quiet.saturating_add(1) };
+    }
+}
+
+/// Whether a run continues by itself: one that is held waits for an input.
+pub(crate) fn is_busy(row: &Inflight) -> bool {
+    match row.state {
+        Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Quiet => false,
+        Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest | Phase::Closing => true,
+    }
+}
+
 fn ended_early(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Fail {
     let why = match ended {
         Ok(Ok(())) => "it ended".to_owned(),
@@ -134,7 +183,7 @@ fn ended_early(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Fa
 }
 
 /// Makes the directory of socket and tokens, which only its owner may enter.
-fn directory(place: &Place) -> Result<PathBuf, Fail> {
+pub(crate) fn directory(place: &Place) -> Result<PathBuf, Fail> {
     let dir = place.host_dir().ok_or_else(|| Fail::Usage("a store in memory has no host directory".to_owned()))?;
     private(&dir).map_err(|error| Fail::Store(format!("the host's directory {}: {error}", dir.display())))?;
     Ok(dir)
@@ -160,10 +209,14 @@ fn private(dir: &Path) -> std::io::Result<()> {
 }
 
 /// Prints where the host is found: to people on stderr, and with --json as one line on stdout.
-fn announce(args: &Args, address: SocketAddr, socket: Option<&Path>, guard: &Guard) -> Result<(), Fail> {
-    let code = guard.logins().link().ok_or_else(|| Fail::Other("the system gives no random bytes".to_owned()))?;
-    let login = format!("http://{address}/login?code={code}");
+fn announce(args: &Args, socket: Option<&Path>, guard: Option<&(SocketAddr, Guard)>) -> Result<(), Fail> {
+    let login = |(address, guard): &(SocketAddr, Guard)| {
+        let code = guard.logins().link().ok_or_else(|| Fail::Other("the system gives no random bytes".to_owned()))?;
+        Ok::<_, Fail>((*address, format!("http://{address}/login?code={code}")))
+    };
+    let tcp = guard.map(login).transpose()?;
     if args.work.json {
+        let (address, login) = tcp.unzip();
         let serving =
             Serving { r#type: "serving", pid: std::process::id(), address, socket: socket.map(Path::to_owned), login };
         let mut out = std::io::stdout().lock();
@@ -171,12 +224,14 @@ fn announce(args: &Args, address: SocketAddr, socket: Option<&Path>, guard: &Gua
         return Ok(writeln!(out).and_then(|()| out.flush())?);
     }
     let mut err = anstream::stderr();
-    writeln!(err, "serving on http://{address} (Ctrl-C ends it)")?;
-    if !address.ip().is_loopback() {
-        writeln!(err, "other machines can reach it: each request needs a token or a login")?;
+    if let Some((address, login)) = tcp {
+        writeln!(err, "serving on http://{address} (Ctrl-C ends it)")?;
+        if !address.ip().is_loopback() {
+            writeln!(err, "other machines can reach it: each request needs a token or a login")?;
+        }
+        writeln!(err, "  login, once and within 5 minutes: {login}")?;
+        writeln!(err, "  tokens: subtend token create NAME{}", args.work.store.again())?;
     }
-    writeln!(err, "  login, once and within 5 minutes: {login}")?;
-    writeln!(err, "  tokens: subtend token create NAME{}", args.work.store.again())?;
     if let Some(socket) = socket {
         writeln!(err, "  socket: {}", socket.display())?;
     }

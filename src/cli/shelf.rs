@@ -8,6 +8,7 @@ use subtend_session::index::RowKind;
 use subtend_session::record::{Record, SessionCreated};
 
 use super::aside::Aside;
+use super::client;
 use super::data::StoreArgs;
 use super::fail::Fail;
 use super::find::{Heads, find};
@@ -26,7 +27,7 @@ impl Shelf {
         if !place.exists()? {
             return Ok(None);
         }
-        let journal = place.open()?;
+        let journal = client::read(&place)?;
         let (heads, aside) = Aside::read(&journal)?;
         Ok(Some(Self { journal, heads, aside }))
     }

@@ -1,10 +1,13 @@
 //! `subtend switch`: another alternative of an answer is seen.
 
+use hyper::Method;
+use serde_json::{Value, json};
 use subtend_session::command::SwitchTo;
 
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
 use super::paint::clip;
 
 /// Chooses which alternative of an answer the session goes on with.
@@ -24,6 +27,16 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (session, of) = control::message(&args.message)?;
     let to = read(&args.to)?;
+    if let Some(hosted) = Hosted::find(&args.store, session)? {
+        let to = match to {
+            SwitchTo::Next => json!("next"),
+            SwitchTo::Previous => json!("previous"),
+            SwitchTo::Index(index) => json!(index),
+        };
+        let done: Value = hosted.call(Method::POST, "/switch", Some(&json!({"of": of.map(|of| of.0), "to": to})))?;
+        control::say(&format!("{}:{} shows alternative {}", hosted.id.short().0, done["of"], done["to"]))?;
+        return Ok(Code::Done);
+    }
     control::with(&args.store, session, async |session| {
         let switched = session.switch(of, to).await?;
         let name = session.id().short();

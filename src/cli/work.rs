@@ -1,16 +1,18 @@
 //! Verbs that let agents work: what they share, from options to the followed run.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use subtend::config::Config;
 use subtend_actors::event::Subscription;
-use subtend_actors::{Approver, BootReport, Ended, Options, Receipt, Runtime, SessionHandle};
+use subtend_actors::{Approver, BootReport, OpenOptions, Options, Receipt, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
-use subtend_session::authority::{RuleSet, Verdict};
+use subtend_host::{Host, HostOptions};
+use subtend_session::authority::Authority;
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
+use subtend_tools::policy::HostPolicy;
 use subtend_tools::workspace::Workspace;
 
 use super::data::{Place, StoreArgs};
@@ -21,6 +23,7 @@ use super::{agents, cause, settings, workspace};
 use approve::Approving;
 use choice::ModelArgs;
 use here::Found;
+use listening::Listening;
 use watch::Watch;
 
 pub(crate) use here::{About, HereArgs};
@@ -29,6 +32,7 @@ pub(crate) use screen::Screen;
 pub(crate) use stop::Stop;
 
 pub(crate) mod approve;
+pub(crate) mod background;
 pub(crate) mod brief;
 pub(crate) mod choice;
 pub(crate) mod diff;
@@ -37,11 +41,14 @@ mod here;
 mod hosted;
 pub(crate) mod hub;
 mod limit;
+mod listening;
 mod live;
 mod named;
+mod other_clients;
 pub(crate) mod policy;
 mod price;
 pub(crate) mod prompt;
+pub(crate) mod remote;
 mod report;
 mod screen;
 pub(crate) mod serve;
@@ -125,12 +132,8 @@ pub(crate) struct Work<'a> {
     pub(crate) screen: &'a mut Screen,
     /// Whether we were asked to stop.
     pub(crate) stop: &'a mut Stop,
-    /// The agent of new sessions, where no option names one.
-    pub(crate) agent: Text,
-    /// The model of new sessions, where an option or its variable names one.
-    pub(crate) model: Option<Text>,
-    /// The servers that new sessions record.
-    pub(crate) servers: Vec<Text>,
+    /// What new sessions are opened with.
+    pub(crate) opens: OpenOptions,
     /// The files that agents work on.
     pub(crate) workspace: Arc<Workspace>,
     /// A person at the terminal: there from the start on, so that nothing that goes on or that an input leads to finds nobody.
@@ -191,7 +194,13 @@ where
 {
     let mut screen = Screen::new(args.quiet, args.json);
     let ready = Ready::of(args, about, &mut screen)?;
-    let (mut parts, agent, model, servers) = (ready.parts, ready.agent, ready.model, ready.servers);
+    let (mut parts, place) = (ready.parts, args.store.place()?);
+    let opens = OpenOptions {
+        model: ready.model,
+        servers: ready.servers,
+        policy: Some(ready.opens),
+        ..OpenOptions::agent(ready.agent)
+    };
     screen.show_calls_by(parts.tools.clone());
     let threads = threads()?;
     let done = threads.block_on(async {
@@ -211,24 +220,21 @@ where
             }
         };
         recovered(runtime.boot(), &mut screen);
+        let options = HostOptions { approvals: attended, open: opens.clone(), ..HostOptions::default() };
+        let host = Host::new(runtime, options);
+        let listening = Listening::begin(&place, &host, &mut screen);
         let (screen, stop) = (&mut screen, &mut stop);
-        let done = job(Work {
-            args,
-            runtime: &runtime,
-            session,
-            left,
-            since,
-            screen,
-            stop,
-            agent,
-            model,
-            servers,
-            workspace,
-            approver,
-        })
-        .await;
-        named(&runtime, stop).await;
-        hub::shut_down(runtime, GRACE).await;
+        let runtime = host.runtime();
+        let before: Vec<_> = runtime.journal().inflight()?.into_iter().map(|(id, _)| id).collect();
+        let done = job(Work { args, runtime, session, left, since, screen, stop, opens, workspace, approver }).await;
+        other_clients::ended(runtime, &before, screen, stop).await;
+        named(runtime, stop).await;
+        hub::full_disk(runtime);
+        host.ends().cancel();
+        listening.end(screen).await;
+        if host.shutdown(GRACE).await.is_none() {
+            screen.alert("a request held the host beyond its end: runs in flight are recovered by the next start");
+        }
         done
     });
     // A tool that is stuck in a system call must not keep the process.
@@ -281,7 +287,7 @@ impl Work<'_> {
         let followed = watch.follow(run, self.stop, approving).await;
         self.screen.close();
         let Some(ended) = followed? else { return Ok(Code::Cancelled) };
-        self.tell(session.id(), &ended)?;
+        report::told(self.args.face(), self.screen, session.id(), &ended)?;
         Ok(cause::code(&ended.outcome))
     }
 
@@ -309,33 +315,6 @@ impl Work<'_> {
     pub(crate) fn agent_of(&self, session: SessionId) -> Result<Text, Fail> {
         Ok(self.runtime.journal().head(session)?.map_or_else(|| "?".into(), |head| head.agent))
     }
-
-    /// Tells the end of the run.
-    fn tell(&mut self, session: SessionId, ended: &Ended) -> Result<(), Fail> {
-        let told = if self.args.json {
-            writeln!(std::io::stdout(), "{}", report::json(session, ended)?).map_err(Fail::from)
-        } else if ended.text.as_deref().is_some_and(|text| self.screen.has_printed(text)) {
-            Ok(())
-        } else {
-            report::answer(ended, self.args.raw)
-        };
-        if let Some(cause) = report::cause(ended) {
-            self.screen.alert(&cause);
-        }
-        let place = self.args.store.place()?;
-        match place.path() {
-            Some(_) => {
-                let again = self.args.store.again();
-                self.screen.note(&format!("session {session}\nlook again: subtend tree {session}{again}"));
-            }
-            None => self.screen.note(&format!("session {session} was kept in memory only")),
-        }
-        match told {
-            // Nobody reads the answer; what became of the run is still told by the exit code, and kept in the store.
-            Err(Fail::Closed) => Ok(()),
-            other => other,
-        }
-    }
 }
 
 /// What a verb needs before anything is started.
@@ -344,6 +323,8 @@ struct Ready {
     agent: Text,
     model: Option<Text>,
     servers: Vec<Text>,
+    /// What a new session may do at most.
+    opens: Authority,
     found: Option<Found>,
 }
 
@@ -380,15 +361,14 @@ impl Ready {
         let own = found.as_ref().map(Found::own);
         let models = args.models.choose(&loaded, own)?;
         let tools = hub::tools_with(loaded.config.commands())?;
-        let bounds = policy::bounds(found.is_none().then_some(&rules), &args.store, &workspace)?;
-        let policy = match &found {
-            None => rules,
-            // Its ceiling holds what it was opened with: this process adds nothing, and takes nothing away.
-            Some(_) => RuleSet::only(Verdict::Allow),
-        };
+        // What a session may do is recorded when it is opened; this process adds nothing, and takes nothing away.
+        let bounds = policy::bounds(&args.store, &workspace)?;
+        let protected = HostPolicy::protected(&rules);
         if !args.quiet && found.is_none() {
-            hub::withheld(&tools, &policy, &bounds).iter().for_each(|why| screen.alert(why));
+            let [linked, kept] = bounds.clone();
+            hub::withheld(&tools, &rules, &[protected.clone(), linked, kept]).iter().for_each(|why| screen.alert(why));
         }
+        let opens = Authority::of(rules).meet(&Authority::of(protected));
         let of_new = catalog.get(&agent).filter(|_| found.is_none());
         screen.note(&models.line(of_new.map(|manifest| &**manifest)));
         told_place(&place, screen);
@@ -411,6 +391,7 @@ impl Ready {
         let caps = loaded.config.llm.caps();
         let options = Config { host, ..loaded.config }.options(models.calls_servers());
         let titles = options.titles && !models.is_offline();
+        let slots = u32::try_from(options.slots).unwrap_or(u32::MAX);
         let (quiet, options) = (args.quiet, Options { titles, ..options });
         let parts = hub::Parts {
             place,
@@ -422,16 +403,16 @@ impl Ready {
             windows,
             caps,
             limits,
-            policy,
             bounds,
             dialects,
             tool_options,
             options,
             hooks,
-            load: None,
+            load: Some(Box::new(environments::loader(args.store.clone(), slots))),
+            at_home: found.as_ref().map(|found| found.root),
             quiet,
         };
-        Ok(Self { parts, agent, model, servers, found })
+        Ok(Self { parts, agent, model, servers, opens, found })
     }
 }
 

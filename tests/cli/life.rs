@@ -214,24 +214,6 @@ fn tasks_and_usage_are_told_without_a_runtime() {
 }
 
 #[test]
-fn a_store_that_another_process_works_on_is_named_with_that_process() {
-    let user = User::new();
-    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true } ] } ] }"#);
-    let run = user.start(&["run", "--json", "--model", &model, "hang"]);
-    let event = run.until(|event| event["record"]["turn_started"].is_object());
-    let id = event["session"].as_str().expect("an id").to_owned();
-    for args in
-        [vec!["cancel", &id], vec!["send", &id, "more"], vec!["delete", &id, "--force", "--yes"], vec!["usage", &id]]
-    {
-        let refused = user.call(&args);
-        assert_eq!(refused.code, Some(3), "{args:?}: {refused:?}");
-        assert!(refused.err.contains(&run.pid().to_string()), "{args:?}: {refused:?}");
-    }
-    run.signal("INT");
-    assert_eq!(run.done().code, Some(130));
-}
-
-#[test]
 fn a_store_in_memory_has_no_session_of_an_earlier_process_and_says_so() {
     let talk = Talk::begun();
     let says = "error: a store in memory has nothing of an earlier process, and is gone with this one: name the store that has the \

@@ -9,7 +9,7 @@ use subtend_models::model::{IntoModel, Model};
 use subtend_models::throttle::{Rates, Throttles};
 use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::RuleSet;
-use subtend_session::ids::Text;
+use subtend_session::ids::{SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_supervision::{Budgets, Ledger};
 use subtend_tools::option::ToolOptions;
@@ -45,6 +45,7 @@ pub struct Builder {
     journal: Option<Journal>,
     home: Environment,
     load: Option<Box<Loader>>,
+    at_home: Option<SessionId>,
     rates: Rates,
     named_rates: Vec<(Text, Rates)>,
     prices: Prices,
@@ -60,6 +61,7 @@ impl Default for Builder {
             journal: None,
             home: Environment::default(),
             load: None,
+            at_home: None,
             rates: Rates::default(),
             named_rates: Vec::new(),
             prices: Prices::new(),
@@ -88,6 +90,12 @@ impl Builder {
     /// Sets the environment of sessions without a workspace, replacing all earlier settings of it. The builder's own methods change parts of it.
     pub fn environment(mut self, home: Environment) -> Self {
         self.home = home;
+        self
+    }
+
+    /// Keeps the tree below this root in the runtime's own environment, whatever its root was opened with.
+    pub fn at_home(mut self, root: Option<SessionId>) -> Self {
+        self.at_home = root;
         self
     }
 
@@ -279,7 +287,7 @@ impl Builder {
         };
         let home = self.home.agents(shared.clone(), &self.prices, None)?;
         let load = self.load.map(|load| loading(load, shared, self.prices.clone()));
-        let environments = Environments::new(home, load);
+        let environments = Environments::new(home, load, self.at_home);
         let halt = CancellationToken::new();
         let calls = ModelCalls {
             throttles,

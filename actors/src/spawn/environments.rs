@@ -30,15 +30,17 @@ pub(crate) struct Environments {
 struct Loaded {
     by_key: HashMap<EnvironmentKey, Arc<Agents>>,
     by_root: HashMap<SessionId, Arc<Agents>>,
-    /// Roots that this process opened in its own environment: its options apply, whatever their first records say.
+    /// Roots that this process opened in its own environment, or was told to keep there: its options apply, whatever their first
+    /// records say.
     at_home: HashSet<SessionId>,
 }
 
 impl Environments {
-    /// Returns the environments of a runtime whose own is `home`.
-    pub(crate) fn new(home: Agents, load: Option<Box<Load>>) -> Self {
+    /// Returns the environments of a runtime whose own is `home`; the tree below `at_home` stays there.
+    pub(crate) fn new(home: Agents, load: Option<Box<Load>>, at_home: Option<SessionId>) -> Self {
         let journal = home.journal.clone();
-        Self { home: Arc::new(home), load, journal, loaded: Mutex::default() }
+        let loaded = Loaded { at_home: at_home.into_iter().collect(), ..Loaded::default() };
+        Self { home: Arc::new(home), load, journal, loaded: Mutex::new(loaded) }
     }
 
     /// Returns the environment that the runtime was built with.

@@ -17,7 +17,7 @@ pub(crate) fn memory() -> Journal {
 }
 
 /// Stores of all built-in engines, by name.
-fn stores(dir: &Path) -> Vec<(&'static str, StoreSpec)> {
+pub(crate) fn stores(dir: &Path) -> Vec<(&'static str, StoreSpec)> {
     let spec = |engine: &'static str| match engine {
         "memory" => StoreSpec::parse(engine).ok(),
         _ => StoreSpec::parse(&format!("{engine}:{}", dir.join(engine).display())).ok(),

@@ -21,6 +21,7 @@ mod poison;
 mod power;
 mod reading;
 mod refusals;
+mod remote;
 mod rolled_back;
 mod scene;
 mod verifying;

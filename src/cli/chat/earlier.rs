@@ -15,7 +15,12 @@ use super::super::work::brief;
 const SHOWN: usize = 200;
 
 /// The conversation up to record `upto`, as its model sees it, a text for each message; nothing for a new session.
-pub(super) fn read(journal: &Journal, session: SessionId, upto: Seq, tools: &Registry) -> Result<Vec<String>, Fail> {
+pub(in crate::cli) fn read(
+    journal: &Journal,
+    session: SessionId,
+    upto: Seq,
+    tools: &Registry,
+) -> Result<Vec<String>, Fail> {
     if upto == Seq(0) {
         return Ok(Vec::new());
     }

@@ -101,6 +101,17 @@ impl ModelArgs {
         self.words().is_some()
     }
 
+    /// Whether calls of models are limited by an option.
+    pub(super) fn limits_calls(&self) -> bool {
+        self.calls != CALLS || self.calls_per_minute.is_some()
+    }
+
+    /// The servers that are given.
+    pub(super) fn servers(&self) -> Vec<&str> {
+        let urls = self.base_url.iter().map(String::as_str);
+        urls.filter(|url| !(url.is_empty() && is_empty(BASE_URL))).collect()
+    }
+
     /// What `--model` or its variable says.
     pub(super) fn words(&self) -> Option<&str> {
         self.model.as_deref().or(self.variable.as_deref())
@@ -112,11 +123,10 @@ impl ModelArgs {
     /// [`Fail::Usage`] for a model that is named and cannot answer: an unknown one, a script that cannot be read, a missing key; and
     /// for one that only `--model` may name, or only the person may enable.
     pub(crate) fn choose(&self, said: &Loaded, session: Option<Own<'_>>) -> Result<Choice, Fail> {
-        let urls = self.base_url.iter().map(String::as_str);
-        let given = urls.filter(|url| !(url.is_empty() && is_empty(BASE_URL)));
         // Of an import neither model nor server is the person's choice yet.
         let chosen_here = session.filter(|own| !own.imported);
-        let servers = Servers::read(given, chosen_here.map(|own| own.servers).unwrap_or_default())?;
+        let servers =
+            Servers::read(self.servers().into_iter(), chosen_here.map(|own| own.servers).unwrap_or_default())?;
         let rates = self.rates()?;
         let own = session.map(|own| own.model);
         let words = self.words().into_iter().chain(chosen_here.map(|own| own.model));

@@ -36,7 +36,7 @@ fn load(key: &EnvironmentKey, store: &StoreArgs, slots: u32) -> Result<Environme
     };
     let own = Own { model: model.unwrap_or_default(), servers: &key.servers, imported: key.imported };
     let models = args.choose(&loaded, (!key.opening).then_some(own))?;
-    let [linked, kept] = policy::bounds(None, store, &workspace)?;
+    let [linked, kept] = policy::bounds(store, &workspace)?;
     let environment = Environment::default()
         .catalog(trust.catalog(&workspace))
         .workspace(workspace)

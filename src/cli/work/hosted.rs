@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use subtend_actors::{Approver, OpenOptions, Runtime};
-use subtend_session::authority::{Authority, RuleSet, Verdict};
-use subtend_tools::policy::HostPolicy;
 
 use super::super::data::Place;
 use super::super::fail::{Code, Fail};
 use super::here::About;
-use super::{Ready, Screen, Stop, WorkArgs, environments, hub, policy, recovered, threads};
+use super::{Ready, Screen, Stop, WorkArgs, hub, recovered, threads};
 
 /// Starts a runtime that takes up everything in the store, and hands it to `job`, which shuts it down. Calls may wait for an approval
 /// from the start on.
@@ -18,16 +16,8 @@ where
     J: AsyncFnOnce(Runtime, Hosting<'_>) -> Result<Code, Fail>,
 {
     let mut screen = Screen::new(args.quiet, args.json);
-    let Ready { mut parts, agent, model, servers, .. } = Ready::of(args, About::New(None), &mut screen)?;
+    let Ready { parts, agent, model, servers, opens, .. } = Ready::of(args, About::New(None), &mut screen)?;
     let home = parts.workspace.path().to_string_lossy().into_owned();
-    // What its own sessions may do is recorded with each; what bounds all sessions is for those of clients too.
-    let protected = Authority::of(HostPolicy::protected(&parts.policy));
-    let policy = Authority::of(std::mem::replace(&mut parts.policy, RuleSet::only(Verdict::Allow))).meet(&protected);
-    parts.bounds = policy::bounds(None, &args.store, &parts.workspace)?;
-    parts.load = Some(Box::new(environments::loader(
-        args.store.clone(),
-        u32::try_from(parts.options.slots).unwrap_or(u32::MAX),
-    )));
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = Stop::listen()?;
@@ -37,7 +27,7 @@ where
             () = stop.asked() => return Ok(Code::Cancelled),
         };
         recovered(runtime.boot(), &mut screen);
-        let open = OpenOptions { model, servers, policy: Some(policy), ..OpenOptions::agent(agent) };
+        let open = OpenOptions { model, servers, policy: Some(opens), ..OpenOptions::agent(agent) };
         job(runtime, Hosting { place, home, open, _approver: approver, screen: &mut screen, stop: &mut stop }).await
     });
     threads.shutdown_timeout(Duration::from_secs(1));

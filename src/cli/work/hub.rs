@@ -16,7 +16,7 @@ use subtend_agents::dialect::Dialects;
 use subtend_journal::Journal;
 use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
-use subtend_session::ids::Text;
+use subtend_session::ids::SessionId;
 use subtend_session::limits::Limits;
 use subtend_tools::commands::Commands;
 use subtend_tools::option::ToolOptions;
@@ -46,8 +46,7 @@ pub(crate) struct Parts {
     pub(crate) windows: Windows,
     pub(crate) caps: ByModel,
     pub(crate) limits: Limits,
-    pub(crate) policy: RuleSet,
-    /// What holds besides the policy.
+    /// What holds for every session, whatever it was opened with.
     pub(crate) bounds: [RuleSet; 2],
     pub(crate) dialects: Dialects,
     pub(crate) tool_options: ToolOptions,
@@ -56,6 +55,8 @@ pub(crate) struct Parts {
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     /// Loads the environments of other workspaces; without it all sessions work in this one.
     pub(crate) load: Option<Box<Loader>>,
+    /// The tree that works in this environment, whatever its root was opened with.
+    pub(crate) at_home: Option<SessionId>,
     /// Nothing is told but errors.
     pub(crate) quiet: bool,
 }
@@ -109,7 +110,7 @@ impl Parts {
             .workspace(self.workspace)
             .catalog(self.catalog)
             .tools(self.tools)
-            .policy(self.policy)
+            .policy(RuleSet::only(Verdict::Allow))
             .context_windows(self.windows)
             .output_tokens(self.caps)
             .limits(self.limits)
@@ -122,7 +123,7 @@ impl Parts {
             .prices(self.prices)
             .options(self.options);
         let builder = match self.load {
-            Some(load) => builder.environments(load),
+            Some(load) => builder.environments(load).at_home(self.at_home),
             None => builder,
         };
         match self.hooks {
@@ -179,14 +180,8 @@ fn failed(journal: &Journal, error: StartError) -> Fail {
     }
 }
 
-/// Opens a session of `agent`, answered by `model` where one is named, at `servers`; gives the events of its tree from its birth on.
-pub(crate) fn open(
-    runtime: &Runtime,
-    agent: &str,
-    model: Option<&Text>,
-    servers: &[Text],
-) -> Result<(SessionHandle, Subscription), Fail> {
-    let options = OpenOptions { model: model.cloned(), servers: servers.to_vec(), ..OpenOptions::agent(agent) };
+/// Opens a session; gives the events of its tree from its birth on.
+pub(crate) fn open(runtime: &Runtime, options: OpenOptions) -> Result<(SessionHandle, Subscription), Fail> {
     runtime.open_watched(options).map_err(|error| match &error {
         OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
             Fail::Usage(format!("{error} (--agent NAME; `subtend agents` tells more)"))
@@ -207,11 +202,15 @@ pub(crate) fn open(
 
 /// Ends everything within `grace`.
 pub(crate) async fn shut_down(runtime: Runtime, grace: Duration) {
+    full_disk(&runtime);
+    runtime.shutdown(grace).await;
+}
+
+/// Reports that the disk is full: what a verb says of a journal that failed does not say what to do.
+pub(crate) fn full_disk(runtime: &Runtime) {
     if let Some(full) = full(runtime.journal()) {
-        // Whatever the verb says of a journal that failed does not say what to do.
         drop(writeln!(anstream::stderr(), "{full}"));
     }
-    runtime.shutdown(grace).await;
 }
 
 /// That the journal failed for want of room, and what to do; `None` if it did not.
@@ -262,7 +261,7 @@ mod tests {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
         for _ in 0..3 {
-            open(&runtime, "general", None, &[]).expect("a session").0.send("work").await.expect("accepted");
+            open(&runtime, OpenOptions::agent("general")).expect("a session").0.send("work").await.expect("accepted");
         }
         drop(runtime);
         let told = Told::default();
@@ -276,7 +275,7 @@ mod tests {
     async fn a_recovery_that_finds_the_disk_full_says_so_and_what_to_do() {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
-        open(&runtime, "general", None, &[]).expect("a session").0.send("work").await.expect("accepted");
+        open(&runtime, OpenOptions::agent("general")).expect("a session").0.send("work").await.expect("accepted");
         drop(runtime);
         let (engine, faults) = Faulty::new(Box::new(memory));
         faults.fill(1);

@@ -42,6 +42,15 @@ pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Resul
     Ok((set, host))
 }
 
+/// The limits that options set, by their names.
+///
+/// # Errors
+/// [`Fail::Usage`] for an unknown one, or a value that none can have.
+pub(super) fn changes(limits: &[String]) -> Result<Map<String, Value>, Fail> {
+    let Ok(Value::Object(fields)) = serde_json::to_value(Limits::default()) else { return Ok(Map::new()) };
+    limits.iter().map(|word| split(word, &fields, "--limit")).collect()
+}
+
 /// What to say of a session whose limits are above what this host allows.
 pub(super) fn lowered(found: &Found, host: &Host) -> Result<Vec<String>, Fail> {
     let said = |(name, value)| {

@@ -52,16 +52,12 @@ fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Opt
     Ok(policy)
 }
 
-/// Rules that hold besides those of the options: protected paths ask, unless the session has that from its opening, and what is the
-/// person's own is denied.
+/// Rules that hold for every session, whatever it was opened with: targets of protected links ask, and what is the person's own is
+/// denied.
 ///
 /// # Errors
 /// [`Fail::Usage`] where the data directory or the configuration cannot be kept from tools.
-pub(super) fn bounds(
-    opened_by: Option<&RuleSet>,
-    store: &StoreArgs,
-    workspace: &Workspace,
-) -> Result<[RuleSet; 2], Fail> {
+pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
     let mut paths = store.kept()?;
     paths.extend(settings::user_file().and_then(|file| file.parent().map(Path::to_owned)));
     let kept = HostPolicy::kept(workspace.path(), &paths).map_err(|error| Fail::Usage(error.to_string()))?;
@@ -71,9 +67,7 @@ pub(super) fn bounds(
         let why = format!("{path} lies in {place}, which every command may read; name another directory (--data DIR)");
         return Err(Fail::Usage(why));
     }
-    let mut protected = opened_by.map_or_else(|| RuleSet::only(Verdict::Allow), HostPolicy::protected);
-    protected.rules.extend(HostPolicy::linked(workspace.path()).rules);
-    Ok([protected, kept])
+    Ok([HostPolicy::linked(workspace.path()), kept])
 }
 
 fn within<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {

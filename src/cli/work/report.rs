@@ -11,6 +11,8 @@ use subtend_session::usage::Usage;
 use super::super::cause;
 use super::super::fail::Fail;
 use super::super::paint::harmless;
+use super::Screen;
+use super::remote::Face;
 use crate::cli::json;
 
 /// The last line of `run --json`.
@@ -27,8 +29,34 @@ struct Line<'a> {
     usage: &'a Usage,
 }
 
+/// Reports the end of a run: the answer on stdout, the cause and where to look on stderr.
+pub(super) fn told(face: Face<'_>, screen: &mut Screen, session: SessionId, ended: &Ended) -> Result<(), Fail> {
+    let told = if face.json {
+        writeln!(std::io::stdout(), "{}", json(session, ended)?).map_err(Fail::from)
+    } else if ended.text.as_deref().is_some_and(|text| screen.has_printed(text)) {
+        Ok(())
+    } else {
+        answer(ended, face.raw)
+    };
+    if let Some(cause) = cause(ended) {
+        screen.alert(&cause);
+    }
+    match face.store.place()?.path() {
+        Some(_) => {
+            let again = face.store.again();
+            screen.note(&format!("session {session}\nlook again: subtend tree {session}{again}"));
+        }
+        None => screen.note(&format!("session {session} was kept in memory only")),
+    }
+    match told {
+        // Nobody reads the answer; what became of the run is still told by the exit code, and kept in the store.
+        Err(Fail::Closed) => Ok(()),
+        other => other,
+    }
+}
+
 /// The end as one line of JSON.
-pub(super) fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
+fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
     let text = ended.text.as_deref();
     let completed = ended.outcome == Outcome::Completed;
     let line = Line {
@@ -45,7 +73,7 @@ pub(super) fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
 }
 
 /// Writes the answer, or what there is of it, to stdout; `raw` as the model wrote it.
-pub(super) fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
+fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
     let Some(text) = ended.text.as_deref().filter(|text| !text.trim().is_empty()) else { return Ok(()) };
     let mut out = std::io::stdout().lock();
     // A file or a pipe ends at a terminal sooner or later, which must not obey it.
@@ -58,7 +86,7 @@ pub(super) fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
 }
 
 /// Why there is no answer, in one sentence; `None` for a completed run.
-pub(super) fn cause(ended: &Ended) -> Option<String> {
+fn cause(ended: &Ended) -> Option<String> {
     let partial = ended.text.as_deref().is_some_and(|text| !text.trim().is_empty());
     (ended.outcome != Outcome::Completed).then(|| {
         let cause = harmless(&cause::sentence(&ended.outcome));

@@ -10,7 +10,6 @@ use subtend_agents::dialect::Dialects;
 use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::ids::Text;
 use subtend_tools::option::ToolOptions;
-use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 use tokio::runtime::Runtime;
@@ -87,7 +86,6 @@ impl ServeArgs {
             windows: config.llm.windows(),
             caps: config.llm.caps(),
             limits: config.limits,
-            policy: HostPolicy::default_for_workspace(),
             // No tool works here.
             bounds: [RuleSet::only(Verdict::Allow), RuleSet::only(Verdict::Allow)],
             dialects: Dialects::default(),
@@ -95,6 +93,7 @@ impl ServeArgs {
             options: Options { recovery_scope: RecoveryScope::Nothing, ..options },
             hooks,
             load: None,
+            at_home: None,
             quiet: false,
         };
         Ok(Ready { parts, found })

@@ -6,17 +6,27 @@ use super::super::fail::{Code, Fail};
 
 /// Tells whether we were asked to stop.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop(watch::Receiver<bool>);
+pub(crate) struct Stop(watch::Receiver<Asked>);
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    /// The work is to end.
+    Stop,
+    /// The terminal is gone.
+    Hangup,
+}
 
 impl Stop {
     /// Listens from here on. A second signal ends the process wherever it is.
     pub(crate) fn listen() -> Result<Self, Fail> {
-        let (tell, told) = watch::channel(false);
+        let (tell, told) = watch::channel(Asked::Nothing);
         let mut signals = Signals::new()
             .map_err(|error| Fail::Other(format!("the system does not let us listen to signals: {error}")))?;
         tokio::spawn(async move {
-            signals.next().await;
-            tell.send_replace(true);
+            let first = signals.next().await;
+            tell.send_replace(first);
             signals.next().await;
             std::process::exit(Code::Cancelled as i32);
         });
@@ -25,10 +35,15 @@ impl Stop {
 
     /// Resolves once we were asked to stop, at any time before or after the call.
     pub(crate) async fn asked(&mut self) {
-        if self.0.wait_for(|asked| *asked).await.is_err() {
+        if self.0.wait_for(|asked| *asked != Asked::Nothing).await.is_err() {
             // The listener is gone, as at the very end of the process: nobody asks any more.
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Whether the terminal is gone, which ends nothing that runs in another process.
+    pub(crate) fn is_hangup(&self) -> bool {
+        *self.0.borrow() == Asked::Hangup
     }
 }
 
@@ -50,11 +65,11 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.hangup.recv() => Asked::Hangup,
         }
     }
 }
@@ -69,9 +84,10 @@ impl Signals {
         Ok(Self)
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Asked {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
+        Asked::Stop
     }
 }

@@ -1,0 +1,66 @@
+//! A host without a terminal, for runs that are left to it.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::super::client::Attached;
+use super::super::data::StoreArgs;
+use super::super::fail::Fail;
+use super::super::progress::Teller;
+use super::super::serve::directory;
+use subtend_journal::owner_only::file_options;
+
+/// What the host writes while it runs, in its directory.
+const LOG: &str = "host.log";
+/// Between two checks whether it listens.
+const LOOK: Duration = Duration::from_millis(50);
+/// Checks at most: for a minute, since a large store recovers first.
+const LOOKS: u32 = 1_200;
+
+/// Starts a host of the store unless one runs; it ends when nothing is left to do.
+///
+/// # Errors
+/// When it does not come up, with where its output is.
+pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
+    let place = store.place()?;
+    if place.path().is_none() {
+        return Err(Fail::Usage(
+            "`--detach` needs a store on disk: name one with --data DIR or --store ENGINE:PATH".to_owned(),
+        ));
+    }
+    if Attached::to(&place)?.is_some() {
+        return Ok(());
+    }
+    if let Some(dir) = place.path().and_then(std::path::Path::parent) {
+        subtend_journal::owner_only::create_dir_all(dir)
+            .map_err(|error| Fail::Store(format!("cannot make {}: {error}", dir.display())))?;
+    }
+    let log = directory(&place)?.join(LOG);
+    let at_log =
+        |what: &str| Fail::Other(format!("the host did not start: {what}; its output is in {}", log.display()));
+    let file = file_options().create(true).write(true).truncate(true).open(&log);
+    let file = file.map_err(|error| at_log(&error.to_string()))?;
+    let program = std::env::current_exe().map_err(|error| at_log(&error.to_string()))?;
+    let mut command = Command::new(program);
+    command.args(["serve", "--listen", "none", "--until-idle"]).args(store.words());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::CommandExt as _;
+        // A Ctrl-C at this terminal is not meant for it, and neither is the end of the terminal.
+        command.process_group(0);
+    }
+    let mut child = command.spawn().map_err(|error| at_log(&error.to_string()))?;
+    let mut teller = Teller::new();
+    for _ in 0..LOOKS {
+        if Attached::to(&place)?.is_some() {
+            return Ok(());
+        }
+        if let Some(status) = child.try_wait().map_err(|error| at_log(&error.to_string()))? {
+            return Err(at_log(&status.to_string()));
+        }
+        teller.tell(|| "waiting for the host to be ready".to_owned());
+        std::thread::sleep(LOOK);
+    }
+    Err(at_log("it does not listen after a minute"))
+}

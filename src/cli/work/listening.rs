@@ -1,0 +1,58 @@
+//! The socket of a process that lets agents work: other terminals reach its sessions there while it has the store.
+
+use std::path::PathBuf;
+
+use subtend_host::Host;
+use tokio::task::JoinHandle;
+
+use super::super::client::SOCKET;
+use super::super::data::Place;
+use super::super::serve::directory;
+use super::Screen;
+
+/// A socket that is served until it is closed.
+pub(super) struct Listening {
+    served: Option<(JoinHandle<std::io::Result<()>>, PathBuf)>,
+}
+
+impl Listening {
+    /// Serves `host` in the host's directory of its store. A socket that cannot be opened is reported: the work goes on without it.
+    #[cfg(unix)]
+    pub(super) fn begin(place: &Place, host: &Host, screen: &mut Screen) -> Self {
+        use subtend_host::listen::{self, Bounds};
+        if place.host_dir().is_none() {
+            return Self { served: None };
+        }
+        let opened = directory(place).and_then(|dir| {
+            let path = dir.join(SOCKET);
+            Ok((listen::bind_unix(&path)?, path))
+        });
+        let (listener, path) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                screen.alert(&format!("no other terminal can reach this process: {error}"));
+                return Self { served: None };
+            }
+        };
+        let (router, ends) = (host.router(), host.ends().clone());
+        let served = tokio::spawn(listen::unix(listener, router, Bounds::default(), ends));
+        Self { served: Some((served, path)) }
+    }
+
+    /// Without Unix sockets no other terminal reaches this process.
+    #[cfg(not(unix))]
+    pub(super) fn begin(_: &Place, _: &Host, _: &mut Screen) -> Self {
+        Self { served: None }
+    }
+
+    /// Waits until every connection is closed, after the host's end was announced, and removes the socket.
+    pub(super) async fn end(self, screen: &mut Screen) {
+        let Some((served, path)) = self.served else { return };
+        // A panic of it was reported where it happened.
+        if let Ok(Err(error)) = served.await {
+            screen.alert(&format!("the socket for other terminals failed: {error}"));
+        }
+        // The next host replaces a leftover.
+        drop(std::fs::remove_file(path));
+    }
+}

@@ -1,0 +1,39 @@
+//! Runs that other terminals sent to this process.
+
+use std::time::Duration;
+
+use subtend_actors::Runtime;
+use subtend_session::ids::SessionId;
+use subtend_session::index::Inflight;
+
+use super::super::paint::count;
+use super::super::serve;
+use super::{Screen, Stop};
+
+/// Between two checks whether other terminals' runs have ended.
+const CHECK: Duration = Duration::from_millis(200);
+
+/// Stays until the runs have ended that other terminals sent here: with this process they would end as lost.
+pub(super) async fn ended(runtime: &Runtime, before: &[SessionId], screen: &mut Screen, stop: &mut Stop) {
+    let mut said = false;
+    loop {
+        // A journal that failed has no run that could end.
+        let rows = runtime.journal().inflight().unwrap_or_default();
+        let busy = |(id, row): &&(SessionId, Inflight)| !before.contains(id) && serve::is_busy(row);
+        let left = rows.iter().filter(busy).count();
+        if left == 0 {
+            return;
+        }
+        if !said {
+            let runs = count(left as u64, "run");
+            screen.alert(&format!(
+                "{runs} of other terminals in flight here: this process stays until they end; Ctrl-C ends them"
+            ));
+            said = true;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(CHECK) => {}
+            () = stop.asked() => return,
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A second terminal: while one process has the store, every other command works through it (H1, H2, H9).
+
+use serde_json::{Value, json};
+
+use super::call::{Under, User};
+
+/// The agent hangs after some text, asks for approval of a command, or starts two children that hang.
+const SCRIPT: &str = r#"{ "rules": [
+    { "agent": "general", "steps": [
+        { "fan_out": { "n": 2, "agent": "explore", "background": true, "prompt": "Look at part {n}." } },
+        { "text": "waiting", "repeat": true } ] },
+    { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
+const ALWAYS: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "Hello.", "repeat": true } ] } ] }"#;
+const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
+
+/// Starts a run that hangs; gives it with the id of its session.
+fn hanging(user: &User, script: &str) -> (Under, String) {
+    let model = user.script(script);
+    let run = user.start(&["run", "--json", "--model", &model, "hang"]);
+    let event = run.until(|event| event["record"]["turn_started"].is_object());
+    let id = event["session"].as_str().expect("an id").to_owned();
+    (run, id)
+}
+
+fn last(out: &str) -> Value {
+    serde_json::from_str(out.lines().last().expect("a line")).expect("json")
+}
+
+#[test]
+fn h1_reading_commands_show_what_runs_in_another_process() {
+    let user = User::new();
+    let (run, id) = hanging(&user, HANG);
+    let sessions = user.json(&["sessions", "--json"]);
+    assert_eq!((&sessions[0]["id"], &sessions[0]["state"]), (&json!(id), &json!("working")));
+    assert_eq!(user.json(&["tree", &id, "--json"])["state"], json!("working"));
+    for args in [
+        vec!["show", &id],
+        vec!["usage", &id],
+        vec!["tasks"],
+        vec!["approvals"],
+        vec!["queue", &id],
+        vec!["metadata", &id],
+    ] {
+        let done = user.call(&args);
+        assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
+    }
+    run.signal("INT");
+    assert_eq!(run.done().code, Some(130));
+}
+
+#[test]
+fn h1_reading_through_a_host_says_what_the_store_says() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    assert_eq!(user.call(&["run", "--model", &model, "first"]).code, Some(0));
+    assert_eq!(user.call(&["run", "--model", &model, "second"]).code, Some(0));
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let read = || {
+        let forms: [&[&str]; 9] = [
+            &["sessions", "--json"],
+            &["tree", &id, "--json"],
+            &["show", &id, "--json"],
+            &["show", &id, "--full"],
+            &["usage", &id, "--json"],
+            &["tasks", "--json"],
+            &["approvals", "--all", "--json"],
+            &["queue", &id, "--json"],
+            &["metadata", &id],
+        ];
+        forms.map(|args| {
+            let done = user.call(args);
+            (args.join(" "), done.code, done.out)
+        })
+    };
+    let alone = read();
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    host.line().expect("it serves");
+    assert_eq!(read(), alone);
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+    assert_eq!(read(), alone, "nothing was changed by reading");
+}
+
+#[test]
+fn h9_another_terminal_cancels_one_child_and_then_the_tree() {
+    let user = User::new();
+    let model = user.script(SCRIPT);
+    let run = user.start(&["run", "--json", "--model", &model, "start two"]);
+    let root =
+        run.until(|event| event["record"]["child_spawned"].is_object())["session"].as_str().expect("an id").to_owned();
+    let child = run.until(|event| event["record"]["turn_started"].is_object() && event["session"] != json!(root));
+    let child = child["session"].as_str().expect("an id").to_owned();
+    let cancelled = user.call(&["cancel", &child]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    assert!(cancelled.out.contains("run 1 is cancelled"), "{cancelled:?}");
+    let ended = run.until(|event| event["session"] == json!(child) && event["record"]["run_ended"].is_object());
+    assert_eq!(ended["record"]["run_ended"]["outcome"], json!({"cancelled": {"by": "person"}}));
+    let all = user.call(&["cancel", &root, "--tree"]);
+    assert_eq!(all.code, Some(0), "{all:?}");
+    assert_eq!(run.done().code, Some(130));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn b16_another_terminal_sends_and_follows_a_run() {
+    let user = User::new();
+    let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
+    host.line().expect("it serves");
+    let first = user.call(&["run", "--json", "one"]);
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let end = last(&first.out);
+    assert_eq!((&end["answer"], &end["outcome"]), (&json!("Hello."), &json!("completed")), "{first:?}");
+    let id = end["session"].as_str().expect("an id").to_owned();
+    let sent = user.call(&["send", &id, "two"]);
+    assert_eq!((sent.code, sent.out.trim()), (Some(0), "Hello."), "{sent:?}");
+    let again = user.call(&["regenerate", &id]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    for args in [
+        &["metadata", &id, "ticket=7"][..],
+        &["branch", &id],
+        &["switch", &id, "previous"],
+        &["queue", &id, "clear"],
+        &["interrupt", &id],
+        &["close", &id],
+        &["continue", &id],
+        &["delete", &id, "--yes"],
+    ] {
+        let done = user.call(args);
+        assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
+    }
+    let gone = user.call(&["send", &id, "three"]);
+    assert_eq!(gone.code, Some(1), "{gone:?}");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn options_of_the_host_are_refused_in_another_terminal() {
+    let user = User::new();
+    let (run, id) = hanging(&user, HANG);
+    for args in [
+        &["run", "--host", "slots=3", "x"][..],
+        &["run", "--calls", "3", "x"],
+        &["send", &id, "--model", "offline", "x"],
+        &["run", "--limit", "truns=3", "x"],
+        &["run", "--allow", "shell.rum", "x"],
+    ] {
+        let refused = user.call(args);
+        assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""), "{args:?}: {refused:?}");
+    }
+    for args in [["compact"], ["recover"], ["verify"]] {
+        let refused = user.call(&args);
+        assert_eq!(refused.code, Some(3), "{args:?}: {refused:?}");
+        assert!(refused.err.contains(&run.pid().to_string()), "{args:?}: {refused:?}");
+    }
+    run.signal("INT");
+    assert_eq!(run.done().code, Some(130));
+}
+
+#[test]
+fn h2_detached_run_goes_on_and_is_attached_to() {
+    let user = User::new();
+    let model = user.script(HANG);
+    let left = user.call(&["run", "--detach", "--model", &model, "hang"]);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    let id = left.out.trim().to_owned();
+    assert_eq!(user.json(&["tree", &id, "--json"])["state"], json!("working"));
+    let attached = user.start(&["attach", &id, "--json"]);
+    attached.until(|event| event["type"] == json!("delta") && event["text"] == json!("so far"));
+    // A terminal that is closed stops nothing.
+    attached.signal("HUP");
+    attached.done();
+    assert_eq!(user.json(&["tree", &id, "--json"])["state"], json!("working"));
+    let again = user.start(&["attach", &id, "--json"]);
+    again.until(|event| event["type"] == json!("delta"));
+    assert_eq!(user.call(&["cancel", &id]).code, Some(0));
+    let done = again.done();
+    assert_eq!(
+        (done.code, &last(&done.out)["outcome"]),
+        (Some(130), &json!({"cancelled": {"by": "person"}})),
+        "{done:?}"
+    );
+    let second = user.call(&["run", "--detach", "--model", &user.script_named("hello", "Hello."), "hi"]);
+    assert_eq!(second.code, Some(0), "{second:?}");
+}
+
+#[test]
+fn h1_call_is_approved_from_another_terminal() {
+    let user = User::new();
+    let writes = r#"{ "rules": [ { "agent": "*", "steps": [
+        { "calls": [ { "tool": "write", "args": { "path": "made.txt", "content": "made" } } ] }, { "text": "wrote" } ] } ] }"#;
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    host.line().expect("it serves");
+    let run = user.start(&["run", "--json", "--model", &user.script(writes), "--ask", "fs.write", "write"]);
+    let asked = run.until(|event| event["record"]["ask_opened"].is_object());
+    let id = asked["session"].as_str().expect("an id").to_owned();
+    let open = user.json(&["approvals", &id, "--json"]);
+    let (turn, ix) = (&open[0]["call"]["turn"], &open[0]["call"]["ix"]);
+    let call = format!("{turn}.{ix}");
+    let wrong = user.call(&["approvals", &id, "--allow", "9.9"]);
+    assert_eq!(wrong.code, Some(1), "{wrong:?}");
+    assert!(!user.workspace().join("made.txt").exists());
+    let allowed = user.call(&["approvals", &id, "--allow", &call]);
+    assert_eq!(allowed.code, Some(0), "{allowed:?}");
+    let done = run.done();
+    assert_eq!((done.code, &last(&done.out)["answer"]), (Some(0), &json!("wrote")), "{done:?}");
+    assert_eq!(std::fs::read_to_string(user.workspace().join("made.txt")).expect("the file"), "made");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}
+
+#[test]
+fn h1_foreground_host_stays_until_runs_of_others_end() {
+    let user = User::new();
+    let (run, id) = hanging(&user, HANG);
+    let other = user.start(&["run", "--json", "--model", &user.script(HANG), "hang too"]);
+    let event = other.until(|event| event["record"]["turn_started"].is_object());
+    let second = event["session"].as_str().expect("an id").to_owned();
+    assert_eq!(user.call(&["cancel", &id]).code, Some(0));
+    run.until(|event| event["type"] == json!("run_ended"));
+    assert_eq!(user.json(&["tree", &second, "--json"])["state"], json!("working"), "the other run continues");
+    assert_eq!(user.call(&["cancel", &second]).code, Some(0));
+    assert_eq!(other.done().code, Some(130));
+    let done = run.done();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    assert!(done.err.contains("1 run of other terminals in flight here: this process stays"), "{done:?}");
+}
