@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::values::error::{Stopped, WaitError};
 
 /// The life of one runtime, from its start to the end of its last task.
-pub(crate) struct Life {
+pub(crate) struct Lifecycle {
     /// Set when no new work is accepted.
     pub(crate) gate: Gate,
     /// Fires when the grace of a shutdown ends.
@@ -31,7 +31,7 @@ pub(crate) struct Life {
     journal: Journal,
 }
 
-impl Life {
+impl Lifecycle {
     pub(crate) fn new(journal: Journal, halt: CancellationToken) -> Self {
         Self {
             gate: Gate::new(),

@@ -11,7 +11,7 @@ use subtend_session::place::Place;
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
-use crate::observe::publisher::{self, Publisher, Shown};
+use crate::observe::publisher::{self, Publisher, ShownRecords};
 use crate::observe::streams::Ends;
 use crate::values::ended::Ended;
 
@@ -36,7 +36,7 @@ impl Log {
         let session = birth.session;
         let mut fresh = HashSet::new();
         let frame = self.birth_frame(birth, now_ms, &mut fresh);
-        let own = |records: &[Record]| vec![Shown { session, first: Seq(1), records: records.to_vec() }];
+        let own = |records: &[Record]| vec![ShownRecords { session, first: Seq(1), records: records.to_vec() }];
         let shown = self.events.any().then(|| own(&frame.records));
         let appended = self.journal.append(Batch { frames: vec![frame] })?;
         self.has_defs(fresh);

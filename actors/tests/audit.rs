@@ -26,9 +26,9 @@ fn policy() -> RuleSet {
 }
 
 /// `(call, access, verdict, by, why)` of a decision.
-type Seen = (u32, Option<Access>, Decided, DecidedBy, bool);
+type AuditRow = (u32, Option<Access>, Decided, DecidedBy, bool);
 
-fn seen(decisions: &[Decision]) -> Vec<Seen> {
+fn seen(decisions: &[Decision]) -> Vec<AuditRow> {
     assert!(decisions.is_sorted_by_key(|at| at.seq) && decisions.iter().all(|at| &*at.tool == "use"), "{decisions:?}");
     decisions.iter().map(|at| (at.call.turn.0, at.access.clone(), at.verdict, at.by, at.why.is_some())).collect()
 }
@@ -56,7 +56,7 @@ async fn every_decision_is_listed_once_with_who_decided() {
     session.cancel().await.expect("it is cancelled");
     session.run_ended(RunNo(1)).await.expect("an end");
     let (allowed, denied) = (Decided::Allowed, Decided::Denied);
-    let expected: [Seen; 8] = [
+    let expected: [AuditRow; 8] = [
         (1, Some(access("open")), allowed, DecidedBy::Rules, false),
         (2, None, denied, DecidedBy::Rules, true),
         (3, Some(access("ask a")), allowed, DecidedBy::Asked(AskBy::Person), false),
@@ -91,7 +91,7 @@ async fn nobody_there_and_a_hook_that_denies_are_decisions_too() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     session.run_ended(RunNo(1)).await.expect("an end");
-    let expected: [Seen; 3] = [
+    let expected: [AuditRow; 3] = [
         (1, Some(access("ask a")), Decided::Denied, DecidedBy::Asked(AskBy::NoApprover), false),
         (2, Some(access("open")), Decided::Allowed, DecidedBy::Rules, false),
         (2, None, Decided::Denied, DecidedBy::Rules, true),

@@ -33,7 +33,7 @@ mod strangers;
 mod objects;
 
 /// Requests to models: the session, and its messages in short.
-type Seen = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
+type RequestTexts = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
 
 fn words(request: &Request) -> Vec<String> {
     let short = |message: &Message| match message {
@@ -50,7 +50,7 @@ fn words(request: &Request) -> Vec<String> {
 }
 
 /// Answers `N: WORD` to the Nth request with `WORD` as its last input.
-fn echo(seen: &Seen) -> Arc<dyn Model> {
+fn echo(seen: &RequestTexts) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
         let last = request.messages.iter().rev().find_map(|message| match message {
@@ -64,7 +64,7 @@ fn echo(seen: &Seen) -> Arc<dyn Model> {
     })
 }
 
-fn last(seen: &Seen) -> (SessionId, Vec<String>) {
+fn last(seen: &RequestTexts) -> (SessionId, Vec<String>) {
     seen.lock().unwrap().last().cloned().expect("a request")
 }
 
@@ -100,7 +100,7 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn human_branch_has_earlier_messages_and_wakes_no_parent() {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), RequestTexts::default());
     let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
     let session = open(&runtime);
     say(&session, "one").await;
@@ -134,7 +134,7 @@ async fn human_branch_has_earlier_messages_and_wakes_no_parent() {
 
 #[tokio::test(start_paused = true)]
 async fn branch_made_during_open_calls_sees_them_as_pending() {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), RequestTexts::default());
     let heard = Arc::clone(&seen);
     let answering = model(move |request| {
         heard.lock().unwrap().push((request.session, words(&request)));
@@ -166,7 +166,7 @@ async fn branch_made_during_open_calls_sees_them_as_pending() {
 
 #[tokio::test(start_paused = true)]
 async fn a_persons_subagent_starts_afresh_one_level_down() {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), RequestTexts::default());
     let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
     let session = open(&runtime);
     let fresh =
@@ -187,7 +187,7 @@ async fn a_persons_subagent_starts_afresh_one_level_down() {
 
 #[tokio::test(start_paused = true)]
 async fn regenerated_answer_is_active_until_it_is_switched_back() {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), RequestTexts::default());
     let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
     let session = open(&runtime);
     say(&session, "one").await;
@@ -226,7 +226,7 @@ async fn regenerated_answer_is_active_until_it_is_switched_back() {
 
 #[tokio::test(start_paused = true)]
 async fn late_alternative_is_inactive_until_it_is_switched_to() {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), RequestTexts::default());
     let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
     let session = open(&runtime);
     say(&session, "one").await;
@@ -394,7 +394,7 @@ async fn manifest_allowance_binds_branches_and_detached_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn branch_list_has_creation_times_and_metadata() {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), RequestTexts::default());
     let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
     let session = open(&runtime);
     say(&session, "one").await;

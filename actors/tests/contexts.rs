@@ -21,7 +21,7 @@ use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 
 /// Requests to models: the session, and its messages.
-type Asked = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
+type SessionRequests = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
 
 fn words(request: &Request) -> Vec<String> {
     let short = |message: &Message| match message {
@@ -39,11 +39,11 @@ async fn seconds(n: u64) {
 }
 
 /// A runtime whose model answers after the seconds that `answer` returns, and the requests that it gets.
-async fn asked<F>(building: Builder, answer: F) -> (Runtime, Asked)
+async fn asked<F>(building: Builder, answer: F) -> (Runtime, SessionRequests)
 where
     F: Fn(&Request) -> (u64, Answer) + Send + Sync + 'static,
 {
-    let asked = Asked::default();
+    let asked = SessionRequests::default();
     let seen = Arc::clone(&asked);
     let answering = model(move |request| {
         seen.lock().unwrap().push((request.session, words(&request)));
@@ -56,12 +56,12 @@ where
     (building.model(answering).start().await.expect("a runtime"), asked)
 }
 
-fn requests(asked: &Asked, session: &SessionHandle) -> Vec<Vec<String>> {
+fn requests(asked: &SessionRequests, session: &SessionHandle) -> Vec<Vec<String>> {
     let asked = asked.lock().unwrap();
     asked.iter().filter(|(of, _)| *of == session.id()).map(|(_, words)| words.clone()).collect()
 }
 
-fn last(asked: &Asked, session: &SessionHandle) -> Vec<String> {
+fn last(asked: &SessionRequests, session: &SessionHandle) -> Vec<String> {
     requests(asked, session).pop().expect("a request")
 }
 

@@ -28,14 +28,14 @@ use subtend_tools::tool::ToolOutput;
 
 /// Where the host dies at a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum CrashSide {
     /// None of it is on the disk.
     Before,
     /// All of it is, and no waiter is notified.
     After,
 }
 
-impl At {
+impl CrashSide {
     const ALL: [Self; 2] = [Self::Before, Self::After];
 
     fn order(self, faults: &Faults, n: u64) {
@@ -94,12 +94,12 @@ fn on(engine: Box<dyn Engine>) -> Journal {
 }
 
 #[derive(Clone, Default)]
-struct World {
+struct SweepWorld {
     word: OnRestart,
     faults: subtend_actors::faults::Faults,
 }
 
-fn host(journal: &Journal, seed: u64, world: &World) -> Builder {
+fn host(journal: &Journal, seed: u64, world: &SweepWorld) -> Builder {
     let mark = tool("mark", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("marked")) });
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
@@ -160,7 +160,7 @@ async fn outcomes(journal: &Journal) -> Vec<(SessionId, Vec<Outcome>)> {
 }
 
 /// Starts a host that dies at the `n`-th write, if it gets there; returns the number of writes.
-async fn dies(memory: &Memory, story: Story, world: &World, at: At, n: u64) -> (Replies, u64) {
+async fn dies(memory: &Memory, story: Story, world: &SweepWorld, at: CrashSide, n: u64) -> (Replies, u64) {
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     at.order(&faults, n);
     let journal = on(Box::new(faulty));
@@ -173,7 +173,7 @@ async fn dies(memory: &Memory, story: Story, world: &World, at: At, n: u64) -> (
 }
 
 /// Starts a host that only recovers, and dies at the `n`-th write of the recovery.
-async fn dies_in_recovery(memory: &Memory, world: &World, at: At, n: u64) -> u64 {
+async fn dies_in_recovery(memory: &Memory, world: &SweepWorld, at: CrashSide, n: u64) -> u64 {
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     at.order(&faults, n);
     let journal = on(Box::new(faulty));
@@ -194,7 +194,7 @@ fn begun(memory: &Memory) -> Vec<(SessionId, usize)> {
 /// Recovers without a fault, checks every invariant, and returns the outcomes of the runs in `begun`.
 async fn recovered(
     memory: &Memory,
-    world: &World,
+    world: &SweepWorld,
     received: &Replies,
     begun: &[(SessionId, usize)],
     what: &str,
@@ -232,11 +232,11 @@ fn recovery(crash: &str, cut: u32, begun: &[(SessionId, usize)], ends: &[Outcome
 }
 
 /// Every write of every story and of its recovery, before and after it (J-1, J-7, N-1, S-1).
-async fn sweep(world: World) {
+async fn sweep(world: SweepWorld) {
     let world = &world;
     let mut points = 0_u32;
     for story in Story::ALL {
-        for at in At::ALL {
+        for at in CrashSide::ALL {
             for n in 1.. {
                 let memory = Memory::new();
                 let (received, writes) = dies(&memory, story, world, at, n).await;
@@ -245,7 +245,7 @@ async fn sweep(world: World) {
                 let once = recovered(&memory, world, &received, &begun, &crash).await;
                 let mut observed =
                     Observed { recoveries: vec![recovery(&crash, 0, &begun, &once)], ..Observed::default() };
-                for (second, m) in (1..).flat_map(|m| At::ALL.map(|second| (second, m))) {
+                for (second, m) in (1..).flat_map(|m| CrashSide::ALL.map(|second| (second, m))) {
                     let memory = left.copy();
                     let what = format!("{crash}, then {second:?} write {m} of the recovery");
                     let there = dies_in_recovery(&memory, world, second, m).await;
@@ -273,12 +273,12 @@ async fn sweep(world: World) {
 
 #[tokio::test(start_paused = true)]
 async fn crashes_at_writes_and_in_recovery_leave_the_same_result() {
-    sweep(World::default()).await;
+    sweep(SweepWorld::default()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn resumed_runs_end_whatever_write_their_hosts_die_at() {
-    sweep(World { word: OnRestart::Resume, ..World::default() }).await;
+    sweep(SweepWorld { word: OnRestart::Resume, ..SweepWorld::default() }).await;
 }
 
 /// The control: without rows in the outbox the owner is never notified, and the sweep fails.
@@ -288,6 +288,6 @@ async fn a_missing_outbox_is_noticed_by_the_sweep() {
     use subtend_invariants::bugs::{Bug, Rules};
 
     let faults = subtend_actors::faults::Faults::default().rules(Rules::without(Bug::NoOutbox));
-    let swept = tokio::spawn(sweep(World { faults, ..World::default() })).await;
+    let swept = tokio::spawn(sweep(SweepWorld { faults, ..SweepWorld::default() })).await;
     assert!(swept.is_err_and(|error| error.is_panic()));
 }

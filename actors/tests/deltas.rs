@@ -21,14 +21,14 @@ const READERS: usize = 5;
 const WORDS: u32 = 12;
 
 #[derive(Default)]
-struct Seen {
+struct ReaderLog {
     texts: HashMap<(TurnNo, AttemptNo), String>,
     over: HashSet<(TurnNo, AttemptNo)>,
     ended: usize,
     pieces: usize,
 }
 
-impl Seen {
+impl ReaderLog {
     fn take(&mut self, event: &Event) {
         match &event.what {
             What::Delta { turn, attempt, offset, delta: Delta::Text(piece), .. } => {
@@ -72,7 +72,7 @@ impl Seen {
 }
 
 async fn read(mut events: Events) -> usize {
-    let mut seen = Seen::default();
+    let mut seen = ReaderLog::default();
     while seen.ended < RUNS {
         let event = events.next().await.expect("readable").expect("not over");
         seen.take(&event);

@@ -11,16 +11,16 @@ use subtend_session::dialect::Dialect;
 use subtend_session::limits::Limits;
 
 /// The times of the requests to the root's model.
-type Asked = Arc<Mutex<Vec<Duration>>>;
+type RequestTimes = Arc<Mutex<Vec<Duration>>>;
 
-fn noting(asked: &Asked) -> impl Fn() + Send + Sync + 'static {
+fn noting(asked: &RequestTimes) -> impl Fn() + Send + Sync + 'static {
     let (asked, begun) = (Arc::clone(asked), tokio::time::Instant::now());
     move || asked.lock().unwrap().push(begun.elapsed())
 }
 
 #[tokio::test(start_paused = true)]
 async fn s2_star_awaits_own_jobs_only_ended_ones_too() {
-    let asked = Asked::default();
+    let asked = RequestTimes::default();
     let note = noting(&asked);
     let root = move |_: &Request, at: usize| {
         note();

@@ -34,12 +34,12 @@ fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
 }
 
 /// Requests of the sessions below the root, in order.
-type Below = Arc<Mutex<Vec<Request>>>;
+type DescendantRequests = Arc<Mutex<Vec<Request>>>;
 
 /// Runs one conversation whose root makes the calls `asked` in its first turn; children say `found`. Returns the root's last
 /// request and those of the children.
 async fn below(builder: Builder, asked: Vec<(&'static str, Value)>) -> (Runtime, SessionHandle, Request, Vec<Request>) {
-    let seen = Below::default();
+    let seen = DescendantRequests::default();
     let kept = Arc::clone(&seen);
     let root = move |_: &Request, at: usize| if at == 0 { calls(asked.clone()) } else { text("done") };
     let child = move |request: &Request, _: usize| {
@@ -206,7 +206,7 @@ async fn r8_switched_off_spawns_are_refused_and_tasks_readable() {
     let (runtime, session, last, _) = below(offering(&journal(), &[Dialect::SpawnTask]), asked).await;
     let (task, id) = (parsed(&received(&last)[0])["taskId"].clone(), session.id());
     shut(runtime).await;
-    let seen = Below::default();
+    let seen = DescendantRequests::default();
     let shown = Arc::clone(&seen);
     let answering = model(move |request| {
         let again = [start(Dialect::SpawnTask, "q"), ("check_task", json!({"taskId": task}))];

@@ -26,7 +26,7 @@ use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-type Seen = Arc<Mutex<Vec<Request>>>;
+type ChildRequests = Arc<Mutex<Vec<Request>>>;
 
 /// `lookup` reads; `make` returns its argument if `make.thing` of it is allowed, and counts its calls.
 fn toolbox(ran: &Arc<AtomicUsize>) -> [FnTool; 2] {
@@ -53,7 +53,11 @@ fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
 }
 
 /// A model whose root starts a subagent with `asked`; the subagent makes the calls `steps` in turn, then ends.
-fn subagent(asked: Value, steps: Vec<(&'static str, Value)>, seen: &Seen) -> Arc<dyn subtend_models::model::Model> {
+fn subagent(
+    asked: Value,
+    steps: Vec<(&'static str, Value)>,
+    seen: &ChildRequests,
+) -> Arc<dyn subtend_models::model::Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
         let answer = match (&*prompt(&request), answers(&request)) {
@@ -69,7 +73,7 @@ fn subagent(asked: Value, steps: Vec<(&'static str, Value)>, seen: &Seen) -> Arc
 }
 
 /// The results in the subagent's last request.
-fn received(seen: &Seen) -> Vec<String> {
+fn received(seen: &ChildRequests) -> Vec<String> {
     results(seen.lock().unwrap().last().expect("the subagent was asked"))
 }
 
@@ -79,7 +83,7 @@ async fn child(session: &SessionHandle) -> subtend_session::ids::SessionId {
 
 #[tokio::test(start_paused = true)]
 async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
-    let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
+    let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
     let asked = json!({"task": "a", "tools": {"workspace": ["lookup"]}});
     let steps = vec![
         ("get_tools", json!({})),
@@ -124,7 +128,7 @@ async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
 
 #[tokio::test(start_paused = true)]
 async fn b7_b8_few_tools_are_all_shown_without_discovery() {
-    let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
+    let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
     let steps = vec![("use_tool", json!({"tool": "lookup"}))];
     let answering = subagent(json!({"task": "a", "tools": {"workspace": ["lookup"]}}), steps, &seen);
     let runtime = host(&journal, 2, &ran).model(answering).start().await.expect("it starts");
@@ -140,7 +144,7 @@ async fn b7_b8_few_tools_are_all_shown_without_discovery() {
 
 #[tokio::test(start_paused = true)]
 async fn b8_unknown_slugs_are_skipped_and_noted_in_events() {
-    let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
+    let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
     let long = "x".repeat(500);
     let asked = json!({"task": "a", "tools": {"workspace": ["lookup", "nonesuch"], "other": [long, "make"]}});
     let answering = subagent(asked, Vec::new(), &seen);
@@ -187,7 +191,7 @@ async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
     let mut told_by = Vec::new();
     for through in [true, false] {
         let call = |what: &str| if through { named("make", made(what)) } else { ("make", made(what)) };
-        let (journal, seen, ran) = (journal(), Seen::default(), Arc::new(AtomicUsize::new(0)));
+        let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::new(AtomicUsize::new(0)));
         let steps = ["harm", "fuss", "spite", "cake"].map(call).to_vec();
         let answering = subagent(json!({"task": "a"}), steps, &seen);
         let hook = Arc::new(NoSpite(Mutex::default()));
@@ -224,7 +228,7 @@ async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
 
 #[tokio::test(start_paused = true)]
 async fn b8_spawning_tools_are_not_called_through_use_tool() {
-    let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
+    let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
     let steps = vec![
         ("use_tool", json!({"tool": "use_tool", "args": {"tool": "lookup"}})),
         ("use_tool", json!({"tool": "task", "args": {"subagent_type": "worker", "prompt": "p"}})),
@@ -251,7 +255,7 @@ async fn b8_spawning_tools_are_not_called_through_use_tool() {
 
 #[tokio::test(start_paused = true)]
 async fn b8_a_tool_that_the_child_lost_is_neither_found_nor_used() {
-    let (journal, seen, ran) = (journal(), Seen::default(), Arc::new(AtomicUsize::new(0)));
+    let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::new(AtomicUsize::new(0)));
     let steps = vec![
         ("get_tools", json!({"tools": ["make", "lookup"]})),
         ("use_tool", json!({"tool": "make", "args": {"what": "cake"}})),
@@ -271,7 +275,7 @@ async fn b8_a_tool_that_the_child_lost_is_neither_found_nor_used() {
 
 /// Kills the host while a tool of `effect` runs, and starts another. Returns how often the tool ran, and the subagent's results.
 async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
-    let (memory, seen, ran) = (Memory::new(), Seen::default(), Arc::new(AtomicUsize::new(0)));
+    let (memory, seen, ran) = (Memory::new(), ChildRequests::default(), Arc::new(AtomicUsize::new(0)));
     let host = |seed: u64| {
         let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
         let count = Arc::clone(&ran);
@@ -319,7 +323,7 @@ async fn b8_a_used_tool_has_its_own_effects_after_a_restart() {
 
 /// A runtime that offers everything, and a model that calls `subagent` in each session and `task` at the root.
 async fn mcp(lifted: bool, source: Source) -> (Journal, Runtime, SessionHandle, Vec<Request>) {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), ChildRequests::default());
     let shown = Arc::clone(&seen);
     let answering = model(move |request| {
         shown.lock().unwrap().push(request.clone());

@@ -24,9 +24,9 @@ fn last(request: &Request) -> String {
 
 /// Blocks a thread until it is released.
 #[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<bool>, Condvar)>);
+struct ThreadGate(Arc<(Mutex<bool>, Condvar)>);
 
-impl Gate {
+impl ThreadGate {
     fn wait(&self) {
         let mut open = self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         while !*open {
@@ -45,7 +45,7 @@ impl Gate {
 async fn a_cancel_is_heard_however_much_waits() {
     const CHILDREN: usize = 10_000;
     let journal = journal();
-    let (gate, ended) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let (gate, ended) = (ThreadGate::default(), Arc::new(AtomicUsize::new(0)));
     let (held, ends) = (gate.clone(), Arc::clone(&ended));
     let faults = Faults::new(move |point, detail| match (point, detail) {
         // The root alone: its children do not exist yet.

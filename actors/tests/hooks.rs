@@ -23,24 +23,24 @@ use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-type Before = dyn Fn(ToolAsked) -> BoxFuture<'static, BeforeTool> + Send + Sync;
-type After = dyn Fn(ToolDone) -> BoxFuture<'static, Option<Text>> + Send + Sync;
-type Heard = dyn Fn(UserMessage) -> BoxFuture<'static, Result<UserMessage, Refused>> + Send + Sync;
-type Named = dyn Fn(ModelChoice) -> BoxFuture<'static, Option<Text>> + Send + Sync;
-type Start = dyn Fn(&SubagentStart) -> Result<(), Refused> + Send + Sync;
-type Stop = dyn Fn(&SubagentStop) + Send + Sync;
+type BeforeToolHook = dyn Fn(ToolAsked) -> BoxFuture<'static, BeforeTool> + Send + Sync;
+type AfterToolHook = dyn Fn(ToolDone) -> BoxFuture<'static, Option<Text>> + Send + Sync;
+type MessageHook = dyn Fn(UserMessage) -> BoxFuture<'static, Result<UserMessage, Refused>> + Send + Sync;
+type ModelHook = dyn Fn(ModelChoice) -> BoxFuture<'static, Option<Text>> + Send + Sync;
+type StartHook = dyn Fn(&SubagentStart) -> Result<(), Refused> + Send + Sync;
+type StopHook = dyn Fn(&SubagentStop) + Send + Sync;
 
 #[derive(Default)]
-struct By {
-    message: Option<Box<Heard>>,
-    model: Option<Box<Named>>,
-    before: Option<Box<Before>>,
-    after: Option<Box<After>>,
-    start: Option<Box<Start>>,
-    stop: Option<Box<Stop>>,
+struct ClosureHooks {
+    message: Option<Box<MessageHook>>,
+    model: Option<Box<ModelHook>>,
+    before: Option<Box<BeforeToolHook>>,
+    after: Option<Box<AfterToolHook>>,
+    start: Option<Box<StartHook>>,
+    stop: Option<Box<StopHook>>,
 }
 
-impl Hooks for By {
+impl Hooks for ClosureHooks {
     fn user_message(&self, message: UserMessage) -> BoxFuture<'_, Result<UserMessage, Refused>> {
         match &self.message {
             Some(hook) => hook(message),
@@ -71,14 +71,14 @@ impl Hooks for By {
     }
 }
 
-fn before(hook: impl Fn(ToolAsked) -> BeforeTool + Send + Sync + 'static) -> By {
+fn before(hook: impl Fn(ToolAsked) -> BeforeTool + Send + Sync + 'static) -> ClosureHooks {
     let hook = move |asked| -> BoxFuture<'static, BeforeTool> { Box::pin(std::future::ready(hook(asked))) };
-    By { before: Some(Box::new(hook)), ..By::default() }
+    ClosureHooks { before: Some(Box::new(hook)), ..ClosureHooks::default() }
 }
 
-fn after(hook: impl Fn(ToolDone) -> Option<Text> + Send + Sync + 'static) -> By {
+fn after(hook: impl Fn(ToolDone) -> Option<Text> + Send + Sync + 'static) -> ClosureHooks {
     let hook = move |done| -> BoxFuture<'static, Option<Text>> { Box::pin(std::future::ready(hook(done))) };
-    By { after: Some(Box::new(hook)), ..By::default() }
+    ClosureHooks { after: Some(Box::new(hook)), ..ClosureHooks::default() }
 }
 
 /// A tool `put` of `{"path": …}` that returns its arguments and counts its calls.
@@ -102,7 +102,7 @@ fn policy() -> RuleSet {
 }
 
 /// Calls `put` with `path`, then answers with its result.
-async fn putting(journal: &Journal, hooks: By, ran: &Arc<AtomicUsize>, path: &'static str) -> Runtime {
+async fn putting(journal: &Journal, hooks: ClosureHooks, ran: &Arc<AtomicUsize>, path: &'static str) -> Runtime {
     let answering = model(move |request| async move {
         Ok(if answers(&request) == 0 { calls([("put", json!({"path": path}))]) } else { text("done") })
     });
@@ -139,7 +139,7 @@ async fn message_hook_changes_or_refuses_before_acceptance() {
             Ok(message)
         })
     };
-    let hooks = By { message: Some(Box::new(hook)), ..By::default() };
+    let hooks = ClosureHooks { message: Some(Box::new(hook)), ..ClosureHooks::default() };
     let answering = model(|request| async move { Ok(text(&format!("you said: {}", prompt(&request)))) });
     let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("it starts");
     let session = open(&runtime);
@@ -174,7 +174,7 @@ async fn message_hook_that_panics_or_hangs_refuses_the_message() {
             _ => Box::pin(async move { Ok(message) }),
         }
     };
-    let hooks = By { message: Some(Box::new(hook)), ..By::default() };
+    let hooks = ClosureHooks { message: Some(Box::new(hook)), ..ClosureHooks::default() };
     let answering = model(|_| async move { Ok(text("fine")) });
     let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("it starts");
     let session = open(&runtime);
@@ -193,7 +193,7 @@ async fn model_hook_names_the_model_and_the_journal_records_it() {
         let other = (&*choice.model == "test").then(|| "big".into());
         Box::pin(async move { other })
     };
-    let hooks = By { model: Some(Box::new(hook)), ..By::default() };
+    let hooks = ClosureHooks { model: Some(Box::new(hook)), ..ClosureHooks::default() };
     let runtime = builder(&journal)
         .model(model(|_| async move { Ok(text("the small one")) }))
         .named_model("big", model(|request| async move { Ok(text(&format!("the {} one", request.model))) }))
@@ -221,7 +221,7 @@ async fn b18_hooked_model_has_its_own_cap() {
         .model(model(capped))
         .named_model("big", model(capped))
         .output_tokens(ByModel::new(caps.into()))
-        .hooks(Arc::new(By { model: Some(Box::new(hook)), ..By::default() }))
+        .hooks(Arc::new(ClosureHooks { model: Some(Box::new(hook)), ..ClosureHooks::default() }))
         .start()
         .await
         .expect("it starts");
@@ -241,7 +241,7 @@ async fn model_hook_that_panics_or_is_slow_leaves_the_own_model() {
         let hook = move |_| -> BoxFuture<'static, Option<Text>> {
             if panics { panic!("a fault") } else { Box::pin(std::future::pending()) }
         };
-        let hooks = By { model: Some(Box::new(hook)), ..By::default() };
+        let hooks = ClosureHooks { model: Some(Box::new(hook)), ..ClosureHooks::default() };
         let answering = model(|_| async move { Ok(text("fine")) });
         let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("it starts");
         let (_, outcome) = go(&runtime).await;
@@ -357,9 +357,9 @@ async fn hooks_around_a_tool_that_panic_deny_or_withhold() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_hook_ends_by_the_calls_deadline_or_a_cancel() {
-    let pending = || By {
+    let pending = || ClosureHooks {
         before: Some(Box::new(|_| -> BoxFuture<'static, BeforeTool> { Box::pin(std::future::pending()) })),
-        ..By::default()
+        ..ClosureHooks::default()
     };
     let (journal, ran) = (journal(), Arc::new(AtomicUsize::new(0)));
     let runtime = putting(&journal, pending(), &ran, "open").await;
@@ -394,7 +394,7 @@ async fn refused_subagent_is_a_tool_error_and_is_not_created() {
             assert!(!panics, "a fault");
             Err(Refused::because(format!("no more {}s", start.agent)))
         };
-        let hooks = By { start: Some(Box::new(hook)), ..By::default() };
+        let hooks = ClosureHooks { start: Some(Box::new(hook)), ..ClosureHooks::default() };
         let runtime = builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("it starts");
         let (session, outcome) = go(&runtime).await;
         assert_eq!(outcome, Outcome::Completed);
@@ -418,7 +418,7 @@ async fn the_end_of_a_subagent_is_told_once_and_durable() {
         heard.lock().unwrap().push((stop.clone(), ended));
         panic!("a panic of a hook here changes nothing");
     };
-    let hooks = By { stop: Some(Box::new(stop)), ..By::default() };
+    let hooks = ClosureHooks { stop: Some(Box::new(stop)), ..ClosureHooks::default() };
     let runtime = builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("it starts");
     let (session, outcome) = go(&runtime).await;
     assert_eq!(outcome, Outcome::Completed);

@@ -22,10 +22,10 @@ use tokio::time::Instant;
 mod summaries;
 
 /// Prompts by agent, in order.
-type Asked = Arc<Mutex<Vec<(String, String)>>>;
+type ServicePrompts = Arc<Mutex<Vec<(String, String)>>>;
 
 /// A runtime with titles and summaries. `answer` answers for `title` and `summary`; `worker` says "done", or hangs when asked to.
-fn serving<F, Fut>(journal: &Journal, asked: &Asked, answer: F) -> Builder
+fn serving<F, Fut>(journal: &Journal, asked: &ServicePrompts, answer: F) -> Builder
 where
     F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
@@ -104,13 +104,13 @@ async fn described(journal: &Journal, session: SessionId) -> (Vec<TitleSet>, Vec
     (titles, summaries, notices)
 }
 
-fn asked_of(asked: &Asked, agent: &str) -> Vec<String> {
+fn asked_of(asked: &ServicePrompts, agent: &str) -> Vec<String> {
     asked.lock().unwrap().iter().filter(|(of, _)| of == agent).map(|(_, prompt)| prompt.clone()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_is_named_once_by_the_first_message_of_a_person() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
     let session = open(&runtime);
     say(&session, "the login test fails\nplease check").await;
@@ -128,7 +128,7 @@ async fn a_session_is_named_once_by_the_first_message_of_a_person() {
 
 #[tokio::test(start_paused = true)]
 async fn service_takes_no_slot_no_depth_and_no_row_of_a_listing() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let tools = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&tools);
     let runtime = serving(&journal, &asked, move |request| {
@@ -164,7 +164,7 @@ async fn shut_at_once(runtime: Runtime) {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_title_delays_no_run_and_is_not_retried() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
     let session = open(&runtime);
     let before = Instant::now();
@@ -191,7 +191,7 @@ async fn failed_or_unusable_title_leaves_the_session_untitled() {
     async fn chats(_: Request) -> Result<Answer, ModelError> {
         Ok(text("Sure! Here is one:\nHello"))
     }
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, |request: Request| async {
         if prompt(&request).contains("fail") { fails(request).await } else { chats(request).await }
     });
@@ -211,7 +211,7 @@ async fn failed_or_unusable_title_leaves_the_session_untitled() {
 
 #[tokio::test(start_paused = true)]
 async fn a_title_of_the_opening_or_of_a_person_stands() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, |request: Request| async {
         seconds(5).await;
         good(request).await
@@ -242,7 +242,7 @@ async fn a_title_of_the_opening_or_of_a_person_stands() {
 
 #[tokio::test(start_paused = true)]
 async fn what_ends_a_session_ends_its_services() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
     let cancelled = open(&runtime);
     cancelled.send("forever").await.expect("accepted");
@@ -275,7 +275,7 @@ async fn what_ends_a_session_ends_its_services() {
 /// A close starts a service while the deletion runs: two threads, so that neither waits for the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_session_is_deleted_while_its_service_starts() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, |request| async move {
         if &*request.agent == "title" { good(request).await } else { hangs(request).await }
     });
@@ -304,7 +304,7 @@ async fn closed_session_is_deleted_while_its_service_starts() {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_message_to_a_service_sets_no_title_or_summary() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let answer = |request: Request| async move {
         seconds(5).await;
         good(request).await
@@ -360,7 +360,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
 
 #[tokio::test(start_paused = true)]
 async fn what_services_cost_counts_for_the_tree_alone() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
     let session = open(&runtime);
     say(&session, "hello").await;
@@ -373,7 +373,7 @@ async fn what_services_cost_counts_for_the_tree_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_ends_a_service_as_lost_and_tells_nobody() {
-    let (memory, asked) = (Memory::new(), Asked::default());
+    let (memory, asked) = (Memory::new(), ServicePrompts::default());
     let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let journal = reopen();
     let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");

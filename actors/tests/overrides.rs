@@ -18,7 +18,7 @@ use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
 /// Model requests: agent, model, system prompt, tools, temperature.
-type Seen = Arc<Mutex<Vec<(String, String, String, Vec<String>, Option<f64>)>>>;
+type OverrideRequests = Arc<Mutex<Vec<(String, String, String, Vec<String>, Option<f64>)>>>;
 
 fn acting(name: &str) -> FnTool {
     let action: Arc<str> = format!("do.{name}").into();
@@ -42,7 +42,7 @@ fn catalog() -> Catalog {
     catalog
 }
 
-fn watching(seen: &Seen) -> Arc<dyn Model> {
+fn watching(seen: &OverrideRequests) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
         let tools =
@@ -82,7 +82,7 @@ fn planner() -> (String, String, String, Vec<String>, Option<f64>) {
 async fn override_holds_from_its_message_under_the_ceiling() {
     let memory = Memory::new();
     let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("it opens");
-    let seen: Seen = Arc::default();
+    let seen: OverrideRequests = Arc::default();
     let journal = store();
     let runtime = start(&journal, watching(&seen), 7).start().await.expect("it starts");
     let session = open(&runtime);
@@ -125,7 +125,7 @@ async fn override_holds_from_its_message_under_the_ceiling() {
 #[tokio::test(start_paused = true)]
 async fn override_by_an_unpickable_agent_is_refused_with_a_list() {
     let journal = crate::support::journal();
-    let runtime = start(&journal, watching(&Seen::default()), 7).start().await.expect("it starts");
+    let runtime = start(&journal, watching(&OverrideRequests::default()), 7).start().await.expect("it starts");
     let session = open(&runtime);
     for name in ["nobody", "helper"] {
         let Err(SendError::BadInput(why)) = session.input("hi").agent(name).send().await else { panic!("{name}") };

@@ -20,7 +20,7 @@ use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
 /// Model requests: the agent, and its tools.
-type Seen = Arc<Mutex<Vec<(String, Vec<String>)>>>;
+type PlannerRequests = Arc<Mutex<Vec<(String, Vec<String>)>>>;
 
 fn writing() -> FnTool {
     tool("write", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("written")) })
@@ -40,7 +40,11 @@ fn results(request: &Request) -> Vec<String> {
 }
 
 /// A runtime with the tool `write`, whose models answer by `say`.
-fn start(journal: &Journal, seen: &Seen, say: impl Fn(&Request, usize) -> Answer + Send + Sync + 'static) -> Builder {
+fn start(
+    journal: &Journal,
+    seen: &PlannerRequests,
+    say: impl Fn(&Request, usize) -> Answer + Send + Sync + 'static,
+) -> Builder {
     let seen = Arc::clone(seen);
     let answering = model(move |request| {
         let offered = request.tools.iter().map(|tool| tool.name.to_string()).collect();
@@ -70,11 +74,11 @@ async fn ended(session: &SessionHandle, run: u32) -> (Outcome, String) {
     (ended.outcome, ended.text.map(|text| text.to_string()).unwrap_or_default())
 }
 
-fn agents(seen: &Seen) -> Vec<String> {
+fn agents(seen: &PlannerRequests) -> Vec<String> {
     seen.lock().unwrap().iter().map(|(agent, _)| agent.clone()).collect()
 }
 
-fn was_shown(seen: &Seen, at: usize, tool: &str) -> bool {
+fn was_shown(seen: &PlannerRequests, at: usize, tool: &str) -> bool {
     seen.lock().unwrap()[at].1.iter().any(|name| name == tool)
 }
 
@@ -82,7 +86,7 @@ fn was_shown(seen: &Seen, at: usize, tool: &str) -> bool {
 async fn approved_plan_runs_as_build_in_the_same_session() {
     let memory = Memory::new();
     let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("it opens");
-    let (journal, seen) = (store(), Seen::default());
+    let (journal, seen) = (store(), PlannerRequests::default());
     let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("it starts");
     let mut approver = runtime.approver();
     let session = open(&runtime, "plan");
@@ -106,7 +110,7 @@ async fn approved_plan_runs_as_build_in_the_same_session() {
     drop((session, approver));
     runtime.shutdown(Duration::from_secs(1)).await;
 
-    let (journal, seen) = (store(), Seen::default());
+    let (journal, seen) = (store(), PlannerRequests::default());
     let runtime = start(&journal, &seen, |_, _| text("more")).start().await.expect("it starts");
     let session = runtime.session(id).expect("a store").expect("a session");
     session.send("and now").await.expect("accepted");
@@ -117,7 +121,7 @@ async fn approved_plan_runs_as_build_in_the_same_session() {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_plan_leaves_the_planner_until_one_is_approved() {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), PlannerRequests::default());
     let runtime = start(&journal, &seen, |request, at| match (&*request.agent, at) {
         ("plan", 0) => calls([exit("rough")]),
         ("plan", 1) => calls([exit("")]),
@@ -147,7 +151,7 @@ async fn rejected_plan_leaves_the_planner_until_one_is_approved() {
 
 #[tokio::test(start_paused = true)]
 async fn plan_exit_is_hidden_and_denied_without_an_approver() {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), PlannerRequests::default());
     let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("it starts");
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
@@ -165,7 +169,7 @@ async fn plan_exit_is_hidden_and_denied_without_an_approver() {
 /// Opens a session of `agent` with an approver attached. Returns which of the agents that answered were offered `plan_exit`, and the
 /// result of calling it.
 async fn offered_in(policy: RuleSet, agent: &str) -> (Vec<(String, bool)>, String) {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), PlannerRequests::default());
     let say = |request: &Request, at: usize| match (&*prompt(request), at) {
         ("go", 0) if &*request.agent == "general" => {
             calls([("task", json!({"subagent_type": "plan", "prompt": "plan"}))])
@@ -199,7 +203,7 @@ async fn k14_plan_exit_is_offered_to_a_root_planner_only() {
 
 #[tokio::test(start_paused = true)]
 async fn children_of_plan_may_not_write_and_children_of_build_may() {
-    let (journal, seen) = (journal(), Seen::default());
+    let (journal, seen) = (journal(), PlannerRequests::default());
     let say = |request: &Request, at: usize| match (&*request.agent, at) {
         ("plan", 0) => calls([("task", json!({"subagent_type": "explore", "prompt": "read"}))]),
         ("plan", 1) => calls([exit("all")]),

@@ -19,7 +19,7 @@ use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
 
 /// The last model request, a word for each message.
-type Seen = Arc<Mutex<Vec<String>>>;
+type LastRequest = Arc<Mutex<Vec<String>>>;
 
 fn words(request: &Request) -> Vec<String> {
     let word = |message: &Message| match message {
@@ -34,7 +34,7 @@ fn words(request: &Request) -> Vec<String> {
 }
 
 /// `fail` uses the tool and then fails for a missing key; `wait` takes an hour; all else is answered "fine".
-fn answering(seen: &Seen) -> Arc<dyn Model> {
+fn answering(seen: &LastRequest) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
         *seen.lock().unwrap() = words(&request);
@@ -67,7 +67,7 @@ fn stored(memory: &Memory) -> Journal {
 }
 
 /// One of several hosts in turn, each with its own ids.
-fn host(journal: &Journal, seed: u64, seen: &Seen, done: &Arc<AtomicU32>) -> Builder {
+fn host(journal: &Journal, seed: u64, seen: &LastRequest, done: &Arc<AtomicU32>) -> Builder {
     let options = Options { seed: Some(seed), ..Options::default() };
     builder(journal).options(options).model(answering(seen)).tools(writing(done))
 }
@@ -84,7 +84,7 @@ async fn rolled_back(journal: &Journal, session: &SessionHandle) -> Vec<Record> 
 
 #[tokio::test(start_paused = true)]
 async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
-    let (memory, seen, done) = (Memory::new(), Seen::default(), Arc::new(AtomicU32::new(0)));
+    let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
     let journal = stored(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
     let session = open(&runtime);
@@ -113,7 +113,7 @@ async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
 
 #[tokio::test(start_paused = true)]
 async fn m10_rollback_of_a_run_that_did_not_fail_is_refused() {
-    let (memory, seen, done) = (Memory::new(), Seen::default(), Arc::new(AtomicU32::new(0)));
+    let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
     let journal = stored(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
     let session = open(&runtime);
@@ -140,7 +140,7 @@ async fn m10_rollback_of_a_run_that_did_not_fail_is_refused() {
 /// The host rolls back a failed child's run; the child then continues without the messages of that run.
 #[tokio::test(start_paused = true)]
 async fn m10_a_child_whose_run_was_rolled_back_goes_on_without_it() {
-    let (memory, seen, done) = (Memory::new(), Seen::default(), Arc::new(AtomicU32::new(0)));
+    let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
     let journal = stored(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
     let parent = open(&runtime);

@@ -129,9 +129,9 @@ async fn a_start_that_fails_leaves_nothing_behind() {
 }
 
 /// Records its name when it is dropped.
-struct Named(String, Arc<std::sync::Mutex<Vec<String>>>);
+struct DropRecorder(String, Arc<std::sync::Mutex<Vec<String>>>);
 
-impl Drop for Named {
+impl Drop for DropRecorder {
     fn drop(&mut self) {
         self.1.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(std::mem::take(&mut self.0));
     }
@@ -146,7 +146,7 @@ async fn what_is_owned_ends_before_its_owners() {
         let name = prompt(&request);
         let depth: u32 = name.rsplit(' ').next().and_then(|depth| depth.parse().ok()).unwrap_or(0);
         let first = answers(&request) == 0;
-        let guard = (!first || depth == 0).then(|| Named(depth.to_string(), Arc::clone(&order)));
+        let guard = (!first || depth == 0).then(|| DropRecorder(depth.to_string(), Arc::clone(&order)));
         async move {
             if first && depth > 0 {
                 return Ok(calls([

@@ -42,10 +42,10 @@ fn host(journal: &Journal, answering: &Arc<dyn Model>, seed: u64) -> Builder {
     builder.model(Arc::clone(answering))
 }
 
-type Seen = Arc<Mutex<Vec<Request>>>;
+type OptionRequests = Arc<Mutex<Vec<Request>>>;
 
 /// Calls `digest` after each message, then ends; requests are kept.
-fn digesting(seen: &Seen) -> Arc<dyn Model> {
+fn digesting(seen: &OptionRequests) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
         let answer = if answers(&request).is_multiple_of(2) { calls([("digest", json!({}))]) } else { text("done") };
@@ -54,7 +54,7 @@ fn digesting(seen: &Seen) -> Arc<dyn Model> {
     })
 }
 
-fn last(seen: &Seen) -> Value {
+fn last(seen: &OptionRequests) -> Value {
     let seen = seen.lock().unwrap();
     let received = results(seen.last().expect("asked"));
     serde_json::from_str(received.last().expect("a result")).expect("an object")
@@ -70,7 +70,7 @@ async fn m3_a_call_has_what_was_set_and_what_is_missing_is_filled_in() {
         ),
         (json!({"notes": "Look."}), json!({"images": true, "notes": "Look.", "model": "big"})),
     ] {
-        let (journal, seen) = (journal(), Seen::default());
+        let (journal, seen) = (journal(), OptionRequests::default());
         let runtime = host(&journal, &digesting(&seen), 7).tool_options(given(set)).start().await.expect("it starts");
         let options = OpenOptions { model: Some("big".into()), ..OpenOptions::agent("worker") };
         let session = runtime.open(options).expect("a session");
@@ -83,7 +83,7 @@ async fn m3_a_call_has_what_was_set_and_what_is_missing_is_filled_in() {
 
 #[tokio::test(start_paused = true)]
 async fn m3_model_option_is_completed_once_and_then_kept() {
-    let (memory, seen) = (Memory::new(), Seen::default());
+    let (memory, seen) = (Memory::new(), OptionRequests::default());
     let journal = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let store = journal();
     let runtime = host(&store, &digesting(&seen), 7).start().await.expect("it starts");
@@ -114,7 +114,7 @@ async fn m3_model_option_is_completed_once_and_then_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn m3_what_no_tool_declares_or_holds_starts_no_host() {
-    let seen = Seen::default();
+    let seen = OptionRequests::default();
     let other: ToolOptions = [("lookup".into(), Map::new())].into();
     let minion = MinionOptions { model: Some(" ".into()), ..MinionOptions::default() };
     let cases = [
@@ -167,7 +167,7 @@ async fn m7_minions_have_their_prompt_and_model_or_the_sessions() {
             "small",
         ),
     ] {
-        let (journal, seen) = (journal(), Seen::default());
+        let (journal, seen) = (journal(), OptionRequests::default());
         let kept = Arc::clone(&seen);
         let answering = model(move |request| {
             let answer = match (&*prompt(&request), answers(&request)) {

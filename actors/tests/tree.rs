@@ -10,9 +10,9 @@ use subtend_session::outcome::Outcome;
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 
-type Row = (u32, String, String, Phase, RunNo, Option<Outcome>, u64);
+type TreeRow = (u32, String, String, Phase, RunNo, Option<Outcome>, u64);
 
-fn rows(tree: &Tree) -> Vec<Row> {
+fn rows(tree: &Tree) -> Vec<TreeRow> {
     let mut rows = Vec::new();
     tree.each(&mut |node| {
         rows.push((

@@ -22,14 +22,14 @@ struct Capital {
 const PARIS: &str = r#"{"city": "Paris", "inhabitants": 2100000}"#;
 
 /// A session whose model gives these answers in turn, and the formats that it was asked for.
-struct Scene {
+struct TypedScene {
     runtime: subtend_actors::Runtime,
     journal: Journal,
     session: SessionHandle,
     formats: Arc<Mutex<Vec<Option<Text>>>>,
 }
 
-async fn scene(script: &'static [&'static str]) -> Scene {
+async fn scene(script: &'static [&'static str]) -> TypedScene {
     let journal = journal();
     let formats: Arc<Mutex<Vec<Option<Text>>>> = Arc::default();
     let asked = Arc::clone(&formats);
@@ -44,7 +44,7 @@ async fn scene(script: &'static [&'static str]) -> Scene {
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
-    Scene { runtime, journal, session, formats }
+    TypedScene { runtime, journal, session, formats }
 }
 
 async fn inputs(journal: &Journal, session: &SessionHandle) -> Vec<String> {

@@ -29,10 +29,10 @@ use subtend_session::record::ToolCall;
 use self::answer::Part;
 use self::areas::{AreaPlan, Hits};
 use self::brief::{Area, Brief};
-use self::report::Report;
-use self::results::{Listing, Matched};
+use self::report::ChildReport;
+use self::results::{Matched, ToolListing};
 use self::transcript::{AT_WORK, Done, OpenQuestion};
-use self::work::{Next, Offered};
+use self::work::{NextWork, Offered};
 use crate::model::{Answer, Delta, Deltas, Model, ModelError, Request};
 use crate::scripted::play::pieces;
 
@@ -77,7 +77,7 @@ fn stream(answer: &Answer, turn: TurnNo, deltas: &Deltas) {
     }
 }
 
-enum Step {
+enum OfflineStep {
     Say(String),
     Call(String, Vec<(&'static str, Value)>),
     /// No question: the earlier answer remains.
@@ -88,9 +88,9 @@ fn respond(messages: &[Message], tools: &[ToolSpec]) -> Answer {
     let open = OpenQuestion::of(messages);
     let step = step(&open, &offered(tools));
     match step {
-        Step::Say(text) => Answer::of_text(text),
-        Step::Nothing => Answer { text: None, ..Answer::of_text("") },
-        Step::Call(text, calls) => {
+        OfflineStep::Say(text) => Answer::of_text(text),
+        OfflineStep::Nothing => Answer { text: None, ..Answer::of_text("") },
+        OfflineStep::Call(text, calls) => {
             let number = open.answers.saturating_add(1);
             let asked = calls.into_iter().enumerate().map(|(ix, (tool, args))| ToolCall {
                 provider_id: format!("call_{number}_{ix}").into(),
@@ -116,12 +116,12 @@ fn offered(tools: &[ToolSpec]) -> Offered {
     Offered { list, search, read, task: agent }
 }
 
-fn step(open: &OpenQuestion<'_>, offered: &Offered) -> Step {
+fn step(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     if open.question.is_empty() {
-        return Step::Nothing;
+        return OfflineStep::Nothing;
     }
     if !offered.looks() {
-        return Step::Say(answer::plain(
+        return OfflineStep::Say(answer::plain(
             "It can only list, search and read a workspace, and none of the tools `list`, `search` and `read` is offered here.",
         ));
     }
@@ -132,14 +132,14 @@ fn step(open: &OpenQuestion<'_>, offered: &Offered) -> Step {
     }
 }
 
-fn explore(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> Step {
+fn explore(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     match work::next(brief, open, offered) {
-        Next::Calls(calls) => Step::Call(format!("reading {}.", brief.area.shown()), calls),
-        Next::Report(report) => Step::Say(report.text()),
+        NextWork::Calls(calls) => OfflineStep::Call(format!("reading {}.", brief.area.shown()), calls),
+        NextWork::Report(report) => OfflineStep::Say(report.text()),
     }
 }
 
-fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> Step {
+fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     let first = json!({ "path": ".", "depth": 2 });
     if !offered.list {
         return alone(open, offered, None, &AreaPlan::default(), "");
@@ -156,27 +156,27 @@ fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> Step {
         } else {
             "listing the workspace."
         };
-        return Step::Call(what.into(), missing);
+        return OfflineStep::Call(what.into(), missing);
     }
     let found = |whole: bool| open.find("search", &scan(whole).1).filter(|_| searches);
     let nothing = |done: &Done<'_>| !done.error && Matched::parse(done.content).files.is_empty();
     let whole = found(true).is_none_or(|done| !nothing(done));
     if !whole && found(false).is_none() {
-        return Step::Call("searching for parts of the question's words.".into(), vec![scan(false)]);
+        return OfflineStep::Call("searching for parts of the question's words.".into(), vec![scan(false)]);
     }
     let hits = found(whole).map(|done| match done.error {
         true => Err(report::shown(done.content)),
         false => Ok(Hits { words: words.clone(), whole, matched: Matched::parse(done.content) }),
     });
-    let Some(listed) = open.find("list", &first) else { return Step::Nothing };
+    let Some(listed) = open.find("list", &first) else { return OfflineStep::Nothing };
     if listed.error {
         let why = report::shown(listed.content);
-        return Step::Say(answer::plain(&format!("The workspace could not be listed: {why}")));
+        return OfflineStep::Say(answer::plain(&format!("The workspace could not be listed: {why}")));
     }
-    let listing = Listing::parse(listed.content, false);
+    let listing = ToolListing::parse(listed.content, false);
     if listing.dirs.is_empty() && listing.files.is_empty() {
         let why = report::shown(listed.content);
-        return Step::Say(answer::plain(&format!(
+        return OfflineStep::Say(answer::plain(&format!(
             "The workspace shows no files, so there is nothing to answer from. {why}"
         )));
     }
@@ -188,7 +188,13 @@ fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> Step {
 }
 
 /// Starts an explorer for each area, waits for all, and merges the reports.
-fn divide(open: &OpenQuestion<'_>, offered: &Offered, listing: &Listing, plan: &AreaPlan, agent: &str) -> Step {
+fn divide(
+    open: &OpenQuestion<'_>,
+    offered: &Offered,
+    listing: &ToolListing,
+    plan: &AreaPlan,
+    agent: &str,
+) -> OfflineStep {
     let task =
         |brief: &Brief| json!({ "subagent_type": agent, "prompt": brief.prompt(&open.question), "background": true });
     let briefs = || plan.briefs.iter().map(|(brief, _)| brief);
@@ -196,7 +202,7 @@ fn divide(open: &OpenQuestion<'_>, offered: &Offered, listing: &Listing, plan: &
         briefs().map(&task).filter(|args| open.find("task", args).is_none()).map(|args| ("task", args)).collect();
     if !missing.is_empty() {
         let areas: Vec<String> = briefs().map(|brief| brief.area.shown()).collect();
-        return Step::Call(format!("one explorer each for {}.", areas.join(", ")), missing);
+        return OfflineStep::Call(format!("one explorer each for {}.", areas.join(", ")), missing);
     }
     let calls: Vec<Option<&Done<'_>>> = briefs().map(|brief| open.find("task", &task(brief))).collect();
     if let Some(Some(first)) = calls.first()
@@ -207,22 +213,22 @@ fn divide(open: &OpenQuestion<'_>, offered: &Offered, listing: &Listing, plan: &
     let ends: Vec<_> = briefs().zip(&calls).map(|(brief, call)| end(open, &brief.area, (*call)?)).collect();
     let (all, back) = (ends.len(), ends.iter().flatten().count());
     if back < all {
-        return Step::Say(format!(
+        return OfflineStep::Say(format!(
             "{AT_WORK}{back} of {all} explorers are back; the answer comes when all have ended."
         ));
     }
     let parts = plan.briefs.iter().zip(ends.into_iter().flatten());
     let parts = parts.map(|((brief, why), report)| Part { area: brief.area.clone(), why: why.clone(), report });
-    Step::Say(answer::markdown(Some(listing), plan, &parts.collect::<Vec<_>>()))
+    OfflineStep::Say(answer::markdown(Some(listing), plan, &parts.collect::<Vec<_>>()))
 }
 
 /// Finds the end of the explorer of `area`, by the id of its call or the area of a report. `None` while it runs, an error without a
 /// report.
-fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<Report, String>> {
+fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<ChildReport, String>> {
     if call.error {
         return Some(Err(format!("the explorer could not be started: {}", report::shown(call.content))));
     }
-    let reported = |text: &str| Report::parse(text).filter(|report| report.area == *area);
+    let reported = |text: &str| ChildReport::parse(text).filter(|report| report.area == *area);
     if let Some(report) = reported(call.content) {
         return Some(Ok(report));
     }
@@ -238,24 +244,24 @@ fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<R
 fn alone(
     open: &OpenQuestion<'_>,
     offered: &Offered,
-    listing: Option<&Listing>,
+    listing: Option<&ToolListing>,
     plan: &AreaPlan,
     refused: &str,
-) -> Step {
+) -> OfflineStep {
     let (area, why) = match &*plan.briefs {
         [(only, why)] if !only.area.shallow => (only.area.clone(), why.clone()),
         _ => (Area::deep("."), "the whole workspace".to_owned()),
     };
     let brief = Brief { area, words: words::words(&open.question) };
     match work::next(&brief, open, offered) {
-        Next::Calls(calls) => Step::Call(format!("reading {} directly.", brief.area.shown()), calls),
-        Next::Report(mut report) => {
+        NextWork::Calls(calls) => OfflineStep::Call(format!("reading {} directly.", brief.area.shown()), calls),
+        NextWork::Report(mut report) => {
             if !refused.is_empty() {
                 report.notes.push(format!("no explorer could be started: {refused}"));
             }
             let parts = [Part { area: brief.area.clone(), why: why.clone(), report: Ok(*report) }];
             let plan = AreaPlan { briefs: vec![(brief, why)], cut: open.cut, ..AreaPlan::default() };
-            Step::Say(answer::markdown(listing, &plan, &parts))
+            OfflineStep::Say(answer::markdown(listing, &plan, &parts))
         }
     }
 }

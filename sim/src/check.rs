@@ -19,7 +19,7 @@ pub struct Effort {
 }
 
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct CheckReport {
     /// Transitions examined.
     pub transitions: usize,
     pub states: usize,
@@ -33,14 +33,14 @@ pub struct Report {
     pub coverage: Arc<Coverage>,
 }
 
-impl Report {
+impl CheckReport {
     pub fn passed(&self) -> bool {
         self.violation.is_none() && self.never.is_empty()
     }
 }
 
 /// Checks a model of `size` with `fault` seeded.
-pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
+pub fn check(size: Size, fault: Fault, effort: Effort) -> CheckReport {
     let coverage = Arc::<Coverage>::default();
     let whole = Whole { size, fault, coverage: Arc::clone(&coverage) };
     let finish = if effort.first_violation { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
@@ -65,11 +65,11 @@ pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
     let transitions = checker.state_count();
     let complete = violation.is_none() && effort.states.is_none_or(|states| transitions < states);
     let states = checker.unique_state_count();
-    Report { transitions, states, depth: checker.max_depth(), complete, violation, never, coverage }
+    CheckReport { transitions, states, depth: checker.max_depth(), complete, violation, never, coverage }
 }
 
 /// Searches for a violation: first in the size where this bug shows soonest, then in growing sizes.
-pub fn hunt(fault: Fault, threads: usize) -> Report {
+pub fn hunt(fault: Fault, threads: usize) -> CheckReport {
     let look = |size| check(size, fault, Effort { threads, states: Some(2_000_000), first_violation: true });
     let mut report = look(fault.shows_in());
     for size in [Size::SMALL, Size::PANIC, Size::HALF_PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM] {

@@ -25,19 +25,19 @@ mod world;
 
 pub use crowd::{Crowd, Failed, Result as CrowdResult};
 pub use plan::Plan;
-pub use report::{Failure, Report};
+pub use report::{Failure, RunReport};
 pub use seeded::{NoSuchBug, Rot, Seeded};
 pub use tally::{Mishap, Tally, Verb};
 
 use subtend_journal::Journal;
 
-use crate::simulate::fake_users::End;
+use crate::simulate::fake_users::ProcessEnd;
 use crate::simulate::world::World;
 
 /// The number of processes at most: a run that dies in each recovery would never end.
 const LIVES: u32 = 60;
 
-pub fn simulate(plan: Plan) -> Report {
+pub fn simulate(plan: Plan) -> RunReport {
     panics::listen();
     let world = World::new(plan);
     let mut lives = 0;
@@ -54,7 +54,7 @@ pub fn simulate(plan: Plan) -> Report {
         if let Some(panic) = panics::heard().first() {
             world.oracle.wrong("panic", panic.clone());
         }
-        if end == End::Over || world.oracle.lock().failure.is_some() {
+        if end == ProcessEnd::Over || world.oracle.lock().failure.is_some() {
             break;
         }
     }
@@ -64,7 +64,7 @@ pub fn simulate(plan: Plan) -> Report {
     let hash = oracle.hash.finalize().to_hex().to_string();
     let took_ms = u64::try_from(oracle.now().as_millis()).unwrap_or(u64::MAX);
     let examined = oracle.coverage.counts().map(|(predicate, count)| (predicate.name, count)).collect();
-    Report {
+    RunReport {
         plan,
         hash,
         records: oracle.records,

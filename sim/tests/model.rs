@@ -2,11 +2,11 @@
 
 use subtend_invariants::InvariantId;
 use subtend_invariants::bugs::Bug;
-use subtend_sim::check::{Effort, Report, check, hunt};
+use subtend_sim::check::{CheckReport, Effort, check, hunt};
 use subtend_sim::fault::{Around, Fault};
 use subtend_sim::size::Size;
 
-fn every_interleaving(size: Size) -> Report {
+fn every_interleaving(size: Size) -> CheckReport {
     check(size, Fault::None, Effort { threads: 1, states: None, first_violation: false })
 }
 

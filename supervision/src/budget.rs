@@ -19,7 +19,7 @@ mod waiting;
 mod tests;
 
 pub use reservation::Reservation;
-pub use waiting::Waiting;
+pub use waiting::WaitingClaim;
 
 use account::{Account, RequestResult};
 use waiting::RequestKey;
@@ -60,7 +60,7 @@ pub enum BudgetAnswer<K: Copy + Eq + Hash> {
     /// It fits: the call may be made.
     Granted(Reservation<K>),
     /// It fits only if others settle for less than they reserved.
-    Waits(Waiting<K>),
+    Waits(WaitingClaim<K>),
     /// It cannot fit, whatever the others settle for.
     Refused(Currency),
 }
@@ -72,10 +72,10 @@ pub enum BudgetAnswer<K: Copy + Eq + Hash> {
 ///
 /// Operations take logarithmic time in the waiting requests, [`Budgets::forget`] and [`Budgets::restore`] linear.
 pub struct Budgets<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<BudgetShared<K>>,
 }
 
-struct Shared<K> {
+struct BudgetShared<K> {
     book: Locked<BudgetState<K>>,
     patience: Duration,
 }
@@ -85,7 +85,7 @@ struct BudgetState<K> {
     /// Number of the next account or request; tells a reopened account from the one of an old reservation.
     next: u64,
     #[cfg(test)]
-    bug: Option<tests::Bug>,
+    bug: Option<tests::BudgetBug>,
 }
 
 impl<K> Clone for Budgets<K> {
@@ -115,7 +115,7 @@ impl<K> Budgets<K> {
             #[cfg(test)]
             bug: None,
         };
-        Self { shared: Arc::new(Shared { book: Locked::new(book), patience }) }
+        Self { shared: Arc::new(BudgetShared { book: Locked::new(book), patience }) }
     }
 }
 
@@ -150,7 +150,7 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
                 BudgetAnswer::Granted(Reservation::new(&self.shared, root, at.account, want))
             }
             Some(RequestResult::Refused(which)) => BudgetAnswer::Refused(which),
-            None => BudgetAnswer::Waits(Waiting::new(&self.shared, root, at, want, closed)),
+            None => BudgetAnswer::Waits(WaitingClaim::new(&self.shared, root, at, want, closed)),
         }
     }
 
@@ -210,7 +210,7 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Shared<K> {
+impl<K: Copy + Eq + Hash> BudgetShared<K> {
     /// Runs `act` on the account with that number, then wakes the returned wakers without the lock.
     fn at<T>(&self, root: K, number: u64, act: impl FnOnce(&mut Account) -> T) -> Option<T> {
         let mut book = self.book.lock();

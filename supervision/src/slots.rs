@@ -33,7 +33,7 @@ pub enum Class {
 /// root at its bound keeps its turn. The queue is unbounded: the caller bounds its work. Operations take logarithmic time,
 /// [`Slots::queue_position`] nearly so.
 pub struct Slots<R: Root, T: Ticket> {
-    inner: Arc<Inner<R, T>>,
+    inner: Arc<SlotsState<R, T>>,
 }
 
 /// Bounds of a root key.
@@ -46,7 +46,7 @@ impl<T: Copy + Eq + Hash + Ord + Send + 'static> Ticket for T {}
 
 type OnGrant<T> = Arc<dyn Fn(T, Slot) + Send + Sync>;
 
-struct Inner<R: Root, T: Ticket> {
+struct SlotsState<R: Root, T: Ticket> {
     pool: Locked<Pool<R, T>>,
     on_grant: OnGrant<T>,
 }
@@ -72,7 +72,7 @@ trait Return: Send + Sync {
 }
 
 struct PoolSlot<R: Root, T: Ticket> {
-    inner: Arc<Inner<R, T>>,
+    inner: Arc<SlotsState<R, T>>,
     root: R,
 }
 
@@ -101,7 +101,7 @@ impl<R: Root, T: Ticket> Slots<R, T> {
     /// must not block. It may drop the slot and call everything here. A panic in it is logged and returns the slot.
     pub fn new(global: usize, on_grant: Arc<dyn Fn(T, Slot) + Send + Sync>) -> Self {
         let pool = Pool { queue: Queue::new(global), outgoing: VecDeque::new(), handing_over: false };
-        Self { inner: Arc::new(Inner { pool: Locked::new(pool), on_grant }) }
+        Self { inner: Arc::new(SlotsState { pool: Locked::new(pool), on_grant }) }
     }
 
     /// Returns a slot at once, or queues the ticket and later calls `on_grant(ticket, slot)`.
@@ -118,7 +118,7 @@ impl<R: Root, T: Ticket> Slots<R, T> {
         }
         pool.outgoing.extend(granted);
         self.inner.hand_over(pool);
-        mine.map(|_| Inner::slot(&self.inner, root))
+        mine.map(|_| SlotsState::slot(&self.inner, root))
     }
 
     /// Removes a ticket from the queue; true if it was queued, and then it is never granted.
@@ -159,7 +159,7 @@ impl<R: Root, T: Ticket> Slots<R, T> {
     }
 }
 
-impl<R: Root, T: Ticket> Inner<R, T> {
+impl<R: Root, T: Ticket> SlotsState<R, T> {
     fn slot(inner: &Arc<Self>, root: R) -> Slot {
         Slot { returns: Some(Box::new(PoolSlot { inner: Arc::clone(inner), root })) }
     }

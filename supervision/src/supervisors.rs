@@ -84,10 +84,10 @@ pub type StormSink = Arc<dyn Fn(StormSeen) + Send + Sync>;
 /// [`Supervisors::shutdown`] first.
 #[derive(Clone)]
 pub struct Supervisors {
-    shared: Arc<Shared>,
+    shared: Arc<SupervisorState>,
 }
 
-struct Shared {
+struct SupervisorState {
     roster: Arc<Roster>,
     sink: ExitSink,
     on_storm: StormSink,
@@ -137,7 +137,7 @@ impl Supervisors {
     }
 
     fn of(shard: usize, sink: ExitSink, limit: StormLimit, on_storm: StormSink) -> Self {
-        let shared = Shared {
+        let shared = SupervisorState {
             roster: Arc::new(Roster::new(shard)),
             sink,
             on_storm,
@@ -219,7 +219,7 @@ impl Supervisors {
     }
 }
 
-impl Shared {
+impl SupervisorState {
     async fn seat(&self) -> Result<Seat, SpawnError> {
         loop {
             match self.roster.seat() {
@@ -243,7 +243,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SupervisorState {
     fn drop(&mut self) {
         for shard in self.roster.shards() {
             shard.kill();

@@ -25,12 +25,12 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// A key never fires early, and at most one tick (5 ms) late, plus tokio's rounding to a millisecond and the callbacks before it. Keys
 /// due together fire in the order of their deadlines, then of the keys.
 pub struct Timers<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<TimerState<K>>,
     ended: CancellationToken,
     _end: Arc<DropGuard>,
 }
 
-struct Shared<K> {
+struct TimerState<K> {
     origin: Instant,
     bed: Locked<Bed<K>>,
     earlier: Notify,
@@ -62,7 +62,7 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
     /// `on_due` runs in that task, one key at a time: it must not block. It may arm and disarm. A panic in it is logged.
     pub fn start(on_due: Arc<dyn Fn(K) + Send + Sync>) -> Self {
         let bed = Bed { wheel: Wheel::new(), asleep_until: Tick::FIRST, ended: false };
-        let shared = Arc::new(Shared { origin: Instant::now(), bed: Locked::new(bed), earlier: Notify::new() });
+        let shared = Arc::new(TimerState { origin: Instant::now(), bed: Locked::new(bed), earlier: Notify::new() });
         let ended = CancellationToken::new();
         tokio::spawn(run(Arc::clone(&shared), on_due, ended.clone()));
         Self { shared, _end: Arc::new(ended.clone().drop_guard()), ended }
@@ -113,7 +113,7 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
 }
 
 async fn run<K: Copy + Eq + Hash + Ord + Send>(
-    shared: Arc<Shared<K>>,
+    shared: Arc<TimerState<K>>,
     on_due: Arc<dyn Fn(K) + Send + Sync>,
     ended: CancellationToken,
 ) {
@@ -126,7 +126,7 @@ async fn run<K: Copy + Eq + Hash + Ord + Send>(
     }
 }
 
-impl<K: Copy + Eq + Hash + Ord + Send> Shared<K> {
+impl<K: Copy + Eq + Hash + Ord + Send> TimerState<K> {
     /// Sleeps until the earliest deadline, or until an earlier one is armed.
     async fn sleep(&self) {
         let first = {

@@ -15,10 +15,10 @@ use crate::locked::Locked;
 /// Every key has its own token: only that can fire one subtree and no sibling. The cause of a cancellation travels with the token: it
 /// is there when the token fires, and removed when the key closes.
 pub struct TokenTree<K, C> {
-    tokens: Arc<Locked<HashMap<K, Open<K, C>>>>,
+    tokens: Arc<Locked<HashMap<K, OpenToken<K, C>>>>,
 }
 
-struct Open<K, C> {
+struct OpenToken<K, C> {
     token: CancellationToken,
     owner: Option<K>,
     root: K,
@@ -65,7 +65,7 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         };
         match tokens.entry(key) {
             Entry::Occupied(present) => present.get().token.clone(),
-            Entry::Vacant(place) => place.insert(Open { token, owner, root, cause: None }).token.clone(),
+            Entry::Vacant(place) => place.insert(OpenToken { token, owner, root, cause: None }).token.clone(),
         }
     }
 

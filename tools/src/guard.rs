@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 #[cfg(unix)]
-use crate::sandbox::{self, HELD, Held, NOT_RUN, WHY};
+use crate::sandbox::{self, HELD, NOT_RUN, SandboxedCommand, WHY};
 
 /// Passes the limits of a command from the runtime to the guard.
 pub(crate) const LIMITS: &str = "SUBTEND_COMMAND_LIMITS";
@@ -97,11 +97,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
 
 /// What to remove after a command: its sandbox, and its process counter.
 #[cfg(unix)]
-type Left = (Option<Held>, Option<limits::Counted>);
+type Left = (Option<SandboxedCommand>, Option<limits::Counted>);
 
 /// A command's process with its optional sandbox, or the guard's exit code and reason.
 #[cfg(unix)]
-type Started = Result<(u32, Option<Held>), (i32, String)>;
+type Started = Result<(u32, Option<SandboxedCommand>), (i32, String)>;
 
 #[cfg(unix)]
 fn free(mut command: Command) -> Started {

@@ -31,10 +31,10 @@ pub use ruling::Ruling;
 /// Tools by name. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Registry {
-    tools: Arc<BTreeMap<Text, Entry>>,
+    tools: Arc<BTreeMap<Text, RegisteredTool>>,
 }
 
-struct Entry {
+struct RegisteredTool {
     tool: Arc<dyn Tool>,
     /// Compiled once, since calls are checked often.
     validator: Validator,
@@ -42,7 +42,7 @@ struct Entry {
 
 #[derive(Default)]
 pub struct RegistryBuilder {
-    tools: BTreeMap<Text, Entry>,
+    tools: BTreeMap<Text, RegisteredTool>,
     secrets: Secrets,
 }
 
@@ -115,7 +115,7 @@ impl RegistryBuilder {
             Ok(validator) => validator,
             Err(why) => return Err(RegistryError::BadSchema { name, why }),
         };
-        self.tools.insert(name, Entry { tool, validator });
+        self.tools.insert(name, RegisteredTool { tool, validator });
         Ok(self)
     }
 
@@ -133,7 +133,7 @@ impl RegistryBuilder {
 
     pub fn build(self) -> Registry {
         let Self { tools, secrets } = self;
-        let guarded = |entry: Entry| Entry { tool: secrets.guard(entry.tool), ..entry };
+        let guarded = |entry: RegisteredTool| RegisteredTool { tool: secrets.guard(entry.tool), ..entry };
         Registry { tools: Arc::new(tools.into_iter().map(|(name, entry)| (name, guarded(entry))).collect()) }
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn limits_network(authority: &Authority) -> bool {
 }
 
 /// A command started in a sandbox; dropping it removes the sandbox's files.
-pub(crate) struct Held {
+pub(crate) struct SandboxedCommand {
     pub(crate) child: Child,
     #[cfg(target_os = "linux")]
     _scratch: scratch::Scratch,
@@ -119,7 +119,7 @@ pub(crate) struct Held {
 /// # Errors
 /// If the sandbox is incomplete; then nothing was started.
 #[cfg(target_os = "linux")]
-pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Held, String> {
+pub(crate) fn start(mut command: Command, authority: Authority) -> Result<SandboxedCommand, String> {
     let scratch = scratch::Scratch::make().map_err(|error| format!("no directory can be made for it: {error}"))?;
     let here = std::env::current_dir().map_err(|error| format!("the workspace has no place any more: {error}"))?;
     let places = places(&here);
@@ -132,7 +132,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Held, 
         command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
     });
     let child = started.join().map_err(|_| "the sandbox panicked".to_owned())??;
-    Ok(Held { child, _scratch: scratch })
+    Ok(SandboxedCommand { child, _scratch: scratch })
 }
 
 /// Fails: this system has no sandbox.
@@ -140,6 +140,6 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Held, 
 /// # Errors
 /// Always.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn start(_: Command, _: Authority) -> Result<Held, String> {
+pub(crate) fn start(_: Command, _: Authority) -> Result<SandboxedCommand, String> {
     Err("this system has no sandbox".to_owned())
 }

@@ -61,7 +61,7 @@ fn rule_sets() -> impl Strategy<Value = RuleSet> {
 
 /// A person's answer to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
+enum ApproverAnswer {
     Deny,
     Allow,
     Always,
@@ -70,11 +70,10 @@ enum Word {
 }
 
 /// One call of one session, and the answer to its question.
-type Call = (Index, &'static str, &'static str, Word);
+type CallCase = (Index, &'static str, &'static str, ApproverAnswer);
 
-fn calls() -> impl Strategy<Value = Vec<Call>> {
-    let words =
-        prop_oneof![1 => Just(Word::Deny), 1 => Just(Word::Allow), 3 => Just(Word::Always), 1 => Just(Word::None)];
+fn calls() -> impl Strategy<Value = Vec<CallCase>> {
+    let words = prop_oneof![1 => Just(ApproverAnswer::Deny), 1 => Just(ApproverAnswer::Allow), 3 => Just(ApproverAnswer::Always), 1 => Just(ApproverAnswer::None)];
     let tools = select(vec!["read", "write", "edit"]);
     prop::collection::vec((any::<Index>(), tools, select(vec!["a", "a/b", "b", "b/c"]), words), 1..16)
 }
@@ -109,7 +108,10 @@ fn forgotten(_: &[BTreeSet<Access>], _: usize, _: &Access) -> bool {
 
 /// P-5: a call that needs an approval runs only with one. A permanent approval counts in its own session, for what was shown, and lifts
 /// no deny.
-fn a_word_binds_one_session(covers: Covers, (chain, calls): (Vec<RuleSet>, Vec<Call>)) -> Result<(), TestCaseError> {
+fn a_word_binds_one_session(
+    covers: Covers,
+    (chain, calls): (Vec<RuleSet>, Vec<CallCase>),
+) -> Result<(), TestCaseError> {
     let mut authorities: Vec<Authority> = Vec::new();
     for own in chain {
         let above = authorities.last().cloned().unwrap_or_else(Authority::allow_all);
@@ -143,7 +145,7 @@ fn a_word_binds_one_session(covers: Covers, (chain, calls): (Vec<RuleSet>, Vec<C
         prop_assert_eq!(asks, !denied && !due.is_empty(), "{} of {} in session {}", name, path, of);
         prop_assert_eq!(BUILT_IN.check(tool, &args, authority, &granted).is_ok(), !denied && due.is_empty());
         prop_assert_eq!(BUILT_IN.check(tool, &args, authority, &|_| true).is_ok(), !denied);
-        if let (true, Some(asked), Word::Always) = (asks, asked, word) {
+        if let (true, Some(asked), ApproverAnswer::Always) = (asks, asked, word) {
             prop_assert!(due.contains(&asked));
             words[of].insert(asked);
         }

@@ -15,14 +15,14 @@ const KEY: &str = "sk-test-0123456789";
 const HUNT: &str = "env; echo '= others'; for p in /proc/[0-9]*; do tr '\\0' '\\n' < $p/environ; done 2>/dev/null | grep sk-test; true";
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
-struct Case {
+struct SecretsCase {
     held: bool,
     all_variables: bool,
     redacted: bool,
     hidden: bool,
 }
 
-const SAFE: Case = Case { held: false, all_variables: false, redacted: false, hidden: true };
+const SAFE: SecretsCase = SecretsCase { held: false, all_variables: false, redacted: false, hidden: true };
 
 /// Not a test: the entry point of this program in a role.
 #[test]
@@ -30,7 +30,7 @@ fn role() {
     scene::run_case(hunt);
 }
 
-async fn hunt(case: Case) -> String {
+async fn hunt(case: SecretsCase) -> String {
     if case.hidden {
         hide_this_process().unwrap();
     }
@@ -40,13 +40,13 @@ async fn hunt(case: Case) -> String {
 }
 
 /// Returns the output of the search under a runtime whose environment has the key; with `ordinary`, as an ordinary user.
-fn output(case: Case, ordinary: bool) -> String {
+fn output(case: SecretsCase, ordinary: bool) -> String {
     scene::runtime("secrets::role", &case, ordinary, &[(VARIABLE, KEY)])
 }
 
 #[test]
 fn a_command_finds_no_key_in_its_own_environment() {
-    let said = output(Case { redacted: true, ..SAFE }, false);
+    let said = output(SecretsCase { redacted: true, ..SAFE }, false);
     let (own, others) = said.split_once("= others").unwrap();
     assert!(own.contains("PATH=") && !own.contains(&format!("{VARIABLE}=")), "{said}");
     // The superuser's commands find it in other processes, and the result does not show it.
@@ -66,22 +66,22 @@ fn a_held_command_finds_no_key_in_other_processes() {
         return;
     }
     for ordinary in [false, is_root()] {
-        let said = output(Case { held: true, hidden: false, ..SAFE }, ordinary);
+        let said = output(SecretsCase { held: true, hidden: false, ..SAFE }, ordinary);
         assert!(said.contains("PATH=") && !said.contains(KEY), "{said}");
     }
 }
 
 #[test]
 fn a_key_that_the_person_passes_on_is_redacted_in_results() {
-    let said = output(Case { all_variables: true, redacted: true, ..SAFE }, false);
+    let said = output(SecretsCase { all_variables: true, redacted: true, ..SAFE }, false);
     assert!(said.contains(&format!("{VARIABLE}=[{VARIABLE} redacted]")) && !said.contains(KEY), "{said}");
 }
 
 /// The controls: without each guard the key is found.
 #[test]
 fn without_each_guard_the_key_is_found() {
-    let passed_on = output(Case { all_variables: true, ..SAFE }, false);
+    let passed_on = output(SecretsCase { all_variables: true, ..SAFE }, false);
     assert!(passed_on.contains(&format!("{VARIABLE}={KEY}")), "{passed_on}");
-    let shown = output(Case { hidden: false, ..SAFE }, is_root());
+    let shown = output(SecretsCase { hidden: false, ..SAFE }, is_root());
     assert!(shown.contains(KEY), "{shown}");
 }

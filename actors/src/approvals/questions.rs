@@ -33,12 +33,12 @@ pub struct Approval {
 #[derive(Default)]
 pub(crate) struct Approvals {
     approvers: AtomicUsize,
-    open: Mutex<Open>,
+    open: Mutex<OpenQuestions>,
     asked: Notify,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenQuestions {
     /// The last question's number, in order of durability.
     last: u64,
     /// Open questions, each with its number once it may be shown.
@@ -104,7 +104,7 @@ impl Approvals {
         Some((*no, approval.clone()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenQuestions> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,8 +12,8 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::files::Reading;
-use crate::calls::reservation::Due;
-use crate::calls::tool_call::Stop;
+use crate::calls::reservation::DueReservation;
+use crate::calls::tool_call::StopSignals;
 
 /// A model stream in flight. Dropping it ends the stream.
 pub(crate) struct TurnAtWork {
@@ -36,7 +36,7 @@ impl TurnAtWork {
 
 /// A running local tool. Dropping it kills the tool.
 pub(crate) struct ToolAtWork {
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopSignals,
     pub(crate) task: JoinHandle<()>,
 }
 
@@ -82,10 +82,10 @@ pub(crate) type Ready = HashMap<CallId, Parsed>;
 
 /// The running work of an activation, and its parsed calls. Dropping it ends all of it.
 #[derive(Default)]
-pub(crate) struct Work {
+pub(crate) struct RunningWork {
     pub(crate) turn: Option<TurnAtWork>,
     /// The reservation of the last decided attempt, in a tree with a budget.
-    pub(crate) reserved: Option<Due>,
+    pub(crate) reserved: Option<DueReservation>,
     /// In call order, so that they stop in the same order in every run.
     pub(crate) tools: BTreeMap<CallId, ToolAtWork>,
     /// Parsed calls of the last answer; taken when they start.
@@ -94,7 +94,7 @@ pub(crate) struct Work {
     pub(crate) reading: Option<Reading>,
 }
 
-impl Work {
+impl RunningWork {
     pub(crate) fn cancel(&self) {
         self.turn.iter().for_each(TurnAtWork::cancel);
         self.tools.values().for_each(ToolAtWork::cancel);

@@ -14,7 +14,7 @@ use super::model_call::ModelOutcome;
 
 /// The reservation of the next attempt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Due {
+pub(crate) struct DueReservation {
     pub(crate) turn: TurnNo,
     pub(crate) attempt: AttemptNo,
     pub(crate) reserved: Reserved,

@@ -42,7 +42,7 @@ pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolInvocation) -> Running {
 
 /// How a running call is stopped: cancelled first, killed after the grace.
 #[derive(Clone, Default)]
-pub(crate) struct Stop {
+pub(crate) struct StopSignals {
     /// Cancels the tool.
     pub(crate) ask: CancellationToken,
     /// Drops its future.
@@ -51,7 +51,7 @@ pub(crate) struct Stop {
 
 /// Waits for the call. A cancel drops a read-only one at once; one with side effects may finish until it is killed, and then its effect is
 /// unknown (E-1).
-pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: Stop) -> Result<ToolOutcome, CallResult> {
+pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: StopSignals) -> Result<ToolOutcome, CallResult> {
     let dropped = async {
         match effect {
             ToolEffect::ReadOnly => {

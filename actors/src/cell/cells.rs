@@ -14,14 +14,14 @@ use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::delivery::cancel_causes::Continued;
 use crate::delivery::commands::handling;
-use crate::delivery::directory::{Directory, Next};
+use crate::delivery::directory::{Directory, NextAction};
 use crate::delivery::inbox::{Full, InboxItem, Wake};
 use crate::delivery::runs::Runs;
 use crate::delivery::ticket::{Ticket, Timer};
 use crate::delivery::waiters::Waiters;
 use crate::faults::{Flaw, Sight};
 use crate::host::Host;
-use crate::life::Life;
+use crate::life::Lifecycle;
 use crate::log::Log;
 use crate::recovery::takeover::Takeover;
 use crate::services::running::Services;
@@ -31,7 +31,7 @@ use crate::spawn::environments::Environments;
 const LEVEL: Duration = Duration::from_millis(100);
 
 /// The services that cells use, which are reached only through them.
-pub(crate) struct Below {
+pub(crate) struct CellServices {
     pub(crate) environments: Arc<Environments>,
     pub(crate) calls: Arc<ModelCalls>,
     pub(crate) log: Arc<Log>,
@@ -40,7 +40,7 @@ pub(crate) struct Below {
     pub(crate) takeover: Arc<Takeover>,
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) services: Arc<Services>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) life: Arc<Lifecycle>,
     pub(crate) host: Arc<Host>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Cells {
     pub(super) takeover: Arc<Takeover>,
     pub(super) approvals: Arc<Approvals>,
     pub(super) services: Arc<Services>,
-    pub(super) life: Arc<Life>,
+    pub(super) life: Arc<Lifecycle>,
     pub(super) host: Arc<Host>,
     pub(super) runs: Arc<Runs>,
     pub(super) supervisors: Supervisors,
@@ -66,8 +66,9 @@ pub(crate) struct Cells {
 
 impl Cells {
     /// Returns the cells. Slots, deadlines and exits of actors return by callbacks that hold the cells weakly.
-    pub(crate) fn new(below: Below) -> Arc<Self> {
-        let Below { environments, calls, log, directory, waiters, takeover, approvals, services, life, host } = below;
+    pub(crate) fn new(below: CellServices) -> Arc<Self> {
+        let CellServices { environments, calls, log, directory, waiters, takeover, approvals, services, life, host } =
+            below;
         Arc::new_cyclic(|cells: &Weak<Self>| {
             let runs = Runs {
                 tokens: TokenTree::new(),
@@ -140,10 +141,10 @@ impl Cells {
         Ok(())
     }
 
-    fn go_on(self: &Arc<Self>, session: SessionId, next: Next) {
+    fn go_on(self: &Arc<Self>, session: SessionId, next: NextAction) {
         match next {
-            Next::Nothing => {}
-            Next::Start(inbox, hot) => self.start(session, inbox, hot),
+            NextAction::Nothing => {}
+            NextAction::Start(inbox, hot) => self.start(session, inbox, hot),
         }
     }
 
@@ -183,7 +184,7 @@ async fn stopped(actors: &[ActorRef<Wake>]) {
     join_all(actors.iter().map(|actor| async move { drop(actor.wait(None).await) })).await;
 }
 
-fn supervisors(cells: &Weak<Cells>, life: &Arc<Life>) -> Supervisors {
+fn supervisors(cells: &Weak<Cells>, life: &Arc<Lifecycle>) -> Supervisors {
     let (exits, life) = (Weak::clone(cells), Arc::clone(life));
     // More failures in a window than any number of bad sessions explains.
     let storm = move |seen: StormSeen| {

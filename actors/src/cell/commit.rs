@@ -14,9 +14,9 @@ use crate::cell::slots::patience;
 use crate::delivery::directory::Hot;
 use crate::delivery::inbox::Listed;
 use crate::faults::{Point, Sight};
-use crate::observe::publisher::{self, Shown};
+use crate::observe::publisher::{self, ShownRecords};
 use crate::observe::streams::Ends;
-use crate::services::running::Heard;
+use crate::services::running::ServiceSignal;
 
 impl Driver {
     /// Commits the decisions as one frame, with new children in the same batch, then performs the effects.
@@ -48,10 +48,11 @@ impl Driver {
         let before = self.before.take().unwrap_or_default();
         let changes = self.cells.host.faults.changes(&before, &self.state, &records, stamp);
         let ends = Ends::of(&records);
-        let heard = Heard::of(&self.state, &records);
+        let heard = ServiceSignal::of(&self.state, &records);
         let shown = self.cells.log.events.any().then(|| {
-            let own = Shown { session: self.state.id, first, records: records.clone() };
-            let born = |birth: &Birth| Shown { session: birth.session, first: Seq(1), records: birth.records.clone() };
+            let own = ShownRecords { session: self.state.id, first, records: records.clone() };
+            let born =
+                |birth: &Birth| ShownRecords { session: birth.session, first: Seq(1), records: birth.records.clone() };
             std::iter::once(own).chain(births.iter().map(born)).collect()
         });
         let born = births.iter().map(|birth| birth.session).collect();

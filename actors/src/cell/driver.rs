@@ -17,8 +17,8 @@ use subtend_session::state::{Phase, State};
 use subtend_supervision::Slot;
 use tokio::sync::oneshot;
 
-use crate::calls::in_flight::{Ready, Work};
-use crate::calls::reservation::Due;
+use crate::calls::in_flight::{Ready, RunningWork};
+use crate::calls::reservation::DueReservation;
 use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
 use crate::cell::written::Written;
@@ -40,7 +40,7 @@ const ROUNDS: usize = 16;
 
 /// The shell's next action.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum DriverStep {
     /// The inbox is empty: sleep until a wake.
     Sleep,
     /// The inbox has more: continue after other messages.
@@ -117,7 +117,7 @@ pub(crate) struct Driver {
     pub(crate) pending: Pending,
     pub(crate) before: Option<Before>,
     pub(crate) todo: Todo,
-    pub(crate) work: Work,
+    pub(crate) work: RunningWork,
     pub(crate) armed: Vec<Deadline>,
     /// The session was idle: it leaves memory unless an item arrived with the timer.
     pub(crate) leave: bool,
@@ -147,7 +147,7 @@ impl Driver {
             pending: Pending::default(),
             before: None,
             todo: Todo::default(),
-            work: Work::default(),
+            work: RunningWork::default(),
             armed,
             leave: false,
             left: false,
@@ -175,7 +175,7 @@ impl Driver {
     }
 
     /// Decides and performs until the inbox is empty or other messages are due.
-    pub(crate) async fn step(&mut self) -> Step {
+    pub(crate) async fn step(&mut self) -> DriverStep {
         if let Some(first) = self.todo.first.take() {
             self.cells.host.faults.see(Sight::Round(self.session()));
             self.decide_first(first);
@@ -198,33 +198,33 @@ impl Driver {
                 return self.give_up(halted);
             }
         }
-        Step::Again
+        DriverStep::Again
     }
 
     /// The inbox is empty: leaves the directory if nothing in this process is pending.
-    fn rest(&mut self) -> Step {
+    fn rest(&mut self) -> DriverStep {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
         // Checked again: an input drained with the timer may have started a stream, which must not be dropped.
         let at_rest = self.state.can_unload() && self.work.tools.is_empty();
         let leave = std::mem::take(&mut self.leave) && at_rest && !self.inbox.holds_slot();
         if (quiet_child || leave) && self.unload() {
-            return Step::Stop;
+            return DriverStep::Stop;
         }
         if at_rest {
             self.arm_idle();
         }
-        Step::Sleep
+        DriverStep::Sleep
     }
 
     /// The journal refused the batch: the session is folded again from its records.
     ///
     /// At once if the journal accepts other batches, since no other item may come for the run in flight; otherwise with the next item.
-    fn give_up(&self, halted: Halted) -> Step {
+    fn give_up(&self, halted: Halted) -> DriverStep {
         match halted {
-            Halted::Refused(why) => Step::Fail(why),
+            Halted::Refused(why) => DriverStep::Fail(why),
             Halted::Over => {
                 self.cells.directory.remove_if(self.session(), &self.inbox);
-                Step::Stop
+                DriverStep::Stop
             }
         }
     }
@@ -422,7 +422,7 @@ impl Driver {
             } else if let Record::RunEnded(_) = record {
                 self.state.recalled.clear();
             } else if let Record::TurnStarted { turn, attempt, reserved: Some(reserved), .. } = record {
-                self.work.reserved = Some(Due { turn: *turn, attempt: *attempt, reserved: **reserved });
+                self.work.reserved = Some(DueReservation { turn: *turn, attempt: *attempt, reserved: **reserved });
             } else if let Record::RunOpened(opened) = record {
                 // Before any effect of the run: tokens of owned runs derive from its own.
                 let key = RunKey { session: self.session(), run: opened.run };

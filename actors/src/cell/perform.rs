@@ -16,7 +16,7 @@ use subtend_supervision::{Class, PoolKind};
 use crate::calls::files::Read;
 use crate::cell::driver::{Driver, Pending};
 use crate::cell::slots::pool;
-use crate::delivery::directory::{Hot, Next};
+use crate::delivery::directory::{Hot, NextAction};
 use crate::delivery::inbox::InboxItem;
 use crate::delivery::ticket::Timer;
 use crate::faults::Sight;
@@ -116,7 +116,7 @@ impl Driver {
         }
         match self.cells.runs.slots.of(whose).request(self.root(), key, Class::Start, bound) {
             Some(slot) => {
-                if let Next::Start(inbox, hot) = self.cells.directory.push(child, InboxItem::Granted(key, slot)) {
+                if let NextAction::Start(inbox, hot) = self.cells.directory.push(child, InboxItem::Granted(key, slot)) {
                     self.cells.activate(child, inbox, hot).await;
                 }
             }

@@ -5,7 +5,7 @@
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use crate::cell::driver::{Driver, Step};
+use crate::cell::driver::{Driver, DriverStep};
 use crate::delivery::inbox::Wake;
 
 /// The actor of one activation.
@@ -14,11 +14,11 @@ pub(crate) struct SessionActor;
 impl SessionActor {
     async fn look(me: &ActorRef<Wake>, driver: &mut Driver) -> Result<(), ActorProcessingErr> {
         match Box::pin(driver.step()).await {
-            Step::Sleep => {}
+            DriverStep::Sleep => {}
             // Through the mailbox, so that stop and kill are handled in between. A cast fails only to a dead actor.
-            Step::Again => drop(me.cast(Wake::Look)),
-            Step::Stop => me.stop(None),
-            Step::Fail(why) => return Err(why.into()),
+            DriverStep::Again => drop(me.cast(Wake::Look)),
+            DriverStep::Stop => me.stop(None),
+            DriverStep::Fail(why) => return Err(why.into()),
         }
         Ok(())
     }

@@ -14,11 +14,11 @@ use subtend_tools::registry::Registry;
 use subtend_tools::tool::{Progress, Tool, ToolInvocation, ToolKey};
 
 use crate::calls::in_flight::{Parsed, ToolAtWork};
-use crate::calls::tool_call::{self, Stop};
+use crate::calls::tool_call::{self, StopSignals};
 use crate::cell::driver::Driver;
 use crate::clock::now;
 use crate::hooks::ToolAsked;
-use crate::hooks::tool::{Hooked, Word};
+use crate::hooks::tool::{GrantedApprovals, Hooked};
 use crate::observe::event::What;
 
 impl Driver {
@@ -86,10 +86,10 @@ impl Driver {
     }
 
     /// Returns the approvals that concern `call`.
-    fn word(&self, call: CallId, tool: &dyn Tool, args: &Value) -> Word {
+    fn word(&self, call: CallId, tool: &dyn Tool, args: &Value) -> GrantedApprovals {
         let allowed = self.state.call(call).is_some_and(|call| call.allowed);
         let once = if allowed { Registry::accesses(tool, args) } else { Vec::new() };
-        Word { always: self.state.always.clone(), once }
+        GrantedApprovals { always: self.state.always.clone(), once }
     }
 
     /// Returns the hooks around a call, if the host has any.
@@ -111,7 +111,7 @@ impl Driver {
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
         let hooked = self.hooked(run, call, &local);
         let Local { tool, args, .. } = local;
-        let stop = Stop::default();
+        let stop = StopSignals::default();
         let effect = tool.effect();
         let tool_call = ToolInvocation {
             key: ToolKey { session: self.session(), run, call },
@@ -257,5 +257,5 @@ enum Start {
 struct Local {
     tool: Arc<dyn Tool>,
     args: Value,
-    word: Word,
+    word: GrantedApprovals,
 }

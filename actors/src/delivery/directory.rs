@@ -43,7 +43,7 @@ pub(crate) struct Hot {
 }
 
 /// A session in memory.
-pub(crate) struct Entry {
+pub(crate) struct SessionEntry {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) presence: Presence,
     /// The restarts of its actor, after the first.
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
 }
 
 /// What to do after an item was queued.
-pub(crate) enum Next {
+pub(crate) enum NextAction {
     /// Nothing: an activation takes it.
     Nothing,
     /// Start the activation, from the kept state or from the journal.
@@ -60,7 +60,7 @@ pub(crate) enum Next {
 
 /// Hashed without a secret: ids are created here, and the order of drops is the same in every run.
 type Hasher = BuildHasherDefault<DefaultHasher>;
-type Entries = HashMap<SessionId, Entry, Hasher>;
+type Entries = HashMap<SessionId, SessionEntry, Hasher>;
 
 /// All sessions in memory.
 pub(crate) struct Directory {
@@ -85,7 +85,7 @@ impl Directory {
     /// Queues `item` for `session`.
     ///
     /// Under the shard's lock, like unloading: an item is either seen by the unloading actor, or starts the next one.
-    pub(crate) fn push(&self, session: SessionId, item: InboxItem) -> Next {
+    pub(crate) fn push(&self, session: SessionId, item: InboxItem) -> NextAction {
         let mut shard = self.shard(session);
         let entry = shard.entry(session).or_insert_with(absent);
         entry.inbox.push(item);
@@ -93,7 +93,12 @@ impl Directory {
     }
 
     /// Queues an input for `session`, unless its inbox is full. Returns the earlier length.
-    pub(crate) fn push_input(&self, session: SessionId, item: InboxItem, bound: usize) -> Result<(Next, usize), Full> {
+    pub(crate) fn push_input(
+        &self,
+        session: SessionId,
+        item: InboxItem,
+        bound: usize,
+    ) -> Result<(NextAction, usize), Full> {
         let mut shard = self.shard(session);
         let entry = shard.entry(session).or_insert_with(absent);
         let pushed = entry.inbox.push_input(item, bound);
@@ -114,7 +119,7 @@ impl Directory {
     /// An existing entry stays: the session was in the log before this, so an input may already have started its activation from there. Items of
     /// a second inbox would never be handled.
     pub(crate) fn unborn(&self, session: SessionId, hot: Hot) {
-        let entry = Entry { inbox: Arc::default(), presence: Presence::Unborn(hot), budget: None };
+        let entry = SessionEntry { inbox: Arc::default(), presence: Presence::Unborn(hot), budget: None };
         self.shard(session).entry(session).or_insert(entry);
     }
 
@@ -194,7 +199,7 @@ impl Directory {
         found
     }
 
-    pub(crate) fn with<T>(&self, session: SessionId, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+    pub(crate) fn with<T>(&self, session: SessionId, work: impl FnOnce(&mut SessionEntry) -> T) -> Option<T> {
         self.shard(session).get_mut(&session).map(work)
     }
 
@@ -212,19 +217,19 @@ impl Directory {
     }
 }
 
-fn absent() -> Entry {
-    Entry { inbox: Arc::default(), presence: Presence::Absent, budget: None }
+fn absent() -> SessionEntry {
+    SessionEntry { inbox: Arc::default(), presence: Presence::Absent, budget: None }
 }
 
-fn start_if_absent(entry: &mut Entry) -> Next {
+fn start_if_absent(entry: &mut SessionEntry) -> NextAction {
     let starting = std::mem::replace(&mut entry.presence, Presence::Starting);
     match starting {
         Presence::Active => {
             entry.presence = Presence::Active;
-            Next::Nothing
+            NextAction::Nothing
         }
-        Presence::Unborn(hot) => Next::Start(Arc::clone(&entry.inbox), Some(hot)),
-        Presence::Absent => Next::Start(Arc::clone(&entry.inbox), None),
-        Presence::Starting => Next::Nothing,
+        Presence::Unborn(hot) => NextAction::Start(Arc::clone(&entry.inbox), Some(hot)),
+        Presence::Absent => NextAction::Start(Arc::clone(&entry.inbox), None),
+        Presence::Starting => NextAction::Nothing,
     }
 }

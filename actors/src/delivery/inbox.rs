@@ -95,11 +95,11 @@ pub(crate) struct Probed {
 /// The inbox of one session. It outlives activations: the next one takes what is left.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    inner: Mutex<Inner>,
+    inner: Mutex<InboxState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct InboxState {
     control: VecDeque<InboxItem>,
     data: VecDeque<InboxItem>,
     /// Inputs among `data`, which are bounded.
@@ -129,7 +129,7 @@ struct Inner {
 pub(crate) struct Full(pub(crate) usize);
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         // A panic under the lock leaves whole items: each push and pop is one step.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -158,7 +158,7 @@ impl Inbox {
         Ok(before)
     }
 
-    fn wake(inner: &mut Inner) {
+    fn wake(inner: &mut InboxState) {
         if inner.awake {
             return;
         }

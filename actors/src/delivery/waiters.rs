@@ -39,12 +39,12 @@ impl Drop for Wait<'_> {
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// `None` after the runtime has stopped: a later wait ends at once, even if the last actor may still answer a probe.
-    by_session: Mutex<Open>,
+    by_session: Mutex<OpenWaits>,
 }
 
-struct Open(Option<BTreeMap<SessionId, Waiting>>);
+struct OpenWaits(Option<BTreeMap<SessionId, Waiting>>);
 
-impl Default for Open {
+impl Default for OpenWaits {
     fn default() -> Self {
         Self(Some(BTreeMap::new()))
     }
@@ -112,7 +112,7 @@ impl Waiters {
         self.lock().0 = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenWaits> {
         self.by_session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

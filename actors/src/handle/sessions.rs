@@ -7,7 +7,7 @@ use subtend_session::state::State;
 use crate::cell::cells::Cells;
 use crate::delivery::waiters::Waiters;
 use crate::host::Host;
-use crate::life::Life;
+use crate::life::Lifecycle;
 use crate::log::Log;
 use crate::recovery::takeover::Takeover;
 use crate::services::running::Services;
@@ -23,7 +23,7 @@ pub(crate) struct Sessions {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) takeover: Arc<Takeover>,
     pub(crate) services: Arc<Services>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) life: Arc<Lifecycle>,
     pub(crate) host: Arc<Host>,
 }
 

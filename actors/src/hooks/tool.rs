@@ -14,14 +14,14 @@ use crate::calls::tool_call::{self, ToolOutcome};
 
 /// The approvals that apply to a call.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Word {
+pub(crate) struct GrantedApprovals {
     /// The session's permanent approvals.
     pub(crate) always: BTreeSet<Access>,
     /// The approval of this call.
     pub(crate) once: Vec<Access>,
 }
 
-impl Word {
+impl GrantedApprovals {
     /// Checks a call of `tool`: an `Ask` needs an approval, and no approval lifts a deny.
     pub(crate) fn check(
         &self,
@@ -41,7 +41,7 @@ pub(crate) struct Hooked {
     pub(crate) tool: Arc<dyn Tool>,
     pub(crate) asked: ToolAsked,
     pub(crate) only: Option<Vec<Text>>,
-    pub(crate) word: Word,
+    pub(crate) word: GrantedApprovals,
 }
 
 impl Hooked {

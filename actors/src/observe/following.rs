@@ -11,7 +11,7 @@ use subtend_journal::{ReadError, Stored};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
 
-use crate::life::Life;
+use crate::life::Lifecycle;
 use crate::log::Log;
 use crate::observe::event::subscription::{Scope, Subscription};
 use crate::observe::event::{Event, Next, QueueEvents, What};
@@ -51,7 +51,7 @@ pub struct Events {
 
 struct Reader {
     log: Arc<Log>,
-    life: Arc<Life>,
+    life: Arc<Lifecycle>,
     session: SessionId,
     root: SessionId,
     /// The next record.
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    pub(crate) fn new(log: Arc<Log>, life: Arc<Life>, session: SessionId, root: SessionId, from: Seq) -> Self {
+    pub(crate) fn new(log: Arc<Log>, life: Arc<Lifecycle>, session: SessionId, root: SessionId, from: Seq) -> Self {
         // Attached before the journal is read, so that no record is missed.
         let live = log.events.subscribe(Scope::Session(session));
         let reader = Reader {

@@ -16,7 +16,7 @@ use crate::observe::streams::{Ends, Streams};
 use crate::values::address::Address;
 
 /// Records of one session that were appended together.
-pub(crate) struct Shown {
+pub(crate) struct ShownRecords {
     pub(crate) session: SessionId,
     pub(crate) first: Seq,
     pub(crate) records: Vec<Record>,
@@ -31,15 +31,15 @@ pub(crate) struct Batch {
     /// The sessions that it creates.
     pub(crate) born: Vec<SessionId>,
     /// Its records, if there was a subscriber when it was appended.
-    pub(crate) shown: Option<Vec<Shown>>,
+    pub(crate) shown: Option<Vec<ShownRecords>>,
 }
 
 /// The subscriptions. Almost free without subscribers.
 pub(crate) struct Publisher {
-    shared: Arc<Shared>,
+    shared: Arc<PublisherState>,
 }
 
-struct Shared {
+struct PublisherState {
     live: Mutex<Live>,
     listeners: Arc<AtomicUsize>,
     /// Sessions in `Live::streams` and waiting batches, readable without the lock.
@@ -65,7 +65,7 @@ impl Publisher {
         let (events, _) = broadcast::channel(capacity);
         let (batches, waiting) = mpsc::unbounded_channel();
         let live = Live { events: Some(events), batches: Some(batches), waiting: 0, streams: Streams::default() };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PublisherState {
             live: Mutex::new(live),
             listeners: Arc::default(),
             streaming: AtomicUsize::new(0),
@@ -180,7 +180,7 @@ impl Live {
     }
 }
 
-impl Shared {
+impl PublisherState {
     fn lock(&self) -> MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,11 +211,11 @@ impl Shared {
     }
 
     /// Delivers in one step: the records, then the pieces held back for them.
-    fn show(&self, batch: &Batch, shown: Vec<Shown>) {
+    fn show(&self, batch: &Batch, shown: Vec<ShownRecords>) {
         let root = batch.root;
         let mut live = self.lock();
         live.waiting = live.waiting.saturating_sub(1);
-        for Shown { session, first, records } in shown {
+        for ShownRecords { session, first, records } in shown {
             for (record, seq) in records.into_iter().zip(first.0..) {
                 let what = What::Record { seq: Seq(seq), record: Arc::new(record) };
                 live.send(Event { root, session, what });
@@ -229,13 +229,17 @@ impl Shared {
 }
 
 /// Reads back the records of a batch that had no subscribers when it was appended.
-fn read_back(journal: &Journal, at: Appended) -> Vec<Shown> {
+fn read_back(journal: &Journal, at: Appended) -> Vec<ShownRecords> {
     let mut shown = Vec::new();
     for lsn in (at.first.0..=at.last.0).map(Lsn) {
         match journal.frame_at(lsn) {
             Ok(Some((session, stored))) => {
                 let first = stored.first().map_or(Seq(1), |stored| stored.seq);
-                shown.push(Shown { session, first, records: stored.into_iter().map(|stored| stored.record).collect() });
+                shown.push(ShownRecords {
+                    session,
+                    first,
+                    records: stored.into_iter().map(|stored| stored.record).collect(),
+                });
             }
             Ok(None) => {}
             Err(error) => tracing::warn!(%lsn, %error, "a batch could not be read back to be shown"),

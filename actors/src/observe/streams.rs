@@ -68,7 +68,7 @@ pub(crate) fn before(attempt: AttemptNo) -> Option<AttemptNo> {
 /// The streams of all sessions, under one lock with the sending of events, so that a new subscriber gets each piece once.
 #[derive(Default)]
 pub(crate) struct Streams {
-    live: BTreeMap<SessionId, Stream>,
+    live: BTreeMap<SessionId, StreamState>,
     /// Sessions with a retried turn.
     retries: HashMap<SessionId, Retry>,
     /// Appended sessions that are not durable yet.
@@ -78,7 +78,7 @@ pub(crate) struct Streams {
     pub(crate) careless: bool,
 }
 
-struct Stream {
+struct StreamState {
     root: SessionId,
     run: RunNo,
     place: Place,
@@ -136,8 +136,15 @@ impl Streams {
         let held = self.is_unborn(at.session) || (!first && retry.is_none_or(|retry| Some(place) > retry.shown));
         #[cfg(test)]
         let held = held && !self.careless;
-        let fresh =
-            || Stream { root: at.root, run: at.run, place, held, done: false, ended: false, so_far: SoFar::default() };
+        let fresh = || StreamState {
+            root: at.root,
+            run: at.run,
+            place,
+            held,
+            done: false,
+            ended: false,
+            so_far: SoFar::default(),
+        };
         let stream = self.live.entry(at.session).or_insert_with(fresh);
         if stream.place < place {
             *stream = fresh();
@@ -201,7 +208,7 @@ impl Streams {
     }
 }
 
-impl Stream {
+impl StreamState {
     fn events(&self, session: SessionId) -> Vec<Event> {
         let (root, run, (turn, attempt)) = (self.root, self.run, self.place);
         let pieces = self.so_far.pieces().into_iter();
@@ -213,14 +220,14 @@ impl Stream {
 /// The output of a stream, bounded for each kind.
 #[derive(Default)]
 struct SoFar {
-    text: Kept,
-    reasoning: Kept,
+    text: StreamedText,
+    reasoning: StreamedText,
     calls: Vec<(CallId, Text)>,
     call_count: u64,
 }
 
 #[derive(Default)]
-struct Kept {
+struct StreamedText {
     head: String,
     /// Bytes in all, including dropped ones.
     len: u64,
@@ -253,7 +260,7 @@ impl SoFar {
     }
 }
 
-impl Kept {
+impl StreamedText {
     fn push(&mut self, text: &str) -> u64 {
         let before = self.len;
         self.len = before.saturating_add(text.len() as u64);

@@ -16,7 +16,7 @@ use crate::cell::cells::Cells;
 use crate::clock::now;
 use crate::delivery::directory::Directory;
 use crate::delivery::inbox::{InboxItem, Probed};
-use crate::life::Life;
+use crate::life::Lifecycle;
 use crate::log::Log;
 use crate::recovery::takeover::Takeover;
 use crate::values::at_boot::AtBoot;
@@ -78,7 +78,7 @@ pub(crate) struct Recovery {
     pub(crate) directory: Arc<Directory>,
     pub(crate) takeover: Arc<Takeover>,
     pub(crate) log: Arc<Log>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) life: Arc<Lifecycle>,
 }
 
 impl Recovery {
@@ -171,8 +171,8 @@ impl Recovery {
         sessions: Vec<SessionId>,
         at: &mut Course<'_>,
     ) -> Result<Vec<SessionId>, Poisoned> {
-        type Heard = futures_util::future::BoxFuture<'static, (SessionId, bool)>;
-        let mut waiting: FuturesUnordered<Heard> = FuturesUnordered::new();
+        type SettledSession = futures_util::future::BoxFuture<'static, (SessionId, bool)>;
+        let mut waiting: FuturesUnordered<SettledSession> = FuturesUnordered::new();
         let mut failed = Vec::new();
         let mut count = |(session, settled): (SessionId, bool)| {
             failed.extend((!settled).then_some(session));

@@ -25,11 +25,11 @@ use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
 use crate::host::Host;
-use crate::life::Life;
+use crate::life::Lifecycle;
 use crate::log::Log;
 use crate::recovery::boot::{BootError, BootProgress};
 use crate::runtime::Runtime;
-use crate::runtime::environment::{Environment, Shared};
+use crate::runtime::environment::{Environment, SharedParts};
 use crate::runtime::rooms::Rooms;
 use crate::runtime::start_error::StartError;
 use crate::spawn::environments::{Environments, Load};
@@ -279,7 +279,7 @@ impl Builder {
                 Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default())?
             }
         };
-        let shared = Shared {
+        let shared = SharedParts {
             journal: journal.clone(),
             options: self.options.clone(),
             faults: self.faults.clone(),
@@ -299,7 +299,7 @@ impl Builder {
             hooks: self.hooks.clone(),
             halt: halt.clone(),
         };
-        let (life, log) = (Life::new(journal.clone(), halt), Log::new(journal, self.options.events));
+        let (life, log) = (Lifecycle::new(journal.clone(), halt), Log::new(journal, self.options.events));
         let clock = Clock::new(self.options.seed.is_some());
         let ids = IdGenerator::new(self.options.seed, clock);
         let host = Host { options: self.options, hooks: self.hooks, faults: self.faults, clock, ids };
@@ -326,7 +326,7 @@ impl Builder {
 }
 
 /// Returns a loader of agents by the environments of `load`.
-fn loading(load: Box<Loader>, shared: Shared, prices: Prices) -> Box<Load> {
+fn loading(load: Box<Loader>, shared: SharedParts, prices: Prices) -> Box<Load> {
     Box::new(move |key| {
         let environment = load(key)?;
         let agents = environment.agents(shared.clone(), &prices, Some(key.workspace.clone()));

@@ -176,7 +176,7 @@ impl Environment {
 
 /// The parts that all environments of a runtime share.
 #[derive(Clone)]
-pub(crate) struct Shared {
+pub(crate) struct SharedParts {
     pub(crate) journal: Journal,
     pub(crate) options: Options,
     pub(crate) faults: Faults,
@@ -187,7 +187,7 @@ impl Environment {
     /// Builds the agents of sessions whose first records have `workspace_name`, or the path of the workspace.
     pub(crate) fn agents(
         self,
-        shared: Shared,
+        shared: SharedParts,
         prices: &Prices,
         workspace_name: Option<Text>,
     ) -> Result<Agents, StartError> {
@@ -203,7 +203,7 @@ impl Environment {
             Some(workspace) => workspace,
             None => Arc::new(Workspace::open(PathBuf::from("."))?),
         };
-        let Shared { journal, options, faults, approvals } = shared;
+        let SharedParts { journal, options, faults, approvals } = shared;
         Ok(Agents {
             catalog: self.catalog.unwrap_or_else(Catalog::builtin),
             tools,

@@ -4,12 +4,12 @@ use std::sync::{Arc, Weak};
 
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
-use crate::cell::cells::{Below, Cells};
+use crate::cell::cells::{CellServices, Cells};
 use crate::delivery::directory::Directory;
 use crate::delivery::waiters::Waiters;
 use crate::handle::sessions::Sessions;
 use crate::host::Host;
-use crate::life::Life;
+use crate::life::Lifecycle;
 use crate::log::Log;
 use crate::recovery::boot::Recovery;
 use crate::recovery::takeover::Takeover;
@@ -19,7 +19,7 @@ use crate::spawn::environments::Environments;
 /// The services of a runtime, which alone has all of them.
 pub(crate) struct Rooms {
     pub(crate) host: Arc<Host>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) life: Arc<Lifecycle>,
     pub(crate) log: Arc<Log>,
     pub(crate) environments: Arc<Environments>,
     pub(crate) calls: Arc<ModelCalls>,
@@ -36,7 +36,7 @@ impl Rooms {
     /// Creates the services over those without dependencies.
     pub(crate) fn new(
         host: Host,
-        (life, log): (Life, Log),
+        (life, log): (Lifecycle, Log),
         (environments, calls): (Environments, ModelCalls),
     ) -> Arc<Self> {
         let (host, life, log) = (Arc::new(host), Arc::new(life), Arc::new(log));
@@ -48,7 +48,7 @@ impl Rooms {
         let sessions = Arc::new_cyclic(|sessions: &Weak<Sessions>| {
             let namer = host.options.titles.then(|| Weak::clone(sessions) as Weak<dyn Namer>);
             let services = Arc::new(Services::new(Arc::clone(&life), namer));
-            let below = Below {
+            let below = CellServices {
                 environments: Arc::clone(&environments),
                 calls: Arc::clone(&calls),
                 log: Arc::clone(&log),

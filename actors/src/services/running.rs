@@ -12,7 +12,7 @@ use subtend_session::state::State;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::life::Life;
+use crate::life::Lifecycle;
 
 /// The purpose of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) struct Services {
     at_work: Mutex<BTreeMap<SessionId, Vec<AtWork>>>,
     numbers: AtomicU64,
     ended: Notify,
-    life: Arc<Life>,
+    life: Arc<Lifecycle>,
     /// Starts titles, if the host wants them.
     namer: Option<Weak<dyn Namer>>,
 }
@@ -91,14 +91,14 @@ impl Drop for Shift {
 
 /// The meaning of a batch for its session's services.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct ServiceSignal {
     /// The first message of a person, if the session needs a title.
     names: Option<Text>,
     /// Whether the services end.
     stops: bool,
 }
 
-impl Heard {
+impl ServiceSignal {
     /// Returns the meaning of `records`, which led to `state`.
     pub(crate) fn of(state: &State, records: &[Record]) -> Self {
         let mut heard = Self::default();
@@ -135,7 +135,7 @@ fn is_over(record: &Record) -> bool {
 }
 
 impl Services {
-    pub(crate) fn new(life: Arc<Life>, namer: Option<Weak<dyn Namer>>) -> Self {
+    pub(crate) fn new(life: Arc<Lifecycle>, namer: Option<Weak<dyn Namer>>) -> Self {
         Self { at_work: Mutex::default(), numbers: AtomicU64::new(0), ended: Notify::new(), life, namer }
     }
 
@@ -144,7 +144,7 @@ impl Services {
     }
 
     /// Starts and ends services after the append of a batch of `session`, without waiting.
-    pub(crate) fn hear(self: &Arc<Self>, session: SessionId, heard: Heard) {
+    pub(crate) fn hear(self: &Arc<Self>, session: SessionId, heard: ServiceSignal) {
         if heard.stops {
             self.stop(Some(session));
         }

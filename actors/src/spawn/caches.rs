@@ -12,7 +12,7 @@ use subtend_session::record::SessionCreated;
 use super::tool_set::ToolSet;
 
 #[derive(PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct ToolSetKey {
     pub(crate) agent: Text,
     pub(crate) ceiling: Hash,
     /// The bounds that an import left.
@@ -33,7 +33,7 @@ pub(crate) struct Key {
 /// Tool sets and templates, one for each distinct kind of session.
 #[derive(Default)]
 pub(crate) struct ToolSets {
-    pub(crate) made: Mutex<HashMap<Key, Arc<ToolSet>>>,
+    pub(crate) made: Mutex<HashMap<ToolSetKey, Arc<ToolSet>>>,
     pub(crate) births: Births,
     pub(crate) lines: Lines,
 }

@@ -19,7 +19,7 @@ use subtend_tools::tool::ToolError;
 use crate::calls::in_flight::Parsed;
 use crate::faults::Sight;
 use crate::spawn::agents::Agents;
-use crate::spawn::caches::Key;
+use crate::spawn::caches::ToolSetKey;
 use crate::spawn::profiles::{self, Caller};
 use crate::spawn::tool_set::{Classified, Finds, Meant, ToolSet, narrowed, spawning};
 use crate::spawn::tree_call;
@@ -31,7 +31,7 @@ impl Agents {
         let (agent, only) = (agent_of(state), self.listed(state));
         let attended = self.approvals.attended();
         let above = self.agents_above(state);
-        let key = Key {
+        let key = ToolSetKey {
             agent: Arc::clone(agent),
             ceiling: state.created.ceiling.hash,
             imported: state.created.imported.clone(),
@@ -72,8 +72,8 @@ impl Agents {
         narrowed(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
     }
 
-    fn make_offer(&self, state: &State, key: &Key) -> ToolSet {
-        let Key { agent, only, attended, above, dialects, nested, returns, in_full, source, plans, .. } = key;
+    fn make_offer(&self, state: &State, key: &ToolSetKey) -> ToolSet {
+        let ToolSetKey { agent, only, attended, above, dialects, nested, returns, in_full, source, plans, .. } = key;
         let manifest = self.catalog.get(agent);
         let above: Vec<Authority> = above.iter().map(|agent| self.present(agent)).collect();
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);

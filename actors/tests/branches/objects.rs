@@ -56,7 +56,7 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
     use serde_json::json;
     let memory = Memory::new();
     let journal = stored(&memory);
-    let runtime = builder(&journal).model(echo(&Seen::default())).start().await.expect("it starts");
+    let runtime = builder(&journal).model(echo(&RequestTexts::default())).start().await.expect("it starts");
     let session = open(&runtime);
     let attached = BranchOptions { metadata: Some(r#"{"view":"left"}"#.into()), ..BranchOptions::default() };
     say(&session, "one").await;
@@ -82,7 +82,7 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
     let id = session.id();
     shut(runtime).await;
 
-    let runtime = builder(&stored(&memory)).model(echo(&Seen::default())).start().await.expect("it starts");
+    let runtime = builder(&stored(&memory)).model(echo(&RequestTexts::default())).start().await.expect("it starts");
     let session = runtime.session(id).expect("readable").expect("it exists");
     assert_eq!(json!(session.metadata().await.expect("read")), json!({"ticket": 7, "owner": {"name": "kim"}}));
     session.delete(false).await.expect("deleted");
@@ -93,7 +93,7 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
 #[tokio::test(start_paused = true)]
 async fn b3_an_unknown_message_is_not_found() {
     let journal = journal();
-    let runtime = builder(&journal).model(echo(&Seen::default())).start().await.expect("it starts");
+    let runtime = builder(&journal).model(echo(&RequestTexts::default())).start().await.expect("it starts");
     let session = open(&runtime);
     say(&session, "one").await;
     let unknown = [

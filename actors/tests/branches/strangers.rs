@@ -57,7 +57,7 @@ async fn session_of_an_unknown_agent_is_branched_without_permissions() {
 
 #[tokio::test(start_paused = true)]
 async fn override_by_a_removed_agent_continues_in_a_branch() {
-    let (memory, seen) = (Memory::new(), Seen::default());
+    let (memory, seen) = (Memory::new(), RequestTexts::default());
     let guest = Manifest { model: Some("other".into()), ..Manifest::new("guest", AgentMode::All, "You visit.") };
     let known = builder(&stored(&memory)).catalog(workers_and(guest.clone())).model(echo(&seen));
     let known = known.start().await.expect("it starts");

@@ -6,7 +6,7 @@ const SUMMARY: &str = "## What changed\nIt works.";
 
 #[tokio::test(start_paused = true)]
 async fn a_close_sums_up_what_is_new_and_waits_for_none_of_it() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, |request: Request| async {
         seconds(5).await;
         good(request).await
@@ -45,7 +45,7 @@ async fn a_close_sums_up_what_is_new_and_waits_for_none_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn summary_is_made_on_request_also_during_a_run() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let options = Options { seed: Some(7), ..Options::default() };
     let runtime = serving(&journal, &asked, good).options(options).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -67,7 +67,7 @@ async fn summary_is_made_on_request_also_during_a_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_summary_that_fails_says_so_and_leaves_the_one_before() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, |request: Request| async {
         let again = prompt(&request).contains("more");
         if again { Err(ModelError::new(ModelFail::Auth, "no key")) } else { good(request).await }
@@ -86,7 +86,7 @@ async fn a_summary_that_fails_says_so_and_leaves_the_one_before() {
 
 #[tokio::test(start_paused = true)]
 async fn manifest_of_the_same_name_replaces_the_built_in_one() {
-    let (journal, asked) = (journal(), Asked::default());
+    let (journal, asked) = (journal(), ServicePrompts::default());
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
     let own = Manifest::new("title", AgentMode::Subagent, "Name it in one word.");
@@ -115,7 +115,7 @@ async fn manifest_of_the_same_name_replaces_the_built_in_one() {
 
 #[tokio::test(start_paused = true)]
 async fn untitled_session_is_named_by_its_first_message() {
-    let (memory, asked) = (Memory::new(), Asked::default());
+    let (memory, asked) = (Memory::new(), ServicePrompts::default());
     let on =
         || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens");
     let first = on();

@@ -3,8 +3,8 @@
 use super::areas::AreaPlan;
 use super::brief::Area;
 use super::markdown::code;
-use super::report::{Matches, Report, shown};
-use super::results::{Count, Listing};
+use super::report::{ChildReport, Matches, shown};
+use super::results::{Count, ToolListing};
 use super::transcript::QUESTION;
 
 /// Start of every final answer, which names its source.
@@ -19,14 +19,14 @@ const LISTED: usize = 20;
 pub(super) struct Part {
     pub(super) area: Area,
     pub(super) why: String,
-    pub(super) report: Result<Report, String>,
+    pub(super) report: Result<ChildReport, String>,
 }
 
 pub(super) fn plain(text: &str) -> String {
     format!("{OPENING}\n\n{text}")
 }
 
-pub(super) fn markdown(listing: Option<&Listing>, plan: &AreaPlan, parts: &[Part]) -> String {
+pub(super) fn markdown(listing: Option<&ToolListing>, plan: &AreaPlan, parts: &[Part]) -> String {
     let mut out = format!("{OPENING}\n\n## How it is put together\n\n");
     if let Some(listing) = listing {
         out.push_str(&whole(listing));
@@ -34,7 +34,7 @@ pub(super) fn markdown(listing: Option<&Listing>, plan: &AreaPlan, parts: &[Part
     if !plan.how.is_empty() {
         out.push_str(&format!("{}\n\n", plan.how));
     }
-    let reports: Vec<&Report> = parts.iter().filter_map(|part| part.report.as_ref().ok()).collect();
+    let reports: Vec<&ChildReport> = parts.iter().filter_map(|part| part.report.as_ref().ok()).collect();
     if !reports.is_empty() {
         out.push_str(&table(parts));
     }
@@ -45,7 +45,7 @@ pub(super) fn markdown(listing: Option<&Listing>, plan: &AreaPlan, parts: &[Part
     out.trim_end().to_owned()
 }
 
-fn whole(listing: &Listing) -> String {
+fn whole(listing: &ToolListing) -> String {
     let tops: Vec<&str> = listing.dirs.iter().map(|dir| &*dir.path).filter(|path| !path.contains('/')).collect();
     let own = listing.files.iter().filter(|file| !file.path.contains('/')).count();
     let own = Count {
@@ -85,7 +85,7 @@ fn table(parts: &[Part]) -> String {
 }
 
 /// Returns the searched words, by label and pattern, in the order of the plan.
-fn words<'a>(plan: &'a AreaPlan, reports: &[&'a Report]) -> Vec<(&'a str, &'a str)> {
+fn words<'a>(plan: &'a AreaPlan, reports: &[&'a ChildReport]) -> Vec<(&'a str, &'a str)> {
     let planned = plan.briefs.iter().flat_map(|(brief, _)| &brief.words).map(|word| (&*word.label, &*word.pattern));
     let reported = reports.iter().flat_map(|report| &report.words).map(|word| (&*word.label, &*word.pattern));
     let mut out: Vec<(&str, &str)> = Vec::new();
@@ -97,7 +97,7 @@ fn words<'a>(plan: &'a AreaPlan, reports: &[&'a Report]) -> Vec<(&'a str, &'a st
     out
 }
 
-fn about((label, pattern): (&str, &str), reports: &[&Report]) -> String {
+fn about((label, pattern): (&str, &str), reports: &[&ChildReport]) -> String {
     let found: Vec<(&Area, &Matches)> = reports
         .iter()
         .flat_map(|report| report.words.iter().map(move |word| (&report.area, word)))

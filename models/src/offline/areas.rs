@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::brief::{Area, Brief};
 use super::markdown::code;
-use super::results::{Count, Dir, Listing, Matched};
+use super::results::{Count, Dir, Matched, ToolListing};
 use super::words::{self, Word};
 
 /// Most areas: one explorer each.
@@ -85,7 +85,7 @@ pub(super) struct AreaPlan {
 }
 
 /// Divides `question` over the areas of a workspace that lists as `listing`, two levels deep.
-pub(super) fn plan(listing: &Listing, question: &str, hits: Option<Result<Hits, String>>) -> AreaPlan {
+pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hits, String>>) -> AreaPlan {
     let how = match &hits {
         None => String::new(),
         Some(Ok(hits)) => hits.told(),
@@ -165,7 +165,7 @@ fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl
 }
 
 /// Returns the topmost directories that no area covers.
-fn left(listing: &Listing, areas: &[Area]) -> Vec<String> {
+fn left(listing: &ToolListing, areas: &[Area]) -> Vec<String> {
     let left = listing.dirs.iter().filter(|dir| dir.entries > 0).map(|dir| dir.path.clone());
     let covers = |area: &Area, path: &str| (!area.shallow && within(path, &area.path)) || within(&area.path, path);
     let left: Vec<String> = left.filter(|path| !areas.iter().any(|area| covers(area, path))).collect();
@@ -183,7 +183,7 @@ fn wanted_words(question: &str, areas: &[Area]) -> Vec<Word> {
 }
 
 /// Returns the areas that the question names, by path or directory name.
-fn named(listing: &Listing, question: &str) -> Vec<Area> {
+fn named(listing: &ToolListing, question: &str) -> Vec<Area> {
     let mut areas: Vec<Area> = Vec::new();
     for place in words::places(question) {
         let paths = || listing.dirs.iter().map(|dir| &*dir.path).chain(listing.files.iter().map(|file| &*file.path));
@@ -204,7 +204,7 @@ fn named(listing: &Listing, question: &str) -> Vec<Area> {
     areas
 }
 
-fn size(listing: &Listing, path: &str) -> u64 {
+fn size(listing: &ToolListing, path: &str) -> u64 {
     listing.dirs.iter().filter(|dir| dir.path == path || parent(&dir.path) == path).map(|dir| dir.entries).sum()
 }
 

@@ -15,7 +15,7 @@ const OPENS: &str = "```findings";
 const ENDS: &str = "end";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct ChildReport {
     pub(super) area: Area,
     /// Its files; `None` where it could not be listed.
     pub(super) files: Option<Count>,
@@ -35,7 +35,7 @@ pub(super) struct Matches {
     pub(super) places: Vec<Location>,
 }
 
-impl Report {
+impl ChildReport {
     pub(super) fn of(area: Area) -> Self {
         let (kinds, words, opens, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { area, files: None, kinds, words, opens, notes, whole: true }
@@ -184,8 +184,8 @@ mod tests {
         Location { path: path.into(), line, text: text.into() }
     }
 
-    fn report() -> Report {
-        Report {
+    fn report() -> ChildReport {
+        ChildReport {
             files: Some(Count::exactly(12)),
             kinds: vec![("Rust".into(), Count::exactly(10)), ("Markdown".into(), Count::exactly(2))],
             words: vec![
@@ -206,7 +206,7 @@ mod tests {
             ],
             opens: vec![place("src/lib.rs", 1, "The heart.")],
             notes: vec!["`src/b.bin` could not be read: binary".into()],
-            ..Report::of(Area::deep("src"))
+            ..ChildReport::of(Area::deep("src"))
         }
     }
 
@@ -216,21 +216,21 @@ mod tests {
         let summary = "`src` holds 12 files (Rust 10, Markdown 2). 31 lines match `error` in at least 7 files. \
                        Nothing matches `lock`. `src/lib.rs:1` begins: `The heart.` Note: `src/b.bin` could not be read: binary.";
         assert_eq!(text.lines().next(), Some(summary));
-        assert_eq!(Report::parse(&text), Some(report()));
+        assert_eq!(ChildReport::parse(&text), Some(report()));
     }
 
     #[test]
     fn a_cut_report_is_read_as_far_as_it_goes() {
         let text = report().text();
         let cut = text.split_once("src/b.rs:9").unwrap().0;
-        let read = Report::parse(cut).unwrap();
+        let read = ChildReport::parse(cut).unwrap();
         assert!(!read.whole);
         assert_eq!(read.words.len(), 1);
         assert_eq!(read.files, Some(Count::exactly(12)));
         for at in 0..text.len() {
-            let _ = Report::parse(text.get(..at).unwrap_or_default());
+            let _ = ChildReport::parse(text.get(..at).unwrap_or_default());
         }
-        assert_eq!(Report::parse("no findings here"), None);
+        assert_eq!(ChildReport::parse("no findings here"), None);
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
         report.words = (0..4).map(|_| Matches { places: many.clone(), ..report.words[0].clone() }).collect();
         let text = report.text();
         assert!(text.len() < 8 << 10, "{}", text.len());
-        assert!(Report::parse(&text).unwrap().whole);
+        assert!(ChildReport::parse(&text).unwrap().whole);
     }
 
     #[test]

@@ -43,9 +43,9 @@ impl fmt::Display for Count {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Listing {
+pub(super) struct ToolListing {
     pub(super) dirs: Vec<Dir>,
-    pub(super) files: Vec<File>,
+    pub(super) files: Vec<ListedFile>,
     /// Files, shown or not.
     pub(super) count: Count,
 }
@@ -57,12 +57,12 @@ pub(super) struct Dir {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct File {
+pub(super) struct ListedFile {
     pub(super) path: String,
     pub(super) lines: Option<u64>,
 }
 
-impl Listing {
+impl ToolListing {
     /// Parses lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`. For a `shallow`
     /// listing, content of subdirectories does not make its own counts inexact.
     pub(super) fn parse(text: &str, shallow: bool) -> Self {
@@ -74,7 +74,7 @@ impl Listing {
                 listing.dirs.push(Dir { path: path.to_owned(), entries });
             } else if about.contains(" byte") || about.starts_with("unreadable") {
                 let lines = about.split(", ").find(|part| part.ends_with(" line") || part.ends_with(" lines"));
-                listing.files.push(File { path: path.to_owned(), lines: lines.and_then(leading_number) });
+                listing.files.push(ListedFile { path: path.to_owned(), lines: lines.and_then(leading_number) });
             }
         }
         let deep = ["more below depth", "unreadable"].into_iter().filter(|_| !shallow);
@@ -209,18 +209,18 @@ mod tests {
     fn a_listing_is_read_with_its_counts() {
         let text = "src/  2 entries\nlib/  unreadable\nREADME.md  120 bytes, 4 lines\na  b.bin  9 bytes\nlink  link to src\nsrc/x.rs  1 byte, 1 line\n\
                     [2 directories; 3 files; 1 other; 4 ignored entries left out]";
-        let file = |path: &str, lines| File { path: path.into(), lines };
+        let file = |path: &str, lines| ListedFile { path: path.into(), lines };
         let dir = |path: &str, entries| Dir { path: path.into(), entries };
-        let listing = Listing::parse(text, false);
+        let listing = ToolListing::parse(text, false);
         let files = vec![file("README.md", Some(4)), file("a  b.bin", None), file("src/x.rs", Some(1))];
-        let expected = Listing { dirs: vec![dir("src", 2), dir("lib", 0)], files, count: Count::exactly(3) };
+        let expected = ToolListing { dirs: vec![dir("src", 2), dir("lib", 0)], files, count: Count::exactly(3) };
         assert_eq!((listing.whole(), listing), (true, expected));
     }
 
     #[test]
     fn a_listing_that_is_cut_or_not_whole_gives_lower_bounds() {
         let count = |text: &str| {
-            let listing = Listing::parse(text, false);
+            let listing = ToolListing::parse(text, false);
             (listing.count, listing.whole())
         };
         assert_eq!(
@@ -232,7 +232,7 @@ mod tests {
             (Count::at_least(1), false)
         );
         let shallow = "a  1 byte\n[1 directory; 1 file; 1 directory unreadable; 2 directories have more below depth 1]";
-        assert_eq!(Listing::parse(shallow, true).count, Count::exactly(1));
+        assert_eq!(ToolListing::parse(shallow, true).count, Count::exactly(1));
         assert_eq!(count("a  1 byte\nb  2 bytes"), (Count::at_least(2), false));
         assert_eq!(count(""), (Count::at_least(0), false));
         assert_eq!(count("[0 directories; 0 files]"), (Count::exactly(0), true));

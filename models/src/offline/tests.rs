@@ -95,22 +95,22 @@ fn completed(id: &str, report: &str) -> String {
 }
 
 fn dull_report(area: &Area) -> String {
-    Report { files: Some(Count::exactly(1)), ..Report::of(area.clone()) }.text()
+    ChildReport { files: Some(Count::exactly(1)), ..ChildReport::of(area.clone()) }.text()
 }
 
-fn src_report() -> Report {
+fn src_report() -> ChildReport {
     let places = vec![results::Location { path: "src/lock.rs".into(), line: 2, text: "pub struct Lock;".into() }];
-    Report {
+    ChildReport {
         files: Some(Count::exactly(3)),
         kinds: vec![("Rust".into(), Count::exactly(2))],
         words: vec![locks(Count::at_least(9), Count::at_least(2), places)],
-        ..Report::of(Area::deep("src"))
+        ..ChildReport::of(Area::deep("src"))
     }
 }
 
-fn docs_report() -> Report {
+fn docs_report() -> ChildReport {
     let words = vec![locks(Count::exactly(0), Count::exactly(0), Vec::new())];
-    Report { files: Some(Count::exactly(1)), words, ..Report::of(Area::deep("docs")) }
+    ChildReport { files: Some(Count::exactly(1)), words, ..ChildReport::of(Area::deep("docs")) }
 }
 
 fn locks(lines: Count, files: Count, places: Vec<results::Location>) -> report::Matches {
@@ -424,7 +424,7 @@ proptest! {
 
     #[test]
     fn results_of_any_shape_are_read(text in "\\PC{0,20}(\n[\\[\\]a-z0-9:/ ;\t.]{0,40}){0,6}") {
-        let _ = (Listing::parse(&text, false), results::SearchMatches::parse(&text, false), results::page(&text), Report::parse(&text), Matched::parse(&text));
+        let _ = (ToolListing::parse(&text, false), results::SearchMatches::parse(&text, false), results::page(&text), ChildReport::parse(&text), Matched::parse(&text));
         let _ = crate::notice::ends(&text);
     }
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::brief::Brief;
 use super::markdown;
-use super::report::{self, Matches, Report};
-use super::results::{self, Count, Listing, Location, SearchMatches};
+use super::report::{self, ChildReport, Matches};
+use super::results::{self, Count, Location, SearchMatches, ToolListing};
 use super::transcript::{Done, OpenQuestion};
 use super::words::Word;
 
@@ -30,13 +30,13 @@ impl Offered {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Next {
+pub(super) enum NextWork {
     Calls(Vec<(&'static str, Value)>),
-    Report(Box<Report>),
+    Report(Box<ChildReport>),
 }
 
 /// Returns the next step for `brief` after the calls so far.
-pub(super) fn next(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> Next {
+pub(super) fn next(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> NextWork {
     let mut missing = Vec::new();
     if offered.list && open.find("list", &brief.list()).is_none() {
         missing.push(("list", brief.list()));
@@ -48,14 +48,14 @@ pub(super) fn next(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) ->
         }
     }
     if !missing.is_empty() {
-        return Next::Calls(missing);
+        return NextWork::Calls(missing);
     }
     let mut report = survey(brief, open, offered);
     let reads = if offered.read { to_read(&listing(brief, open), &report) } else { Vec::new() };
     let unread = reads.iter().map(|path| Brief::read(path)).filter(|args| open.find("read", args).is_none());
     let unread: Vec<(&str, Value)> = unread.map(|args| ("read", args)).collect();
     if !unread.is_empty() {
-        return Next::Calls(unread);
+        return NextWork::Calls(unread);
     }
     for path in &reads {
         let Some(done) = open.find("read", &Brief::read(path)) else { continue };
@@ -69,17 +69,17 @@ pub(super) fn next(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) ->
         let names = brief.words.iter().find(|other| other.pattern == word.pattern).map(Word::names);
         word.places = best(std::mem::take(&mut word.places), &names.unwrap_or_default());
     }
-    Next::Report(Box::new(report))
+    NextWork::Report(Box::new(report))
 }
 
-fn listing(brief: &Brief, open: &OpenQuestion<'_>) -> Option<Listing> {
+fn listing(brief: &Brief, open: &OpenQuestion<'_>) -> Option<ToolListing> {
     open.find("list", &brief.list())
         .filter(|done| !done.error)
-        .map(|done| Listing::parse(done.content, brief.area.shallow))
+        .map(|done| ToolListing::parse(done.content, brief.area.shallow))
 }
 
-fn survey(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> Report {
-    let mut report = Report::of(brief.area.clone());
+fn survey(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> ChildReport {
+    let mut report = ChildReport::of(brief.area.clone());
     match (listing(brief, open), open.find("list", &brief.list())) {
         (Some(listing), _) => {
             report.files = Some(listing.count);
@@ -107,7 +107,7 @@ fn failure(tool: &str, done: &Done<'_>) -> String {
     format!("{tool} failed: {}", report::shown(done.content))
 }
 
-fn kinds(listing: &Listing) -> Vec<(String, Count)> {
+fn kinds(listing: &ToolListing) -> Vec<(String, Count)> {
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     for file in &listing.files {
         let n = kinds.entry(kind(&file.path)).or_default();
@@ -137,7 +137,7 @@ fn kind(path: &str) -> String {
 }
 
 /// Returns the files with the most matches, and the one that a reader would open first.
-fn to_read(listing: &Option<Listing>, report: &Report) -> Vec<String> {
+fn to_read(listing: &Option<ToolListing>, report: &ChildReport) -> Vec<String> {
     let mut matches: BTreeMap<&str, u64> = BTreeMap::new();
     for place in report.words.iter().flat_map(|word| &word.places) {
         let n = matches.entry(&place.path).or_default();

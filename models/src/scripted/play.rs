@@ -19,7 +19,7 @@ use crate::notice;
 const PIECE: usize = 48;
 
 /// What a script can see of a transcript.
-struct Seen<'a> {
+struct TranscriptFacts<'a> {
     answers: usize,
     first_user: &'a str,
     last_user: &'a str,
@@ -28,7 +28,7 @@ struct Seen<'a> {
     messages: &'a [Message],
 }
 
-impl<'a> Seen<'a> {
+impl<'a> TranscriptFacts<'a> {
     fn of(messages: &'a [Message]) -> Self {
         let mut seen = Self { answers: 0, first_user: "", last_user: "", last_result: "", last: "", messages };
         let mut users = 0_usize;
@@ -58,7 +58,7 @@ impl<'a> Seen<'a> {
 }
 
 impl When {
-    fn holds(&self, seen: &Seen<'_>, attempt: u32) -> bool {
+    fn holds(&self, seen: &TranscriptFacts<'_>, attempt: u32) -> bool {
         let has = |part: &Option<Text>, whole: &str| part.as_ref().is_none_or(|part| whole.contains(&**part));
         has(&self.prompt_contains, seen.first_user)
             && has(&self.user_contains, seen.last_user)
@@ -72,7 +72,7 @@ impl When {
 impl Script {
     /// Returns the plan for `request`, without keeping the request. It fails when no step fits; the error names the end of the script.
     pub(super) fn plan(&self, request: &Request) -> Result<StepPlan, ModelError> {
-        let seen = Seen::of(&request.messages);
+        let seen = TranscriptFacts::of(&request.messages);
         let rule = self.rules.iter().find(|rule| *rule.agent == *request.agent || &*rule.agent == "*");
         let rule = rule.ok_or_else(|| {
             let known: Vec<&str> = self.rules.iter().map(|rule| &*rule.agent).collect();
@@ -88,7 +88,7 @@ impl Script {
 }
 
 impl Rule {
-    fn step(&self, seen: &Seen<'_>, attempt: u32) -> Result<&Step, ModelError> {
+    fn step(&self, seen: &TranscriptFacts<'_>, attempt: u32) -> Result<&Step, ModelError> {
         let number = seen.answers.saturating_add(1);
         let fits = |step: &&Step| step.when.holds(seen, attempt);
         if let Some(position) = self.steps.get(seen.answers) {
@@ -127,7 +127,7 @@ pub(super) struct StepPlan {
 }
 
 impl StepPlan {
-    fn of(step: &Step, seen: &Seen<'_>, turn: TurnNo) -> Self {
+    fn of(step: &Step, seen: &TranscriptFacts<'_>, turn: TurnNo) -> Self {
         let number = u64::try_from(seen.answers).unwrap_or(u64::MAX).saturating_add(1);
         let names = Names { prompt: seen.first_user, last: seen.last, n: number };
         let mut calls: Vec<ToolCall> = Vec::new();

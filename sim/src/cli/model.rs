@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
-use subtend_sim::check::{Effort, Report, check, hunt};
+use subtend_sim::check::{CheckReport, Effort, check, hunt};
 use subtend_sim::fault::Fault;
 use subtend_sim::size::Size;
 
@@ -86,7 +86,7 @@ pub(crate) fn controls(json: bool) -> u32 {
     unnoticed
 }
 
-fn tell(name: &str, report: &Report) {
+fn tell(name: &str, report: &CheckReport) {
     let all = if report.complete { "all" } else { "not all" };
     println!("{name}: {} states, {} transitions, {} deep, {all}", report.states, report.transitions, report.depth);
     for what in &report.never {
@@ -100,7 +100,7 @@ fn tell(name: &str, report: &Report) {
     }
 }
 
-fn as_json(name: &str, report: &Report) -> Value {
+fn as_json(name: &str, report: &CheckReport) -> Value {
     let violation = report.violation.as_ref().map(|(violation, happened)| {
         json!({
             "id": violation.id.id(),

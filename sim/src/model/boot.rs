@@ -13,8 +13,8 @@ use subtend_session::record::Park;
 use subtend_session::state::{Phase, State};
 
 use super::plan;
-use super::rows::Rows;
-use super::step::Word;
+use super::rows::SessionRows;
+use super::step::SessionCommand;
 use super::system::{Active, Boot, Slots, System};
 use super::{Whole, journal};
 use crate::fault::Around;
@@ -43,7 +43,7 @@ impl System {
             journal.epoch = journal.epoch.next();
         }
         let epoch = journal.epoch;
-        let Rows { asked, owed } = self.rows_to(session);
+        let SessionRows { asked, owed } = self.rows_to(session);
         let first = state.run.as_ref().map(|run| {
             if lost {
                 return Command::Lost {
@@ -57,15 +57,15 @@ impl System {
         let owed = if owed.is_empty() { None } else { Some(owed) };
         let run = state.run.as_ref().filter(|_| !lost).map(|run| RunKey { session, run: run.no });
         let stands = run.and_then(|run| self.standing_word(run));
-        let mut words: Vec<Word> = asked.into_iter().chain(stands).map(Word::Command).collect();
+        let mut words: Vec<SessionCommand> = asked.into_iter().chain(stands).map(SessionCommand::Command).collect();
         // A lost run takes its rows before it ends, and starts no turn for them. A resumed one takes them after its turn is repaired, so that
         // their turn does not count as one that the old activation left.
         if lost {
-            words.extend(owed.map(Word::Arrive));
-            words.extend(first.map(Word::Command));
+            words.extend(owed.map(SessionCommand::Arrive));
+            words.extend(first.map(SessionCommand::Command));
         } else {
-            words.extend(first.map(Word::Command));
-            words.extend(owed.map(|owed| Word::Command(Command::OwnedEnded(owed))));
+            words.extend(first.map(SessionCommand::Command));
+            words.extend(owed.map(|owed| SessionCommand::Command(Command::OwnedEnded(owed))));
         }
         self.resting.remove(&session);
         let died = self.deaths.last().is_some_and(|death| death.session == session);

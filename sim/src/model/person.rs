@@ -8,7 +8,7 @@ use subtend_session::state::State;
 
 use super::action::Action;
 use super::plan::{self, ROOT};
-use super::step::{Decided, Word};
+use super::step::{Decided, SessionCommand};
 use super::system::{Batch, Message, System};
 use super::{Whole, journal};
 use crate::fault::Around;
@@ -124,7 +124,7 @@ impl System {
             self.is_told(key, true);
             return true;
         }
-        let Some(decided) = self.decide(whole.fault.rules(), session, vec![Word::Command(command)]) else {
+        let Some(decided) = self.decide(whole.fault.rules(), session, vec![SessionCommand::Command(command)]) else {
             return false;
         };
         let epoch = self.active.get(&session).map_or(Epoch(0), |active| active.epoch);

@@ -10,7 +10,7 @@ use super::system::{Message, System};
 
 /// The rows for one session.
 #[derive(Default)]
-pub(super) struct Rows {
+pub(super) struct SessionRows {
     /// Continues and cancels.
     pub(super) asked: Vec<Command>,
     /// Ends.
@@ -19,8 +19,8 @@ pub(super) struct Rows {
 
 impl System {
     /// Rows to a session, in the order in which a new activation handles them.
-    pub(super) fn rows_to(&self, session: SessionId) -> Rows {
-        let mut rows = Rows::default();
+    pub(super) fn rows_to(&self, session: SessionId) -> SessionRows {
+        let mut rows = SessionRows::default();
         let mut standing: Vec<(&Row, _)> = self.rows.iter().filter(|(row, _)| row.to == session).collect();
         // In record order per sender; what opens a run comes before what cancels it.
         standing.sort_by_key(|(row, at)| (row.from, **at, row.kind));

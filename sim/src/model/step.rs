@@ -22,7 +22,7 @@ use super::{Whole, journal, rows};
 use crate::fault::Around;
 
 /// A command or notice for a session.
-pub(super) enum Word {
+pub(super) enum SessionCommand {
     Command(Command),
     /// Ends, without the check that follows one.
     Arrive(Vec<Notice>),
@@ -276,14 +276,14 @@ impl System {
             return true;
         }
         self.flush(whole, session);
-        self.run_words(whole, session, commands.into_iter().map(Word::Command).collect());
+        self.run_words(whole, session, commands.into_iter().map(SessionCommand::Command).collect());
         true
     }
 
     /// Decides, appends, and requests the effects.
-    pub(super) fn run_words(&mut self, whole: &Whole, session: SessionId, words: Vec<Word>) {
+    pub(super) fn run_words(&mut self, whole: &Whole, session: SessionId, words: Vec<SessionCommand>) {
         let wanted = words.iter().find_map(|word| {
-            let Word::Command(Command::Admitted { run, .. }) = word else { return None };
+            let SessionCommand::Command(Command::Admitted { run, .. }) = word else { return None };
             Some(RunKey { session, run: *run })
         });
         let Some(decided) = self.decide(whole.fault.rules(), session, words) else { return };
@@ -297,15 +297,15 @@ impl System {
     }
 
     /// Decides `words` in one batch, and keeps the resulting state.
-    pub(super) fn decide(&mut self, rules: Rules, session: SessionId, words: Vec<Word>) -> Option<Decided> {
+    pub(super) fn decide(&mut self, rules: Rules, session: SessionId, words: Vec<SessionCommand>) -> Option<Decided> {
         let active = self.active.get_mut(&session)?;
         let state: &mut State = Arc::make_mut(&mut active.state);
         let before = index::Before::of(state);
         let mut all = Decided::default();
         for word in words {
             let (name, decided) = match word {
-                Word::Arrive(notices) => ("arrive", Ok(rules.arrive(state, notices, Clock::default()))),
-                Word::Command(command) => (command.name(), rules.decide(state, command, Clock::default())),
+                SessionCommand::Arrive(notices) => ("arrive", Ok(rules.arrive(state, notices, Clock::default()))),
+                SessionCommand::Command(command) => (command.name(), rules.decide(state, command, Clock::default())),
             };
             match decided {
                 Ok(decision) => {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::simulate::report::{Failure, Report};
+use crate::simulate::report::{Failure, RunReport};
 use crate::simulate::tally::Tally;
 use crate::simulate::{Plan, Seeded, simulate};
 
@@ -42,7 +42,7 @@ pub struct Result {
 
 impl Crowd {
     /// Runs the seeds; calls `done` as each ends, in no particular order.
-    pub fn run(self, done: &(dyn Fn(&Report) + Sync)) -> Result {
+    pub fn run(self, done: &(dyn Fn(&RunReport) + Sync)) -> Result {
         let next = AtomicU64::new(0);
         let sum = Mutex::new(Result::default());
         std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ impl Crowd {
         result
     }
 
-    fn work(self, next: &AtomicU64, sum: &Mutex<Result>, done: &(dyn Fn(&Report) + Sync)) {
+    fn work(self, next: &AtomicU64, sum: &Mutex<Result>, done: &(dyn Fn(&RunReport) + Sync)) {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             if at >= self.seeds {

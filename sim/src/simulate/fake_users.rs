@@ -16,7 +16,7 @@ use crate::simulate::world::World;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ProcessEnd {
     /// It was killed, or will be: nothing in it is waited for.
     Crashed,
     Down,
@@ -50,7 +50,7 @@ impl FakeUsers {
     }
 
     /// Acts until the process ends or all steps are done.
-    pub(crate) async fn live(&mut self) -> End {
+    pub(crate) async fn live(&mut self) -> ProcessEnd {
         let world = Arc::clone(&self.world);
         for _ in 0..world.swarm.watchers {
             self.watch();
@@ -64,7 +64,7 @@ impl FakeUsers {
         }
         loop {
             if world.oracle.lock().failure.is_some() {
-                return End::Over;
+                return ProcessEnd::Over;
             }
             if world.is_calm() || world.step() {
                 break;
@@ -82,12 +82,12 @@ impl FakeUsers {
         match world.swarm.mode {
             Mode::Safety => {
                 self.judge(false);
-                End::Over
+                ProcessEnd::Over
             }
             Mode::Liveness => {
                 world.oracle.lock().calm = true;
                 self.rest().await;
-                End::Over
+                ProcessEnd::Over
             }
         }
     }
@@ -105,11 +105,11 @@ impl FakeUsers {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are said to a session")]
-    async fn act(&mut self, verb: Verb) -> Option<End> {
+    async fn act(&mut self, verb: Verb) -> Option<ProcessEnd> {
         match verb {
             Verb::Open => self.open(),
-            Verb::Crash => return Some(End::Crashed),
-            Verb::Shutdown => return Some(End::Down),
+            Verb::Crash => return Some(ProcessEnd::Crashed),
+            Verb::Shutdown => return Some(ProcessEnd::Down),
             Verb::ClockJump => {
                 let far = self.world.chance.ms(1, 90_000);
                 {

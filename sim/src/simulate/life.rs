@@ -18,7 +18,7 @@ use crate::simulate::action::Action;
 use crate::simulate::action::answers;
 use crate::simulate::fake_model::{FakeModel, strike_turn_task};
 use crate::simulate::fake_tools::registry;
-use crate::simulate::fake_users::{End, FakeUsers};
+use crate::simulate::fake_users::{FakeUsers, ProcessEnd};
 use crate::simulate::judge;
 use crate::simulate::offered::{GUARDED, READER};
 use crate::simulate::plan::{Plan, Sync};
@@ -31,24 +31,24 @@ const START: Duration = Duration::from_secs(300);
 /// The limit of a shutdown, beyond its grace.
 const DOWN: Duration = Duration::from_secs(30);
 
-pub(crate) fn live(world: &Arc<World>, number: u32) -> End {
+pub(crate) fn live(world: &Arc<World>, number: u32) -> ProcessEnd {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let tokio = match tokio {
         Ok(tokio) => tokio,
         Err(error) => {
             world.oracle.wrong("tokio", error.to_string());
-            return End::Over;
+            return ProcessEnd::Over;
         }
     };
     let (end, at) = tokio.block_on(async {
         world.oracle.lock().begin();
         let end = tokio::select! {
             biased;
-            () = world.disk.death.notified() => End::Crashed,
+            () = world.disk.death.notified() => ProcessEnd::Crashed,
             end = life(world, number) => end,
         };
         let mut oracle = world.oracle.lock();
-        if end == End::Crashed {
+        if end == ProcessEnd::Crashed {
             let mishap = if oracle.booting { Mishap::CrashInRecovery } else { Mishap::Crash };
             oracle.mishap(mishap);
         }
@@ -63,8 +63,8 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> End {
     end
 }
 
-async fn life(world: &Arc<World>, number: u32) -> End {
-    let Some(journal) = open(world) else { return End::Over };
+async fn life(world: &Arc<World>, number: u32) -> ProcessEnd {
+    let Some(journal) = open(world) else { return ProcessEnd::Over };
     doom(world);
     world.oracle.lock().booting = true;
     let (at_rest, before) = (is_at_rest(&journal), journal.appended());
@@ -75,13 +75,13 @@ async fn life(world: &Arc<World>, number: u32) -> End {
         Ok(Err(error)) => {
             if journal.poisoned().is_none() {
                 world.oracle.wrong("start", error.to_string());
-                return End::Over;
+                return ProcessEnd::Over;
             }
-            return End::Down;
+            return ProcessEnd::Down;
         }
         Err(_) => {
             world.oracle.wrong("start", format!("the runtime did not start within {START:?}"));
-            return End::Over;
+            return ProcessEnd::Over;
         }
     };
     {
@@ -97,19 +97,19 @@ async fn life(world: &Arc<World>, number: u32) -> End {
     let mut users = FakeUsers::new(world, runtime);
     let end = tokio::select! {
         biased;
-        _ = journal.on_poison() => End::Down,
+        _ = journal.on_poison() => ProcessEnd::Down,
         end = users.live() => end,
     };
     match end {
-        End::Crashed | End::Over => {
+        ProcessEnd::Crashed | ProcessEnd::Over => {
             users.abandon();
             end
         }
-        End::Down => {
+        ProcessEnd::Down => {
             if let Some(runtime) = users.leave() {
                 down(world, runtime).await;
             }
-            End::Down
+            ProcessEnd::Down
         }
     }
 }

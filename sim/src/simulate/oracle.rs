@@ -65,7 +65,7 @@ pub(crate) struct OracleState {
     pub(crate) hash: blake3::Hasher,
     pub(crate) records: u64,
     pub(crate) sessions: Vec<SessionId>,
-    pub(crate) seen: BTreeMap<SessionId, Seen>,
+    pub(crate) seen: BTreeMap<SessionId, DurableSession>,
     /// The run of each model call whose start is durable, and when it became durable.
     turns: BTreeMap<(SessionId, TurnNo, AttemptNo), (RunNo, Duration)>,
     calls: BTreeSet<(SessionId, CallId)>,
@@ -105,7 +105,7 @@ pub(crate) struct OracleState {
 
 /// The durable part of a session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct DurableSession {
     pub(crate) born_at: Duration,
     pub(crate) last: Seq,
 }
@@ -270,7 +270,7 @@ impl OracleState {
         self.tally.mark(record.kind());
         self.seen.entry(session).or_insert_with(|| {
             self.sessions.push(session);
-            Seen { born_at: now, last: seq }
+            DurableSession { born_at: now, last: seq }
         });
         if let Some(seen) = self.seen.get_mut(&session) {
             seen.last = seq;

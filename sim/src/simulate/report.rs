@@ -24,7 +24,7 @@ impl fmt::Display for Failure {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct RunReport {
     pub plan: Plan,
     /// The hash of all records in the order in which they became durable: the same in every run of the same plan.
     pub hash: String,

@@ -13,13 +13,13 @@ struct Features {
     /// The ids that the headings list.
     listed: Vec<String>,
     /// Each entry with its line, what it names as evidence, and whether it is open.
-    entries: Vec<Entry>,
+    entries: Vec<FeatureEntry>,
     /// Lines that are neither.
     strange: Vec<String>,
 }
 
 #[derive(Default)]
-struct Entry {
+struct FeatureEntry {
     id: String,
     line: String,
     evidence: Vec<String>,
@@ -34,7 +34,11 @@ impl Features {
             if let Some(heading) = line.strip_prefix("## ") {
                 features.listed.extend(ids_of(heading));
             } else if let Some((id, line)) = line.strip_prefix("- **").and_then(|rest| rest.split_once("** ")) {
-                features.entries.push(Entry { id: id.to_owned(), line: line.to_owned(), ..Entry::default() });
+                features.entries.push(FeatureEntry {
+                    id: id.to_owned(),
+                    line: line.to_owned(),
+                    ..FeatureEntry::default()
+                });
             } else if let Some((below, entry)) = line.strip_prefix("  - ").zip(features.entries.last_mut()) {
                 let named: Vec<&str> = quoted(below).collect();
                 if below == "open" || below.starts_with("open: ") {
@@ -60,7 +64,7 @@ impl Features {
             wrong.push(format!("entries are missing, repeated or out of order; without an entry: {missing:?}"));
         }
         let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for Entry { id, line, evidence, open } in &self.entries {
+        for FeatureEntry { id, line, evidence, open } in &self.entries {
             if line.is_empty() {
                 wrong.push(format!("{id}: no definition"));
             }

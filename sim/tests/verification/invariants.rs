@@ -13,9 +13,9 @@ fn section(name: &str) -> String {
 }
 
 /// One entry of the invariants: id, line, predicates, and what checks it.
-type Row = [String; 4];
+type InvariantRow = [String; 4];
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<InvariantRow> {
     let row = |Entry { text, points }: Entry| {
         let (id, line) = text.strip_prefix("**").and_then(|rest| rest.split_once("** ")).expect("an id");
         let (predicates, checked) = points.split_first().expect("predicates");

@@ -36,7 +36,7 @@ pub(super) struct Account {
     results: BTreeMap<u64, RequestResult>,
     called: Vec<Waker>,
     #[cfg(test)]
-    bug: Option<super::tests::Bug>,
+    bug: Option<super::tests::BudgetBug>,
 }
 
 impl Account {
@@ -69,7 +69,7 @@ impl Account {
         self.by_tokens.insert((want.tokens, ticket));
         self.by_cost.insert((want.cost_micro, ticket));
         #[cfg(test)]
-        if self.has_bug(super::tests::Bug::Overtaken) && self.fits(want) {
+        if self.has_bug(super::tests::BudgetBug::Overtaken) && self.fits(want) {
             self.grant(ticket);
         }
         self.advance();
@@ -81,7 +81,7 @@ impl Account {
         self.outstanding = self.outstanding.minus(reserved);
         self.settled = self.settled.plus(actual);
         #[cfg(test)]
-        if self.has_bug(super::tests::Bug::SettledTwice) {
+        if self.has_bug(super::tests::BudgetBug::SettledTwice) {
             self.settled = self.settled.plus(actual);
         }
         self.advance();
@@ -117,7 +117,7 @@ impl Account {
         match self.results.remove(&ticket) {
             Some(RequestResult::Granted) => {
                 #[cfg(test)]
-                if self.has_bug(super::tests::Bug::GrantLost) {
+                if self.has_bug(super::tests::BudgetBug::GrantLost) {
                     return None;
                 }
                 self.finish(want, Spend::NOTHING);
@@ -127,7 +127,7 @@ impl Account {
             None => {
                 let claim = self.remove(ticket);
                 #[cfg(test)]
-                if self.has_bug(super::tests::Bug::WakeLost) {
+                if self.has_bug(super::tests::BudgetBug::WakeLost) {
                     return None;
                 }
                 // It may have been the first: the next one may want less.
@@ -182,7 +182,7 @@ impl Account {
 
     fn fits(&self, want: Spend) -> bool {
         #[cfg(test)]
-        if self.has_bug(super::tests::Bug::OutstandingIgnored) {
+        if self.has_bug(super::tests::BudgetBug::OutstandingIgnored) {
             return self.limit.exceeded_by(self.settled.plus(want)).is_none();
         }
         self.limit.exceeded_by(self.settled.plus(self.outstanding).plus(want)).is_none()
@@ -209,12 +209,12 @@ impl Account {
     }
 
     #[cfg(test)]
-    pub(super) fn with_bug(self, bug: Option<super::tests::Bug>) -> Self {
+    pub(super) fn with_bug(self, bug: Option<super::tests::BudgetBug>) -> Self {
         Self { bug, ..self }
     }
 
     #[cfg(test)]
-    pub(super) fn has_bug(&self, bug: super::tests::Bug) -> bool {
+    pub(super) fn has_bug(&self, bug: super::tests::BudgetBug) -> bool {
         self.bug == Some(bug)
     }
 }

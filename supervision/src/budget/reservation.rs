@@ -4,12 +4,12 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::{Shared, Spend};
+use super::{BudgetShared, Spend};
 
 /// Reserved spending of one call. A drop counts it in full: the cost is unknown.
 #[must_use = "dropping the reservation counts it in full"]
 pub struct Reservation<K: Copy + Eq + Hash> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<BudgetShared<K>>,
     root: K,
     account: u64,
     want: Spend,
@@ -17,7 +17,7 @@ pub struct Reservation<K: Copy + Eq + Hash> {
 }
 
 impl<K: Copy + Eq + Hash> Reservation<K> {
-    pub(super) fn new(shared: &Arc<Shared<K>>, root: K, account: u64, want: Spend) -> Self {
+    pub(super) fn new(shared: &Arc<BudgetShared<K>>, root: K, account: u64, want: Spend) -> Self {
         Self { shared: Arc::clone(shared), root, account, want, open: true }
     }
 
@@ -53,7 +53,7 @@ impl<K: Copy + Eq + Hash> Reservation<K> {
 impl<K: Copy + Eq + Hash> Drop for Reservation<K> {
     fn drop(&mut self) {
         #[cfg(test)]
-        if self.shared.at(self.root, self.account, |account| account.has_bug(super::tests::Bug::DropGivesBack))
+        if self.shared.at(self.root, self.account, |account| account.has_bug(super::tests::BudgetBug::DropGivesBack))
             == Some(true)
         {
             return self.end(Spend::NOTHING);

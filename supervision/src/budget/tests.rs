@@ -7,7 +7,7 @@ mod threads;
 
 /// Seeded bugs, which the checks must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bug {
+pub(super) enum BudgetBug {
     /// An actual cost counts twice.
     SettledTwice,
     /// A dropped reservation counts nothing.

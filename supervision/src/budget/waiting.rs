@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep};
 
 use super::account::RequestResult;
-use super::{Currency, Reservation, Shared, Spend};
+use super::{BudgetShared, Currency, Reservation, Spend};
 
 pub(super) struct RequestKey {
     pub(super) account: u64,
@@ -25,8 +25,8 @@ pub(super) struct RequestKey {
 /// # Panics
 /// If it is polled outside a tokio runtime.
 #[must_use = "dropping it takes the request back"]
-pub struct Waiting<K: Copy + Eq + Hash> {
-    shared: Arc<Shared<K>>,
+pub struct WaitingClaim<K: Copy + Eq + Hash> {
+    shared: Arc<BudgetShared<K>>,
     root: K,
     account: u64,
     ticket: u64,
@@ -39,8 +39,8 @@ pub struct Waiting<K: Copy + Eq + Hash> {
     over: bool,
 }
 
-impl<K: Copy + Eq + Hash> Waiting<K> {
-    pub(super) fn new(shared: &Arc<Shared<K>>, root: K, at: RequestKey, want: Spend, closed: Currency) -> Self {
+impl<K: Copy + Eq + Hash> WaitingClaim<K> {
+    pub(super) fn new(shared: &Arc<BudgetShared<K>>, root: K, at: RequestKey, want: Spend, closed: Currency) -> Self {
         let RequestKey { account, ticket, until } = at;
         Self { shared: Arc::clone(shared), root, account, ticket, want, closed, alarm: None, until, over: false }
     }
@@ -67,9 +67,9 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
 }
 
 /// The alarm has a pinned box of its own.
-impl<K: Copy + Eq + Hash> Unpin for Waiting<K> {}
+impl<K: Copy + Eq + Hash> Unpin for WaitingClaim<K> {}
 
-impl<K: Copy + Eq + Hash> Future for Waiting<K> {
+impl<K: Copy + Eq + Hash> Future for WaitingClaim<K> {
     type Output = Result<Reservation<K>, Currency>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -90,7 +90,7 @@ impl<K: Copy + Eq + Hash> Future for Waiting<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Drop for Waiting<K> {
+impl<K: Copy + Eq + Hash> Drop for WaitingClaim<K> {
     fn drop(&mut self) {
         if !self.over {
             drop(self.shared.at(self.root, self.account, |account| account.leave(self.ticket, self.want)));
@@ -98,7 +98,7 @@ impl<K: Copy + Eq + Hash> Drop for Waiting<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> fmt::Debug for Waiting<K> {
+impl<K: Copy + Eq + Hash> fmt::Debug for WaitingClaim<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiting").field("want", &self.want).finish_non_exhaustive()
     }

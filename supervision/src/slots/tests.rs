@@ -331,19 +331,19 @@ impl Naive {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum SlotStep {
     Request { root: u8, class: Class, bound: u32 },
     Return(usize),
     Withdraw(usize),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<SlotStep>> {
     let class = prop_oneof![Just(Class::Resume), Just(Class::Start)];
-    let request = (0_u8..4, class, 0_u32..4).prop_map(|(root, class, bound)| Step::Request { root, class, bound });
+    let request = (0_u8..4, class, 0_u32..4).prop_map(|(root, class, bound)| SlotStep::Request { root, class, bound });
     let step = prop_oneof![
         4 => request,
-        3 => any::<usize>().prop_map(Step::Return),
-        1 => any::<usize>().prop_map(Step::Withdraw)
+        3 => any::<usize>().prop_map(SlotStep::Return),
+        1 => any::<usize>().prop_map(SlotStep::Withdraw)
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -362,9 +362,9 @@ impl Pair {
         Self { slots, grants, held: BTreeMap::new(), naive }
     }
 
-    fn step(&mut self, ticket: u32, step: &Step) {
+    fn step(&mut self, ticket: u32, step: &SlotStep) {
         match step {
-            Step::Request { root, class, bound } => {
+            SlotStep::Request { root, class, bound } => {
                 self.naive.request(*root, ticket, *class, *bound);
                 let given = self.slots.request(*root, ticket, *class, *bound);
                 self.collect();
@@ -372,17 +372,17 @@ impl Pair {
                     self.held.insert(ticket, slot);
                 }
             }
-            Step::Return(nth) if !self.held.is_empty() => {
+            SlotStep::Return(nth) if !self.held.is_empty() => {
                 let ticket = *self.held.keys().nth(nth % self.held.len()).unwrap();
                 self.naive.give_back(ticket);
                 self.held.remove(&ticket);
                 self.collect();
             }
-            Step::Withdraw(nth) if !self.naive.waiting.is_empty() => {
+            SlotStep::Withdraw(nth) if !self.naive.waiting.is_empty() => {
                 let (.., ticket) = self.naive.waiting.remove(nth % self.naive.waiting.len());
                 assert!(self.slots.withdraw(ticket));
             }
-            Step::Return(_) | Step::Withdraw(_) => {}
+            SlotStep::Return(_) | SlotStep::Withdraw(_) => {}
         }
     }
 

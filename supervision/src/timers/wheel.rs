@@ -38,13 +38,13 @@ impl Tick {
 /// Armed keys by tick. Every timer is a slab node in the list of its tick: a disarm unlinks it without a search and leaves nothing stale.
 pub(super) struct Wheel<K> {
     index: HashMap<K, u32, KeyHasherBuilder>,
-    nodes: Vec<Node<K>>,
+    nodes: Vec<WheelNode<K>>,
     free: Vec<u32>,
     ticks: BTreeMap<Tick, u32>,
 }
 
 #[derive(Clone, Copy)]
-struct Node<K> {
+struct WheelNode<K> {
     key: K,
     due_nanos: u64,
     tick: Tick,
@@ -72,7 +72,7 @@ impl<K: Copy + Eq + Hash + Ord> Wheel<K> {
     /// Arms or moves a key; returns its tick.
     pub(super) fn arm(&mut self, key: K, due_nanos: u64) -> Tick {
         let tick = Tick::covering(due_nanos);
-        let node = Node { key, due_nanos, tick, before: NONE, next: NONE };
+        let node = WheelNode { key, due_nanos, tick, before: NONE, next: NONE };
         let at = match self.index.entry(key) {
             Entry::Occupied(present) => {
                 let at = *present.get();
@@ -130,7 +130,7 @@ impl<K: Copy + Eq + Hash + Ord> Wheel<K> {
     }
 
     fn unlink(&mut self, at: u32) {
-        let Some(Node { tick, before, next, .. }) = self.nodes.get(at as usize).copied() else { return };
+        let Some(WheelNode { tick, before, next, .. }) = self.nodes.get(at as usize).copied() else { return };
         if let Some(node) = self.nodes.get_mut(next as usize) {
             node.before = before;
         }

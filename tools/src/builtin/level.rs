@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::file_tool::Job;
 use super::ignores::Ignores;
-use super::room::Held;
+use super::room::HeldRoom;
 use crate::path::join;
 use crate::tool::ToolError;
 use crate::workspace::beneath;
@@ -14,7 +14,7 @@ use crate::workspace::names::READ;
 
 /// Kinds of entries; links are never followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum LevelKind {
     Dir,
     File,
     Link,
@@ -22,21 +22,21 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug)]
-pub(super) struct Item {
-    pub(super) kind: Kind,
+pub(super) struct LevelItem {
+    pub(super) kind: LevelKind,
     pub(super) name: String,
     /// The displayed path, from the workspace.
     pub(super) path: String,
     /// The system's path, from the workspace, which need not be UTF-8.
     pub(super) os: PathBuf,
     /// Its part of the call's memory; none if it was named outright.
-    pub(super) _held: Option<Held>,
+    pub(super) _held: Option<HeldRoom>,
 }
 
 /// A directory's entries: directories first, sorted by name.
 #[derive(Debug, Default)]
 pub(super) struct Level {
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<LevelItem>,
     /// Ignored entries.
     pub(super) ignored: u64,
     /// Denied entries.
@@ -79,10 +79,10 @@ impl Level {
             let Ok(file_type) = entry.file_type() else { continue };
             let name = entry.file_name();
             let kind = match (file_type.is_dir(), file_type.is_file(), file_type.is_symlink()) {
-                (true, _, _) => Kind::Dir,
-                (_, true, _) => Kind::File,
-                (_, _, true) => Kind::Link,
-                (false, false, false) => Kind::Other,
+                (true, _, _) => LevelKind::Dir,
+                (_, true, _) => LevelKind::File,
+                (_, _, true) => LevelKind::Link,
+                (false, false, false) => LevelKind::Other,
             };
             let (os, name) = (base.join(&name), name.to_string_lossy().into_owned());
             // The displayed path is as long as the system's.
@@ -91,23 +91,23 @@ impl Level {
                 job.room.crowd();
                 break;
             };
-            level.take(job, path, Item { kind, name, path: String::new(), os, _held: Some(held) });
+            level.take(job, path, LevelItem { kind, name, path: String::new(), os, _held: Some(held) });
         }
-        level.items.sort_unstable_by(|a, b| (a.kind != Kind::Dir, &a.os).cmp(&(b.kind != Kind::Dir, &b.os)));
+        level.items.sort_unstable_by(|a, b| (a.kind != LevelKind::Dir, &a.os).cmp(&(b.kind != LevelKind::Dir, &b.os)));
         Ok(Ok(level))
     }
 
-    fn take(&mut self, job: &Job, dir: &str, mut item: Item) {
+    fn take(&mut self, job: &Job, dir: &str, mut item: LevelItem) {
         // Its content belongs to git, not to the project.
-        if item.name == ".git" || self.ignores.ignored(&item.os, item.kind == Kind::Dir) {
+        if item.name == ".git" || self.ignores.ignored(&item.os, item.kind == LevelKind::Dir) {
             self.ignored = self.ignored.saturating_add(1);
             return;
         }
         item.path = join(dir, &item.name);
         // A directory that is denied itself may contain permitted entries.
         let shown = match item.kind {
-            Kind::Dir => job.may_permit_below(READ, &item.path),
-            Kind::File | Kind::Link | Kind::Other => job.permits(READ, &item.path),
+            LevelKind::Dir => job.may_permit_below(READ, &item.path),
+            LevelKind::File | LevelKind::Link | LevelKind::Other => job.permits(READ, &item.path),
         };
         if shown {
             self.items.push(item);

@@ -11,7 +11,7 @@ use subtend_session::call::ToolEffect;
 use super::file_tool::{Builtin, Job, WALKS};
 use super::filter::Filter;
 use super::ignores::ASIDE;
-use super::level::{self, Item, Kind, Level};
+use super::level::{self, Level, LevelItem, LevelKind};
 use super::open;
 use super::room::{CROWDED, CROWDED_ONE};
 use crate::bounded::{Bounded, count, name};
@@ -68,20 +68,20 @@ impl Builtin for List {
         let real = job.real(Self::ACTIONS, path)?;
         let filter = Filter::new(args.glob.as_deref(), &real)?;
         let metadata = open::metadata(job, Path::new(&*real)).map_err(|error| failure("list", path, &error))?;
-        let mut listing = Listing { job, filter, out: Bounded::new(job.max_bytes), seen: Seen::default() };
+        let mut listing = DirListing { job, filter, out: Bounded::new(job.max_bytes), seen: ListCounts::default() };
         if metadata.is_dir() {
             listing.walk(&real, path, args.depth)?;
         } else {
-            let kind = if metadata.is_file() { Kind::File } else { Kind::Other };
+            let kind = if metadata.is_file() { LevelKind::File } else { LevelKind::Other };
             let name = real.rsplit('/').next().unwrap_or(&real).to_owned();
-            listing.entry(&Item { kind, name, path: real.to_string(), os: Path::new(&*real).into(), _held: None });
+            listing.entry(&LevelItem { kind, name, path: real.to_string(), os: Path::new(&*real).into(), _held: None });
         }
         Ok(listing.finish(args.depth))
     }
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct ListCounts {
     dirs: u64,
     files: u64,
     others: u64,
@@ -94,14 +94,14 @@ struct Seen {
     stopped: bool,
 }
 
-struct Listing<'a> {
+struct DirListing<'a> {
     job: &'a Job,
     filter: Filter,
     out: Bounded,
-    seen: Seen,
+    seen: ListCounts,
 }
 
-impl Listing<'_> {
+impl DirListing<'_> {
     /// Walks breadth-first, so that truncation drops the deepest levels.
     fn walk(&mut self, real: &str, asked: &str, depth: u32) -> Result<(), ToolError> {
         let above = level::above(self.job, real);
@@ -117,7 +117,7 @@ impl Listing<'_> {
                     self.seen.stopped = true;
                     return Ok(());
                 }
-                if item.kind != Kind::Dir {
+                if item.kind != LevelKind::Dir {
                     self.entry(item);
                     continue;
                 }
@@ -133,7 +133,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    fn directory(&mut self, item: &Item, below: Option<&Level>) {
+    fn directory(&mut self, item: &LevelItem, below: Option<&Level>) {
         if self.filter.is_some() {
             return;
         }
@@ -145,19 +145,19 @@ impl Listing<'_> {
         self.out.line(&format!("{}/  {entries}", name(&item.path)));
     }
 
-    fn entry(&mut self, item: &Item) {
+    fn entry(&mut self, item: &LevelItem) {
         if !self.filter.passes(&item.path, &item.name) {
             return;
         }
         let about = match item.kind {
-            Kind::Link => match self.target(&item.os) {
+            LevelKind::Link => match self.target(&item.os) {
                 Ok(target) => format!("link to {}", name(&target.to_string_lossy())),
                 Err(_) => "link".into(),
             },
-            Kind::File => self.file(item),
-            Kind::Other | Kind::Dir => "special file".into(),
+            LevelKind::File => self.file(item),
+            LevelKind::Other | LevelKind::Dir => "special file".into(),
         };
-        let seen = if item.kind == Kind::File { &mut self.seen.files } else { &mut self.seen.others };
+        let seen = if item.kind == LevelKind::File { &mut self.seen.files } else { &mut self.seen.others };
         *seen = seen.saturating_add(1);
         let shown = name(&item.path);
         let odd = match (item.os.to_str().is_some(), *shown == item.path) {
@@ -173,7 +173,7 @@ impl Listing<'_> {
         dir.read_link_contents(name)
     }
 
-    fn file(&mut self, item: &Item) -> String {
+    fn file(&mut self, item: &LevelItem) -> String {
         let Ok(metadata) = open::metadata(self.job, &item.os) else { return "unreadable".into() };
         let size = metadata.len();
         let counted = self.seen.counted.saturating_add(size);
@@ -201,7 +201,7 @@ impl Listing<'_> {
     }
 
     fn finish(self, depth: u32) -> ToolOutput {
-        let Seen { dirs, files, others, ignored, denied, unreadable, closed, counted: _, stopped } = self.seen;
+        let ListCounts { dirs, files, others, ignored, denied, unreadable, closed, counted: _, stopped } = self.seen;
         let mut said = Vec::new();
         if self.out.cut() > 0 {
             said.push(format!("{} more not shown: list a part, or fewer levels", self.out.cut()));

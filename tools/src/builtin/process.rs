@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_millis(1500);
 
 /// How a command ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum CommandEnd {
     Exited(ExitStatus),
     /// Killed at its time limit.
     TimedOut,
@@ -35,7 +35,7 @@ pub(super) enum End {
 
 #[derive(Debug)]
 pub(super) struct Finished {
-    pub(super) end: End,
+    pub(super) end: CommandEnd,
     pub(super) output: Ends,
 }
 
@@ -95,14 +95,14 @@ pub(super) async fn run(
     let end = loop {
         tokio::select! {
             biased;
-            () = cancel.cancelled() => break End::Cancelled,
-            () = &mut timer => break End::TimedOut,
-            status = child.wait() => break End::Exited(status?),
+            () = cancel.cancelled() => break CommandEnd::Cancelled,
+            () = &mut timer => break CommandEnd::TimedOut,
+            status = child.wait() => break CommandEnd::Exited(status?),
             _ = &mut reading, if !read => read = true,
         }
     };
     leash.pull();
-    if !matches!(end, End::Exited(_)) {
+    if !matches!(end, CommandEnd::Exited(_)) {
         reap(&mut child).await;
     }
     if !read {

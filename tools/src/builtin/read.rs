@@ -60,7 +60,7 @@ impl Builtin for Read {
         let real = job.real(Self::ACTIONS, path)?;
         let (file, size) = open::file(job, "read", path, &real)?;
         let mut reader = BufReader::with_capacity(CHUNK, file);
-        let mut page = Page::new(&args, job.max_bytes);
+        let mut page = LinePage::new(&args, job.max_bytes);
         let mut start = true;
         loop {
             job.go_on()?;
@@ -81,7 +81,7 @@ impl Builtin for Read {
 }
 
 /// The requested lines; all lines are counted.
-struct Page {
+struct LinePage {
     from: u64,
     to: u64,
     line: u64,
@@ -92,7 +92,7 @@ struct Page {
     lossy: bool,
 }
 
-impl Page {
+impl LinePage {
     fn new(args: &Args, max_bytes: u64) -> Self {
         let to = args.from_line.saturating_add(args.lines).saturating_sub(1);
         let out = Bounded::new(max_bytes);

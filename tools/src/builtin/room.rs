@@ -21,18 +21,18 @@ pub(super) struct Room {
 
 /// An entry's part of the budget, released on drop.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldRoom {
     bytes: usize,
     of: Arc<AtomicUsize>,
 }
 
 impl Room {
     /// Reserves memory for an entry with names of this many bytes; `None` if the budget is spent.
-    pub(super) fn hold(&self, names: usize) -> Option<Held> {
+    pub(super) fn hold(&self, names: usize) -> Option<HeldRoom> {
         let bytes = names.saturating_add(ENTRY);
         let held = self.held.fetch_add(bytes, Ordering::Relaxed);
         // Dropping it releases what does not fit.
-        let taken = Held { bytes, of: Arc::clone(&self.held) };
+        let taken = HeldRoom { bytes, of: Arc::clone(&self.held) };
         (held.saturating_add(bytes) <= MAX_HELD).then_some(taken)
     }
 
@@ -45,7 +45,7 @@ impl Room {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldRoom {
     fn drop(&mut self) {
         self.of.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use subtend_session::call::ToolEffect;
 use super::file_tool::{Builtin, Job, WALKS};
 use super::filter::Filter;
 use super::ignores::ASIDE;
-use super::level::{self, Item, Kind, Level};
+use super::level::{self, Level, LevelItem, LevelKind};
 use super::open;
 use super::room::{CROWDED, CROWDED_ONE};
 use crate::bounded::{self, Bounded, count};
@@ -97,7 +97,7 @@ impl Builtin for Search {
             files: args.files.then(Vec::new),
             passed_over: 0,
             out: Bounded::new(job.max_bytes),
-            seen: Seen::default(),
+            seen: SearchCounts::default(),
         };
         if metadata.is_dir() {
             hunt.walk(&real, path)?;
@@ -139,7 +139,7 @@ fn searcher() -> Searcher {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SearchCounts {
     files: u64,
     matching_files: u64,
     matches: u64,
@@ -164,7 +164,7 @@ struct Hunt<'a> {
     /// Matching files that others pushed out of `files`.
     passed_over: u64,
     out: Bounded,
-    seen: Seen,
+    seen: SearchCounts,
 }
 
 impl Hunt<'_> {
@@ -184,15 +184,15 @@ impl Hunt<'_> {
     }
 
     /// Searches the files of a level and returns its directories in reverse order.
-    fn files(&mut self, level: Level) -> Result<Vec<(Item, std::sync::Arc<super::ignores::Ignores>)>, ToolError> {
+    fn files(&mut self, level: Level) -> Result<Vec<(LevelItem, std::sync::Arc<super::ignores::Ignores>)>, ToolError> {
         self.seen.denied = self.seen.denied.saturating_add(level.denied);
         let mut dirs = Vec::new();
         for item in level.items {
             self.job.go_on()?;
             match item.kind {
-                Kind::Dir => dirs.push((item, level.ignores.clone())),
-                Kind::File if self.filter.passes(&item.path, &item.name) => self.file(&item.os, &item.path)?,
-                Kind::File | Kind::Link | Kind::Other => {}
+                LevelKind::Dir => dirs.push((item, level.ignores.clone())),
+                LevelKind::File if self.filter.passes(&item.path, &item.name) => self.file(&item.os, &item.path)?,
+                LevelKind::File | LevelKind::Link | LevelKind::Other => {}
             }
         }
         dirs.reverse();
@@ -266,7 +266,8 @@ impl Hunt<'_> {
 
     fn finish(mut self) -> ToolOutput {
         let listed = self.files.take().map(|files| self.list_files(files));
-        let Seen { files, matching_files, matches, shown, paths, binary, unreadable, closed, denied } = self.seen;
+        let SearchCounts { files, matching_files, matches, shown, paths, binary, unreadable, closed, denied } =
+            self.seen;
         let searched = count(files, "file", "files");
         let mut said = Vec::new();
         if matches == 0 && paths == 0 {

@@ -12,7 +12,7 @@ use subtend_session::authority::{Access, Authority};
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 
-use super::process::{self, End, Over};
+use super::process::{self, CommandEnd, Over};
 use crate::bounded::head;
 use crate::commands::Commands;
 use crate::guard::Guard;
@@ -144,8 +144,8 @@ async fn run(args: &Args, call: &ToolInvocation, over: Over<'_>, commands: &Comm
     let kept = head(text, usize::try_from(room.saturating_add(MARK)).unwrap_or(usize::MAX));
     let truncated_from = (cut > 0 || kept.len() < text.len()).then_some(total);
     match finished.end {
-        End::Cancelled => Err(ToolError::cancelled()),
-        End::TimedOut => {
+        CommandEnd::Cancelled => Err(ToolError::cancelled()),
+        CommandEnd::TimedOut => {
             let limit = args.timeout_ms.unwrap_or_default();
             let until =
                 if kept.is_empty() { "it had no output".into() } else { format!("its output until then:\n{kept}") };
@@ -153,7 +153,7 @@ async fn run(args: &Args, call: &ToolInvocation, over: Over<'_>, commands: &Comm
                 "the command was stopped after {limit} ms, with all that it started; {until}"
             )))
         }
-        End::Exited(status) => {
+        CommandEnd::Exited(status) => {
             let held = matches!(over, Over::Sandbox(..));
             if held
                 && status.code() == Some(sandbox::NOT_RUN)

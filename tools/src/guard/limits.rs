@@ -60,10 +60,10 @@ mod linux {
 
     /// A control group that counts processes; removed on drop.
     pub(crate) struct Counted {
-        _group: Option<Group>,
+        _group: Option<ControlGroup>,
     }
 
-    struct Group {
+    struct ControlGroup {
         above: PathBuf,
         own: PathBuf,
     }
@@ -77,7 +77,7 @@ mod linux {
             let most = most.saturating_add(threads_of(user.as_raw()));
             return lower("processes", Resource::Nproc, most, most).map(|()| Counted { _group: None });
         }
-        Ok(Counted { _group: groups().into_iter().find_map(|above| Group::make(above, most)) })
+        Ok(Counted { _group: groups().into_iter().find_map(|above| ControlGroup::make(above, most)) })
     }
 
     /// Returns this process's control group directories that can count processes.
@@ -96,7 +96,7 @@ mod linux {
         text.lines().filter_map(place).collect()
     }
 
-    impl Group {
+    impl ControlGroup {
         /// Creates a group below `above` and enters it.
         fn make(above: PathBuf, most: u64) -> Option<Self> {
             // In version 2 a controller must be enabled for child groups.
@@ -113,7 +113,7 @@ mod linux {
         }
     }
 
-    impl Drop for Group {
+    impl Drop for ControlGroup {
         fn drop(&mut self) {
             // A group with live processes remains.
             drop(std::fs::write(self.above.join("cgroup.procs"), "0"));

@@ -61,7 +61,7 @@ pub(crate) fn unread(root: OwnedFd, authority: &Authority) -> Result<HashSet<Ino
 
 /// How much of a directory an action is allowed on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum CoveredPart {
     All,
     Some,
     None,
@@ -106,7 +106,7 @@ impl<'a> Survey<'a> {
             return Ok(());
         }
         self.each(dir, path, depth, &mut |survey, entry| {
-            if let Kind::Dir(dir) = &entry.kind {
+            if let EntryKind::Dir(dir) = &entry.kind {
                 let below = entry.path.as_deref().unwrap_or(UNNAMED);
                 return survey.find_second_names(dir.as_fd(), below, depth.saturating_add(1), actions);
             }
@@ -138,30 +138,30 @@ impl<'a> Survey<'a> {
     ) -> Result<bool, String> {
         let read = self.part(READ, had.0, dir, path, depth)?;
         let write = self.part(WRITE, had.1, dir, path, depth)?;
-        let (reads, writes) = (read == Part::All, write == Part::All);
+        let (reads, writes) = (read == CoveredPart::All, write == CoveredPart::All);
         let grant =
             Grant { read: reads && !had.0, list: reads && !had.0, write: writes && !had.1, change: writes && !had.1 };
         self.rule(dir, grant, sink)?;
-        if read != Part::Some && write != Part::Some {
+        if read != CoveredPart::Some && write != CoveredPart::Some {
             return Ok(reads);
         }
-        let mut seen = reads || (read == Part::Some && self.allows(READ, path));
+        let mut seen = reads || (read == CoveredPart::Some && self.allows(READ, path));
         self.each(dir, path, depth, &mut |survey, entry| {
             let Some(path) = entry.path.as_deref() else {
                 // Neither granted nor listed.
-                seen &= !matches!(entry.kind, Kind::Dir(_));
+                seen &= !matches!(entry.kind, EntryKind::Dir(_));
                 return Ok(());
             };
             match &entry.kind {
-                Kind::Dir(dir) => {
+                EntryKind::Dir(dir) => {
                     seen &= survey.dir(dir.as_fd(), path, (reads, writes), depth.saturating_add(1), sink)?;
                 }
-                Kind::File(file) => {
+                EntryKind::File(file) => {
                     let read = !reads && survey.allows(READ, path) && !survey.unread.contains(&entry.inode);
                     let write = !writes && survey.allows(WRITE, path) && !survey.unwritten.contains(&entry.inode);
                     survey.rule(file.as_fd(), Grant { read, write, ..Grant::default() }, sink)?;
                 }
-                Kind::Other => {}
+                EntryKind::Other => {}
             }
             Ok(())
         })?;
@@ -185,11 +185,18 @@ impl<'a> Survey<'a> {
         sink(fd, grant)
     }
 
-    fn part(&mut self, action: &str, had: bool, dir: BorrowedFd<'_>, path: &str, depth: u32) -> Result<Part, String> {
+    fn part(
+        &mut self,
+        action: &str,
+        had: bool,
+        dir: BorrowedFd<'_>,
+        path: &str,
+        depth: u32,
+    ) -> Result<CoveredPart, String> {
         if had || (self.authority.allows_below(action, path) && !self.has_second_name(action, dir, path, depth)?) {
-            return Ok(Part::All);
+            return Ok(CoveredPart::All);
         }
-        Ok(if self.authority.denies_below(action, path) { Part::None } else { Part::Some })
+        Ok(if self.authority.denies_below(action, path) { CoveredPart::None } else { CoveredPart::Some })
     }
 
     /// Returns whether the file in the directory has another name that is not allowed.
@@ -202,7 +209,7 @@ impl<'a> Survey<'a> {
         self.each(dir, path, depth, &mut |survey, entry| {
             let denied = if action == READ { &survey.unread } else { &survey.unwritten };
             found |= denied.contains(&entry.inode);
-            if let (false, Kind::Dir(dir)) = (found, &entry.kind) {
+            if let (false, EntryKind::Dir(dir)) = (found, &entry.kind) {
                 let below = entry.path.as_deref().unwrap_or(UNNAMED);
                 found = survey.has_second_name(action, dir.as_fd(), below, depth.saturating_add(1))?;
             }
@@ -217,7 +224,7 @@ impl<'a> Survey<'a> {
         dir: BorrowedFd<'_>,
         path: &str,
         depth: u32,
-        look: &mut dyn FnMut(&mut Self, Entry) -> Result<(), String>,
+        look: &mut dyn FnMut(&mut Self, DirEntry) -> Result<(), String>,
     ) -> Result<(), String> {
         if depth >= MAX_DEPTH {
             return Err(format!("the workspace has more than {MAX_DEPTH} levels of directories"));
@@ -236,7 +243,7 @@ impl<'a> Survey<'a> {
             if self.entries > MAX_ENTRIES {
                 return Err(format!("the workspace has more than {MAX_ENTRIES} files to inspect"));
             }
-            if let Some(entry) = Entry::open(dir, name, path) {
+            if let Some(entry) = DirEntry::open(dir, name, path) {
                 look(self, entry)?;
             }
         }
@@ -247,16 +254,16 @@ impl<'a> Survey<'a> {
 /// Stands for a path that rules cannot express: everything below it is denied.
 const UNNAMED: &str = "..";
 
-struct Entry {
+struct DirEntry {
     /// Its path in the workspace, if that is UTF-8.
     path: Option<String>,
-    kind: Kind,
+    kind: EntryKind,
     inode: Inode,
     /// Whether it has other names.
     has_others: bool,
 }
 
-enum Kind {
+enum EntryKind {
     Dir(OwnedFd),
     /// A file or a named pipe.
     File(OwnedFd),
@@ -264,27 +271,27 @@ enum Kind {
     Other,
 }
 
-impl Entry {
+impl DirEntry {
     fn open(dir: BorrowedFd<'_>, name: &CStr, path: &str) -> Option<Self> {
         let named = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let (kind, stat) = match FileType::from_raw_mode(named.st_mode) {
             FileType::Directory => {
                 let fd = openat(dir, name, OFlags::RDONLY | OFlags::DIRECTORY | HANDLE, Mode::empty()).ok()?;
                 let stat = fstat(&fd).ok()?;
-                (Kind::Dir(fd), stat)
+                (EntryKind::Dir(fd), stat)
             }
             FileType::RegularFile | FileType::Fifo => {
                 let fd = openat(dir, name, OFlags::PATH | HANDLE, Mode::empty()).ok()?;
                 let stat = fstat(&fd).ok()?;
                 // It may have been replaced since it was checked.
                 let file = matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Fifo);
-                (if file { Kind::File(fd) } else { Kind::Other }, stat)
+                (if file { EntryKind::File(fd) } else { EntryKind::Other }, stat)
             }
             FileType::Symlink
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
-            | FileType::Unknown => (Kind::Other, named),
+            | FileType::Unknown => (EntryKind::Other, named),
         };
         let path = name.to_str().ok().filter(|_| path != UNNAMED).map(|name| join(path, name));
         Some(Self { path, kind, inode: inode(&stat), has_others: stat.st_nlink > 1 })

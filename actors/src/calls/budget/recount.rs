@@ -22,7 +22,7 @@ pub(crate) struct Recount {
 }
 
 /// An attempt that is not settled.
-struct Open {
+struct UnsettledAttempt {
     reserved: Option<Reserved>,
     model: Text,
 }
@@ -62,7 +62,7 @@ impl ModelCalls {
 
     /// Adds what one run used; returns the sessions with runs that it owns.
     fn recount_run(&self, models: &Models, no: RunNo, stored: &[Stored], count: &mut Recount) -> BTreeSet<SessionId> {
-        let (mut within, mut open, mut children) = (false, None::<Open>, BTreeSet::new());
+        let (mut within, mut open, mut children) = (false, None::<UnsettledAttempt>, BTreeSet::new());
         let mut add = |spent: Spend| count.spend = count.spend.plus(spent);
         for Stored { record, .. } in stored {
             if let Record::RunOpened(opened) = record {
@@ -72,7 +72,7 @@ impl ModelCalls {
                 continue;
             }
             if let Record::TurnStarted { reserved, model, .. } = record {
-                let next = Open { reserved: reserved.as_deref().copied(), model: model.clone() };
+                let next = UnsettledAttempt { reserved: reserved.as_deref().copied(), model: model.clone() };
                 // An attempt replaced without a record: its activation crashed.
                 add(open.replace(next).map_or(Spend::NOTHING, |before| self.in_full(models, &before)));
             } else if let Record::TurnAnswered(answered) = record
@@ -99,12 +99,12 @@ impl ModelCalls {
         children
     }
 
-    fn settled(&self, models: &Models, open: &Open, usage: &Usage) -> Spend {
+    fn settled(&self, models: &Models, open: &UnsettledAttempt, usage: &Usage) -> Spend {
         spend(usage, self.in_full(models, open), !usage.unreliable)
     }
 
     /// Returns what was reserved for the attempt.
-    fn in_full(&self, models: &Models, open: &Open) -> Spend {
+    fn in_full(&self, models: &Models, open: &UnsettledAttempt) -> Spend {
         let Some(reserved) = &open.reserved else { return Spend::NOTHING };
         let most = |name: &str, model: &dyn subtend_models::model::Model| {
             let own = self.prices.of_model(name, model).map(|price| price.most(reserved));

@@ -15,15 +15,15 @@ fn at(attempt: u32) -> Address {
     Address { session: SESSION, root: SESSION, run: RunNo(1), turn: TurnNo(1), attempt: AttemptNo(attempt) }
 }
 
-fn append(journal: &Journal, first: u64, records: Vec<Record>) -> (Appended, Ends, Vec<Shown>) {
+fn append(journal: &Journal, first: u64, records: Vec<Record>) -> (Appended, Ends, Vec<ShownRecords>) {
     let ends = Ends::of(&records);
-    let shown = vec![Shown { session: SESSION, first: Seq(first), records: records.clone() }];
+    let shown = vec![ShownRecords { session: SESSION, first: Seq(first), records: records.clone() }];
     let (first_seq, changes) = (Seq(first), Changes::default());
     let frame = Frame { session: SESSION, first_seq, epoch: Epoch(1), at_ms: 0, records, changes };
     (journal.append(Frames { frames: vec![frame] }).expect("appended"), ends, shown)
 }
 
-fn show(publisher: &Publisher, batch: (Appended, Ends, Vec<Shown>)) {
+fn show(publisher: &Publisher, batch: (Appended, Ends, Vec<ShownRecords>)) {
     let (at, ends, shown) = batch;
     let born = Vec::new();
     publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born, shown: Some(shown) });
@@ -163,7 +163,7 @@ async fn a10_delta_waits_for_the_durable_birth_of_its_session() {
         let (first_seq, changes, records) = (Seq(1), Changes::default(), vec![started(1, 1)]);
         let frame = Frame { session, first_seq, epoch: Epoch(1), at_ms: 0, records: records.clone(), changes };
         let appended = journal.append(Frames { frames: vec![frame] }).expect("appended");
-        let shown = listens.then(|| vec![Shown { session, first: Seq(1), records }]);
+        let shown = listens.then(|| vec![ShownRecords { session, first: Seq(1), records }]);
         let (ends, born) = (Ends::default(), vec![session]);
         publisher.appended(Batch { root: session, session, at: appended, ends, born, shown });
         publisher.delta(&at, &Delta::Text("I ".into()), || true);

@@ -1,16 +1,16 @@
-use super::super::results::{Count, File};
+use super::super::results::{Count, ListedFile};
 use super::*;
 
-fn listing(entries: &[(&str, u64)]) -> Listing {
+fn listing(entries: &[(&str, u64)]) -> ToolListing {
     let (dirs, files): (Vec<_>, Vec<_>) = entries.iter().partition(|(path, _)| path.ends_with('/'));
-    Listing {
+    ToolListing {
         dirs: dirs.iter().map(|(path, n)| Dir { path: path.trim_end_matches('/').into(), entries: *n }).collect(),
-        files: files.iter().map(|(path, n)| File { path: (*path).into(), lines: Some(*n) }).collect(),
+        files: files.iter().map(|(path, n)| ListedFile { path: (*path).into(), lines: Some(*n) }).collect(),
         count: Count::exactly(files.len() as u64),
     }
 }
 
-fn project() -> Listing {
+fn project() -> ToolListing {
     listing(&[
         (".github/", 1),
         ("docs/", 3),
@@ -30,7 +30,7 @@ fn project() -> Listing {
     ])
 }
 
-fn areas(listing: &Listing, question: &str) -> Vec<Area> {
+fn areas(listing: &ToolListing, question: &str) -> Vec<Area> {
     plan(listing, question, None).briefs.into_iter().map(|(brief, _)| brief.area).collect()
 }
 
@@ -102,7 +102,7 @@ fn hits(question: &str, whole: bool, files: &[(&str, u64)]) -> Hits {
 
 const ACTORS: &str = "Which of these crates implement an actor supervisor?";
 
-fn chosen(listing: &Listing, hits: &Hits) -> Vec<(String, String)> {
+fn chosen(listing: &ToolListing, hits: &Hits) -> Vec<(String, String)> {
     let briefs = plan(listing, ACTORS, Some(Ok(hits.clone()))).briefs;
     briefs.into_iter().map(|(brief, why)| (brief.area.path, why)).collect()
 }

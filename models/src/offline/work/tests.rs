@@ -42,7 +42,7 @@ fn definitions_come_before_uses_and_code_before_tests() {
 
 #[test]
 fn files_are_counted_by_kind() {
-    let listing = Listing::parse(
+    let listing = ToolListing::parse(
         "a.rs  1 byte\nb.rs  1 byte\nMakefile  1 byte\nx.QQ  1 byte\n.env  1 byte\nv. 2, x  1 byte\n[0 directories; 6 files]",
         false,
     );

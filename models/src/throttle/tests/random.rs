@@ -15,7 +15,7 @@ const PATHS: [&[&str]; 4] = [&[MODEL, LAB], &[LAB, OTHER], &[LAB], &["shop"]];
 const NAMES: [&str; 4] = [MODEL, OTHER, LAB, "shop"];
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ThrottleStep {
     Come { session: char, path: usize, tokens: u64 },
     GiveUp(prop::sample::Index),
     End(prop::sample::Index),
@@ -26,17 +26,17 @@ enum Step {
     Poll,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ThrottleStep> {
     let come = (prop::char::range('a', 'd'), 0..PATHS.len(), 0..400_u64);
     prop_oneof![
-        8 => come.prop_map(|(session, path, tokens)| Step::Come { session, path, tokens }),
-        2 => any::<prop::sample::Index>().prop_map(Step::GiveUp),
-        4 => any::<prop::sample::Index>().prop_map(Step::End),
-        2 => (any::<prop::sample::Index>(), 0..1_000_u64).prop_map(|(ix, cost)| Step::Settle(ix, cost)),
-        1 => (0..NAMES.len(), 0..20_000_u64).prop_map(|(ix, ms)| Step::Cool(ix, ms)),
-        4 => (0..10_000_u64).prop_map(Step::Pass),
-        1 => (0..90_000_u64).prop_map(Step::PassUnpolled),
-        4 => Just(Step::Poll),
+        8 => come.prop_map(|(session, path, tokens)| ThrottleStep::Come { session, path, tokens }),
+        2 => any::<prop::sample::Index>().prop_map(ThrottleStep::GiveUp),
+        4 => any::<prop::sample::Index>().prop_map(ThrottleStep::End),
+        2 => (any::<prop::sample::Index>(), 0..1_000_u64).prop_map(|(ix, cost)| ThrottleStep::Settle(ix, cost)),
+        1 => (0..NAMES.len(), 0..20_000_u64).prop_map(|(ix, ms)| ThrottleStep::Cool(ix, ms)),
+        4 => (0..10_000_u64).prop_map(ThrottleStep::Pass),
+        1 => (0..90_000_u64).prop_map(ThrottleStep::PassUnpolled),
+        4 => Just(ThrottleStep::Poll),
     ]
 }
 
@@ -50,7 +50,7 @@ fn rates() -> impl Strategy<Value = Rates> {
     )
 }
 
-fn scene() -> impl Strategy<Value = (Vec<Rates>, Vec<Step>)> {
+fn scene() -> impl Strategy<Value = (Vec<Rates>, Vec<ThrottleStep>)> {
     (prop::collection::vec(rates(), NAMES.len()), prop::collection::vec(step(), 1..80))
 }
 
@@ -72,27 +72,29 @@ impl Scene {
         Self { callers, rates, paths: BTreeMap::new(), cooling: BTreeMap::new(), judged: 0 }
     }
 
-    async fn take(&mut self, n: usize, step: &Step) {
+    async fn take(&mut self, n: usize, step: &ThrottleStep) {
         let (waiting, running) = (self.callers.waiting(), self.callers.running());
         match step {
-            Step::Come { session, path, tokens } => {
+            ThrottleStep::Come { session, path, tokens } => {
                 let name = format!("{session}{n:03}");
                 self.paths.insert(name.clone(), PATHS[*path]);
                 self.callers.come(&name, PATHS[*path], *tokens);
             }
-            Step::GiveUp(ix) if !waiting.is_empty() => self.callers.give_up(ix.get::<String>(&waiting)),
-            Step::End(ix) if !running.is_empty() => self.callers.end_unpolled(ix.get::<String>(&running)),
-            Step::Settle(ix, cost) if !running.is_empty() => self.callers.settle(ix.get::<String>(&running), *cost),
-            Step::GiveUp(_) | Step::End(_) | Step::Settle(..) => {}
-            Step::Cool(ix, ms) => {
+            ThrottleStep::GiveUp(ix) if !waiting.is_empty() => self.callers.give_up(ix.get::<String>(&waiting)),
+            ThrottleStep::End(ix) if !running.is_empty() => self.callers.end_unpolled(ix.get::<String>(&running)),
+            ThrottleStep::Settle(ix, cost) if !running.is_empty() => {
+                self.callers.settle(ix.get::<String>(&running), *cost)
+            }
+            ThrottleStep::GiveUp(_) | ThrottleStep::End(_) | ThrottleStep::Settle(..) => {}
+            ThrottleStep::Cool(ix, ms) => {
                 let name = NAMES[*ix];
                 self.callers.throttles.cool(&name.into(), *ms);
                 let until = self.cooling.entry(name).or_default();
                 *until = (*until).max(self.callers.now_ms() + ms);
             }
-            Step::Pass(ms) => self.callers.pass(*ms).await,
-            Step::PassUnpolled(ms) => self.callers.pass_unpolled(*ms).await,
-            Step::Poll => self.callers.poll_woken(),
+            ThrottleStep::Pass(ms) => self.callers.pass(*ms).await,
+            ThrottleStep::PassUnpolled(ms) => self.callers.pass_unpolled(*ms).await,
+            ThrottleStep::Poll => self.callers.poll_woken(),
         }
     }
 
@@ -158,7 +160,7 @@ impl Scene {
     }
 }
 
-fn always_holds(rates: &[Rates], steps: &[Step], bug: Option<Bug>) -> CheckResult {
+fn always_holds(rates: &[Rates], steps: &[ThrottleStep], bug: Option<Bug>) -> CheckResult {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut scene = Scene::new(rates, bug);

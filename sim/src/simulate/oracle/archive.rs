@@ -15,9 +15,9 @@ use crate::simulate::oracle::observer::{CancelAsked, Cancels, HubObserver};
 use crate::simulate::tally::Verb;
 
 #[derive(Default)]
-pub(crate) struct Archive(BTreeMap<SessionId, Kept>, BTreeSet<SessionId>);
+pub(crate) struct Archive(BTreeMap<SessionId, ArchivedSession>, BTreeSet<SessionId>);
 
-struct Kept {
+struct ArchivedSession {
     records: Vec<Record>,
     frames: Vec<Frame>,
     state: State,
@@ -38,7 +38,7 @@ impl Archive {
             return Ok(());
         }
         let state = State::fold(placed.session, records).map_err(|error| error.to_string())?;
-        self.0.insert(placed.session, Kept { records: records.clone(), frames: vec![frame], state });
+        self.0.insert(placed.session, ArchivedSession { records: records.clone(), frames: vec![frame], state });
         Ok(())
     }
 

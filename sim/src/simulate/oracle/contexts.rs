@@ -20,15 +20,15 @@ use crate::simulate::oracle::observations::offer;
 const MEANWHILE: Duration = Duration::from_secs(5);
 
 /// A model call.
-type At = (SessionId, TurnNo, AttemptNo);
+type CallPosition = (SessionId, TurnNo, AttemptNo);
 
 /// Contexts of model calls until the start of their turn is durable: a local call starts before that, and its context may be newer
 /// than the disk.
 #[derive(Default)]
-pub(crate) struct Contexts(BTreeMap<At, Given>);
+pub(crate) struct Contexts(BTreeMap<CallPosition, CallContext>);
 
 /// The context of one model call.
-struct Given {
+struct CallContext {
     /// Its own answers, without inherited ones.
     answers: Vec<(Seq, Option<Text>)>,
     messages: Transcript,
@@ -51,7 +51,7 @@ impl OracleState {
             let Message::Assistant { seq, text, .. } = message else { return None };
             Some((*seq, text.clone()))
         });
-        let given = Given {
+        let given = CallContext {
             answers: answers.collect(),
             tools: checks_tools.then(|| request.tools.iter().map(|tool| tool.name.clone()).collect()),
             messages: Arc::clone(&request.messages),
@@ -66,7 +66,7 @@ impl OracleState {
 }
 
 /// Judges a call when the start of its turn is durable.
-pub(super) fn judge(oracle: &mut OracleState, at: At) {
+pub(super) fn judge(oracle: &mut OracleState, at: CallPosition) {
     let Some(given) = oracle.contexts.0.remove(&at) else { return };
     answers(oracle, at, &given);
     let (session, turn, attempt) = at;
@@ -81,7 +81,7 @@ pub(super) fn judge(oracle: &mut OracleState, at: At) {
 }
 
 /// Answers are unchanged where no alternative is active (B13, E-2).
-fn answers(oracle: &mut OracleState, (session, turn, _): At, given: &Given) {
+fn answers(oracle: &mut OracleState, (session, turn, _): CallPosition, given: &CallContext) {
     let Some(state) = oracle.archive.state(session) else { return };
     let inherited =
         state.created.inherited.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
@@ -96,7 +96,7 @@ fn answers(oracle: &mut OracleState, (session, turn, _): At, given: &Given) {
 }
 
 /// Tools are offered if they may be used (P-7).
-fn tools(oracle: &OracleState, at: At, given: &[Text], reader: bool) -> Vec<Offer> {
+fn tools(oracle: &OracleState, at: CallPosition, given: &[Text], reader: bool) -> Vec<Offer> {
     let started = oracle.started_at(at).unwrap_or_default();
     let service = oracle.archive.is_service(at.0);
     let unsure = oracle

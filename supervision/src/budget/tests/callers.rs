@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::{BudgetAnswer, Budgets, Currency, Reservation, Spend, SpendLimit, Waiting};
-use super::Bug;
+use super::super::{BudgetAnswer, Budgets, Currency, Reservation, Spend, SpendLimit, WaitingClaim};
+use super::BudgetBug;
 
 #[derive(Default)]
 struct Woken {
@@ -41,14 +41,14 @@ pub(super) fn up_to(tokens: u64) -> SpendLimit {
 pub(super) struct Callers {
     pub(super) budgets: Budgets<u8>,
     woken: Arc<Woken>,
-    pub(super) waiting: BTreeMap<usize, Pin<Box<Waiting<u8>>>>,
+    pub(super) waiting: BTreeMap<usize, Pin<Box<WaitingClaim<u8>>>>,
     pub(super) running: BTreeMap<usize, Reservation<u8>>,
     pub(super) refused: BTreeMap<usize, Currency>,
     pub(super) started: Vec<usize>,
 }
 
 impl Callers {
-    pub(super) fn new(bug: Option<Bug>) -> Self {
+    pub(super) fn new(bug: Option<BudgetBug>) -> Self {
         let budgets = Budgets::default();
         budgets.shared.book.lock().bug = bug;
         Self {

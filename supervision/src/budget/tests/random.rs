@@ -7,11 +7,11 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::Builder;
 
 use super::super::{Currency, PATIENCE, Spend, SpendLimit};
-use super::Bug;
+use super::BudgetBug;
 use super::callers::Callers;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum BudgetStep {
     Come { root: u8, want: Spend },
     Settle(prop::sample::Index, Spend),
     Unknown(prop::sample::Index),
@@ -25,20 +25,20 @@ fn spend(most: u64) -> impl Strategy<Value = Spend> {
     (0..most, 0..most).prop_map(|(tokens, cost_micro)| Spend { tokens, cost_micro })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = BudgetStep> {
     let ix = any::<prop::sample::Index>;
     prop_oneof![
-        8 => (0..2_u8, spend(60)).prop_map(|(root, want)| Step::Come { root, want }),
-        3 => (ix(), spend(80)).prop_map(|(ix, actual)| Step::Settle(ix, actual)),
-        1 => ix().prop_map(Step::Unknown),
-        1 => ix().prop_map(Step::Forgotten),
-        4 => ix().prop_map(Step::GiveBack),
-        2 => ix().prop_map(Step::GiveUp),
-        3 => (0..40_000_u64).prop_map(Step::Pass),
+        8 => (0..2_u8, spend(60)).prop_map(|(root, want)| BudgetStep::Come { root, want }),
+        3 => (ix(), spend(80)).prop_map(|(ix, actual)| BudgetStep::Settle(ix, actual)),
+        1 => ix().prop_map(BudgetStep::Unknown),
+        1 => ix().prop_map(BudgetStep::Forgotten),
+        4 => ix().prop_map(BudgetStep::GiveBack),
+        2 => ix().prop_map(BudgetStep::GiveUp),
+        3 => (0..40_000_u64).prop_map(BudgetStep::Pass),
     ]
 }
 
-fn scene() -> impl Strategy<Value = (SpendLimit, Vec<Step>)> {
+fn scene() -> impl Strategy<Value = (SpendLimit, Vec<BudgetStep>)> {
     let limit = (prop::option::weighted(0.9, 0..300_u64), prop::option::weighted(0.5, 0..300_u64))
         .prop_map(|(tokens, cost_micro)| SpendLimit { tokens, cost_micro });
     (limit, prop::collection::vec(step(), 1..80))
@@ -125,7 +125,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(limit: SpendLimit, bug: Option<Bug>) -> Self {
+    fn new(limit: SpendLimit, bug: Option<BudgetBug>) -> Self {
         let callers = Callers::new(bug);
         callers.budgets.open(0);
         callers.budgets.open(1);
@@ -144,42 +144,42 @@ impl Pair {
         }
     }
 
-    async fn step(&mut self, call: usize, step: &Step) {
+    async fn step(&mut self, call: usize, step: &BudgetStep) {
         let (waiting, running) = (self.callers.who_waits(), self.callers.who_runs());
         let runs = |ix: &prop::sample::Index| (!running.is_empty()).then(|| *ix.get::<usize>(&running));
         match step {
-            Step::Come { root, want } => {
+            BudgetStep::Come { root, want } => {
                 self.roots.insert(call, *root);
                 self.callers.come(call, *root, *want, self.limit);
                 self.plain_of(call).come(call, *want);
             }
-            Step::Settle(ix, actual) => {
+            BudgetStep::Settle(ix, actual) => {
                 if let Some(call) = runs(ix) {
                     self.callers.take(call).settle(*actual);
                     self.end(call, Some(*actual));
                 }
             }
-            Step::Unknown(ix) => {
+            BudgetStep::Unknown(ix) => {
                 if let Some(call) = runs(ix) {
                     self.callers.take(call).settle_unknown();
                     self.end(call, None);
                 }
             }
-            Step::Forgotten(ix) => {
+            BudgetStep::Forgotten(ix) => {
                 if let Some(call) = runs(ix) {
                     drop(self.callers.take(call));
                     self.end(call, None);
                 }
             }
-            Step::GiveBack(ix) => {
+            BudgetStep::GiveBack(ix) => {
                 if let Some(call) = runs(ix) {
                     self.callers.take(call).give_back();
                     self.end(call, Some(Spend::NOTHING));
                 }
             }
-            Step::GiveUp(ix) if !waiting.is_empty() => self.give_up(*ix.get::<usize>(&waiting)),
-            Step::GiveUp(_) => {}
-            Step::Pass(ms) => {
+            BudgetStep::GiveUp(ix) if !waiting.is_empty() => self.give_up(*ix.get::<usize>(&waiting)),
+            BudgetStep::GiveUp(_) => {}
+            BudgetStep::Pass(ms) => {
                 self.callers.pass(*ms).await;
                 self.plain.iter_mut().for_each(|plain| plain.pass(*ms));
             }
@@ -236,7 +236,7 @@ impl Pair {
 }
 
 /// `polls` says after which steps woken calls are polled, so that wakes and drops cross.
-fn always_holds(limit: SpendLimit, steps: &[Step], polls: &[bool], bug: Option<Bug>) -> CheckResult {
+fn always_holds(limit: SpendLimit, steps: &[BudgetStep], polls: &[bool], bug: Option<BudgetBug>) -> CheckResult {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut pair = Pair::new(limit, bug);
@@ -256,7 +256,7 @@ fn polls() -> impl Strategy<Value = Vec<bool>> {
 }
 
 /// Whether the check finds a seeded bug within the cases of the property.
-fn finds(bug: Bug) -> bool {
+fn finds(bug: BudgetBug) -> bool {
     let config = Config { cases: 1_000, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     runner.run(&(scene(), polls()), |((limit, steps), polls)| always_holds(limit, &steps, &polls, Some(bug))).is_err()
@@ -264,8 +264,14 @@ fn finds(bug: Bug) -> bool {
 
 #[test]
 fn seeded_bugs_are_found() {
-    let bugs =
-        [Bug::SettledTwice, Bug::DropGivesBack, Bug::WakeLost, Bug::GrantLost, Bug::Overtaken, Bug::OutstandingIgnored];
+    let bugs = [
+        BudgetBug::SettledTwice,
+        BudgetBug::DropGivesBack,
+        BudgetBug::WakeLost,
+        BudgetBug::GrantLost,
+        BudgetBug::Overtaken,
+        BudgetBug::OutstandingIgnored,
+    ];
     assert_eq!(bugs.map(finds), [true; 6]);
 }
 

@@ -102,19 +102,20 @@ fn both_bounds_hold_and_nothing_is_lost_in_real_threads() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum PoolStep {
     Request { kind: PoolKind, root: u8, again: bool },
     Return(usize),
     Withdraw(usize),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<PoolStep>> {
     let kind = prop_oneof![Just(PoolKind::Background), Just(PoolKind::Interactive)];
-    let request = (kind, 0_u8..3, any::<bool>()).prop_map(|(kind, root, again)| Step::Request { kind, root, again });
+    let request =
+        (kind, 0_u8..3, any::<bool>()).prop_map(|(kind, root, again)| PoolStep::Request { kind, root, again });
     let step = prop_oneof![
         4 => request,
-        3 => any::<usize>().prop_map(Step::Return),
-        1 => any::<usize>().prop_map(Step::Withdraw)
+        3 => any::<usize>().prop_map(PoolStep::Return),
+        1 => any::<usize>().prop_map(PoolStep::Withdraw)
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -131,26 +132,26 @@ proptest! {
         let (mut held, mut whose_is) = (BTreeMap::new(), BTreeMap::new());
         for (ticket, step) in (0_u32..).zip(&steps) {
             match step {
-                Step::Request { kind, root, again } => {
+                PoolStep::Request { kind, root, again } => {
                     let class = if *again { Class::Resume } else { Class::Start };
                     let bound = BOUNDS[usize::from(*kind == PoolKind::Interactive)].1;
                     whose_is.insert(ticket, *kind);
                     naive.get_mut(kind).unwrap().request(*root, ticket, class, bound);
                     held.extend(pools.of(*kind).request(*root, ticket, class, bound).map(|slot| (ticket, slot)));
                 }
-                Step::Return(nth) if !held.is_empty() => {
+                PoolStep::Return(nth) if !held.is_empty() => {
                     let ticket = *held.keys().nth(nth % held.len()).unwrap();
                     naive.get_mut(&whose_is[&ticket]).unwrap().give_back(ticket);
                     held.remove(&ticket);
                 }
-                Step::Withdraw(nth) => {
+                PoolStep::Withdraw(nth) => {
                     let waiting: Vec<u32> = naive.values().flat_map(Naive::waiting).collect();
                     if let Some(ticket) = waiting.get(nth % waiting.len().max(1)) {
                         naive.get_mut(&whose_is[ticket]).unwrap().withdraw(*ticket);
                         prop_assert!(pools.withdraw(*ticket));
                     }
                 }
-                Step::Return(_) => {}
+                PoolStep::Return(_) => {}
             }
             for (ticket, slot) in grants.lock().unwrap().drain(..) {
                 prop_assert!(held.insert(ticket, slot).is_none(), "ticket {} was granted twice", ticket);
