@@ -93,7 +93,7 @@ impl Receipt {
     pub async fn answer(&self) -> Result<Answered, AnswerError> {
         let SessionHandle { sessions, id, .. } = &self.session;
         // Registered before the journal is read, so that no later record is missed.
-        let mut nudge = sessions.log.events.nudge(*id);
+        let mut notice = sessions.log.events.notice(*id);
         // Run 0 does not exist: this wait only ends at a shutdown.
         let mut over = sessions.waiters.wait(*id, RunNo(0));
         let (mut next, mut scan) = self.session.find(self.input).await?;
@@ -110,7 +110,7 @@ impl Receipt {
                 continue;
             }
             let durable = async {
-                let lsn = nudge.next().await;
+                let lsn = notice.next().await;
                 sessions.log.journal.wait(lsn).await
             };
             tokio::select! {

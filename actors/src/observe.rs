@@ -1,7 +1,7 @@
 pub mod activity;
+pub(crate) mod append_notices;
 pub mod event;
 pub(crate) mod following;
-pub(crate) mod nudges;
 pub(crate) mod polling;
 pub(crate) mod publisher;
 pub(crate) mod streams;

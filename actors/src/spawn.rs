@@ -1,7 +1,7 @@
 //! From a tool call to a child: offers to sessions, and specs of their children.
 
-pub(crate) mod above;
 pub(crate) mod agents;
+pub(crate) mod ancestors;
 pub(crate) mod branching;
 pub(crate) mod caches;
 pub(crate) mod child_spec;

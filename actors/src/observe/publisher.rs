@@ -9,9 +9,9 @@ use subtend_session::ids::{Lsn, Seq, SessionId};
 use subtend_session::record::Record;
 use tokio::sync::{broadcast, mpsc};
 
+use crate::observe::append_notices::{AppendNotice, AppendNotices};
 use crate::observe::event::subscription::{Listening, Scope, Subscription};
 use crate::observe::event::{Event, What};
-use crate::observe::nudges::{Nudge, Nudges};
 use crate::observe::streams::{Ends, Streams};
 use crate::values::address::Address;
 
@@ -44,7 +44,7 @@ struct PublisherState {
     listeners: Arc<AtomicUsize>,
     /// Sessions in `Live::streams` and waiting batches, readable without the lock.
     streaming: AtomicUsize,
-    nudges: Arc<Nudges>,
+    notices: Arc<AppendNotices>,
 }
 
 /// Events and the text so far, under one lock: a new subscriber gets the text, then every later event.
@@ -69,7 +69,7 @@ impl Publisher {
             live: Mutex::new(live),
             listeners: Arc::default(),
             streaming: AtomicUsize::new(0),
-            nudges: Arc::default(),
+            notices: Arc::default(),
         });
         tokio::spawn(Arc::clone(&shared).show_all(journal, waiting));
         Self { shared }
@@ -97,8 +97,8 @@ impl Publisher {
     }
 
     /// Registers for batches of `session`.
-    pub(crate) fn nudge(&self, session: SessionId) -> Nudge {
-        self.shared.nudges.attach(session)
+    pub(crate) fn notice(&self, session: SessionId) -> AppendNotice {
+        self.shared.notices.attach(session)
     }
 
     /// Queues an appended batch until it is durable.
@@ -106,7 +106,7 @@ impl Publisher {
         let shared = &*self.shared;
         // A subscriber that attached between `any` and the append is missing from the batch: its records are read back from the journal.
         fence(Ordering::SeqCst);
-        shared.nudges.appended(batch.session, batch.at.last);
+        shared.notices.appended(batch.session, batch.at.last);
         let listened = batch.shown.is_some() || self.any();
         let bears = !batch.born.is_empty();
         if !listened && !bears && !batch.ends.failed() && shared.streaming.load(Ordering::Relaxed) == 0 {

@@ -21,13 +21,13 @@ use crate::log::Log;
 use crate::recovery::takeover::Takeover;
 use crate::values::at_boot::AtBoot;
 
-mod going_on;
+mod cancelled_trees;
 mod report;
-mod standing;
+mod resuming;
 
-pub use going_on::at_next_boot;
 use report::Aims;
 pub use report::{BootReport, Undone};
+pub use resuming::at_next_boot;
 
 /// Sessions swept concurrently.
 const WIDTH: usize = 256;
@@ -97,7 +97,7 @@ impl Recovery {
             }
         }
         let inflight = self.log.journal.inflight()?;
-        let levels = going_on::levels(&inflight);
+        let levels = resuming::levels(&inflight);
         let mut at = Course { done: 0, total: inflight.len(), progress };
         let at_boot = self.at_boot(&inflight, &levels, &mut at)?;
         let of = |what: AtBoot| -> Vec<SessionId> {

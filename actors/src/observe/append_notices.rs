@@ -9,28 +9,28 @@ use tokio::sync::watch;
 
 /// Waiting readers by session. An empty list costs one atomic load per batch.
 #[derive(Default)]
-pub(crate) struct Nudges {
+pub(crate) struct AppendNotices {
     waiting: AtomicUsize,
     by_session: Mutex<HashMap<SessionId, watch::Sender<Lsn>>>,
 }
 
 /// Receives the batches of one session.
-pub(crate) struct Nudge {
-    nudges: Arc<Nudges>,
+pub(crate) struct AppendNotice {
+    notices: Arc<AppendNotices>,
     session: SessionId,
     last: watch::Receiver<Lsn>,
 }
 
-impl Nudges {
+impl AppendNotices {
     /// Registers for batches of `session`: later ones are reported, earlier ones can be read.
-    pub(crate) fn attach(self: &Arc<Self>, session: SessionId) -> Nudge {
+    pub(crate) fn attach(self: &Arc<Self>, session: SessionId) -> AppendNotice {
         let mut by_session = self.lock();
         let last = by_session.entry(session).or_insert_with(|| watch::Sender::new(Lsn(0))).subscribe();
         self.waiting.store(by_session.len(), Ordering::Relaxed);
         drop(by_session);
         // Pairs with the fence of `Publisher::appended`: either that sees the count, or the caller's reads see the batch.
         std::sync::atomic::fence(Ordering::SeqCst);
-        Nudge { nudges: Arc::clone(self), session, last }
+        AppendNotice { notices: Arc::clone(self), session, last }
     }
 
     /// Reports a batch of `session` that ends with `lsn`.
@@ -48,7 +48,7 @@ impl Nudges {
     }
 }
 
-impl Nudge {
+impl AppendNotice {
     /// Returns the last LSN of the batches since the last call.
     ///
     /// # Cancel safety
@@ -60,13 +60,13 @@ impl Nudge {
     }
 }
 
-impl Drop for Nudge {
+impl Drop for AppendNotice {
     fn drop(&mut self) {
-        let mut by_session = self.nudges.lock();
+        let mut by_session = self.notices.lock();
         // This receiver is still counted.
         if by_session.get(&self.session).is_some_and(|waiting| waiting.receiver_count() <= 1) {
             by_session.remove(&self.session);
         }
-        self.nudges.waiting.store(by_session.len(), Ordering::Relaxed);
+        self.notices.waiting.store(by_session.len(), Ordering::Relaxed);
     }
 }
