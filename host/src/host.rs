@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
+use crate::settings::Settings;
 
 /// Bounds of a host.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct HostOptions {
     /// The directory whose sessions are opened in the runtime's own environment, by its absolute path. Sessions of others are opened
     /// in theirs ([`OpenOptions::workspace`]).
     pub home: Option<String>,
+    /// Where options of tools are kept that the page edits.
+    pub settings: Option<Arc<dyn Settings>>,
 }
 
 impl Default for HostOptions {
@@ -40,6 +43,7 @@ impl Default for HostOptions {
             heartbeat: Duration::from_secs(15),
             open: OpenOptions::agent("general"),
             home: None,
+            settings: None,
         }
     }
 }

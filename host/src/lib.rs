@@ -11,6 +11,7 @@
 //! | [`listen`] | accepting connections on TCP and on a Unix socket, within bounds |
 //! | `page` | the HTML page below `/`: views rendered from the runtime, followed over server-sent events |
 //! | [`problem`] | refusals: RFC 9457 with a stable code |
+//! | [`settings`] | options of tools, as an embedder keeps them for the page |
 
 pub mod api;
 pub mod auth;
@@ -20,5 +21,6 @@ pub mod listen;
 mod metrics;
 mod page;
 pub mod problem;
+pub mod settings;
 
 pub use host::{Host, HostOptions};

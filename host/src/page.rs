@@ -23,6 +23,7 @@ mod entries;
 mod forest;
 mod live;
 mod markdown;
+mod options;
 mod replay;
 mod sessions;
 mod timeline;
@@ -60,6 +61,7 @@ pub(crate) fn router() -> Router<Host> {
         .route("/s/{id}/usage", get(usage::page))
         .route("/usage", get(usage::all))
         .route("/agents", get(agents::page))
+        .route("/options", get(options::page).post(options::set))
         .route("/assets/{name}", get(assets::get))
 }
 

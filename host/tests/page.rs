@@ -11,6 +11,7 @@ use tower::ServiceExt as _;
 
 use crate::support::{end, get, host, post, request, talk};
 
+mod options;
 mod transcript;
 mod tree;
 mod views;
@@ -183,6 +184,7 @@ async fn form_of_another_origin_is_refused() {
     // Else a browser sends the forms of the page with `Origin: null`.
     assert_eq!(page.headers["referrer-policy"], "same-origin");
     let send = format!("/s/{id}/send");
+    // The control is the last case: with the host's own Origin the same form counts.
     for (origin, status) in [
         (None, StatusCode::FORBIDDEN),
         (Some("null"), StatusCode::FORBIDDEN),

@@ -155,7 +155,7 @@ fn text_of_item(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<Code, Fail> {
+pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<Code, Fail> {
     let refused = |error: &dyn std::fmt::Display| Fail::Usage(error.to_string());
     let key: Key = key.parse().map_err(|error| refused(&error))?;
     let text = value;

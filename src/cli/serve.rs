@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -19,6 +20,9 @@ use super::data::Place;
 use super::fail::{Code, Fail};
 use super::work::{self, Hosting, WorkArgs};
 use crate::cli::json;
+use settings::HomeSettings;
+
+mod settings;
 
 /// Time for an orderly end: running calls may finish within it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -96,8 +100,12 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
             return Err(why);
         }
     };
-    let options =
-        HostOptions { open: hosting.open.clone(), home: Some(hosting.home.clone()), ..HostOptions::default() };
+    let options = HostOptions {
+        open: hosting.open.clone(),
+        home: Some(hosting.home.clone()),
+        settings: Some(Arc::new(HomeSettings::of(&hosting.home))),
+        ..HostOptions::default()
+    };
     let host = Host::new(runtime, options);
     let ends = host.ends().clone();
     let mut servers = tokio::task::JoinSet::new();

@@ -252,6 +252,17 @@ async function all() {
       await accessible(name);
     });
   }
+  await check("option of a tool is edited by its type", async () => {
+    await page.goto(`http://${address}/options`);
+    const form = page.locator("form", { hasText: "tools.minion.options.rollbackOnError" });
+    await form.getByRole("checkbox").check();
+    await form.getByRole("button", { name: "Set" }).click();
+    await page.locator("#said", { hasText: "is set" }).waitFor();
+    await page.reload();
+    assert.equal(await form.getByRole("checkbox").isChecked(), true);
+    assert.match(readFileSync(join(workspace, "subtend.yaml"), "utf8"), /rollbackOnError: true/);
+    await accessible("options");
+  });
   await check("no request left for elsewhere and no script failed", async () => {
     assert.deepEqual(outside, []);
     assert.deepEqual(errors, []);

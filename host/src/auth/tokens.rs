@@ -17,7 +17,7 @@ pub enum Scope {
     Read,
     /// Sending inputs, approving, cancelling.
     Act,
-    /// Deleting and exporting.
+    /// Deleting, exporting, options of tools.
     Admin,
 }
 
@@ -35,8 +35,9 @@ impl Scope {
     /// The scope that a request needs.
     pub(super) fn needed(method: &Method, path: &str) -> Self {
         let reads = *method == Method::GET || *method == Method::HEAD;
-        // The list of tasks is a POST, as its seed has it.
-        if path.ends_with("/export") || (*method == Method::DELETE && !path.contains("/queue")) {
+        // An option may name a model. The list of tasks is a POST, as its seed has it.
+        let configures = path == "/options" && !reads;
+        if configures || path.ends_with("/export") || (*method == Method::DELETE && !path.contains("/queue")) {
             Self::Admin
         } else if reads || path == "/v1/tasks/list" {
             Self::Read

@@ -16,10 +16,10 @@ use crate::host::Host;
 use crate::problem::Problem;
 
 /// What came of an action.
-struct Said(String);
+pub(super) struct Said(pub(super) String);
 
 /// Answers a form: with what was said for htmx, and with the way back for other browsers.
-fn answer(headers: &HeaderMap, back: &str, said: Result<Said, Problem>) -> Response {
+pub(super) fn answer(headers: &HeaderMap, back: &str, said: Result<Said, Problem>) -> Response {
     let htmx = headers.contains_key("hx-request");
     match said {
         Ok(Said(said)) if htmx => Html(escaped(&said)).into_response(),

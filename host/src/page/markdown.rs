@@ -67,6 +67,10 @@ mod tests {
             <p><a href=\"#\">bad</a> <a href=\"https://x.y/\">good</a></p>\n\
             <table><thead><tr><th>a</th></tr></thead><tbody>\n<tr><td>1</td></tr>\n</tbody></table>\n";
         assert_eq!(render(text), expected);
+        // The control: without the filter the tags stay tags.
+        let mut bare = String::new();
+        html::push_html(&mut bare, Parser::new(text));
+        assert!(bare.contains("<script>") && bare.contains("<img src=x"), "{bare}");
     }
 
     #[test]

@@ -25,6 +25,11 @@ use tower::ServiceExt as _;
 
 /// A host whose general agent greets, makes a thing (which needs an approval), starts children or hangs, by the words it is sent.
 pub(crate) async fn host(memory: &Memory) -> Host {
+    Host::new(runtime(memory).await, HostOptions::default())
+}
+
+/// The runtime of such a host.
+pub(crate) async fn runtime(memory: &Memory) -> Runtime {
     let model = fn_model("script", |request, _| async move {
         // A turn after calls: their results came.
         if let Some(Message::Result { .. } | Message::Notice { .. }) = request.messages.iter().last() {
@@ -62,7 +67,7 @@ pub(crate) async fn host(memory: &Memory) -> Host {
         let what = args.and_then(|args| args["what"].as_str()).unwrap_or("*");
         vec![subtend_session::authority::Access { action: "make.thing".into(), resource: what.into() }]
     });
-    let runtime = Runtime::builder()
+    Runtime::builder()
         .journal(journal)
         .policy(policy)
         .tools(Registry::builder().tool(Arc::new(make)).expect("one tool").build())
@@ -70,8 +75,7 @@ pub(crate) async fn host(memory: &Memory) -> Host {
         .model(Arc::new(model))
         .start()
         .await
-        .expect("a runtime");
-    Host::new(runtime, HostOptions::default())
+        .expect("a runtime")
 }
 
 /// Ends a host: nothing holds it any more.

@@ -1,0 +1,92 @@
+//! Options of tools, each edited by its type (M12).
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Form, State};
+use axum::http::HeaderMap;
+use axum::response::{Html, Response};
+use serde::Deserialize;
+
+use super::actions::{Said, answer};
+use super::{Frame, Refusal, html};
+use crate::host::Host;
+use crate::problem::Problem;
+use crate::settings::{SettingKind, Settings, ToolSetting};
+
+struct Field {
+    of: ToolSetting,
+    /// What its label names in the page.
+    id: String,
+}
+
+impl Field {
+    fn is(&self, kind: SettingKind) -> bool {
+        self.of.kind == kind
+    }
+}
+
+#[derive(Template)]
+#[template(path = "options.html")]
+struct Page {
+    frame: Frame,
+    fields: Vec<Field>,
+    /// Whether this host keeps options.
+    kept: bool,
+}
+
+/// Runs what reads and writes files where that holds up no request.
+async fn kept<T: Send + 'static>(
+    settings: Arc<dyn Settings>,
+    run: impl FnOnce(&dyn Settings) -> Result<T, String> + Send + 'static,
+) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(move || run(&*settings)).await;
+    let done = done.unwrap_or_else(|error| Err(error.to_string()));
+    done.map_err(|why| Problem::invalid("invalid_input", why))
+}
+
+/// Shows the options of all tools.
+pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
+    let settings = host.options().settings.clone();
+    let is_kept = settings.is_some();
+    let all = match settings {
+        Some(settings) => kept(settings, |settings| settings.list()).await?,
+        None => Vec::new(),
+    };
+    let field = |(nth, of): (usize, ToolSetting)| Field { of, id: format!("option-{nth}") };
+    let fields = all.into_iter().enumerate().map(field).collect();
+    html(&Page { frame: Frame::new(&host, "Tool options", "options").await, fields, kept: is_kept })
+}
+
+/// A value for an option. A box that is not checked is not sent.
+#[derive(Debug, Deserialize)]
+pub(super) struct Change {
+    key: String,
+    #[serde(default)]
+    value: String,
+}
+
+/// Sets an option.
+pub(super) async fn set(
+    State(host): State<Host>,
+    headers: HeaderMap,
+    Form(change): Form<Change>,
+) -> Result<Response, Refusal> {
+    let Some(settings) = host.options().settings.clone() else {
+        return Err(Refusal(Problem::conflict("refused", "this host keeps no options of tools")));
+    };
+    let Change { key, value } = change;
+    let done = kept(settings, move |settings| {
+        let known = settings.list()?.into_iter().find(|known| known.key == key);
+        let known = known.ok_or_else(|| format!("no tool has the option {key:?}"))?;
+        let value = match known.kind {
+            SettingKind::Boolean if value.is_empty() => "false".to_owned(),
+            SettingKind::Boolean => "true".to_owned(),
+            SettingKind::LongText => value.replace("\r\n", "\n"),
+            SettingKind::Model => value.trim().to_owned(),
+        };
+        settings.set(&known.key, &value)?;
+        Ok(Said(format!("{} is set; it counts when the host starts again.", known.label)))
+    });
+    Ok(answer(&headers, "/options", done.await))
+}
