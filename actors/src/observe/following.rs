@@ -16,7 +16,7 @@ use crate::log::Log;
 use crate::observe::event::subscription::{Scope, Subscription};
 use crate::observe::event::{Event, Next, QueueEvents, What};
 use crate::observe::polling::Polled;
-use crate::observe::streams::{self, Place};
+use crate::observe::streams::{self, AttemptKey};
 use crate::values::error::Stopped;
 
 /// Records read from the journal at a time.
@@ -66,7 +66,7 @@ struct Reader {
     behind: bool,
     live: Subscription,
     /// The last attempt whose end was returned.
-    over: Option<Place>,
+    over: Option<AttemptKey>,
 }
 
 impl std::fmt::Debug for Events {
@@ -232,7 +232,7 @@ impl Reader {
 }
 
 /// Returns the attempt that the record ends.
-fn ended(record: &Record) -> Option<Place> {
+fn ended(record: &Record) -> Option<AttemptKey> {
     if let Record::TurnAnswered(answered) = record {
         Some((answered.turn, answered.attempt))
     } else if let Record::AttemptDiscarded(discarded) = record {

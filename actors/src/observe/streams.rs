@@ -15,15 +15,15 @@ const KEPT: usize = 1 << 20;
 const KEPT_CALLS: usize = 256;
 
 /// An attempt, ordered as a session makes them.
-pub(crate) type Place = (TurnNo, AttemptNo);
+pub(crate) type AttemptKey = (TurnNo, AttemptNo);
 
 /// What the records of one batch say about their session's streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ends {
     /// The last ended attempt.
-    over: Option<Place>,
+    over: Option<AttemptKey>,
     /// The last started retry.
-    retry: Option<Place>,
+    retry: Option<AttemptKey>,
     /// Whether an attempt was discarded or retried: later pieces of it must be recognised.
     failed: bool,
     /// Whether the batch ends without a pending retry.
@@ -81,7 +81,7 @@ pub(crate) struct Streams {
 struct StreamState {
     root: SessionId,
     run: RunNo,
-    place: Place,
+    place: AttemptKey,
     /// Pieces of a retry whose start has not been shown, or of a session that has not.
     held: bool,
     /// Its model call has ended, and no piece arrives any more.
@@ -94,9 +94,9 @@ struct StreamState {
 #[derive(Default)]
 struct Retry {
     /// This attempt and all before it have ended.
-    over: Option<Place>,
+    over: Option<AttemptKey>,
     /// The start of this attempt, and of all before it, has been shown.
-    shown: Option<Place>,
+    shown: Option<AttemptKey>,
 }
 
 impl Streams {
@@ -158,7 +158,7 @@ impl Streams {
     }
 
     /// Ends the model call of an attempt: only pieces to be shown are kept.
-    pub(crate) fn done(&mut self, session: SessionId, place: Place) {
+    pub(crate) fn done(&mut self, session: SessionId, place: AttemptKey) {
         let Some(stream) = self.live.get_mut(&session).filter(|stream| stream.place == place) else { return };
         stream.done = true;
         if !stream.held || stream.ended {

@@ -30,7 +30,7 @@ pub(crate) struct Environments {
 struct Loaded {
     by_key: HashMap<EnvironmentKey, Arc<Agents>>,
     by_root: HashMap<SessionId, Arc<Agents>>,
-    /// Roots that this process opened in its own environment, or was told to keep there: its options apply, whatever their first
+    /// Roots that this process opened in its own environment, or keeps there by an option: its options apply, whatever their first
     /// records say.
     at_home: HashSet<SessionId>,
 }

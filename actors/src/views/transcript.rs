@@ -1,4 +1,4 @@
-//! Transcripts: what was said and done in one session, for people. Also as it was at an earlier record.
+//! Transcripts of sessions for people, also as of an earlier record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,39 +26,34 @@ mod end;
 mod entry;
 mod minion;
 
-/// The actions of which a transcript says what a session may do at most.
+/// The actions in the summary of a session's permissions.
 pub const ACTIONS: [&str; 4] = ["fs.read", "fs.write", "net.fetch", "shell.run"];
 
-/// A session, as it is shown.
+/// The transcript of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Transcript {
-    /// What it is.
     #[serde(flatten)]
     pub header: Header,
-    /// What was said and done, in order.
+    /// Its entries, in order.
     pub entries: Vec<Shown>,
-    /// The record that the transcript was read up to.
+    /// The last record that was read.
     #[serde(skip)]
     pub last_seq: Seq,
-    /// The record after which the next page begins; absent where this is the last one.
+    /// The record after which the next page starts; `None` on the last page.
     #[serde(skip)]
     pub next: Option<Seq>,
 }
 
-/// What a transcript says of the session itself.
+/// The header of a transcript.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// Its id.
     pub id: SessionId,
     /// Its name among its siblings.
     pub short: Short,
-    /// Its agent.
     pub agent: Text,
     /// Which version of the agent.
     pub agent_hash: Option<Hash>,
-    /// Its model, by the session's name for it.
     pub model: Option<Text>,
-    /// Its parent.
     pub parent: Option<SessionId>,
     /// The root of its tree.
     pub root: SessionId,
@@ -78,37 +73,37 @@ pub struct Header {
     pub servers: Vec<Text>,
     /// Whether an import brought it, and bounded its rights.
     pub imported: bool,
-    /// The most that any resource of an action may get, by its ceiling.
+    /// The highest verdict of each action, by its ceiling.
     pub rights: BTreeMap<Text, Verdict>,
     /// Its birth, milliseconds since 1970.
     pub created_ms: i64,
-    /// What a client attached.
+    /// Metadata of the client.
     pub metadata: Value,
-    /// What its parent knows of it, where it is a branch.
+    /// Its branch object, if it is a branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Branch>,
     /// The system prompt.
     pub system: Option<String>,
-    /// What was done in it, as it was summed up last.
+    /// Its latest summary.
     pub summary: Option<Text>,
 }
 
-/// How much of a session is read.
+/// The part of a session to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Whether calls carry what the children that they started did, where these have no row of their own.
+    /// Whether calls include the work of children without a row of their own.
     pub nests: bool,
-    /// The last record that is read: the transcript is as it was then.
+    /// The last record to read: the transcript is as of then.
     pub at: Option<Seq>,
-    /// Only entries that began after this record.
+    /// Only entries that start after this record.
     pub after: Seq,
-    /// Only so many entries, and those that began with the same record as the last of them.
+    /// At most this many entries, completed to the end of the last record.
     pub limit: Option<usize>,
 }
 
 const VERIFY: &str = "; `subtend verify` tells what else is wrong";
 
-/// Returns what to do where a store is damaged.
+/// Returns what to do about a damaged store.
 fn verify(error: &ReadError) -> &'static str {
     match error {
         ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) => VERIFY,
@@ -122,33 +117,22 @@ pub enum TranscriptError {
     /// The journal cannot be read.
     #[error("{0}{verify}", verify = verify(.0))]
     Read(#[from] ReadError),
-    /// A text that records name is missing.
+    /// A recorded text is missing.
     #[error("the text {0} is not in the store{VERIFY}")]
     NoText(Hash),
-    /// A text that records name is damaged.
+    /// A recorded text is damaged.
     #[error("the text {hash} in the store is no JSON text: {error}")]
-    BadText {
-        /// Its hash.
-        hash: Hash,
-        /// The damage.
-        error: serde_json::Error,
-    },
+    BadText { hash: Hash, error: serde_json::Error },
     /// The records do not fold up to the wanted one.
     #[error("session {session} cannot be replayed up to record {at}")]
-    NoReplay {
-        /// The session.
-        session: SessionId,
-        /// The record.
-        at: Seq,
-    },
+    NoReplay { session: SessionId, at: Seq },
 }
 
 impl Transcript {
-    /// Reads a session from a journal that no runtime needs to have. Blocks while it reads. A session whose index row is damaged is
-    /// shown by what its records say.
+    /// Reads a session from a journal without a runtime. Blocks while it reads. A session with a damaged index row is shown from its records.
     ///
     /// # Errors
-    /// [`TranscriptError`]. A child that cannot be read is shown with the reason.
+    /// [`TranscriptError`]. An unreadable child is shown with the reason.
     pub fn read(journal: &Journal, id: SessionId, how: Reading) -> Result<Self, TranscriptError> {
         let parent = head(journal, id)?.and_then(|head| head.parent);
         let above = parent.and_then(|parent| records(journal, parent).ok()).map(|records| Past::of(&records));
@@ -158,16 +142,10 @@ impl Transcript {
 }
 
 impl SessionHandle {
-    /// Reads what was said and done in the session, as [`Transcript::read`] does; no session is woken for it.
+    /// Reads the transcript as [`Transcript::read`] does, without waking the session.
     ///
     /// # Errors
     /// [`TranscriptError`].
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is shown is durable; all that was appended before the call is seen.
     pub async fn transcript(&self, how: Reading) -> Result<Transcript, TranscriptError> {
         // A failed journal can still be read.
         drop(self.sessions.log.journal.settled().await);

@@ -54,7 +54,7 @@ struct Book<'a> {
     inputs: BTreeMap<InputId, (&'a InputAccepted, i64)>,
     /// Their order.
     order: Vec<InputId>,
-    /// Where the answer of a turn stands: results go to its calls, however late they come.
+    /// The index of each turn's answer, for late results of its calls.
     answers: BTreeMap<TurnNo, usize>,
     /// The entries of each run.
     spans: BTreeMap<RunNo, Range<usize>>,

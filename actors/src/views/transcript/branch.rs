@@ -37,7 +37,7 @@ pub struct Branch {
 }
 
 impl Branch {
-    /// Returns session `id` as a branch, if it is one; `task` is what the call that started it told it to do.
+    /// Returns session `id` as a branch, if it is one; `task` comes from the call that started it.
     pub fn of(id: SessionId, head: &Head, past: &Past, task: Option<&Text>) -> Option<Self> {
         let info = BranchInfo::of(id, head, past, task)?;
         Some(Self {
@@ -56,7 +56,7 @@ impl Branch {
     }
 }
 
-/// Returns metadata as JSON: `{}` if there is none. A host may have attached text that is not JSON, which is returned as it is.
+/// Returns metadata as JSON: `{}` by default. A host may have attached text that is not JSON, which is returned as it is.
 pub fn object(metadata: Option<&str>) -> Value {
     metadata.map_or_else(
         || Value::Object(Map::new()),

@@ -11,7 +11,7 @@ use subtend_session::record::{Notice, Record};
 pub struct End {
     /// The child.
     pub child: SessionId,
-    /// Its run; absent when it refused to go on.
+    /// Its run; absent when it refused to continue.
     #[serde(skip)]
     pub run: Option<RunNo>,
     /// How it ended.

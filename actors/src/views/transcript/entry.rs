@@ -1,4 +1,4 @@
-//! Entries of a transcript, made from the records of a session.
+//! Entries of a transcript, from the records of a session.
 
 use serde::{Deserialize, Serialize};
 use subtend_session::call::CallEnd;
@@ -12,158 +12,105 @@ use super::Transcript;
 use super::end::End;
 use super::minion::Minion;
 
-/// One thing that was said or done.
+/// An entry of a transcript.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Entry {
     /// An input that a run took.
     Input {
-        /// Its id.
         id: InputId,
-        /// Its message: what a branch may hang on.
+        /// Its record, from which a branch may start.
         seq: Seq,
-        /// Who sent it.
         from: From,
         /// The run that took it.
         run: RunNo,
-        /// The text.
         text: Text,
         /// When it was accepted.
         at_ms: i64,
     },
     /// An input that no run has taken.
-    Waiting {
-        /// Its id.
-        id: InputId,
-        /// The text.
-        text: Text,
-    },
+    Waiting { id: InputId, text: Text },
     /// An answer with the calls that it asks for.
     Answer {
-        /// The turn.
         turn: TurnNo,
-        /// Its message: what a branch may hang on, and what may be answered anew.
+        /// Its record, from which a branch may start, and which can be regenerated.
         seq: Seq,
-        /// The text.
         text: Option<Text>,
-        /// The calls, in order.
         calls: Vec<Call>,
         /// The agent that answered.
         agent: Option<Text>,
-        /// The model that answered, with its provider: as the server names it where it does, else by the session's name for it.
+        /// The model that answered, with its provider: the server's name for it, else the session's.
         model: Option<Text>,
-        /// What it cost.
         usage: Usage,
-        /// When.
         at_ms: i64,
     },
-    /// An attempt of a turn that came to nothing.
+    /// A failed attempt of a turn.
     Discarded {
-        /// The turn.
         turn: TurnNo,
-        /// The attempt within it.
         attempt: AttemptNo,
-        /// The model that was called, where the session's name for it stands for several.
+        /// The called model, if the session's name for it means several.
         model: Option<Text>,
-        /// What went wrong.
         error: ModelFail,
-        /// The model's own words.
+        /// The partial text of the model.
         message: Text,
-        /// What it cost all the same.
+        /// Its cost.
         usage: Option<Usage>,
     },
     /// Ends of owned runs that reached the model as one message.
-    Notice {
-        /// The ends.
-        ends: Vec<End>,
-    },
+    Notice { ends: Vec<End> },
     /// The run is held.
-    Held {
-        /// The run.
-        run: RunNo,
-        /// Why.
-        why: Hold,
-    },
+    Held { run: RunNo, why: Hold },
     /// The run ended.
     Ended {
-        /// The run.
         run: RunNo,
-        /// How.
         outcome: Outcome,
-        /// Answered turns.
         turns: u32,
-        /// What it and all that it owned cost.
+        /// The cost of the run and of all that it owned.
         usage: Usage,
-        /// Working time in milliseconds.
         worked_ms: u64,
         /// Whether it may be more: a process ended while the run worked.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         worked_at_least: bool,
-        /// When.
         at_ms: i64,
     },
-    /// A branch was made here by a person or the host.
+    /// A person or the host created a branch here.
     Branch {
-        /// It.
         child: SessionId,
-        /// Its kind.
         kind: BranchKind,
-        /// The message that it hangs on.
+        /// The message that it branches from.
         at: Seq,
     },
-    /// Another alternative of an answer is seen from here on.
+    /// Another alternative of an answer is active from here on.
     Switched {
-        /// The answer.
         of: Seq,
-        /// Which; 0 is the original.
+        /// Its index; 0 is the original.
         to: u32,
     },
-    /// What a run said is not seen any more from here on.
-    RolledBack {
-        /// The run.
-        run: RunNo,
-        /// On whose word.
-        by: By,
-    },
-    /// A call waits for a person's word.
+    /// The messages of a run are hidden from here on.
+    RolledBack { run: RunNo, by: By },
+    /// A call waits for an approval.
     Asked {
-        /// The call.
         call: CallId,
-        /// What it would do.
+        /// The action of the access.
         action: Text,
-        /// With what.
+        /// The resource of the access.
         resource: Text,
     },
-    /// The word was given.
-    Word {
-        /// The call.
-        call: CallId,
-        /// It.
-        verdict: AskVerdict,
-        /// Who gave it.
-        by: AskBy,
-    },
+    /// The question was answered.
+    Word { call: CallId, verdict: AskVerdict, by: AskBy },
     /// The session was deleted.
-    Deleted {
-        /// On whose word.
-        by: By,
-    },
+    Deleted { by: By },
     /// The session was closed or opened again.
-    Closed {
-        /// Whether it is closed.
-        closed: bool,
-        /// On whose word.
-        by: By,
-    },
+    Closed { closed: bool, by: By },
 }
 
 impl Entry {
-    /// The ends that arrived as one message; none of anything else.
+    /// Returns the ends that arrived as one message.
     pub(super) fn ends_mut(&mut self) -> &mut [End] {
         if let Self::Notice { ends } = self { ends } else { &mut [] }
     }
 
-    /// The calls of an answer; none of anything else.
+    /// Returns the calls of an answer.
     pub(super) fn calls_mut(&mut self) -> &mut [Call] {
         match self {
             Self::Answer { calls, .. } => calls,
@@ -187,13 +134,12 @@ impl Entry {
 /// An entry, its record, and whether models see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// The record that it began with; later records complete the calls of an answer.
+    /// Its first record; later records complete the calls of an answer.
     #[serde(skip)]
     pub record: Seq,
-    /// The entry.
     #[serde(flatten)]
     pub entry: Entry,
-    /// Whether it is a message that was rolled back with its run: no model is given it any more.
+    /// Whether it was rolled back with its run, so that no model gets it any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rolled_back: bool,
 }
@@ -201,9 +147,7 @@ pub struct Shown {
 /// One call of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    /// Its name.
     pub call: CallId,
-    /// The tool.
     pub tool: Text,
     /// The arguments, as the model wrote them.
     pub args: Text,
@@ -215,12 +159,12 @@ pub struct Call {
     /// Whether it waits for approval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asks: bool,
-    /// What came of it; absent while it is open.
+    /// The result; `None` while the call is open.
     pub result: Option<Came>,
-    /// What a minion did for the call, where everything is shown.
+    /// The work of a minion for the call, if everything is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minion: Option<Minion>,
-    /// The child, where it has no row of its own and everything is shown.
+    /// The child, if it has no row of its own and everything is shown.
     #[serde(flatten)]
     pub nested: Option<Nested>,
 }
@@ -229,13 +173,13 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Nested {
-    /// What was said and done in it.
+    /// Its entries.
     Transcript(Box<Transcript>),
     /// Why it cannot be read.
     Unreadable(String),
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Came {
@@ -243,11 +187,11 @@ pub enum Came {
     Result {
         /// How it ended.
         end: CallEnd,
-        /// What the model saw.
+        /// The text for the model.
         content: Text,
-        /// Bytes before it was cut.
+        /// Bytes before the truncation.
         truncated_from: Option<u64>,
     },
-    /// The ends of runs that it waited for.
+    /// The ends of the runs that it awaited.
     Ends(Vec<End>),
 }

@@ -153,7 +153,7 @@ fn called(id: CallId, tool: &str, opened: bool, result: Option<Came>) -> Call {
 }
 
 #[test]
-fn inputs_stand_where_they_were_taken_and_the_rest_waits_at_the_end() {
+fn inputs_are_listed_where_taken_and_queued_ones_last() {
     let entries = shown(vec![
         accepted(1, "first"),
         accepted(2, "second"),
