@@ -31,6 +31,7 @@ mod runs;
 mod sessions;
 mod store;
 mod tasks;
+mod transcripts;
 mod trees;
 mod usage;
 mod waiting;
@@ -63,6 +64,7 @@ fn described() -> OpenApiRouter<Host> {
         .routes(routes!(sessions::list, sessions::open))
         .routes(routes!(sessions::get, sessions::change, sessions::delete))
         .routes(routes!(sessions::records))
+        .routes(routes!(transcripts::get))
         .routes(routes!(inputs::send))
         .routes(routes!(inputs::answer))
         .routes(routes!(runs::get))

@@ -18,3 +18,4 @@ mod page;
 mod refusals;
 mod sockets;
 mod support;
+mod transcripts;

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use subtend_journal::{Journal, ReadError};
+use subtend_actors::transcript::stand_in;
+use subtend_journal::Journal;
 use subtend_session::ids::SessionId;
-use subtend_session::index::{self, Head};
-use subtend_session::state::State;
 
 use super::fail::Fail;
 use super::find::Heads;
@@ -59,18 +58,4 @@ impl Aside {
             None => none,
         }
     }
-}
-
-/// What the records of a session make of its row; `None` where they cannot be read either.
-fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, Fail> {
-    let stored = match journal.salvage(session) {
-        Ok(stored) => stored,
-        Err(ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. }) => return Ok(None),
-        Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error.into()),
-    };
-    let (Some(first), Some(last)) = (stored.first(), stored.last()) else { return Ok(None) };
-    let times = (last.epoch, first.at_ms, last.at_ms);
-    let records: Vec<_> = stored.iter().map(|stored| stored.record.clone()).collect();
-    let state = State::fold(session, &records).ok();
-    Ok(state.map(|state| index::head(&state, times.0, times.1, times.2)))
 }

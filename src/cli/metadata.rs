@@ -3,6 +3,7 @@
 use hyper::Method;
 use serde_json::{Map, Value};
 use subtend_actors::past::Past;
+use subtend_actors::transcript::object;
 
 use super::control;
 use super::data::StoreArgs;
@@ -10,7 +11,6 @@ use super::fail::{Code, Fail};
 use super::hosted::Hosted;
 use super::json;
 use super::shelf::Shelf;
-use super::tasks;
 
 /// Prints the metadata of a session as JSON; with changes, merges them first.
 #[derive(clap::Args, Debug)]
@@ -30,14 +30,14 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if args.changes.is_empty() {
         let shelf = Shelf::must_open(&args.store)?;
         let past = Past::of(&shelf.records(shelf.find(&args.session)?)?);
-        control::say(&json::text(&tasks::object(past.metadata.as_ref()))?)?;
+        control::say(&json::text(&object(past.metadata.as_deref()))?)?;
         return Ok(Code::Done);
     }
     let changes: Map<String, Value> = args.changes.iter().cloned().collect();
     if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
         let _: Value = hosted.call(Method::PATCH, "", Some(&serde_json::json!({"metadata": changes})))?;
         let past = Past::of(&hosted.journal.records(hosted.id)?);
-        control::say(&json::text(&tasks::object(past.metadata.as_ref()))?)?;
+        control::say(&json::text(&object(past.metadata.as_deref()))?)?;
         return Ok(Code::Done);
     }
     control::with(&args.store, &args.session, async |session| {

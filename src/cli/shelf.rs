@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use subtend_journal::{Journal, ReadError, Stored};
-use subtend_session::ids::{Interned, Seq, SessionId};
+use subtend_session::ids::{Seq, SessionId};
 use subtend_session::index::RowKind;
 use subtend_session::record::{Record, SessionCreated};
 
@@ -80,22 +80,7 @@ impl Shelf {
         }))
     }
 
-    /// A text that records name by its hash.
-    pub(crate) fn text(&self, named: &Interned<str>) -> Result<String, Fail> {
-        if let Some(body) = &named.body {
-            return Ok(body.to_string());
-        }
-        let json = self.journal.def(named.hash)?.ok_or_else(|| {
-            Fail::Store(format!(
-                "the text {} is not in the store; `subtend verify` tells what else is wrong",
-                named.hash
-            ))
-        })?;
-        serde_json::from_str(&json)
-            .map_err(|error| Fail::Store(format!("the text {} in the store is no JSON text: {error}", named.hash)))
-    }
-
-    /// The journal, for verification.
+    /// The journal.
     pub(crate) fn journal(&self) -> &Journal {
         &self.journal
     }

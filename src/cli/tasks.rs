@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::num::NonZeroUsize;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use subtend_actors::tasks::{Task, TaskFilter, TaskStatus};
+use subtend_actors::transcript::object;
 use subtend_session::dialect::task_id;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::outcome::{Outcome, OutcomeKind};
@@ -108,19 +109,11 @@ fn row(task: Task) -> Row {
         root: task.root,
         result: task.result,
         error: unread.or_else(|| cause.as_ref().map(cause::sentence)),
-        metadata: object(task.metadata.as_ref()),
+        metadata: object(task.metadata.as_deref()),
         created: task.created_ms,
         updated: task.updated_ms,
         completed: task.ended_ms,
     }
-}
-
-/// Metadata as JSON: `{}` if there is none. A host may have attached text that is not JSON, which is shown as it is.
-pub(crate) fn object(metadata: Option<&Text>) -> Value {
-    metadata.map_or_else(
-        || Value::Object(Map::new()),
-        |text| serde_json::from_str(text).unwrap_or_else(|_| Value::from(&**text)),
-    )
 }
 
 fn line(row: &Row, now: i64) -> String {

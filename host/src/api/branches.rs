@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use subtend_actors::transcript::object;
 use subtend_actors::{Alternatives, BranchInfo, BranchOptions};
 use subtend_session::command::SwitchTo;
 use subtend_session::ids::{MsgRef, Seq, SessionId};
@@ -63,14 +64,6 @@ impl From<BranchInfo> for Branch {
             metadata: object(of.metadata.as_deref()),
         }
     }
-}
-
-/// What a client attached, as the object that it was; as text where it is not an object.
-pub(super) fn object(metadata: Option<&str>) -> Value {
-    metadata.map_or_else(
-        || Value::Object(Map::new()),
-        |text| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
-    )
 }
 
 /// Lists the branches of a session.

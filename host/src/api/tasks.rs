@@ -12,11 +12,11 @@ use subtend_session::ids::SessionId;
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use utoipa::ToSchema;
 
-use super::branches::object;
 use super::waiting::Waiting;
 use super::{Body, Key, Path, Query};
 use crate::host::{self, Host};
 use crate::problem::Problem;
+use subtend_actors::transcript::object;
 
 /// A task.
 #[derive(Debug, Serialize, ToSchema)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use subtend_actors::transcript::ACTIONS;
 use subtend_journal::Journal;
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Seq, SessionId};
@@ -9,9 +10,6 @@ use subtend_session::record::Record;
 
 use super::super::fail::Fail;
 use super::super::paint::count;
-
-/// The actions whose rights are told.
-pub(crate) const ACTIONS: [&str; 4] = ["fs.read", "fs.write", "net.fetch", "shell.run"];
 
 /// Rights that imported sessions had and have no more.
 #[derive(Debug, Default)]

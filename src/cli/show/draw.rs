@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use serde_json::Value;
+use subtend_actors::transcript::{Call, Came, End, Entry, Header, Nested, Shown, Transcript};
 use subtend_actors::worked::Worked;
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{Seq, Short};
@@ -10,8 +11,6 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{AskBy, AskVerdict, From, Hold};
 use subtend_tools::registry::Registry;
 
-use super::Transcript;
-use super::entry::{Call, Came, End, Entry, Nested, Shown};
 use crate::cli::cause;
 use crate::cli::paint::{
     ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, UNKNOWN_WORK, clip, count, first_line, harmless, in_flight,
@@ -27,36 +26,36 @@ const COLUMNS: usize = 160;
 
 /// Writes the transcript; folds long parts unless `full`.
 pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, full: bool) -> io::Result<()> {
-    header(out, transcript)?;
-    if let Some(system) = &transcript.system {
+    header(out, &transcript.header)?;
+    if let Some(system) = &transcript.header.system {
         writeln!(out, "\n{}", In(BOLD, "system prompt"))?;
         block(out, system, "  ", if full { None } else { Some(PROMPT_LINES) })?;
     }
-    transcript.entries.iter().try_for_each(|entry| self::entry(out, &transcript.short, entry, full))?;
-    if let Some(summary) = &transcript.summary {
+    transcript.entries.iter().try_for_each(|entry| self::entry(out, &transcript.header.short, entry, full))?;
+    if let Some(summary) = &transcript.header.summary {
         writeln!(out, "\n{}", In(BOLD, "summary"))?;
         block(out, summary, "  ", None)?;
     }
-    if in_flight(transcript.state) {
-        let text = format!("run in flight when the last process ended: {}", phase_word(transcript.state));
+    if in_flight(transcript.header.state) {
+        let text = format!("run in flight when the last process ended: {}", phase_word(transcript.header.state));
         writeln!(out, "\n{}", In(LIVE, text))?;
     }
     Ok(())
 }
 
-fn header(out: &mut dyn Write, transcript: &Transcript) -> io::Result<()> {
-    writeln!(out, "{} {}  {}", In(BOLD, clip(&transcript.agent, 64)), transcript.short, clip(&transcript.title, 80))?;
-    let mut facts = vec![format!("session {}", transcript.id), format!("depth {}", transcript.depth)];
-    facts.extend(transcript.parent.map(|parent| format!("parent {parent}")));
-    facts.extend(transcript.model.as_ref().map(|model| format!("model {}", clip(model, 64))));
-    if let Some(metadata) = transcript.metadata.as_object().filter(|metadata| !metadata.is_empty()) {
+fn header(out: &mut dyn Write, session: &Header) -> io::Result<()> {
+    writeln!(out, "{} {}  {}", In(BOLD, clip(&session.agent, 64)), session.short, clip(&session.title, 80))?;
+    let mut facts = vec![format!("session {}", session.id), format!("depth {}", session.depth)];
+    facts.extend(session.parent.map(|parent| format!("parent {parent}")));
+    facts.extend(session.model.as_ref().map(|model| format!("model {}", clip(model, 64))));
+    if let Some(metadata) = session.metadata.as_object().filter(|metadata| !metadata.is_empty()) {
         facts.push(format!("metadata {}", clip(&Value::Object(metadata.clone()).to_string(), 200)));
     }
-    facts.extend(transcript.workspace.as_ref().map(|workspace| format!("workspace {}", clip(workspace, 200))));
-    facts.extend(transcript.servers.iter().map(|server| format!("server {}", clip(server, 120))));
-    if transcript.imported {
+    facts.extend(session.workspace.as_ref().map(|workspace| format!("workspace {}", clip(workspace, 200))));
+    facts.extend(session.servers.iter().map(|server| format!("server {}", clip(server, 120))));
+    if session.imported {
         let rights: Vec<String> =
-            transcript.rights.iter().map(|(action, verdict)| format!("{action} {}", verdict.word())).collect();
+            session.rights.iter().map(|(action, verdict)| format!("{action} {}", verdict.word())).collect();
         facts.push(format!("imported, at most {}", rights.join(", ")));
     }
     writeln!(out, "{}", In(DIM, facts.join(" · ")))

@@ -1,0 +1,92 @@
+//! Transcripts: whole, in pages, and as they were at an earlier record.
+
+use serde_json::{Value, json};
+use subtend_journal::memory::Memory;
+
+use crate::support::{end, get, host, post, talk};
+
+fn entries(page: &Value) -> Vec<Value> {
+    page["entries"].as_array().expect("entries").clone()
+}
+
+#[tokio::test]
+async fn transcript_has_what_was_said_with_its_records() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let page = get(&app, &format!("/v1/sessions/{id}/transcript")).await.json();
+    let said: Vec<_> = entries(&page).iter().map(|entry| (entry["type"].clone(), entry["text"].clone())).collect();
+    let expected = [("input", json!("one")), ("answer", json!("Hello. You said: one")), ("ended", Value::Null)];
+    assert_eq!(said, expected.map(|(kind, text)| (json!(kind), text)));
+    let session = get(&app, &format!("/v1/sessions/{id}")).await.json();
+    assert_eq!(
+        (&page["id"], &page["last_seq"], &page["next"], &page["state"], &page["outcome"]),
+        (&json!(id), &session["last_seq"], &Value::Null, &json!("quiet"), &json!("completed"))
+    );
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn pages_of_a_transcript_are_together_the_whole() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "children").await;
+    let path = format!("/v1/sessions/{id}/transcript");
+    let whole = entries(&get(&app, &path).await.json());
+    assert!(whole.len() >= 3, "{whole:?}");
+    for limit in 1..=whole.len() {
+        let (mut all, mut after) = (Vec::new(), json!(0));
+        loop {
+            let page = get(&app, &format!("{path}?limit={limit}&after={after}")).await.json();
+            all.extend(entries(&page));
+            after = page["next"].clone();
+            if after.is_null() {
+                break;
+            }
+        }
+        assert_eq!(all, whole, "limit {limit}");
+    }
+    drop(app);
+    end(host).await;
+}
+
+/// What was read when a record was the last one is what is read of it later.
+#[tokio::test]
+async fn transcript_at_a_record_is_what_it_was_then() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let path = format!("/v1/sessions/{id}/transcript");
+    let then = get(&app, &path).await.json();
+    let sent = post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "make it"})).await.json();
+    let asked = get(&app, &format!("/v1/sessions/{id}/inputs/{}", sent["input"].as_str().expect("one"))).await;
+    assert_eq!(asked.status, 200, "{}", asked.body);
+    let at = then["last_seq"].as_u64().expect("a number");
+    assert_eq!(get(&app, &format!("{path}?at={at}")).await.json(), then);
+    // Before the answer the run works, and the input is all that was said.
+    let early = get(&app, &format!("{path}?at={}", entries(&then)[0]["record"])).await.json();
+    assert_eq!((&early["state"], &early["outcome"], entries(&early).len()), (&json!("working"), &Value::Null, 1));
+    get(&app, &format!("/v1/sessions/{id}/cancel")).await;
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn children_without_a_row_are_in_their_calls_on_request() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "children").await;
+    let path = format!("/v1/sessions/{id}/transcript");
+    let told = |page: &Value| -> Vec<bool> {
+        let calls = entries(page)
+            .into_iter()
+            .filter(|entry| entry["type"] == "answer")
+            .flat_map(|entry| entry["calls"].as_array().expect("calls").clone());
+        calls.map(|call| call["transcript"]["entries"].is_array()).collect()
+    };
+    assert_eq!(told(&get(&app, &path).await.json()), [false, false]);
+    assert_eq!(told(&get(&app, &format!("{path}?children=true")).await.json()), [true, true]);
+    drop(app);
+    end(host).await;
+}
