@@ -155,7 +155,7 @@ async fn always_holds_for_the_same_in_that_session_and_nowhere_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_can_allow_what_is_denied() {
+async fn approval_does_not_lift_a_deny() {
     let journal = journal();
     let ran = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&ran);
@@ -184,7 +184,7 @@ async fn nobody_can_allow_what_is_denied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_nobody_answers_is_denied_by_its_deadline() {
+async fn unanswered_question_is_denied_at_its_deadline() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a"]).await;
     let mut approver = runtime.approver();
@@ -205,7 +205,7 @@ async fn a_question_that_nobody_answers_is_denied_by_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_answered_elsewhere_is_not_asked_again() {
+async fn question_answered_elsewhere_is_skipped() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a", "b"]).await;
     let (mut first, mut second) = (runtime.approver(), runtime.approver());
@@ -259,7 +259,7 @@ async fn child_asks_at_the_root_and_releases_its_slot_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn starting_an_agent_may_need_a_word_too() {
+async fn starting_an_agent_may_need_approval() {
     let journal = journal();
     let rule = Rule { action: "task:*".into(), resource: "*".into(), verdict: Verdict::Ask };
     let answering = model(|request| async move {
@@ -284,7 +284,7 @@ async fn starting_an_agent_may_need_a_word_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn letting_a_task_go_on_needs_a_word_as_starting_one_does() {
+async fn continuing_a_task_needs_approval_as_starting_does() {
     let journal = journal();
     let rule = Rule { action: "task:*".into(), resource: "*".into(), verdict: Verdict::Ask };
     let answering = model(|request| async move {
@@ -387,7 +387,7 @@ async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_for_nothing_finds_nothing() {
+async fn answer_without_a_question_is_not_found() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &[]).await;
     let session = open(&runtime);

@@ -34,7 +34,7 @@ fn seen(decisions: &[Decision]) -> Vec<AuditRow> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_decision_is_listed_once_with_who_decided() {
+async fn every_decision_is_listed_once_with_its_author() {
     let journal = journal();
     let uses = ["open", "never", "ask a", "ask a", "ask b", "inner", "ask c"];
     let answering = model(move |request| async move {
@@ -72,7 +72,7 @@ async fn every_decision_is_listed_once_with_who_decided() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_there_and_a_hook_that_denies_are_decisions_too() {
+async fn audit_lists_denials_by_hooks_and_missing_approvers() {
     struct No;
     impl Hooks for No {
         fn before_tool(&self, call: ToolAsked) -> futures_util::future::BoxFuture<'_, BeforeTool> {

@@ -86,7 +86,7 @@ async fn the_call_answers_at_once_and_the_end_comes_as_a_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_no_task_is_not_moved() {
+async fn call_that_waits_for_no_task_is_not_moved() {
     let journal = journal();
     let work = tool("work", ToolEffect::ReadOnly, |_| async {
         seconds(20).await;
@@ -143,7 +143,7 @@ async fn a_check_waits_no_longer_than_it_says_and_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_still_ends_what_was_moved() {
+async fn cancel_ends_a_task_moved_to_the_background() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
     let session = open(&runtime);

@@ -109,7 +109,7 @@ async fn a_finished_tree_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_swept_leaves_memory_while_the_sweep_goes_on() {
+async fn swept_sessions_leave_memory_during_the_sweep() {
     const ROOTS: usize = 1_500;
     let memory = Memory::new();
     let journal = reopen(&memory);
@@ -133,7 +133,7 @@ async fn what_was_swept_leaves_memory_while_the_sweep_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_leaves_alone_what_waits_spends_no_input() {
+async fn start_without_recovery_takes_no_input() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");

@@ -284,7 +284,7 @@ async fn an_alternative_that_fails_or_is_aborted_leaves_the_original() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_at_work_neither_regenerates_nor_switches() {
+async fn running_session_neither_regenerates_nor_switches() {
     let journal = journal();
     let answering = model(|request| async move {
         if prompt(&request) == "one" && answers(&request) > 0 {

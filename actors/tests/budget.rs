@@ -107,7 +107,7 @@ async fn call_beyond_the_budget_ends_the_run_with_partial_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_child_spends_comes_out_of_its_owners_budget() {
+async fn child_spends_from_its_owners_budget() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -189,7 +189,7 @@ async fn child_named(runtime: &Runtime, root: SessionId, asked: &str) -> Session
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_the_budget_gives_up_after_a_minute() {
+async fn wait_for_the_budget_ends_after_a_minute() {
     let journal = journal();
     let runtime = crowded(&journal).await;
     let session = open(&runtime);

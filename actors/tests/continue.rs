@@ -101,7 +101,7 @@ async fn failures(runtime: &Runtime, session: SessionId) -> Vec<(ToolErrorKind, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ended_task_goes_on_with_its_context_as_another_owned_run() {
+async fn ended_task_continues_as_another_owned_run() {
     for background in [false, true] {
         let journal = journal();
         let runtime =
@@ -126,7 +126,7 @@ async fn an_ended_task_goes_on_with_its_context_as_another_owned_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_goes_on_however_it_ended() {
+async fn task_continues_after_any_outcome() {
     let failed = ModelError::new(ModelFail::InvalidRequest, "no");
     for how in ["cancelled", "failed", "out of turns"] {
         let journal = journal();
@@ -179,7 +179,7 @@ async fn a_task_goes_on_however_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_lets_a_cancelled_session_go_on_and_sets_its_turns() {
+async fn person_continues_a_cancelled_session_with_turns() {
     let journal = journal();
     let answer = |request: Request| async move {
         if said(&request).len() == 1 {
@@ -208,7 +208,7 @@ async fn a_person_lets_a_cancelled_session_go_on_and_sets_its_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_go_on_is_told_to_the_model_and_the_run_goes_on() {
+async fn refused_continue_is_a_tool_error_and_the_run_continues() {
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
             ("parent", 0) => Ok(calls([task("child", true)])),

@@ -138,7 +138,7 @@ async fn nothing_is_unreadable_where_nothing_is_damaged() {
 
 /// The owner ends; its child's run stays in flight: the report lists it and does not count it as swept.
 #[tokio::test]
-async fn what_is_counted_as_swept_has_ended_and_the_rest_is_told() {
+async fn boot_counts_ended_runs_as_swept_and_lists_the_rest() {
     let dir = tempfile::tempdir().expect("a directory");
     let journal = store(&dir.path().join("live"));
     let asked = Arc::new(Semaphore::new(0));

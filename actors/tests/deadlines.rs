@@ -168,7 +168,7 @@ async fn turn_bounds_all_attempts_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_ends_the_tool_and_the_run_goes_on() {
+async fn call_deadline_ends_the_tool_and_the_run_continues() {
     let journal = journal();
     let hangs = |name, effect| tool(name, effect, |_| std::future::pending());
     let registry = tools([hangs("reads", ToolEffect::ReadOnly), hangs("writes", ToolEffect::SideEffect)]);
@@ -223,7 +223,7 @@ async fn check_ends_the_wait_and_not_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ask_is_denied_when_nobody_answers_in_time() {
+async fn ask_is_denied_without_an_answer_in_time() {
     let journal = journal();
     let asks = RuleSet {
         default: Verdict::Allow,

@@ -158,7 +158,7 @@ async fn a_panic_between_append_and_effects_loses_no_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_goes_on_after_a_panic_still_holds_its_slot() {
+async fn run_that_survives_a_panic_keeps_its_slot() {
     let journal = journal();
     let (faults, _) = strike(Point::Handler, "model_answered", 1);
     let live = Arc::new(AtomicUsize::new(0));

@@ -172,7 +172,7 @@ async fn received(events: &mut Events) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_comes_late_gets_the_text_so_far_and_then_the_rest() {
+async fn late_reader_gets_the_text_so_far_and_then_the_rest() {
     let journal = journal();
     let runtime = streaming_runtime(&journal).await;
     let session = open(&runtime);
@@ -241,7 +241,7 @@ async fn failed_attempt_is_discarded_before_the_next_one_streams() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_model_says_after_its_answer_is_not_heard() {
+async fn deltas_after_an_answer_are_ignored() {
     let journal = journal();
     let chatty = fn_model("chatty", |_, deltas| async move {
         tokio::spawn(async move {
@@ -265,7 +265,7 @@ async fn what_a_model_says_after_its_answer_is_not_heard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_not_there_is_told_as_such() {
+async fn unknown_session_is_reported() {
     let journal = journal();
     let runtime = streaming_runtime(&journal).await;
     let session = open(&runtime);

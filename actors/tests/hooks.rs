@@ -292,7 +292,7 @@ async fn no_replacement_widens_what_the_session_may_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_for_one_thing_does_not_cover_what_a_hook_makes_of_it() {
+async fn approval_does_not_cover_arguments_changed_by_a_hook() {
     // The person approves `asked`: the hook may keep the resource, and may not change it to one that needs its own approval.
     for (given, ends) in [("asked", CallEnd::Ok), ("asked too", CallEnd::Denied)] {
         let (journal, ran) = (journal(), Arc::default());
@@ -408,7 +408,7 @@ async fn refused_subagent_is_a_tool_error_and_is_not_created() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_subagent_is_told_once_and_durable() {
+async fn end_of_a_subagent_is_reported_once_when_durable() {
     let journal = journal();
     let received: Arc<Mutex<Vec<(SubagentStop, bool)>>> = Arc::default();
     let (heard, store) = (Arc::clone(&received), journal.clone());

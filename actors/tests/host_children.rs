@@ -210,7 +210,7 @@ async fn failed_or_unusable_title_leaves_the_session_untitled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_title_of_the_opening_or_of_a_person_stands() {
+async fn title_of_a_person_or_the_opening_is_kept() {
     let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, |request: Request| async {
         seconds(5).await;
@@ -241,7 +241,7 @@ async fn a_title_of_the_opening_or_of_a_person_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ends_a_session_ends_its_services() {
+async fn end_of_a_session_ends_its_services() {
     let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
     let cancelled = open(&runtime);
@@ -359,7 +359,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_services_cost_counts_for_the_tree_alone() {
+async fn cost_of_services_counts_for_the_tree_alone() {
     let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -372,7 +372,7 @@ async fn what_services_cost_counts_for_the_tree_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_ends_a_service_as_lost_and_tells_nobody() {
+async fn restart_ends_a_service_as_lost_without_a_notice() {
     let (memory, asked) = (Memory::new(), ServicePrompts::default());
     let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let journal = reopen();

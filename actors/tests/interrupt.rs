@@ -279,7 +279,7 @@ async fn a_blocking_child_that_waits_for_a_slot_never_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_background_child_goes_on_and_its_notice_is_stored_unread() {
+async fn background_child_continues_and_its_notice_stays_unread() {
     let journal = journal();
     let called = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&called);
@@ -325,7 +325,7 @@ async fn an_input_resumes_a_held_run_with_everything_in_context() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_is_interrupted_alone_and_its_owner_hears_of_it() {
+async fn child_is_interrupted_alone_and_its_owner_is_notified() {
     let journal = journal();
     let answer = |request| family(request, calls([task("dig", false)]));
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
@@ -341,7 +341,7 @@ async fn a_child_is_interrupted_alone_and_its_owner_hears_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_ends_what_an_interrupt_spared() {
+async fn cancel_ends_runs_that_an_interrupt_spared() {
     let journal = journal();
     let answer = |request| family(request, calls([task("dig", true)]));
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");

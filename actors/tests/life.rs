@@ -38,7 +38,7 @@ async fn an_answer_completes_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_title_is_none_of_a_branch_or_a_new_session_either() {
+async fn invalid_title_is_refused_for_branches_and_sessions() {
     let journal = journal();
     let runtime = builder(&journal).model(model(|_| async { Ok(text("done")) })).start().await.expect("a runtime");
     // A title derived from the first message is truncated, not refused.
@@ -175,7 +175,7 @@ async fn a_waiting_tree_of_depth_five_completes_with_one_live_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_depth_limit_is_a_tool_error_and_the_run_goes_on() {
+async fn depth_limit_is_a_tool_error_and_the_run_continues() {
     let journal = journal();
     let answer = |request: subtend_models::model::Request| async move {
         if answers(&request) == 0 {

@@ -58,7 +58,7 @@ fn pooled(builder: Builder, first: Arc<dyn Model>) -> Builder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_falls_back_at_once_and_passes_over_who_is_unwell() {
+async fn pool_falls_back_at_once_and_skips_failed_models() {
     let journal = journal();
     let (a, calls) = failing("a", ModelError::new(ModelFail::Auth, "no key"));
     let runtime = pooled(builder(&journal), a).start().await.expect("a runtime");
@@ -265,7 +265,7 @@ async fn a_wait_for_a_place_is_no_silence_and_places_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_provider_asks_of_one_session_binds_all() {
+async fn retry_after_of_one_session_binds_all() {
     let journal = journal();
     let limited = ModelError { retry_after_ms: Some(30_000), ..ModelError::new(ModelFail::Rate, "slow down") };
     let (model, begun) = provider(0, move |nth| if nth == 1 { Err(limited.clone()) } else { Ok(text("done")) });
@@ -283,7 +283,7 @@ async fn what_a_provider_asks_of_one_session_binds_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_nobody_has_is_made_on_demand() {
+async fn model_of_an_unknown_name_is_made_on_demand() {
     let journal = journal();
     let source = |name: &str| name.starts_with("p/").then(|| answering("made"));
     let runtime = builder(&journal).model(answering("all")).model_source(source).start().await.expect("a runtime");

@@ -85,7 +85,7 @@ async fn refused(builder: Builder) -> StartError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn money_cannot_be_limited_where_nobody_knows_what_a_call_costs() {
+async fn money_limit_is_refused_without_a_known_price() {
     let small = || provider("small", used(1, 1));
     let journal = journal();
     let error = refused(builder(&journal).model(small()).limits(money(10))).await;

@@ -83,7 +83,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
 
 /// A call that reads the journal first reports that the runtime has stopped, and not an invalid argument.
 #[tokio::test]
-async fn an_override_after_the_end_hears_of_the_end() {
+async fn override_after_a_stop_reports_the_stop() {
     let dir = tempfile::tempdir().expect("a directory");
     let (runtime, journal, _, session, _) = quiet(dir.path()).await;
     runtime.shutdown(Duration::from_secs(1)).await;

@@ -162,7 +162,7 @@ async fn override_during_a_run_binds_its_next_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_override_starts_may_do_no_more_than_it_may_itself() {
+async fn children_of_an_override_have_at_most_its_permissions() {
     let journal = crate::support::journal();
     let answering = model(|request| async move {
         Ok(match (&*request.agent, answers(&request)) {

@@ -168,7 +168,7 @@ async fn calls_waiting_for_a_permit_are_dropped_at_shutdown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_cost_nobody_knows_counts_as_estimated() {
+async fn call_with_an_unknown_cost_counts_as_estimated() {
     let journal = journal();
     let (a, _) = nth("a", |_| Ok(text("a")));
     let rates = Rates { tokens_per_minute: Some(1_100), ..Rates::default() };

@@ -46,7 +46,7 @@ fn reopen(memory: &Memory) -> Journal {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_listed_in_the_order_in_which_it_is_taken() {
+async fn queue_is_listed_in_processing_order() {
     let journal = journal();
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -83,7 +83,7 @@ async fn what_waits_is_listed_in_the_order_in_which_it_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_removed_or_cleared_is_never_taken() {
+async fn removed_or_cleared_input_is_never_taken() {
     let journal = journal();
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -125,7 +125,7 @@ async fn the_queue_is_bounded_and_drained_after_every_kind_of_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_outlives_the_host_and_opens_the_next_run() {
+async fn queued_input_survives_the_host_and_opens_the_next_run() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");

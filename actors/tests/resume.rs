@@ -106,7 +106,7 @@ async fn resuming_tree_continues_without_a_failure_notice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_tells_how_far_it_is_while_it_takes_up_what_goes_on() {
+async fn start_reports_progress_while_it_resumes_runs() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
@@ -161,7 +161,7 @@ async fn child_that_does_not_resume_ends_lost_and_its_owner_resumes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owned_does_not_go_on_without_its_owner() {
+async fn owned_run_does_not_resume_without_its_owner() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
@@ -243,7 +243,7 @@ async fn calls_are_repeated_only_where_that_does_no_harm() {
 
 /// T-3: a resumed run gets its slot before a queued one, and can be cancelled.
 #[tokio::test(start_paused = true)]
-async fn what_goes_on_keeps_its_slot_and_can_be_cancelled() {
+async fn resumed_run_keeps_its_slot_and_can_be_cancelled() {
     let memory = Memory::new();
     let limits = subtend_session::limits::Limits { live_runs: 1, ..Default::default() };
     let answer = |request: Request| async move {
@@ -280,7 +280,7 @@ async fn what_goes_on_keeps_its_slot_and_can_be_cancelled() {
 
 /// A process that only reads leaves dormant runs to a host that works.
 #[tokio::test(start_paused = true)]
-async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
+async fn start_without_recovery_resumes_nothing() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
@@ -398,7 +398,7 @@ async fn leave(runtime: Runtime) {
 
 /// V-3 counts crashes: an orderly shutdown during a long call does not count.
 #[tokio::test(start_paused = true)]
-async fn a_run_at_work_outlasts_any_number_of_hosts_that_end_in_order() {
+async fn running_run_survives_any_number_of_orderly_shutdowns() {
     let memory = Memory::new();
     let answering = || {
         model(|request| async move {

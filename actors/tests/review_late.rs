@@ -226,7 +226,7 @@ async fn words(journal: &Journal, session: &SessionHandle) -> Vec<(AskVerdict, A
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_is_not_prolonged_by_being_looked_at() {
+async fn inspection_does_not_prolong_a_question() {
     let journal = journal();
     let (runtime, session) = asking(&journal).await;
     let approver = runtime.approver();
@@ -265,7 +265,7 @@ async fn question_stays_open_after_its_approver_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_in_the_queue_is_not_prolonged_by_being_looked_at() {
+async fn inspection_does_not_prolong_a_queued_wait() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {

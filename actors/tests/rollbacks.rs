@@ -139,7 +139,7 @@ async fn m10_rollback_of_a_run_that_did_not_fail_is_refused() {
 
 /// The host rolls back a failed child's run; the child then continues without the messages of that run.
 #[tokio::test(start_paused = true)]
-async fn m10_a_child_whose_run_was_rolled_back_goes_on_without_it() {
+async fn m10_child_continues_without_its_rolled_back_run() {
     let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
     let journal = stored(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");

@@ -138,7 +138,7 @@ impl Drop for DropRecorder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owned_ends_before_its_owners() {
+async fn owned_runs_end_before_their_owners() {
     // Several trees, so that an order by chance would show.
     let dropped = Arc::new(std::sync::Mutex::new(Vec::new()));
     let order = Arc::clone(&dropped);
@@ -177,7 +177,7 @@ async fn what_is_owned_ends_before_its_owners() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ends_in_time_is_drained_and_its_owner_hears_of_it() {
+async fn run_that_ends_within_the_grace_notifies_its_owner() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {

@@ -46,7 +46,7 @@ async fn a_panic_in_the_sweep_does_not_resume_the_run() {
 
 /// An actor that dies at every message: its run is not over, and the report does not count it as swept.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_no_actor_lives_to_end_is_told_and_not_counted() {
+async fn run_without_a_live_actor_is_reported_and_not_counted() {
     let journal = journal();
     let answer = |_| async {
         tokio::time::sleep(Duration::from_secs(100)).await;

@@ -82,7 +82,7 @@ async fn tasks_are_listed_newest_first_with_their_status_and_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_tells_its_prompt_what_it_came_to_why_and_when() {
+async fn task_has_its_prompt_result_cause_and_times() {
     let answering = model(|request| async move {
         let long = "é".repeat(30_000);
         match (&*prompt(&request), answers(&request)) {

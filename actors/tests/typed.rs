@@ -107,7 +107,7 @@ async fn corrections_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_object_is_asked_for_in_one() {
+async fn value_that_is_not_an_object_is_wrapped() {
     let scene = scene(&[r#"{"value": ["Paris", "Lyon"]}"#, r#"{"value": 7}"#]).await;
     let cities: Vec<String> = scene.session.ask("Cities?").await.expect("fits");
     assert_eq!(cities, ["Paris", "Lyon"]);
@@ -116,7 +116,7 @@ async fn what_is_no_object_is_asked_for_in_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_ends_otherwise_is_told_with_its_outcome() {
+async fn failed_run_is_returned_with_its_outcome() {
     let scene = scene(&["!"]).await;
     let error = scene.session.ask::<Capital>("The capital of France?").await.expect_err("no key");
     let AskError::Answer(AnswerError::Ended(ended)) = error else { panic!("{error}") };

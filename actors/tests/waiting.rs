@@ -18,7 +18,7 @@ fn refused() -> ModelError {
 const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
-async fn two_ends_in_one_batch_are_both_told() {
+async fn two_ends_in_one_batch_are_both_reported() {
     let journal = journal();
     let made = Arc::new(AtomicUsize::new(0));
     let answer = move |_| {

@@ -86,7 +86,7 @@ fn two_children_through_an_interrupt_of_any_session() {
 }
 
 #[test]
-fn a_child_that_goes_on_when_its_owner_asks() {
+fn child_that_its_owner_continues() {
     holds(Size::CONTINUE);
     holds(Size { crashes: 1, cancels: 1, ..Size::CONTINUE });
     holds(Size { half_panics: 1, ..Size::CONTINUE });
@@ -106,7 +106,7 @@ fn a_call_that_is_moved_to_the_background_beside_an_interrupt() {
 }
 
 #[test]
-fn a_call_that_needs_a_persons_word() {
+fn call_that_needs_an_approval() {
     holds(Size::ASK);
     holds(Size { crashes: 1, ..Size::ASK });
     holds(Size { cancels: 1, deadlines: 0, ..Size::ASK });
@@ -127,7 +127,7 @@ fn a_child_in_which_a_person_opens_runs_and_which_is_closed() {
 }
 
 #[test]
-fn branches_and_answers_given_anew() {
+fn branches_and_regenerated_answers() {
     holds(Size { crashes: 0, ..Size::BRANCH });
     holds(Size { branches: 0, resumes: 0, ..Size::BRANCH });
 }

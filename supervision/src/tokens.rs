@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fire_reaches_the_whole_owned_subtree_and_nobody_else() {
+    fn fire_reaches_the_owned_subtree_only() {
         let tree = family();
         assert!(tree.fire(&2, |_| ()));
         assert_eq!(fired(&tree, 1..=6), [2, 4, 5]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_closed_key_owned_is_still_reached_from_above() {
+    fn owned_runs_of_a_closed_key_are_reached_by_ancestors() {
         let tree = family();
         tree.close(&2);
         assert_eq!((fired(&tree, [4, 5]), tree.len()), (vec![], 5));

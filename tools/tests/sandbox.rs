@@ -164,7 +164,7 @@ async fn a_second_name_made_before_is_no_way_to_a_denied_file() {
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_behind_is_held_as_well() {
+async fn background_processes_of_a_command_stay_sandboxed() {
     let bench = Bench::new(but_secrets());
     bench.keeps("(setsid sh -c 'cat secret/key > open/found; echo done > open/done' &); while [ ! -e open/done ]; do :; done").await;
     if bench.at("open/found").exists() {

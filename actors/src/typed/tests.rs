@@ -51,7 +51,7 @@ fn recursive_schema_refers_to_an_existing_definition() {
 }
 
 #[test]
-fn a_mismatch_is_told_with_its_path() {
+fn mismatch_is_reported_with_its_path() {
     let form = Form::of::<Place>();
     let read = |text| form.read::<Place>(text).unwrap_err();
     assert_eq!(

@@ -5,7 +5,7 @@ use super::*;
 const SUMMARY: &str = "## What changed\nIt works.";
 
 #[tokio::test(start_paused = true)]
-async fn a_close_sums_up_what_is_new_and_waits_for_none_of_it() {
+async fn close_summarises_new_messages_without_waiting() {
     let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, |request: Request| async {
         seconds(5).await;

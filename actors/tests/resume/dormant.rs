@@ -4,7 +4,7 @@ use super::*;
 
 /// Listing or changing a queue and creating a branch do not wake a dormant run. A cancel ends it and leaves its queued inputs.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_stays_is_woken_by_what_concerns_it_alone() {
+async fn dormant_run_is_woken_by_its_own_inputs_only() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");

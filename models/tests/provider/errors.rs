@@ -61,7 +61,7 @@ async fn the_providers_own_words_are_told_in_one_line() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_too_long_is_told_apart() {
+async fn too_long_conversation_has_its_own_error() {
     for body in [
         json!({"error": {"code": "context_length_exceeded", "message": "too much"}}),
         json!({"error": {"message": "prompt is too long: 210000 tokens > 200000 maximum"}}),

@@ -55,7 +55,7 @@ async fn a_server_that_needs_no_key_is_sent_none() {
 }
 
 #[tokio::test]
-async fn a_models_name_is_sent_as_it_stands() {
+async fn model_name_is_sent_unchanged() {
     for name in ["qwen-max", "x-high", "o4-mini-low", "a::b", "ns::x-none", "deep/er-zero"] {
         for provider in ["anthropic", "openai", "openai-responses", "ollama"] {
             let body = asked(&format!("{provider}/{name}"), request()).await.body;

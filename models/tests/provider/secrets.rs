@@ -70,7 +70,7 @@ async fn a_key_is_sent_in_the_providers_own_header_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_refused_key_is_told_without_it() {
+async fn refused_key_is_reported_without_its_value() {
     let error =
         answer("openai/m", Reply::with_head("401 Unauthorized", "{\"error\": {\"message\": \"bad key\"}}")).await;
     let error = error.unwrap_err();

@@ -76,7 +76,7 @@ fn roots_take_turns_and_a_burst_of_one_does_not_starve_another() {
 }
 
 #[test]
-fn who_ran_already_goes_before_who_has_not() {
+fn started_runs_precede_new_ones() {
     let (slots, grants) = pool(1);
     let held = slots.request(9, 0, Class::Start, 1).unwrap();
     for (root, ticket, class) in [(1, 10, Class::Start), (2, 20, Class::Resume), (1, 11, Class::Resume)] {

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_ractor_are_told_apart() {
+    fn stop_and_kill_reasons_of_ractor_are_distinguished() {
         let reasons = [None, Some("Drained"), Some("done"), Some(KILLED), Some(TASK_LOST)];
         let hows = reasons.map(|reason| ended(reason.map(str::to_owned)));
         let lost = ExitReason::Failed("its task was dropped before it ended".to_owned());

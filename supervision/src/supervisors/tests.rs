@@ -287,7 +287,7 @@ async fn spawns_that_race_a_shutdown_end_with_it() {
 }
 
 #[tokio::test]
-async fn a_storm_is_told_once_and_a_kill_is_no_failure() {
+async fn storm_is_reported_once_and_a_kill_is_not_a_failure() {
     let storms = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&storms);
     let (exits, mut seen) = mpsc::unbounded_channel();

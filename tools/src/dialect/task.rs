@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_id_has_an_ended_task_go_on() {
+    fn session_id_continues_an_ended_task() {
         let request = |agent: Option<&str>, mode| {
             let (task, agent) = ("9a8057".into(), agent.map(Text::from));
             let dialect = Dialect::Task;

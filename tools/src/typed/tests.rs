@@ -154,7 +154,7 @@ async fn arguments_that_do_not_fit_say_where_and_what_was_expected() {
 }
 
 #[test]
-fn a_call_needs_what_its_arguments_say() {
+fn call_needs_the_access_of_its_arguments() {
     let registry = Registry::builder().typed::<WeatherReport>().unwrap().build();
     let tool = registry.get("weather_report").unwrap();
     let check = |city: &str| {

@@ -86,7 +86,7 @@ fn what_was_said_beside_calls_is_no_part_of_the_answer() {
 }
 
 #[test]
-fn an_answer_by_return_stands_when_the_run_ends_with_it() {
+fn answer_by_return_applies_when_the_run_ends_with_it() {
     let calls = json!([{"provider_id": "c", "tool": "return", "args": "{\"result\": \"42\"}"}]);
     let mut records = vec![accepted(INPUT), opened(1, INPUT), answered("So:", "calls", &[INPUT], &calls)];
     assert!(scan(&records).is_none());

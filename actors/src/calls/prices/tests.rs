@@ -39,7 +39,7 @@ fn each_part_of_a_usage_has_its_price() {
 }
 
 #[test]
-fn a_part_without_a_price_counts_as_its_whole_and_is_told() {
+fn part_without_a_price_counts_as_input_and_is_marked() {
     let price = Price::new(3.0, 15.0);
     let of = |cache_read, cache_new, reasoning| {
         price.cost(&Usage { input: 100, output: 10, cache_read, cache_new, reasoning, ..Usage::default() })

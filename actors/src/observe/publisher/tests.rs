@@ -99,7 +99,7 @@ async fn retry_piece_never_precedes_the_end_of_the_earlier_attempt() {
 }
 
 #[tokio::test]
-async fn one_who_attaches_between_a_batch_and_its_append_sees_it() {
+async fn subscriber_between_a_batch_and_its_append_sees_it() {
     let journal =
         Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default()).unwrap();
     let publisher = Publisher::start(journal.clone(), 64);
@@ -114,7 +114,7 @@ async fn one_who_attaches_between_a_batch_and_its_append_sees_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_waits_for_any_more_is_not_shown() {
+async fn abandoned_answer_is_not_shown() {
     let journal =
         Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default()).unwrap();
     let publisher = Publisher::start(journal, 64);

@@ -126,7 +126,7 @@ fn held_back_pieces_are_shown_after_their_call_ended() {
 }
 
 #[test]
-fn a_batch_says_what_is_over_and_what_began() {
+fn batch_shows_ended_and_started_attempts() {
     let place = |turn, attempt| Some((TurnNo(turn), AttemptNo(attempt)));
     assert_eq!(Ends::of(&[started(1, 1)]), Ends::default());
     let rest = Ends { over: place(2, 1), retry: None, failed: false, rest: true };

@@ -8,7 +8,7 @@ fn cooling(name: &str, running: u32, waiting: usize, ms: u64) -> QuotaSeen {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_starts_while_it_cools_and_everybody_after() {
+async fn calls_start_after_the_pause_only() {
     let mut callers = Callers::under(&[(LAB, at_once(2))]);
     callers.all_come("a1", &[LAB]);
     callers.throttles.cool(&LAB.into(), 1_500);

@@ -18,7 +18,7 @@ async fn a_call_without_quotas_never_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_nobody_uses_are_forgotten() {
+async fn unused_names_are_removed() {
     let mut callers = Callers::under(&[("paced", requests(60)), ("dear", tokens(60))]);
     for n in 0..1_000 {
         let name = format!("lab/model-{n}");

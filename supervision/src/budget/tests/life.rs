@@ -37,7 +37,7 @@ async fn a_limit_of_nothing_is_nothing_and_no_limit_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_starts_when_another_settles_for_less() {
+async fn waiting_claim_starts_when_another_settles_for_less() {
     let mut callers = scene();
     callers.come(1, 1, tokens(80), up_to(100));
     callers.come(2, 1, tokens(50), up_to(100));
@@ -48,7 +48,7 @@ async fn who_waits_starts_when_another_settles_for_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_refused_as_soon_as_too_much_is_settled() {
+async fn waiting_claim_is_refused_when_too_much_is_settled() {
     let mut callers = scene();
     callers.come(1, 1, tokens(60), up_to(100));
     callers.come(2, 1, tokens(30), up_to(100));
@@ -65,7 +65,7 @@ async fn who_waits_is_refused_as_soon_as_too_much_is_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_overtakes_those_who_wait() {
+async fn waiting_claims_are_not_overtaken() {
     let mut callers = scene();
     callers.come(1, 1, tokens(60), up_to(100));
     callers.come(2, 1, tokens(80), up_to(100));

@@ -17,7 +17,7 @@ async fn lines_come_with_their_numbers() {
 }
 
 #[tokio::test]
-async fn a_page_says_how_to_go_on() {
+async fn page_names_the_call_for_the_next_one() {
     let bench = Bench::new(&[("a.txt", &numbered(1000))]);
     assert_eq!(
         bench.text("read", json!({"path": "a.txt", "from_line": 10, "lines": 2})).await,
