@@ -5,7 +5,9 @@ use std::io::IsTerminal as _;
 use subtend_actors::SessionHandle;
 use subtend_actors::event::Subscription;
 
+use super::client::Serving;
 use super::fail::{Code, Fail};
+use super::work::remote::Remote;
 use super::work::{self, About, HereArgs, Screen, Work, WorkArgs, hub};
 use talk::Talk;
 
@@ -13,6 +15,7 @@ mod command;
 pub(super) mod earlier;
 mod lines;
 mod piped;
+mod remote;
 mod talk;
 mod told;
 
@@ -44,6 +47,14 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Err(Fail::Usage(
             "`--here` is for a session that is there: a new one belongs to this directory".to_owned(),
         ));
+    }
+    remote::earlier(args)?;
+    let fits = |serving: &Serving| args.work.through(serving, args.session.is_some());
+    let hosted = work::remote::verb(args.work.face(), fits, async |mut through: Remote<'_>| {
+        remote::talk(args, &mut through).await
+    });
+    if let Some(code) = hosted? {
+        return Ok(code);
     }
     let typed = std::io::stdin().is_terminal();
     let about = match args.session.as_deref() {

@@ -178,6 +178,8 @@ fn unreachable_at(path: &Path, why: &str) -> Fail {
 pub(crate) struct Attached {
     threads: Runtime,
     connection: Mutex<Connection>,
+    /// The process.
+    pub(crate) serving: Serving,
 }
 
 impl Attached {
@@ -191,8 +193,8 @@ impl Attached {
             .enable_all()
             .build()
             .map_err(|error| Fail::Other(format!("cannot start the async runtime: {error}")))?;
-        let Some((connection, _)) = threads.block_on(Connection::open(&path))? else { return Ok(None) };
-        Ok(Some(Self { threads, connection: Mutex::new(connection) }))
+        let Some((connection, serving)) = threads.block_on(Connection::open(&path))? else { return Ok(None) };
+        Ok(Some(Self { threads, connection: Mutex::new(connection), serving }))
     }
 
     /// Sends a command, and reads the answer.
@@ -222,18 +224,6 @@ impl Attached {
     }
 }
 
-/// Opens a store to read it: through its host, or itself where it has none. A process that has it and does not listen yet is waited
-/// for.
-///
-/// # Errors
-/// As [`Place::open`] and [`Attached::to`].
-pub(crate) fn read(place: &Place) -> Result<Journal, Fail> {
-    match either(place)? {
-        Store::Hosted(host) => host.journal(),
-        Store::Own(journal) => Ok(journal),
-    }
-}
-
 /// A store, as a command has it.
 pub(crate) enum Store {
     /// Another process hosts it.
@@ -245,7 +235,7 @@ pub(crate) enum Store {
 /// Connects to the host of a store, or opens it where it has none.
 ///
 /// # Errors
-/// As [`read`].
+/// As [`Place::open`] and [`Attached::to`]. A process that has the store and does not listen yet is waited for.
 pub(crate) fn either(place: &Place) -> Result<Store, Fail> {
     let mut teller = Teller::new();
     for _ in 0..LOOKS {

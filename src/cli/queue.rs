@@ -142,7 +142,8 @@ fn list(args: &Args) -> Result<Code, Fail> {
     let shelf = Shelf::must_open(&args.store)?;
     let id = shelf.find(&args.session)?;
     let (goes_on, keeps) = at_next_boot(&shelf.journal().inflight()?);
-    let entries = QueueEntry::list(shelf.journal(), id, goes_on.contains(&id) || keeps.contains(&id))?;
+    let runs = shelf.is_hosted() || goes_on.contains(&id) || keeps.contains(&id);
+    let entries = QueueEntry::list(shelf.journal(), id, runs)?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;

@@ -39,7 +39,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let hosted = remote::verb(args.work.face(), fits, async |mut remote: Remote<'_>| {
         let mut body = args.work.opening(args.agent.as_deref())?;
         body["input"] = json!({"text": prompt});
-        remote.open(&body, args.detach).await
+        Ok(remote.open(&body, args.detach).await?.1)
     })?;
     if let Some(code) = hosted {
         return Ok(code);

@@ -8,7 +8,7 @@ use subtend_session::index::RowKind;
 use subtend_session::record::{Record, SessionCreated};
 
 use super::aside::Aside;
-use super::client;
+use super::client::{self, Store};
 use super::data::StoreArgs;
 use super::fail::Fail;
 use super::find::{Heads, find};
@@ -18,6 +18,7 @@ pub(crate) struct Shelf {
     journal: Journal,
     heads: Heads,
     aside: Aside,
+    hosted: bool,
 }
 
 impl Shelf {
@@ -27,9 +28,12 @@ impl Shelf {
         if !place.exists()? {
             return Ok(None);
         }
-        let journal = client::read(&place)?;
+        let (journal, hosted) = match client::either(&place)? {
+            Store::Hosted(host) => (host.journal()?, true),
+            Store::Own(journal) => (journal, false),
+        };
         let (heads, aside) = Aside::read(&journal)?;
-        Ok(Some(Self { journal, heads, aside }))
+        Ok(Some(Self { journal, heads, aside, hosted }))
     }
 
     /// As [`Shelf::open`], for a verb that needs a session or a store to work on.
@@ -38,6 +42,11 @@ impl Shelf {
             Some(shelf) => Ok(shelf),
             None => Err(args.place()?.none()),
         }
+    }
+
+    /// Whether another process has the store: its runs in flight are running.
+    pub(crate) fn is_hosted(&self) -> bool {
+        self.hosted
     }
 
     /// The sessions whose heads are damaged.

@@ -100,8 +100,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let mut text = String::new();
         draw(&tree, &mut Vec::new(), &mut text);
         write!(out, "{text}")?;
-        let (goes_on, keeps) = at_next_boot(&shelf.journal().inflight()?);
-        writeln!(out, "{}", footer(&tree, &goes_on, &keeps))?;
+        let fates = at_next_boot(&shelf.journal().inflight()?);
+        let fates = (!shelf.is_hosted()).then_some((&fates.0, &fates.1));
+        writeln!(out, "{}", footer(&tree, fates))?;
     }
     Ok(if broken(&tree) { Code::Failed } else { Code::Done })
 }
@@ -235,8 +236,9 @@ fn standing(node: &Node) -> (&'static str, anstyle::Style, String) {
     }
 }
 
-/// `goes_on` and `keeps` are what becomes of runs that were left in flight; the others end as lost.
-fn footer(tree: &Node, goes_on: &BTreeSet<SessionId>, keeps: &BTreeSet<SessionId>) -> String {
+/// `fates` are the sessions whose runs continue, and those whose runs keep their place, where no process has the store: the others
+/// that are in flight end as lost.
+fn footer(tree: &Node, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<SessionId>)>) -> String {
     let (mut sessions, mut usage) = (0_u64, Usage::default());
     let (mut live, mut going, mut kept, mut left) = (0_u64, 0_u64, 0_u64, None);
     each(tree, &mut |node| {
@@ -244,6 +246,7 @@ fn footer(tree: &Node, goes_on: &BTreeSet<SessionId>, keeps: &BTreeSet<SessionId
         usage.add(&node.usage);
         if in_flight(node.state) {
             live = live.saturating_add(1);
+            let Some((goes_on, keeps)) = fates else { return };
             let (goes, keeps) = (goes_on.contains(&node.id), keeps.contains(&node.id));
             going = going.saturating_add(u64::from(goes));
             kept = kept.saturating_add(u64::from(keeps));
@@ -254,7 +257,7 @@ fn footer(tree: &Node, goes_on: &BTreeSet<SessionId>, keeps: &BTreeSet<SessionId
         }
     });
     let mut text = format!("{}, {} in all; session {}", count(sessions, "session"), tokens(usage.tokens()), tree.id);
-    if live > 0 {
+    if fates.is_some() && live > 0 {
         // Nobody else has the store while we read it: what is in flight there was left by a process that is gone.
         let were = if live == 1 { "1 run was".to_owned() } else { format!("{live} runs were") };
         let lost = live.saturating_sub(going).saturating_sub(kept);

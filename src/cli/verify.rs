@@ -6,6 +6,7 @@ use serde::Serialize;
 use subtend_journal::{Problem, Progress, Report};
 use subtend_session::ids::{Lsn, Seq, SessionId};
 
+use super::client::Attached;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, In, clip, count};
@@ -50,7 +51,10 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if !place.exists()? {
         return Err(place.none());
     }
-    let journal = place.read()?;
+    let journal = match Attached::to(&place)? {
+        Some(host) => host.journal()?,
+        None => place.read()?,
+    };
     let mut teller = Teller::new();
     let words = |at: Progress| format!("{} frames, {} sessions read", at.frames, at.sessions);
     let report = journal.verify(&mut |at| teller.tell(|| words(at)))?;

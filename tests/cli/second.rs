@@ -40,10 +40,14 @@ fn h1_reading_commands_show_what_runs_in_another_process() {
         vec!["approvals"],
         vec!["queue", &id],
         vec!["metadata", &id],
+        vec!["verify"],
     ] {
         let done = user.call(&args);
         assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
     }
+    assert!(!user.call(&["tree", &id]).out.contains("last process"), "it runs in a process that has the store");
+    let doctor = user.call(&["doctor"]).out;
+    assert!(doctor.contains(&format!("process {} has the store", run.pid())), "{doctor}");
     run.signal("INT");
     assert_eq!(run.done().code, Some(130));
 }
@@ -149,7 +153,7 @@ fn options_of_the_host_are_refused_in_another_terminal() {
         let refused = user.call(args);
         assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""), "{args:?}: {refused:?}");
     }
-    for args in [["compact"], ["recover"], ["verify"]] {
+    for args in [["compact"], ["recover"]] {
         let refused = user.call(&args);
         assert_eq!(refused.code, Some(3), "{args:?}: {refused:?}");
         assert!(refused.err.contains(&run.pid().to_string()), "{args:?}: {refused:?}");
@@ -225,4 +229,21 @@ fn h1_foreground_host_stays_until_runs_of_others_end() {
     let done = run.done();
     assert_eq!(done.code, Some(130), "{done:?}");
     assert!(done.err.contains("1 run of other terminals in flight here: this process stays"), "{done:?}");
+}
+
+#[test]
+fn h2_chat_through_a_host_takes_lines_and_shows_what_was_said() {
+    let user = User::new();
+    let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
+    host.line().expect("it serves");
+    let said = user.call_with(&["chat"], "one\ntwo\n");
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "Hello.\nHello.\n"), "{said:?}");
+    let sessions = user.json(&["sessions", "--json"]);
+    assert_eq!(sessions.as_array().map(Vec::len), Some(1));
+    let id = sessions[0]["id"].as_str().expect("an id");
+    let more = user.call_with(&["chat", id], "three\n");
+    assert_eq!(more.code, Some(0), "{more:?}");
+    assert!(more.out.starts_with("> one\nHello.\n> two\nHello.\n"), "{more:?}");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
 }

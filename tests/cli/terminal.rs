@@ -166,7 +166,7 @@ fn a_person_at_the_terminal_is_there_before_the_prompt_is_sent() {
 
 /// Kills the process that has the store: what `script` started, and not `script` itself.
 pub(crate) fn kill(user: &User) {
-    let refused = user.call(&["verify"]).err;
+    let refused = user.call(&["compact"]).err;
     let (_, pid) = refused.split_once("is in use by process ").expect("who has the store");
     let pid: String = pid.chars().take_while(char::is_ascii_digit).collect();
     let killed = Command::new("kill").args(["-KILL", &pid]).status();

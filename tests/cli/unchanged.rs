@@ -23,11 +23,18 @@ fn left() -> (User, String, String) {
     }
     chat.types("and this\r");
     chat.until("> and this");
+    // What is on the screen may not be durable yet; what another process reads is.
+    let queue = || user.call(&["queue", &session(&user, 0)]).out.lines().count();
+    assert!((0..100).any(|_| queue() == 3), "the queue holds what was typed");
     kill(&user);
     chat.ends();
-    let sessions = user.json(&["sessions", "--json"]);
-    let id = |place: usize| sessions[place]["id"].as_str().expect("an id").to_owned();
-    (user, id(1), id(0))
+    let ids = (session(&user, 1), session(&user, 0));
+    (user, ids.0, ids.1)
+}
+
+/// The id of a session, by its place in the list.
+fn session(user: &User, place: usize) -> String {
+    user.json(&["sessions", "--json"])[place]["id"].as_str().expect("an id").to_owned()
 }
 
 /// All records of the store.

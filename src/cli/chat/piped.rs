@@ -32,7 +32,7 @@ pub(super) async fn talk(work: &mut Work<'_>, session: &SessionHandle, events: S
     }
 }
 
-fn stdin() -> mpsc::Receiver<std::io::Result<String>> {
+pub(super) fn stdin() -> mpsc::Receiver<std::io::Result<String>> {
     let (tell, told) = mpsc::channel(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {

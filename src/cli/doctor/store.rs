@@ -5,6 +5,7 @@ use subtend_journal::{Journal, OpenError, ReadError, Report};
 use subtend_session::ids::SessionId;
 use subtend_session::index::Head;
 
+use super::super::client::Attached;
 use super::super::data::{Place, no_room};
 use super::super::paint::{clip, count, size};
 use super::super::progress::Teller;
@@ -27,10 +28,28 @@ pub(super) fn look(place: &Place) -> Vec<Finding> {
             return vec![Finding::bad(Area::Store, "opens", fail.to_string(), advice)];
         }
     }
+    match Attached::to(place) {
+        Ok(Some(host)) => return hosted(host, place),
+        Ok(None) => {}
+        Err(fail) => {
+            return vec![Finding::bad(Area::Store, "host", fail.to_string(), "stop that process, or use its version")];
+        }
+    }
     match place.try_read() {
         Err(error) => vec![refused(&error)],
         Ok(journal) => opened(&journal, place),
     }
+}
+
+/// What is read through the process that hosts it.
+fn hosted(host: Attached, place: &Place) -> Vec<Finding> {
+    let found = format!("process {} has the store; it is read through that process", host.serving.pid);
+    let mut findings = vec![Finding::good(Area::Store, "host", found)];
+    match host.journal() {
+        Ok(journal) => findings.extend(opened(&journal, place)),
+        Err(fail) => findings.push(Finding::bad(Area::Store, "host", fail.to_string(), "call this again")),
+    }
+    findings
 }
 
 /// Why it does not open, and the way out.

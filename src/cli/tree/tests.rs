@@ -94,13 +94,13 @@ fn the_footer_says_what_a_dead_process_left() {
         (&none, &it, format!("{there} it keeps its place")),
     ] {
         let expected = format!("{first}\n1 run was in flight when the last process ended: {fate}");
-        assert_eq!(plain(&footer(&tree, goes_on, keeps)), expected);
+        assert_eq!(plain(&footer(&tree, Some((goes_on, keeps)))), expected);
     }
     let mut heads = heads();
     heads.get_mut(&id(ROOT)).expect("the root").state = Phase::WaitingAtRest;
     heads.get_mut(&id(ELDER)).expect("the elder").state = Phase::Working;
     let tree = grow(&heads, &BTreeSet::new(), id(ROOT), &read).expect("a tree");
-    let told = plain(&footer(&tree, &it, &none));
+    let told = plain(&footer(&tree, Some((&it, &none))));
     let fates = format!("with the next verb that changes this store 2 end as lost; {there} 1 goes on");
     assert!(told.ends_with(&fates), "{told}");
 }

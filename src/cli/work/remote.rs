@@ -195,7 +195,7 @@ impl Remote<'_> {
     }
 
     /// Opens a session, and follows its first run, or leaves it and prints the id.
-    pub(crate) async fn open(&mut self, body: &Value, leave: bool) -> Result<Code, Fail> {
+    pub(crate) async fn open(&mut self, body: &Value, leave: bool) -> Result<(SessionId, Code), Fail> {
         #[derive(Deserialize)]
         struct Opened {
             session: Of,
@@ -214,12 +214,12 @@ impl Remote<'_> {
             writeln!(std::io::stdout(), "{id}")?;
             let again = self.face.store.again();
             self.screen.note(&format!("it runs on; follow it: subtend attach {}{again}", id.short().0));
-            return Ok(Code::Done);
+            return Ok((id, Code::Done));
         }
         if let Some(model) = model {
             self.screen.note(&format!("model: {}", harmless(&model)));
         }
-        self.follow(id, opened.input.run, agent, after).await
+        Ok((id, self.follow(id, opened.input.run, agent, after).await?))
     }
 
     /// The session that `name` means, and its agent.
@@ -273,7 +273,7 @@ impl Remote<'_> {
             tokio::select! {
                 biased;
                 () = self.stop.asked(), if !stopping => {
-                    if self.stop.is_hangup() {
+                    if self.stop.leaves() {
                         return Ok(false);
                     }
                     stopping = true;

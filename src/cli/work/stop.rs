@@ -14,8 +14,8 @@ enum Asked {
     Nothing,
     /// The work is to end.
     Stop,
-    /// The terminal is gone.
-    Hangup,
+    /// This process is to end, or its terminal is gone.
+    Leave,
 }
 
 impl Stop {
@@ -41,9 +41,9 @@ impl Stop {
         }
     }
 
-    /// Whether the terminal is gone, which ends nothing that runs in another process.
-    pub(crate) fn is_hangup(&self) -> bool {
-        *self.0.borrow() == Asked::Hangup
+    /// Whether this process alone is to end: nothing that runs in another one.
+    pub(crate) fn leaves(&self) -> bool {
+        *self.0.borrow() == Asked::Leave
     }
 }
 
@@ -68,8 +68,8 @@ impl Signals {
     async fn next(&mut self) -> Asked {
         tokio::select! {
             _ = self.interrupt.recv() => Asked::Stop,
-            _ = self.terminate.recv() => Asked::Stop,
-            _ = self.hangup.recv() => Asked::Hangup,
+            _ = self.terminate.recv() => Asked::Leave,
+            _ = self.hangup.recv() => Asked::Leave,
         }
     }
 }
