@@ -69,6 +69,8 @@ struct Inner {
     _approver: Option<Approver>,
     options: HostOptions,
     metrics: Metrics,
+    /// Held while a keyed command looks for the session that it made before, and makes it.
+    keyed: tokio::sync::Mutex<()>,
     /// Fires when the host ends, so that event streams end too.
     ends: CancellationToken,
     /// Dropped last: when it fires, no request holds the runtime.
@@ -97,7 +99,15 @@ impl Host {
         let (metrics, ends) = (Metrics::new(), CancellationToken::new());
         let released = Released(CancellationToken::new());
         let runtime = Arc::new(runtime);
-        let inner = Inner { runtime, _approver: approver, options, metrics, ends, released };
+        let inner = Inner {
+            runtime,
+            _approver: approver,
+            options,
+            metrics,
+            keyed: tokio::sync::Mutex::default(),
+            ends,
+            released,
+        };
         let host = Self { inner: Arc::new(inner) };
         tokio::spawn(metrics::count(host.clone()));
         host
@@ -115,6 +125,11 @@ impl Host {
 
     pub(crate) fn options(&self) -> &HostOptions {
         &self.inner.options
+    }
+
+    /// Waits until no other keyed command makes a session.
+    pub(crate) async fn keyed(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.inner.keyed.lock().await
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -170,6 +185,11 @@ impl Host {
         let runtime = Arc::try_unwrap(runtime).ok()?;
         Some(runtime.shutdown(grace).await)
     }
+}
+
+/// Returns the id of the branch of `parent` that an idempotency key makes: keys of branches are those of their session.
+pub(crate) fn id_of_branch(parent: SessionId, key: &str) -> SessionId {
+    id_of_key(&format!("branch of {parent}: {key}"))
 }
 
 /// Returns the id of the session that an idempotency key opens: the same key names the same session, also after a restart.

@@ -4,7 +4,7 @@ use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 
-use crate::support::{Reply, end, get, host, request};
+use crate::support::{Reply, end, get, host, post, request, talk};
 
 async fn keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> Reply {
     let headers = [("content-type", "application/json"), ("idempotency-key", key)];
@@ -39,6 +39,58 @@ async fn prompt_that_is_resent_runs_once_over_a_restart() {
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
     let runs = records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_opened"].is_object());
     assert_eq!(runs.count(), 1);
+    drop(app);
+    end(host).await;
+}
+
+/// Branches, alternatives and continuations: each command twice at once and once after a restart is one effect.
+#[tokio::test]
+async fn resent_branches_and_continuations_act_once() {
+    let memory = Memory::new();
+    let (mut id, mut first) = (String::new(), Vec::new());
+    for restart in [false, true] {
+        let host = host(&memory).await;
+        let app = host.router();
+        if !restart {
+            id = talk(&app, "one").await;
+        }
+        let nothing = json!({});
+        let mut made = Vec::new();
+        for (path, key) in [("branches", "b"), ("regenerate", "r"), ("continue", "c")] {
+            let path = format!("/v1/sessions/{id}/{path}");
+            let (one, two) = tokio::join!(keyed(&app, &path, key, &nothing), keyed(&app, &path, key, &nothing));
+            assert!(one.status.is_success() && two.status.is_success(), "{path}: {} {}", one.body, two.body);
+            let name = |reply: &Reply| (reply.json()["session"].clone(), reply.json()["input"].clone());
+            assert_eq!(name(&one), name(&two), "{path}");
+            made.push(name(&one));
+        }
+        if restart {
+            assert_eq!(made, first);
+        }
+        first = made;
+        let branches = get(&app, &format!("/v1/sessions/{id}/branches")).await.json();
+        assert_eq!(branches.as_array().expect("branches").len(), 2);
+        let other = keyed(&app, &format!("/v1/sessions/{id}/regenerate"), "b", &json!({})).await;
+        assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
+        get(&app, &format!("/v1/sessions/{id}/runs/2?wait=true&timeout=20000")).await;
+        drop(app);
+        end(host).await;
+    }
+}
+
+/// Without its number, a cancel that is sent again would strike the next run.
+#[tokio::test]
+async fn cancel_of_a_run_spares_the_next_one() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let path = format!("/v1/sessions/{id}");
+    assert!(post(&app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
+    let old = post(&app, &format!("{path}/cancel?run=1"), &json!({})).await;
+    assert_eq!(old.json()["result"], "already_ended", "{}", old.body);
+    assert_eq!(get(&app, &format!("{path}/runs/2")).await.json()["in_flight"], true);
+    let now = post(&app, &format!("{path}/cancel?run=2"), &json!({})).await;
+    assert_eq!((&now.json()["result"], &now.json()["run"]), (&json!("done"), &json!(2)), "{}", now.body);
     drop(app);
     end(host).await;
 }

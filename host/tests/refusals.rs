@@ -86,6 +86,8 @@ async fn malformed_requests_are_refused_and_change_nothing() {
         (Method::DELETE, format!("{s}/queue/{none}"), vec![], String::new(), 404, "input_not_found"),
         (Method::GET, format!("{s}/events?after=x"), vec![], String::new(), 400, "malformed"),
         (Method::GET, format!("{s}/events"), vec![("last-event-id", "x")], String::new(), 400, "malformed"),
+        (Method::POST, format!("{s}/cancel?run=1&tree=true"), vec![JSON], "{}".into(), 400, "malformed"),
+        (Method::POST, format!("{s}/branches"), vec![JSON, ("idempotency-key", "")], "{}".into(), 400, "malformed"),
         (Method::GET, format!("{s}/transcript?at=0"), vec![], String::new(), 404, "record_not_found"),
         (Method::GET, format!("{s}/transcript?at=999"), vec![], String::new(), 404, "record_not_found"),
         (Method::GET, format!("{s}/transcript?at=last"), vec![], String::new(), 400, "malformed"),

@@ -15,6 +15,8 @@ use super::{ControlError, SessionHandle};
 /// Options of a new branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchOptions {
+    /// The id of the branch; a new one by default. The caller makes sure that no session has it.
+    pub id: Option<SessionId>,
     /// The message to branch from: a record of the session. The default is the last one.
     pub at: Option<Seq>,
     /// Its initial context: everything up to that message for a human branch, nothing for others.
@@ -29,7 +31,7 @@ pub struct BranchOptions {
 
 impl Default for BranchOptions {
     fn default() -> Self {
-        Self { at: None, kind: BranchKind::Human, agent: None, title: None, metadata: None }
+        Self { id: None, at: None, kind: BranchKind::Human, agent: None, title: None, metadata: None }
     }
 }
 
@@ -88,7 +90,7 @@ impl SessionHandle {
     /// Creates a branch without checking the title; `listed`: whether listings show it.
     pub(super) async fn branch_as(&self, options: BranchOptions, listed: bool) -> Result<SessionHandle, ControlError> {
         let sessions = &self.sessions;
-        let BranchOptions { at, kind, agent, title, metadata } = options;
+        let BranchOptions { id, at, kind, agent, title, metadata } = options;
         if kind == BranchKind::Alternative {
             return Err(ControlError::Refused("an alternative is made by `regenerate`".to_owned()));
         }
@@ -98,7 +100,7 @@ impl SessionHandle {
         created.title = title;
         // Listings must show a person's branch.
         created.inspectable |= listed;
-        let child = sessions.host.ids.session();
+        let child = id.unwrap_or_else(|| sessions.host.ids.session());
         let plan = BranchPlan { child, kind, at, created, manifest, by: By::Person };
         self.branched(Command::Branch(Box::new(plan))).await
     }
@@ -114,11 +116,24 @@ impl SessionHandle {
     /// # Cancel safety
     /// Dropping the future leaves open whether the answer is regenerated.
     pub async fn regenerate(&self, of: Option<Seq>) -> Result<(SessionHandle, RunNo), ControlError> {
+        self.regenerate_as(of, None).await
+    }
+
+    /// Regenerates an answer in a branch with the given id. The caller makes sure that no session has it.
+    ///
+    /// # Errors, cancel safety
+    /// As [`SessionHandle::regenerate`].
+    pub async fn regenerate_as(
+        &self,
+        of: Option<Seq>,
+        id: Option<SessionId>,
+    ) -> Result<(SessionHandle, RunNo), ControlError> {
         let sessions = &self.sessions;
         let state = self.state().await?;
         let (mut created, manifest) = sessions.usable(&state)?.branched(&state, None, BranchKind::Alternative)?;
         created.inspectable = false;
-        let (child, input) = (sessions.host.ids.session(), sessions.host.ids.input());
+        let child = id.unwrap_or_else(|| sessions.host.ids.session());
+        let input = sessions.host.ids.input();
         let plan = RegeneratePlan { child, input, of, created, manifest, by: By::Person };
         let child = self.branched(Command::Regenerate(Box::new(plan))).await?;
         Ok((child, RunNo(1)))

@@ -49,7 +49,12 @@ impl SessionHandle {
     /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn continue_with(&self, text: Option<&str>) -> Result<Receipt, SendError> {
-        self.input(text.unwrap_or(GO_ON)).send().await
+        self.continuation(text).send().await
+    }
+
+    /// Builds the input of [`SessionHandle::continue_with`], such as one with a key.
+    pub fn continuation(&self, text: Option<&str>) -> super::Input {
+        self.input(text.unwrap_or(GO_ON))
     }
 
     /// Moves a blocking call to the background: it returns at once, the task continues, and its end arrives as a message.

@@ -12,8 +12,9 @@ use subtend_session::ids::{MsgRef, Seq, SessionId};
 use subtend_session::place::BranchKind;
 use utoipa::ToSchema;
 
-use super::{Body, Path};
-use crate::host::Host;
+use super::sessions::reused;
+use super::{Body, Key, Path};
+use crate::host::{self, Host};
 use crate::problem::Problem;
 
 /// A branch, as its parent knows it.
@@ -100,26 +101,58 @@ pub(super) struct Made {
 
 /// Makes a branch at a message.
 #[utoipa::path(post, path = "/v1/sessions/{id}/branches", tag = "branches", operation_id = "make_branch", request_body = Make,
-    params(("id" = String, Path, description = "The session")),
-    responses((status = 201, body = Made), (status = 404, body = Problem), (status = 422, body = Problem)))]
+    params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    responses((status = 201, body = Made), (status = 200, body = Made, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn make(
     State(host): State<Host>,
     Path(id): Path<String>,
+    Key(key): Key,
     Body(make): Body<Make>,
 ) -> Result<(StatusCode, Json<Made>), Problem> {
     let handle = host.session(&id).await?;
     if let Some(title) = &make.title {
         subtend_session::title::check(title).map_err(|bad| Problem::invalid("invalid_title", bad.to_string()))?;
     }
+    let kind = if make.fresh { BranchKind::Subagent } else { BranchKind::Human };
+    let _guard = host.keyed().await;
+    let known = known(&host, handle.id(), key.as_deref(), kind).await?;
+    if let Some(session) = known.filter(|known| known.is_made).map(|known| known.id) {
+        return Ok((StatusCode::OK, Json(Made { session, run: None })));
+    }
     let options = BranchOptions {
+        id: known.map(|known| known.id),
         at: make.at.map(Seq),
-        kind: if make.fresh { BranchKind::Subagent } else { BranchKind::Human },
+        kind,
         agent: make.agent.map(Into::into),
         title: make.title.map(Into::into),
         metadata: make.metadata.map(|object| Value::from(object).to_string().into()),
     };
     let branch = handle.branch(options).await?;
     Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: None })))
+}
+
+/// The branch that a key names.
+#[derive(Clone, Copy)]
+struct Known {
+    id: SessionId,
+    /// Whether the command was executed before.
+    is_made: bool,
+}
+
+/// Returns the branch of `parent` that `key` names.
+///
+/// # Errors
+/// [`Problem`] `idempotency_key_reused` where the key named a branch of another kind, `session_deleted`.
+async fn known(host: &Host, parent: SessionId, key: Option<&str>, kind: BranchKind) -> Result<Option<Known>, Problem> {
+    let Some(key) = key else { return Ok(None) };
+    host.settled().await?;
+    let id = host::id_of_branch(parent, key);
+    let head = host.runtime().journal().head(id)?;
+    match head {
+        Some(head) if head.deleted => Err(Problem::deleted(id)),
+        Some(head) if head.kind != Some(kind) => Err(reused(key)),
+        head => Ok(Some(Known { id, is_made: head.is_some() })),
+    }
 }
 
 /// An answer with its alternatives.
@@ -173,14 +206,21 @@ pub(super) struct Regenerate {
 
 /// Regenerates an answer as a new alternative.
 #[utoipa::path(post, path = "/v1/sessions/{id}/regenerate", tag = "branches", operation_id = "regenerate", request_body = Regenerate,
-    params(("id" = String, Path, description = "The session")),
-    responses((status = 201, body = Made), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    responses((status = 201, body = Made), (status = 200, body = Made, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn regenerate(
     State(host): State<Host>,
     Path(id): Path<String>,
+    Key(key): Key,
     Body(which): Body<Regenerate>,
 ) -> Result<(StatusCode, Json<Made>), Problem> {
-    let (branch, run) = host.session(&id).await?.regenerate(which.of.map(Seq)).await?;
+    let handle = host.session(&id).await?;
+    let _guard = host.keyed().await;
+    let known = known(&host, handle.id(), key.as_deref(), BranchKind::Alternative).await?;
+    if let Some(session) = known.filter(|known| known.is_made).map(|known| known.id) {
+        return Ok((StatusCode::OK, Json(Made { session, run: Some(1) })));
+    }
+    let (branch, run) = handle.regenerate_as(which.of.map(Seq), known.map(|known| known.id)).await?;
     Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: Some(run.0) })))
 }
 

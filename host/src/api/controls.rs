@@ -10,7 +10,7 @@ use subtend_session::outcome::OutcomeKind;
 use utoipa::{IntoParams, ToSchema};
 
 use super::inputs::Accepted;
-use super::{Body, Path, Query};
+use super::{Body, Key, Path, Query};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -51,6 +51,8 @@ pub(super) struct Cancel {
     /// Also everything below the session: detached runs and branches of people.
     #[serde(default)]
     tree: bool,
+    /// Only this run, so that a request that is sent again cancels no later one. Not with `tree`.
+    run: Option<u32>,
 }
 
 /// Cancels the run in flight with all that it owns.
@@ -63,6 +65,12 @@ pub(super) async fn cancel(
     Query(how): Query<Cancel>,
 ) -> Result<Json<Controlled>, Problem> {
     let handle = host.session(&id).await?;
+    if let Some(run) = how.run {
+        if how.tree {
+            return Err(Problem::malformed("run with tree: a tree is cancelled whole; leave one out"));
+        }
+        return Controlled::of(handle.run(RunNo(run)).cancel().await?);
+    }
     if how.tree {
         let cancelled = Some(handle.cancel_tree().await?);
         return Ok(Json(Controlled { result: "done", run: None, outcome: None, cancelled }));
@@ -88,14 +96,19 @@ pub(super) struct Continue {
 
 /// Continues a session that is held or whose last run ended.
 #[utoipa::path(post, path = "/v1/sessions/{id}/continue", tag = "runs", operation_id = "continue_session", request_body = Continue,
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
     responses((status = 200, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn resume(
     State(host): State<Host>,
     Path(id): Path<String>,
+    Key(key): Key,
     Body(how): Body<Continue>,
 ) -> Result<Json<Accepted>, Problem> {
-    let receipt = host.session(&id).await?.continue_with(how.text.as_deref()).await?;
+    let mut input = host.session(&id).await?.continuation(how.text.as_deref());
+    if let Some(key) = key {
+        input = input.key(key);
+    }
+    let receipt = input.send().await?;
     Ok(Json(Accepted::from(&receipt)))
 }
 
