@@ -51,7 +51,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     control::with(&args.store, session, async |session| {
         let kind = if args.fresh { BranchKind::Subagent } else { BranchKind::Human };
         let (agent, title) = (args.agent.as_deref().map(Into::into), args.title.as_deref().map(Into::into));
-        let branch = session.branch(BranchOptions { at, kind, agent, title, metadata: None }).await?;
+        let branch = session.branch(BranchOptions { id: None, at, kind, agent, title, metadata: None }).await?;
         control::say(&branch.id().to_string())?;
         Ok(Code::Done)
     })
