@@ -8,7 +8,7 @@ use subtend_session::record::{Notice, Record};
 
 /// The rows for one session, in order.
 #[derive(Default)]
-pub(crate) struct SessionRows {
+pub(crate) struct DueRows {
     /// Continues and cancels.
     pub(crate) asked: Vec<Command>,
     /// Ends of owned runs, and of persons' and detached runs of children.
@@ -16,8 +16,8 @@ pub(crate) struct SessionRows {
 }
 
 /// Returns the undelivered rows to `session`.
-pub(crate) fn rows_to(journal: &Journal, session: SessionId) -> Result<SessionRows, ReadError> {
-    let mut rows = SessionRows::default();
+pub(crate) fn rows_to(journal: &Journal, session: SessionId) -> Result<DueRows, ReadError> {
+    let mut rows = DueRows::default();
     for (row, lsn) in journal.outbox_to(session)? {
         match row_at(journal, &row, lsn)? {
             Some(Command::OwnedEnded(notices)) => rows.owed.extend(notices),
