@@ -64,6 +64,12 @@ pub(super) fn cards(asks: &[Ask]) -> String {
     fragment(&Cards { asks })
 }
 
+/// How many calls wait, as the navigation shows it.
+pub(super) fn badge(asks: usize) -> Fragment {
+    let shown = if asks == 0 { String::new() } else { asks.to_string() };
+    Fragment::new("asks", shown, Swap::Inner)
+}
+
 /// Shows all calls that wait.
 pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
     let cards = cards(&asks(&host).await?);
@@ -75,10 +81,7 @@ struct Live;
 impl live::View for Live {
     async fn changed(&mut self, host: &Host, _: &Changes) -> Result<Vec<Fragment>, Problem> {
         let asks = asks(host).await?;
-        Ok(vec![
-            Fragment::new("cards", cards(&asks), Swap::Inner),
-            Fragment::new("asks", asks.len().to_string(), Swap::Inner),
-        ])
+        Ok(vec![Fragment::new("cards", cards(&asks), Swap::Inner), badge(asks.len())])
     }
 }
 

@@ -115,6 +115,7 @@ struct Read {
     head: String,
     items: Vec<Item>,
     asks: String,
+    all_asks: usize,
     queue: String,
     kids: String,
     seen: Seq,
@@ -127,11 +128,14 @@ impl Read {
         let id = handle.id();
         let alternatives = handle.alternatives().await?;
         let transcript = transcript(host, id, None)?;
-        let asks: Vec<Ask> = approvals::asks(host).await?.into_iter().filter(|ask| ask.session == id).collect();
+        let mut asks: Vec<Ask> = approvals::asks(host).await?;
+        let all_asks = asks.len();
+        asks.retain(|ask| ask.session == id);
         Ok(Self {
             head: fragment(&Head::of(host, &transcript)?),
             items: entries::items(runtime, &transcript, &alternatives),
             asks: approvals::cards(&asks),
+            all_asks,
             queue: fragment(&Queue { id, entries: handle.queue().await?.into_iter().map(Queued::from).collect() }),
             kids: fragment(&Running::read(host, id)?),
             seen: transcript.last_seq,
@@ -293,6 +297,7 @@ impl live::View for Live {
             fragments.extend([
                 Fragment::new("head", read.head, Swap::Inner),
                 Fragment::new("approvals", read.asks, Swap::Inner),
+                approvals::badge(read.all_asks),
                 Fragment::new("queue", read.queue, Swap::Inner),
                 Fragment::new("kids", read.kids, Swap::Inner),
             ]);
