@@ -1,5 +1,6 @@
 //! Documents against the tree: links lead to files, and named source paths exist; README and ARCHITECTURE stay short.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::source::{ROOT, quoted, read};
@@ -12,7 +13,7 @@ const AT_ROOT: [&str; 6] =
 const FOLDERS: [&str; 2] = ["docs", "src/guide"];
 
 /// Folders of the workspace: a path below one of these is one of its files.
-const MEMBERS: [&str; 15] = [
+const MEMBERS: [&str; 16] = [
     "actors",
     "agents",
     "benches",
@@ -20,6 +21,7 @@ const MEMBERS: [&str; 15] = [
     "drill",
     "examples",
     "fuzz",
+    "host",
     "invariants",
     "journal",
     "models",
@@ -32,6 +34,9 @@ const MEMBERS: [&str; 15] = [
 
 /// Words of a document at most.
 const MOST: [(&str, usize); 2] = [("README.md", 1200), ("ARCHITECTURE.md", 2500)];
+
+/// The chapter of ARCHITECTURE.md that lists the files which one prompt meets, and how many there may be.
+const ONE_PROMPT: (&str, usize) = ("## One prompt, in the order of its files", 45);
 
 /// Returns every document, from the root of the workspace.
 fn documents() -> Vec<String> {
@@ -68,7 +73,9 @@ fn linked(text: &str) -> impl Iterator<Item = &str> {
 /// Returns the paths of the workspace that a text names, each with its braces expanded.
 fn named(text: &str) -> Vec<String> {
     let is_path = |name: &&str| {
-        name.split_once('/').is_some_and(|(first, _)| MEMBERS.contains(&first))
+        // A socket is a file of a store.
+        !name.ends_with(".sock")
+            && name.split_once('/').is_some_and(|(first, _)| MEMBERS.contains(&first))
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./{},".contains(c))
     };
     let names = quoted(text).filter_map(|name| name.split("::").next()).filter(is_path);
@@ -102,6 +109,32 @@ fn readme_and_architecture_stay_short() {
         let words = read(document).split_whitespace().count();
         assert!(words <= most, "{document} has {words} words; {most} is the most");
     }
+}
+
+/// Returns the files that a chapter of a document names.
+fn named_in_chapter(text: &str, title: &str) -> Vec<String> {
+    let chapter = text.split_once(&format!("{title}\n")).map_or("", |(_, rest)| rest);
+    named(chapter.split("\n## ").next().unwrap_or_default())
+}
+
+/// That each exists is checked with all other paths.
+#[test]
+fn one_prompt_meets_few_files_and_each_once() {
+    let (title, most) = ONE_PROMPT;
+    let met = named_in_chapter(&read("ARCHITECTURE.md"), title);
+    let once: BTreeSet<_> = met.iter().collect();
+    assert_eq!(once.len(), met.len(), "a file is listed twice: {met:#?}");
+    assert!(met.iter().all(|path| path.ends_with(".rs")), "not a file: {met:#?}");
+    // A chapter that is renamed or moved away names none.
+    assert!((30..=most).contains(&met.len()), "one prompt meets {} files; {most} is the most", met.len());
+}
+
+/// The control: only the chapter's own files are counted.
+#[test]
+fn files_of_a_chapter_end_with_the_chapter() {
+    let text = "`src/z.rs`\n## One\n\n1. a: `src/a.rs`,\n   `src/{b,c}.rs`\n\n## Two\n`src/d.rs`\n";
+    assert_eq!(named_in_chapter(text, "## One"), ["src/a.rs", "src/b.rs", "src/c.rs"]);
+    assert_eq!(named_in_chapter(text, "## Three"), [""; 0]);
 }
 
 /// The control: links and paths of a fixture are found, and nothing else.
