@@ -13,7 +13,7 @@ use subtend_session::outcome::By;
 use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::From;
 
-use super::{BranchOptions, Control, ControlError, SendError, SessionHandle, Stopped, WaitError};
+use super::{BranchOptions, Control, ControlError, Input, SendError, SessionHandle, Stopped, WaitError};
 use crate::answer::Receipt;
 
 /// The default message that continues an ended session (B6).
@@ -53,7 +53,7 @@ impl SessionHandle {
     }
 
     /// Builds the input of [`SessionHandle::continue_with`], such as one with a key.
-    pub fn continuation(&self, text: Option<&str>) -> super::Input {
+    pub fn continuation(&self, text: Option<&str>) -> Input {
         self.input(text.unwrap_or(GO_ON))
     }
 
