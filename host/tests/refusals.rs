@@ -274,3 +274,30 @@ async fn openings_that_reach_further_need_their_right() {
     drop(app);
     end(host).await;
 }
+
+/// Rows of the store are for the user who owns it, on the socket: whoever has a token reads sessions by their resources.
+#[tokio::test]
+async fn rows_of_the_store_are_read_on_the_socket_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let tokens = Tokens::at(dir.path().join("tokens.json"));
+    let admin = format!("Bearer {}", tokens.create("admin", Scope::Admin).expect("a token"));
+    let host = host(&Memory::new()).await;
+    let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
+    let guard = Guard::new(address, [], tokens);
+    let app = guard.protect(host.router());
+    let (own, origin) = (("host", "127.0.0.1:7475"), ("origin", "http://127.0.0.1:7475"));
+    let link = format!("/login?code={}", guard.logins().link().expect("a code"));
+    let login = request(&app, Method::GET, &link, &[own], "").await;
+    let cookie = login.headers["set-cookie"].to_str().expect("text").split(';').next().expect("a pair").to_owned();
+    let (path, body) = ("/v1/store/reads", r#"{"read":"heads"}"#);
+    let by_token = request(&app, Method::POST, path, &[own, bearer(&admin), JSON], body).await;
+    assert_eq!(by_token.problem(), (403, "scope_too_small".to_owned()));
+    let by_login = request(&app, Method::POST, path, &[own, ("cookie", &cookie), origin, JSON], body).await;
+    assert_eq!(by_login.problem(), (403, "scope_too_small".to_owned()));
+    let on_socket = request(&host.router(), Method::POST, path, &[JSON], body).await;
+    assert_eq!((on_socket.status.as_u16(), on_socket.body.as_str()), (200, "[]"), "the control");
+    let unknown = request(&host.router(), Method::POST, path, &[JSON], r#"{"read":"everything"}"#).await;
+    assert_eq!(unknown.problem(), (422, "invalid_body".to_owned()));
+    drop((app, guard));
+    end(host).await;
+}
