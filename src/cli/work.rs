@@ -37,6 +37,7 @@ pub(crate) mod brief;
 pub(crate) mod choice;
 pub(crate) mod diff;
 mod environments;
+pub(crate) mod face;
 mod here;
 mod hosted;
 pub(crate) mod hub;

@@ -22,11 +22,11 @@ use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::super::client::{Connection, Serving, socket};
-use super::super::data::StoreArgs;
 use super::super::fail::{Code, Fail};
 use super::super::paint::harmless;
 use super::super::trust::Trust;
 use super::super::{cause, settings, workspace};
+use super::face::Face;
 use super::{Screen, Stop, WorkArgs, limit, policy, report, threads};
 
 /// Between two drawings of the tree.
@@ -59,15 +59,6 @@ struct Run {
     usage: Option<Usage>,
 }
 
-/// How a verb shows what happens, and where its store is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Face<'a> {
-    pub(crate) json: bool,
-    pub(crate) raw: bool,
-    pub(crate) quiet: bool,
-    pub(crate) store: &'a StoreArgs,
-}
-
 /// Does `job` through the host of a store; `None` where no process hosts it. `fits` refuses options that only the host's own command
 /// can have.
 ///
@@ -96,11 +87,6 @@ where
 }
 
 impl WorkArgs {
-    /// How the verb shows what happens.
-    pub(crate) fn face(&self) -> Face<'_> {
-        Face { json: self.json, raw: self.raw, quiet: self.quiet, store: &self.store }
-    }
-
     /// Refuses options of the process that has the store; for a session that exists, those of its opening too.
     pub(crate) fn through(&self, serving: &Serving, exists: bool) -> Result<(), Fail> {
         let of_process = [

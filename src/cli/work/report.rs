@@ -12,7 +12,7 @@ use super::super::cause;
 use super::super::fail::Fail;
 use super::super::paint::harmless;
 use super::Screen;
-use super::remote::Face;
+use super::face::Face;
 use crate::cli::json;
 
 /// The last line of `run --json`.

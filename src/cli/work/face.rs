@@ -1,0 +1,20 @@
+//! How a verb shows what happens.
+
+use super::super::data::StoreArgs;
+use super::WorkArgs;
+
+/// How a verb shows what happens, and where its store is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Face<'a> {
+    pub(crate) json: bool,
+    pub(crate) raw: bool,
+    pub(crate) quiet: bool,
+    pub(crate) store: &'a StoreArgs,
+}
+
+impl WorkArgs {
+    /// How the verb shows what happens.
+    pub(crate) fn face(&self) -> Face<'_> {
+        Face { json: self.json, raw: self.raw, quiet: self.quiet, store: &self.store }
+    }
+}
