@@ -198,18 +198,15 @@ fn failed(why: String) -> EngineError {
 
 /// Why one row cannot be read: it hides no other.
 fn damage(error: EngineError) -> Damage {
-    match error {
-        EngineError::Corrupt { table, at, why } => Damage { table: Some(table.to_owned()), at, why },
-        other => Damage { table: None, at: String::new(), why: other.to_string() },
+    if let EngineError::Corrupt { table, at, why } = error {
+        return Damage { table: Some(table.to_owned()), at, why };
     }
+    Damage { table: None, at: String::new(), why: error.to_string() }
 }
 
 /// A damaged row is an answer; any other error fails the read.
 fn damaged<T>(error: EngineError) -> Result<std::result::Result<T, Damage>> {
-    match error {
-        EngineError::Corrupt { .. } => Ok(Err(damage(error))),
-        other => Err(other),
-    }
+    if matches!(error, EngineError::Corrupt { .. }) { Ok(Err(damage(error))) } else { Err(error) }
 }
 
 impl From<Damage> for EngineError {

@@ -8,8 +8,8 @@ use super::chat::earlier;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted::Hosted;
-use super::work::hub;
 use super::work::face::Face;
+use super::work::hub;
 use super::work::remote::{self, Remote};
 
 /// Joins a session that runs in the process that hosts the store: shows the conversation so far, and follows the run in flight.

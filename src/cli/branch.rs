@@ -1,8 +1,10 @@
 //! `subtend branch`: another way on from a message.
 
 use hyper::Method;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
 use subtend_actors::BranchOptions;
+use subtend_session::ids::SessionId;
 use subtend_session::place::BranchKind;
 use subtend_session::title;
 
@@ -36,7 +38,13 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// Does it.
+/// The branch that a host made.
+#[derive(Deserialize)]
+struct Made {
+    session: SessionId,
+}
+
+/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (session, at) = control::message(&args.message)?;
     if let Some(title) = &args.title {
@@ -44,8 +52,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     if let Some(hosted) = Hosted::find(&args.store, session)? {
         let body = json!({"at": at.map(|at| at.0), "fresh": args.fresh, "agent": args.agent, "title": args.title});
-        let made: Value = hosted.call(Method::POST, "/branches", Some(&body))?;
-        control::say(made["session"].as_str().unwrap_or_default())?;
+        let made: Made = hosted.call(Method::POST, "/branches", Some(&body))?;
+        control::say(&made.session.to_string())?;
         return Ok(Code::Done);
     }
     control::with(&args.store, session, async |session| {

@@ -232,6 +232,17 @@ pub(crate) enum Store {
     Own(Journal),
 }
 
+/// Opens a store for this process alone. A process that has it and does not listen, since it starts or ends, is waited for.
+///
+/// # Errors
+/// As [`Place::open`]; where another process hosts it, that it is in use.
+pub(crate) fn alone(place: &Place) -> Result<Journal, Fail> {
+    match either(place)? {
+        Store::Own(journal) => Ok(journal),
+        Store::Hosted(_) => place.open(),
+    }
+}
+
 /// Connects to the host of a store, or opens it where it has none.
 ///
 /// # Errors

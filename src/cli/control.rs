@@ -14,6 +14,7 @@ use subtend_tools::registry::Registry;
 
 use super::aside::Aside;
 use super::cause;
+use super::client;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::clip;
@@ -51,7 +52,7 @@ where
             Err(ModelError::new(ModelFail::Unavailable, "this process only changes sessions: no agent works in it"))
         });
         let workspace = workspace::open(".".as_ref())?;
-        let journal = place.open()?;
+        let journal = client::alone(&place)?;
         let builder = Runtime::builder()
             .catalog(Trust::silent(&workspace)?.catalog(&workspace))
             .workspace(workspace)

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use hyper::Method;
-use serde_json::Value;
+use serde::Deserialize;
 use subtend_journal::Journal;
 use subtend_session::ids::SessionId;
 use subtend_session::place::BranchKind;
@@ -41,6 +41,12 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
+/// What a host deleted.
+#[derive(Deserialize)]
+struct Deleted {
+    sessions: u64,
+}
+
 /// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
@@ -54,8 +60,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         if !args.yes && !confirmed(&hosted.journal, hosted.id)? {
             return Err(Fail::Other("nothing is deleted".into()));
         }
-        let done: Value = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
-        return told(args, done["sessions"].as_u64().unwrap_or_default());
+        let done: Deleted = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
+        return told(args, done.sessions);
     }
     control::with_runtime(&args.store, async |runtime| {
         let session = control::session(runtime, &args.session)?;

@@ -4,7 +4,8 @@ use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use subtend_journal::Journal;
-use subtend_session::ids::SessionId;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::index::Inflight;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 
@@ -30,6 +31,12 @@ pub(crate) struct Hosted {
 struct Controlled {
     run: Option<u32>,
     cancelled: Option<u32>,
+}
+
+/// Whether a run has ended.
+#[derive(Deserialize)]
+struct Run {
+    in_flight: bool,
 }
 
 impl Hosted {
@@ -60,17 +67,36 @@ impl Hosted {
         self.host.call(method, &format!("/v1/sessions/{}{what}", self.id), body)
     }
 
-    /// Cancels the run in flight, or all of the tree, and waits for its end.
+    /// Cancels the run in flight, or all of the tree, and waits for the ends.
     pub(crate) fn cancel(&self, tree: bool) -> Result<Code, Fail> {
+        let root = self.journal.head(self.id)?.map(|head| head.root);
+        let below = |row: &Inflight| tree && Some(row.root) == root;
+        let mut runs: Vec<(SessionId, RunNo)> = Vec::new();
+        for (id, row) in self.journal.inflight()? {
+            if id == self.id || below(&row) {
+                runs.push((id, row.run));
+            }
+        }
         let done: Controlled = self.call(Method::POST, &format!("/cancel?tree={tree}"), None)?;
-        if let Some(cancelled) = done.cancelled {
-            control::say(&format!("cancelled {} in the tree", paint::count(cancelled, "run")))?;
-            return Ok(Code::Done);
+        for (id, run) in runs {
+            let path = format!("/v1/sessions/{id}/runs/{run}?wait=true&timeout={PATIENCE_MS}");
+            let ended: Run = self.host.call(Method::GET, &path, None)?;
+            if ended.in_flight {
+                return Err(Fail::Other(format!(
+                    "cancelled, and run {run} of session {} has not ended after {} s: `subtend tree {}` shows when it has",
+                    id.short().0,
+                    PATIENCE_MS / 1_000,
+                    self.id.short().0
+                )));
+            }
         }
-        if let Some(run) = done.run {
-            let _: Value = self.call(Method::GET, &format!("/runs/{run}?wait=true&timeout={PATIENCE_MS}"), None)?;
+        match done.cancelled {
+            Some(cancelled) => {
+                control::say(&format!("cancelled {} in the tree", paint::count(cancelled, "run")))?;
+                Ok(Code::Done)
+            }
+            None => self.told(&done, "is cancelled"),
         }
-        self.told(&done, "is cancelled")
     }
 
     /// Interrupts the run in flight.

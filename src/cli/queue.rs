@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use hyper::Method;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subtend_actors::boot::at_next_boot;
 use subtend_actors::{QueueEntry, QueueKind, SessionHandle};
@@ -116,10 +116,16 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
 }
 
+/// What a host removed.
+#[derive(Deserialize)]
+struct Removed {
+    removed: u64,
+}
+
 fn clear(args: &Args) -> Result<Code, Fail> {
     if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
-        let done: Value = hosted.call(Method::DELETE, "/queue", None)?;
-        control::say(&format!("removed {}", count(done["removed"].as_u64().unwrap_or_default(), "input")))?;
+        let done: Removed = hosted.call(Method::DELETE, "/queue", None)?;
+        control::say(&format!("removed {}", count(done.removed, "input")))?;
         return Ok(Code::Done);
     }
     control::with(&args.store, &args.session, async |session| {

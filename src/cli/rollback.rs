@@ -1,7 +1,8 @@
 //! `subtend rollback`: what a run that failed said is hidden.
 
 use hyper::Method;
-use serde_json::{Value, json as object};
+use serde::Deserialize;
+use serde_json::json as object;
 use subtend_session::ids::{RunNo, SessionId};
 
 use super::control;
@@ -31,19 +32,25 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// Does it.
+/// What a host rolled back.
+#[derive(Deserialize)]
+struct Done {
+    run: RunNo,
+}
+
+/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
-        let done: Value = hosted.call(Method::POST, "/rollback", Some(&object!({"run": args.run})))?;
-        return told(args, hosted.id, &done["run"]);
+        let done: Done = hosted.call(Method::POST, "/rollback", Some(&object!({"run": args.run})))?;
+        return told(args, hosted.id, done.run);
     }
     control::with(&args.store, &args.session, async |session| {
         let run = session.roll_back(args.run.map(RunNo)).await?;
-        told(args, session.id(), &object!(run))
+        told(args, session.id(), run)
     })
 }
 
-fn told(args: &Args, session: SessionId, run: &Value) -> Result<Code, Fail> {
+fn told(args: &Args, session: SessionId, run: RunNo) -> Result<Code, Fail> {
     if args.json {
         control::say(&json::text(&object!({"session": session, "run": run, "rolled_back": true}))?)?;
     } else {

@@ -1,7 +1,5 @@
 //! `subtend run`: one prompt, one answer, and the tree of sessions that finds it.
 
-use serde_json::json;
-
 use super::client::Serving;
 use super::fail::{Code, Fail};
 use super::work::background;
@@ -37,8 +35,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         background::host(&args.work.store)?;
     }
     let hosted = remote::verb(args.work.face(), fits, async |mut remote: Remote<'_>| {
-        let mut body = args.work.opening(args.agent.as_deref())?;
-        body["input"] = json!({"text": prompt});
+        let body = args.work.opening(args.agent.as_deref(), &prompt)?;
         Ok(remote.open(&body, args.detach).await?.1)
     })?;
     if let Some(code) = hosted {

@@ -1,7 +1,8 @@
 //! `subtend switch`: another alternative of an answer is seen.
 
 use hyper::Method;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
 use subtend_session::command::SwitchTo;
 
 use super::control;
@@ -23,7 +24,14 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// Does it.
+/// What a host switched to.
+#[derive(Deserialize)]
+struct Switched {
+    of: u64,
+    to: u32,
+}
+
+/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (session, of) = control::message(&args.message)?;
     let to = read(&args.to)?;
@@ -33,8 +41,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             SwitchTo::Previous => json!("previous"),
             SwitchTo::Index(index) => json!(index),
         };
-        let done: Value = hosted.call(Method::POST, "/switch", Some(&json!({"of": of.map(|of| of.0), "to": to})))?;
-        control::say(&format!("{}:{} shows alternative {}", hosted.id.short().0, done["of"], done["to"]))?;
+        let done: Switched = hosted.call(Method::POST, "/switch", Some(&json!({"of": of.map(|of| of.0), "to": to})))?;
+        control::say(&format!("{}:{} shows alternative {}", hosted.id.short().0, done.of, done.to))?;
         return Ok(Code::Done);
     }
     control::with(&args.store, session, async |session| {

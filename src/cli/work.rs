@@ -19,7 +19,7 @@ use super::data::{Place, StoreArgs};
 use super::fail::{Code, Fail};
 use super::paint::{count, harmless};
 use super::trust::Trust;
-use super::{agents, cause, settings, workspace};
+use super::{agents, cause, client, settings, workspace};
 use approve::Approving;
 use choice::ModelArgs;
 use here::Found;
@@ -203,11 +203,11 @@ where
         ..OpenOptions::agent(ready.agent)
     };
     screen.show_calls_by(parts.tools.clone());
+    let session = ready.found.as_ref().map(|found| found.session);
+    let journal = ready.found.map_or_else(|| client::alone(&parts.place), |found| Ok(found.journal))?;
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = Stop::listen()?;
-        let session = ready.found.as_ref().map(|found| found.session);
-        let journal = ready.found.map_or_else(|| parts.place.open(), |found| Ok(found.journal))?;
         let left = session.map_or(Ok(None), |session| here::left(&journal, session))?;
         let since = session.map_or(Ok(Seq(0)), |session| here::last(&journal, session))?;
         parts.options.recovery_scope = here::takes_up(session);

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 use subtend_journal::remote::{Read, Remote};
-use subtend_journal::{Journal, Options, Scope, open_store};
+use subtend_journal::{Journal, OpenError, Options, Scope, open_store};
 
 use crate::exporting::{stores, told, write};
 use crate::scene::{family, one};
 
 /// The journal of another process, read through `host`.
-fn remote(host: &Journal) -> Journal {
+fn remote(host: &Journal) -> Result<Journal, OpenError> {
     let host = host.clone();
     let ask = move |read: &Read| {
         // As it crosses a socket.
@@ -17,7 +17,7 @@ fn remote(host: &Journal) -> Journal {
         let answer = host.read(&read).map_err(|error| error.to_string())?;
         serde_json::from_str::<Value>(&answer.to_string()).map_err(|error| error.to_string())
     };
-    Journal::open(Box::new(Remote::new(ask)), Options::default()).expect("a journal")
+    Journal::open(Box::new(Remote::new(ask)), Options::default())
 }
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn h1_remote_reads_say_what_the_engine_says() {
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
         told(&host, 3).await;
-        let other = remote(&host);
+        let other = remote(&host).unwrap();
         assert_eq!(write(&other, Scope::Store), write(&host, Scope::Store), "{engine}");
         assert_eq!(other.heads().unwrap(), host.heads().unwrap(), "{engine}");
         assert_eq!(other.inflight().unwrap(), host.inflight().unwrap(), "{engine}");
@@ -57,7 +57,7 @@ async fn remote_journal_writes_nothing() {
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
         told(&host, 1).await;
-        let (other, before) = (remote(&host), host.appended());
+        let (other, before) = (remote(&host).unwrap(), host.appended());
         let mut family = family(&crate::exporting::memory(), 500, true);
         assert!(other.append(one(family.taken())).is_err(), "{engine}");
         assert_eq!(host.appended(), before, "{engine}");

@@ -46,8 +46,7 @@ pub(super) async fn talk(args: &Args, remote: &mut Remote<'_>) -> Result<Code, F
                 code = match &session {
                     Some(name) => remote.send(name, "inputs", &json!({"text": line})).await?,
                     None => {
-                        let mut body = args.work.opening(args.agent.as_deref())?;
-                        body["input"] = json!({"text": line});
+                        let body = args.work.opening(args.agent.as_deref(), &line)?;
                         let (id, code) = remote.open(&body, false).await?;
                         session = Some(id.to_string());
                         code

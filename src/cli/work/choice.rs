@@ -346,7 +346,7 @@ impl Choice {
 
     /// What calls of one model may do.
     pub(super) fn rates(&self) -> Rates {
-        self.rates.clone()
+        self.rates
     }
 
     /// Gives the models to the sessions of an environment.

@@ -11,9 +11,9 @@ use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 use subtend_tools::workspace::Workspace;
 
-use super::super::control;
 use super::super::data::{Place, quoted};
 use super::super::fail::Fail;
+use super::super::{client, control};
 use super::choice::Own;
 
 /// Whether a session of another workspace may go on.
@@ -62,7 +62,7 @@ impl About<'_> {
         if place.path().is_none() {
             return Err(place.none());
         }
-        let journal = place.open()?;
+        let journal = client::alone(place)?;
         let session = control::find(&journal, name)?;
         let birth = birth(&journal, session)?;
         let home = Path::new(&*birth.workspace);

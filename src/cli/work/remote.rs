@@ -106,11 +106,11 @@ impl WorkArgs {
         }
     }
 
-    /// The body that opens a session in the host, with the options of this command.
+    /// The body that opens a session in the host with `text` as its first input, and the options of this command.
     ///
     /// # Errors
     /// [`Fail::Usage`] for what cannot take effect in this workspace.
-    pub(crate) fn opening(&self, agent: Option<&str>) -> Result<Value, Fail> {
+    pub(crate) fn opening(&self, agent: Option<&str>, text: &str) -> Result<Value, Fail> {
         let workspace = workspace::open(&self.workspace)?;
         let trust = Trust::settle(&workspace, false, self.json)?;
         let catalog = trust.catalog(&workspace);
@@ -127,6 +127,7 @@ impl WorkArgs {
             "limits": limit::changes(&self.limit)?,
             "allow": self.allow,
             "ask": self.ask,
+            "input": {"text": text},
         }))
     }
 }
