@@ -69,7 +69,7 @@ struct Inner {
     _approver: Option<Approver>,
     options: HostOptions,
     metrics: Metrics,
-    /// Held while a keyed command looks for the session that it made before, and makes it.
+    /// Held while a keyed command searches for the session that it made before, and makes it.
     keyed: tokio::sync::Mutex<()>,
     /// Fires when the host ends, so that event streams end too.
     ends: CancellationToken,

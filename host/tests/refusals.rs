@@ -172,6 +172,8 @@ async fn requests_without_right_are_refused_over_tcp() {
         ("reading token that acts", open.clone(), vec![own, bearer(read), JSON], 403, "scope_too_small"),
         ("acting token that deletes", (Method::DELETE, &delete), vec![own, bearer(act)], 403, "scope_too_small"),
         ("acting token that exports", (Method::GET, &export), vec![own, bearer(act)], 403, "scope_too_small"),
+        ("acting token that deletes a session called queue", (Method::DELETE, "/v1/sessions/queue"), vec![own, bearer(act)], 403, "scope_too_small"),
+        ("acting token that deletes below no session", (Method::DELETE, "/v1/queue/x"), vec![own, bearer(act)], 403, "scope_too_small"),
         ("an unknown cookie", list.clone(), vec![own, ("cookie", "subtend_login=0")], 401, "unauthorized"),
         ("an unknown login code", (Method::GET, "/login?code=0"), vec![own], 401, "login_refused"),
         ("a login without code", (Method::GET, "/login"), vec![own], 401, "login_refused"),
@@ -275,7 +277,7 @@ async fn openings_that_reach_further_need_their_right() {
     end(host).await;
 }
 
-/// Rows of the store are for the user who owns it, on the socket: whoever has a token reads sessions by their resources.
+/// Rows of the store are for the user who owns it, on the socket: a token reads sessions by their resources.
 #[tokio::test]
 async fn rows_of_the_store_are_read_on_the_socket_only() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -37,7 +37,9 @@ impl Scope {
         let reads = *method == Method::GET || *method == Method::HEAD;
         // An option may name a model. The list of tasks is a POST, as its seed has it.
         let configures = path == "/options" && !reads;
-        if configures || path.ends_with("/export") || (*method == Method::DELETE && !path.contains("/queue")) {
+        let parts: Vec<&str> = path.split('/').collect();
+        let of_queue = matches!(*parts, ["", "v1", "sessions", _, "queue"] | ["", "v1", "sessions", _, "queue", _]);
+        if configures || path.ends_with("/export") || (*method == Method::DELETE && !of_queue) {
             Self::Admin
         } else if reads || path == "/v1/tasks/list" {
             Self::Read
