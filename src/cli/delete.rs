@@ -13,6 +13,7 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted::Hosted;
 use super::paint::{clip, count, harmless, size};
+use super::shelf::Shelf;
 
 /// Sessions that the question lists.
 const LISTED: usize = 20;
@@ -51,6 +52,8 @@ struct Deleted {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !args.yes && !attended {
+        // A name that means nothing is the better answer.
+        Shelf::must_open(&args.store)?.find(&args.session)?;
         return Err(Fail::Usage(
             "nothing is deleted: delete asks first, and no terminal can answer; use --yes to delete without asking"
                 .into(),

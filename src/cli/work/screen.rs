@@ -42,6 +42,8 @@ pub(crate) struct Screen {
     /// Those of them that are of the prompt.
     typed: usize,
     beat: usize,
+    /// What was drawn last, if nothing was written since.
+    frame: Option<String>,
     quiet: bool,
     /// What a person is typing, and the characters before its cursor: the terminal is in raw mode then.
     prompt: Option<(String, usize)>,
@@ -71,6 +73,7 @@ impl Screen {
             drawn: 0,
             typed: 0,
             beat: 0,
+            frame: None,
             quiet,
             prompt: None,
             heard: Vec::new(),
@@ -199,35 +202,49 @@ impl Screen {
         }
     }
 
-    /// Draws the tree anew, where there is one.
+    /// Draws the tree again, where there is one and it changed.
     pub(crate) fn draw(&mut self) {
-        let (Manner::Tree, Some(live)) = (self.manner, &self.live) else { return };
         let size = terminal_size::terminal_size_of(std::io::stderr());
-        let (rows, columns) = size.map_or((24, 80), |(columns, rows)| (usize::from(rows.0), usize::from(columns.0)));
-        self.beat = self.beat.wrapping_add(1);
+        let size = size.map_or((24, 80), |(columns, rows)| (usize::from(rows.0), usize::from(columns.0)));
+        if let Some((frame, text)) = self.frame(size) {
+            self.put(&text);
+            self.frame = Some(frame);
+        }
+    }
+
+    /// The frame that is drawn now, and the text that draws it over the one before; `None` where they are the same.
+    fn frame(&mut self, (rows, columns): (usize, usize)) -> Option<(String, String)> {
+        let (Manner::Tree, Some(live)) = (self.manner, &self.live) else { return None };
         // One row stays free for the cursor. A conversation keeps most of the terminal for what was said.
         let left = if self.prompt.is_some() { (rows / 3).max(3) } else { rows.saturating_sub(1) };
         let at_hand = rows_of(&self.stream.at_hand(), columns.saturating_sub(1).max(1), left / 2);
-        let lines = view::tree(live, Instant::now(), (left.saturating_sub(at_hand.len()), columns), self.beat);
-        // Drawn over, not cleared first: a terminal that shows half a frame shows nothing missing.
-        let mut text = self.back();
+        let beat = self.beat.wrapping_add(1);
+        let lines = view::tree(live, Instant::now(), (left.saturating_sub(at_hand.len()), columns), beat);
         let tree = lines.iter().map(|line| view::paint(line, self.colours));
-        at_hand.iter().cloned().chain(tree).for_each(|line| text.push_str(&format!("{line}\u{1b}[K\n")));
-        (self.drawn, self.typed) = (at_hand.len().saturating_add(lines.len()), 0);
+        let mut frame = String::new();
+        at_hand.iter().cloned().chain(tree).for_each(|line| frame.push_str(&format!("{line}\u{1b}[K\n")));
+        let (mut drawn, mut above) = (at_hand.len().saturating_add(lines.len()), 0);
         if let Some((typed, cursor)) = &self.prompt {
             let (rows, row, column) = prompt_rows(typed, *cursor, ((rows / 3).max(1), columns.saturating_sub(4)));
-            text.push_str(&rows.iter().map(|row| format!("{row}\u{1b}[K")).collect::<Vec<_>>().join("\n"));
-            text.push_str("\u{1b}[J\r");
+            frame.push_str(&rows.iter().map(|row| format!("{row}\u{1b}[K")).collect::<Vec<_>>().join("\n"));
+            frame.push_str("\u{1b}[J\r");
             let below = rows.len().saturating_sub(1).saturating_sub(row);
             if below > 0 {
-                text.push_str(&format!("\u{1b}[{below}A"));
+                frame.push_str(&format!("\u{1b}[{below}A"));
             }
-            text.push_str(&format!("\u{1b}[{}C", column.saturating_add(2)));
-            (self.drawn, self.typed) = (self.drawn.saturating_add(row), row);
+            frame.push_str(&format!("\u{1b}[{}C", column.saturating_add(2)));
+            (drawn, above) = (drawn.saturating_add(row), row);
         } else {
-            text.push_str("\u{1b}[J");
+            frame.push_str("\u{1b}[J");
         }
-        self.put(&text);
+        self.beat = beat;
+        if self.frame.as_ref() == Some(&frame) {
+            return None;
+        }
+        // Drawn over, not cleared first: a terminal that shows half a frame shows nothing missing.
+        let text = format!("{}{frame}", self.back());
+        (self.drawn, self.typed) = (drawn, above);
+        Some((frame, text))
     }
 
     /// What a person is typing from here on, below the tree, and the characters before the cursor; `None` where there is no prompt.
@@ -242,7 +259,9 @@ impl Screen {
     }
 
     /// Writes to stderr in one piece, so that a frame does not flicker.
-    fn put(&self, text: &str) {
+    fn put(&mut self, text: &str) {
+        // The cursor is elsewhere now: the next frame is drawn, whatever it is.
+        self.frame = None;
         // In raw mode a new line does not begin at its left edge by itself.
         if self.prompt.is_some() { put(&text.replace('\n', "\r\n")) } else { put(text) }
     }
@@ -283,7 +302,7 @@ impl Screen {
                 "progress was too fast to follow: {missed} events are not shown above, all are in the journal\n"
             ));
         }
-        self.drawn = 0;
+        (self.drawn, self.frame) = (0, None);
     }
 
     /// What takes the cursor back to the first line of the drawn tree.
@@ -362,6 +381,26 @@ mod tests {
         assert_eq!(rows("one\ntwo", 5), (vec!["> one".into(), "  two".into()], 1, 1));
         assert_eq!(rows("one\ntwo\nthree", 13), (vec!["  two".into(), "  three".into()], 1, 5));
         assert_eq!(rows("one\n", 4), (vec!["> one".into(), "  ".into()], 1, 0));
+    }
+
+    #[test]
+    fn idle_frame_is_drawn_once() {
+        let mut screen = Screen::new(true, false);
+        screen.manner = Manner::Tree;
+        screen.prompt(Some(("", 0)));
+        screen.watch(SessionId(uuid::Uuid::from_u128(7)), "general".into());
+        let mut drawn = |screen: &mut Screen| {
+            let frame = screen.frame((24, 80));
+            let is_drawn = frame.is_some();
+            screen.frame = frame.map_or_else(|| screen.frame.take(), |(frame, _)| Some(frame));
+            is_drawn
+        };
+        assert_eq!([drawn(&mut screen), drawn(&mut screen), drawn(&mut screen)], [true, false, false]);
+        screen.prompt(Some(("a", 1)));
+        assert_eq!([drawn(&mut screen), drawn(&mut screen)], [true, false], "what is typed is drawn");
+        // As a line above the tree leaves it.
+        screen.frame = None;
+        assert!(drawn(&mut screen), "the control: without the frame before, it is drawn");
     }
 
     #[test]
