@@ -247,3 +247,26 @@ fn h2_chat_through_a_host_takes_lines_and_shows_what_was_said() {
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
 }
+
+/// Rights of a host's own command are not those of sessions that others open elsewhere.
+#[test]
+fn permissions_of_a_host_stay_in_its_own_directory() {
+    let user = User::new();
+    let host =
+        user.start(&["serve", "--json", "--listen", "none", "--allow", "fs.write", "--model", &user.script(ALWAYS)]);
+    host.line().expect("it serves");
+    let other = user.data().with_file_name("other");
+    std::fs::create_dir(&other).expect("a directory");
+    let opened = |directory: &std::path::Path, more: &[&str]| {
+        let mut command = user.command(&[&["run", "--json", "hello"], more].concat());
+        command.current_dir(directory);
+        let done = Under::start(command, "").done();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let id = last(&done.out)["session"].as_str().expect("an id").to_owned();
+        user.json(&["show", "--json", &id])["rights"]["fs.write"].clone()
+    };
+    let rights = [opened(&other, &[]), opened(&other, &["--allow", "fs.write"]), opened(&user.workspace(), &[])];
+    assert_eq!(rights, [json!("ask"), json!("allow"), json!("allow")]);
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use subtend_actors::OpenOptions;
-use subtend_session::authority::{Authority, Rule, Verdict};
+use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::ids::Text;
 use subtend_session::place::OnRestart;
 use subtend_tools::policy::HostPolicy;
@@ -82,9 +82,12 @@ impl Open {
             return Err(Problem::invalid("workspace_unusable", why));
         }
         // What the host's own sessions have by default is for its own directory.
-        let (model, servers) = match workspace {
-            Some(_) => (None, self.servers.into_iter().map(Into::into).collect()),
-            None => (default.model.clone(), default.servers.clone()),
+        let (model, servers, policy) = match workspace {
+            Some(_) => {
+                let servers = self.servers.into_iter().map(Into::into).collect();
+                (None, servers, Some(policy.unwrap_or_else(|| bounded(HostPolicy::default_for_workspace()))))
+            }
+            None => (default.model.clone(), default.servers.clone(), policy.or_else(|| default.policy.clone())),
         };
         let options = OpenOptions {
             id: key.map(host::id_of_key),
@@ -95,7 +98,7 @@ impl Open {
             servers,
             limit_changes: self.limits,
             workspace: workspace.map(Into::into),
-            policy: policy.or_else(|| default.policy.clone()),
+            policy,
             on_restart: self.on_restart.or(default.on_restart),
             ..default
         };
@@ -131,9 +134,14 @@ impl Open {
                 policy.rules.push(Rule { verdict, ..rule });
             }
         }
-        let protected = Authority::of(HostPolicy::protected(&policy));
-        Ok(Some(Authority::of(policy).meet(&protected)))
+        Ok(Some(bounded(policy)))
     }
+}
+
+/// A policy within which protected paths ask, unless its rules spell them out.
+fn bounded(policy: RuleSet) -> Authority {
+    let protected = Authority::of(HostPolicy::protected(&policy));
+    Authority::of(policy).meet(&protected)
 }
 
 /// Whether a client names a script: then a file of its choice answers.
