@@ -46,13 +46,13 @@ where
     if !place.exists()? {
         return Err(place.none());
     }
+    let journal = client::alone(&place)?;
     let threads = work::threads()?;
     let done = threads.block_on(async {
         let none = fn_model("none", |_, _| async {
             Err(ModelError::new(ModelFail::Unavailable, "this process only changes sessions: no agent works in it"))
         });
         let workspace = workspace::open(".".as_ref())?;
-        let journal = client::alone(&place)?;
         let builder = Runtime::builder()
             .catalog(Trust::silent(&workspace)?.catalog(&workspace))
             .workspace(workspace)

@@ -239,7 +239,9 @@ impl Remote<'_> {
             self.screen.note(&format!("it runs on; follow it: subtend attach {name}{again}"));
             return Ok(Code::Done);
         }
-        let of: Run = self.connection.get(&format!("/v1/sessions/{session}/runs/{run}")).await?;
+        // Its end is durable; that it is over comes to the host's waiters a moment later.
+        let path = format!("/v1/sessions/{session}/runs/{run}?wait=true&timeout=10000");
+        let of: Run = self.connection.get(&path).await?;
         let outcome = of.cause.ok_or_else(|| Fail::Other(format!("run {run} of session {session} has not ended")))?;
         let (turns, usage) = (of.turns.unwrap_or_default(), of.usage.unwrap_or_default());
         let ended = Ended { run, outcome, text: of.text, turns, usage };
