@@ -389,7 +389,7 @@ mod tests {
         screen.manner = Manner::Tree;
         screen.prompt(Some(("", 0)));
         screen.watch(SessionId(uuid::Uuid::from_u128(7)), "general".into());
-        let mut drawn = |screen: &mut Screen| {
+        let drawn = |screen: &mut Screen| {
             let frame = screen.frame((24, 80));
             let is_drawn = frame.is_some();
             screen.frame = frame.map_or_else(|| screen.frame.take(), |(frame, _)| Some(frame));
