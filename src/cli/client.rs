@@ -233,14 +233,21 @@ pub(crate) enum Store {
 }
 
 /// Opens a store for this process alone. A process that has it and does not listen, since it starts or ends, is waited for.
+/// Starts no runtime, so that it may be called within one.
 ///
 /// # Errors
 /// As [`Place::open`]; where another process hosts it, that it is in use.
 pub(crate) fn alone(place: &Place) -> Result<Journal, Fail> {
-    match either(place)? {
-        Store::Own(journal) => Ok(journal),
-        Store::Hosted(_) => place.open(),
+    let mut teller = Teller::new();
+    for _ in 0..LOOKS {
+        if listens(place) {
+            break;
+        }
+        if let Some(journal) = try_own(place, &mut teller)? {
+            return Ok(journal);
+        }
     }
+    place.open()
 }
 
 /// Connects to the host of a store, or opens it where it has none.
@@ -253,15 +260,34 @@ pub(crate) fn either(place: &Place) -> Result<Store, Fail> {
         if let Some(host) = Attached::to(place)? {
             return Ok(Store::Hosted(host));
         }
-        match place.try_open() {
-            Ok(journal) => return Ok(Store::Own(journal)),
-            // It made the directory of its socket, and recovers.
-            Err(OpenError::InUse { .. }) if place.host_dir().is_some_and(|dir| dir.exists()) => {
-                teller.tell(|| "waiting for the process that has the store to be ready".to_owned());
-                std::thread::sleep(LOOK);
-            }
-            Err(error) => return Err(place.refused(error)),
+        if let Some(journal) = try_own(place, &mut teller)? {
+            return Ok(Store::Own(journal));
         }
     }
     place.open().map(Store::Own)
+}
+
+/// Opens a store; `None`, a moment later, where a process has it that may listen soon.
+fn try_own(place: &Place, teller: &mut Teller) -> Result<Option<Journal>, Fail> {
+    match place.try_open() {
+        Ok(journal) => Ok(Some(journal)),
+        // It made the directory of its socket, and recovers.
+        Err(OpenError::InUse { .. }) if place.host_dir().is_some_and(|dir| dir.exists()) => {
+            teller.tell(|| "waiting for the process that has the store to be ready".to_owned());
+            std::thread::sleep(LOOK);
+            Ok(None)
+        }
+        Err(error) => Err(place.refused(error)),
+    }
+}
+
+/// Says whether a process listens on the socket of a store. A killed one leaves the socket, and does not.
+#[cfg(unix)]
+fn listens(place: &Place) -> bool {
+    socket(place).is_some_and(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
+}
+
+#[cfg(not(unix))]
+fn listens(_: &Place) -> bool {
+    false
 }
