@@ -16,3 +16,6 @@ mod main_job;
 mod schemas;
 #[cfg(feature = "testing")]
 mod testing;
+// What the system says of a file that is not there differs from one to the next.
+#[cfg(target_os = "linux")]
+mod texts;

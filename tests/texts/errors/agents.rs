@@ -1,0 +1,54 @@
+//! Agent files, names of agents and profiles, and prompts.
+
+use super::super::page::Page;
+
+#[test]
+fn errors_of_agent_files_are_as_reviewed() {
+    let mut page = Page::new();
+    for (name, text) in [
+        ("no_front_matter", "You write.\n"),
+        ("open_front_matter", "---\nmode: all\n"),
+        ("no_mode", "---\ndescription: Writes.\n---\nYou write.\n"),
+        ("no_prompt", "---\nmode: all\n---\n"),
+        ("bad_mode", "---\nmode: never\n---\nYou write.\n"),
+        ("bad_yaml", "---\nmode: all\nmode: all\n---\nYou write.\n"),
+        ("unknown_key", "---\nmode: all\ncolour: blue\n---\nYou write.\n"),
+        ("bad_tools", "---\nmode: all\ntools: [raed]\n---\nYou write.\n"),
+        ("bad_rule", "---\nmode: all\npermissions:\n  - allow fs.wirte\n---\nYou write.\n"),
+        ("bad_turns", "---\nmode: all\nturns: 0\n---\nYou write.\n"),
+        ("bad_restart", "---\nmode: all\non_restart: again\n---\nYou write.\n"),
+        ("bad_model", "---\nmode: all\nmodel: claude-x\n---\nYou write.\n"),
+        ("Bad Name", "---\nmode: all\n---\nYou write.\n"),
+        ("title", "---\nmode: all\n---\nYou write.\n"),
+        ("explore", "---\nmode: subagent\n---\nYou look.\n"),
+    ] {
+        page.user.file(&format!(".subtend/agents/{name}.md"), text);
+        page.call(&format!("agents check '.subtend/agents/{name}.md'"));
+    }
+    page.call("agents check gone.md");
+    page.call("agents check .subtend");
+    page.call("agents");
+    page.check("errors_agent_files");
+}
+
+#[test]
+fn errors_of_agent_names_are_as_reviewed() {
+    let mut page = Page::new();
+    page.user.file(".subtend/agents/poet.md", "---\nmode: all\nmode: all\n---\nYou write.\n");
+    page.user.file("subtend.yaml", "tools: {spawn: {enabled: true, profiles: {scout: {agent: nobody}, fine: {}}}}\n");
+    for line in [
+        "agents nobody",
+        "agents generl",
+        "agents poet",
+        "agents prompt nobody",
+        "agents prompt poet",
+        "agents prompt general --profile scuot",
+        "agents prompt general --profile scout",
+        "agents schema spawn_tsk",
+        "run --agent poet hi",
+        "prompt nobody",
+    ] {
+        page.call(line);
+    }
+    page.check("errors_agents");
+}

@@ -1,0 +1,182 @@
+//! Names of sessions and messages, and what is refused because of the state of a session.
+
+use super::super::page::Page;
+
+const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {prompt}", "repeat": true } ] } ] }"#;
+
+#[test]
+fn errors_of_names_are_as_reviewed() {
+    let mut page = Page::new();
+    let model = page.user.script(ECHO);
+    page.quiet("config set --user sessions.titles false", "");
+    page.heading("Without a store");
+    for verb in [
+        "sessions",
+        "tasks",
+        "approvals",
+        "tree a",
+        "show a",
+        "usage a",
+        "queue a",
+        "metadata a",
+        "send a hi",
+        "continue a",
+        "branch a",
+        "regenerate a",
+        "switch a next",
+        "rollback a",
+        "interrupt a",
+        "cancel a",
+        "attach a",
+        "close a",
+        "summary a",
+        "delete a --yes",
+        "compact",
+        "verify",
+        "recover",
+        "export",
+        "export a",
+        "token list",
+    ] {
+        page.call(verb);
+    }
+    page.heading("In memory");
+    for verb in ["show a --store memory", "send a hi --store memory", "sessions --store memory"] {
+        page.call(verb);
+    }
+    page.heading("Unknown sessions");
+    page.quiet(&format!("run --quiet --model {model} one"), "");
+    page.quiet(&format!("run --quiet --model {model} two"), "");
+    page.name_sessions();
+    for verb in [
+        "tree nobody",
+        "show nobody",
+        "usage nobody",
+        "queue nobody",
+        "metadata nobody",
+        "metadata nobody a=1",
+        "send nobody hi",
+        "continue nobody",
+        "branch nobody",
+        "branch nobody:1",
+        "regenerate nobody",
+        "switch nobody next",
+        "rollback nobody",
+        "interrupt nobody",
+        "cancel nobody",
+        "attach nobody",
+        "approvals nobody --allow 3.0",
+        "close nobody",
+        "summary nobody --model openai/a",
+        "delete nobody --yes",
+        "export nobody",
+        "tasks --parent nobody",
+        "approvals nobody",
+        "chat nobody",
+        "show ''",
+        "show 0192f0c1-2d3e-7abc-8def-0123456789ab",
+        "show task_0192f0c12d3e7abc8def0123456789ab",
+        "show root/aaaaaa/b",
+    ] {
+        page.call(verb);
+    }
+    page.heading("Ambiguous names");
+    let listed = page.user.json(&["sessions", "--json"]);
+    let [one, two] = [0, 1].map(|at| listed[at]["id"].as_str().expect("an id").to_owned());
+    let same: String = one.chars().zip(two.chars()).take_while(|(one, two)| one == two).map(|(one, _)| one).collect();
+    let same = same.trim_end_matches('-');
+    page.name(same, "<start>");
+    page.call(&format!("show {same}"));
+    page.check("errors_names");
+}
+
+#[test]
+fn errors_of_a_quiet_session_are_as_reviewed() {
+    let mut page = Page::new();
+    let model = page.user.script(ECHO);
+    page.quiet("config set --user sessions.titles false", "");
+    page.quiet(&format!("run --quiet --model {model} one"), "");
+    let id = page.name_sessions();
+    page.heading("Messages");
+    for line in [
+        format!("branch {id}:999"),
+        format!("branch {id}:x"),
+        format!("branch {id}:1"),
+        format!("branch {id} --agent nobody"),
+        format!("regenerate {id}:1 --model {model}"),
+        format!("regenerate {id}:999 --model {model}"),
+        format!("switch {id} next"),
+        format!("switch {id} 7"),
+        format!("switch {id} odd"),
+        format!("switch {id}:1 next"),
+    ] {
+        page.call(&line);
+    }
+    page.heading("Runs");
+    for line in [
+        format!("rollback {id}"),
+        format!("rollback {id} --run 7"),
+        format!("interrupt {id}"),
+        format!("cancel {id}"),
+        format!("cancel {id} --tree"),
+        format!("queue {id}"),
+        format!("queue {id} remove odd"),
+        format!("queue {id} remove 0192f0c1-2d3e-7abc-8def-0123456789ab"),
+        format!("queue {id} clear"),
+        format!("metadata {id} =7"),
+        format!("delete {id}"),
+        format!("close {id}"),
+        format!("close {id}"),
+        format!("summary {id}"),
+        format!("summary {id} --model offline"),
+        format!("summary {id} --model sonnet"),
+    ] {
+        page.call(&line);
+    }
+    page.heading("Options of sessions that exist");
+    for line in [
+        format!("send {id} '' --model {model}"),
+        format!("send {id} hi --limit turns=5 --model {model}"),
+        format!("send {id} hi --allow fs.write --model {model}"),
+        format!("send {id} hi --ask fs.write --model {model}"),
+        format!("send {id} hi --agent nobody --model {model}"),
+        format!("send {id} hi --agent explore --model {model}"),
+        format!("send {id} hi --model sonnet"),
+        format!("send {id} hi"),
+        format!("send {id} hi --workspace .. --model {model}"),
+        format!("continue {id} --turns 0 --model {model}"),
+        format!("chat {id} --agent nobody --model {model}"),
+    ] {
+        page.call(&line);
+    }
+    page.heading("Deleted sessions");
+    page.call(&format!("delete {id} --yes"));
+    page.call(&format!("show {id}"));
+    page.call(&format!("send {id} hi --model {model}"));
+    page.check("errors_sessions");
+}
+
+/// Inputs and a run that a killed process left, and verbs that meet them.
+#[test]
+fn errors_of_a_killed_session_are_as_reviewed() {
+    let mut page = Page::new();
+    let model =
+        page.user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#);
+    page.user.steady("steady", "primary");
+    let call = page.user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
+    call.until(|event| event["record"]["turn_started"].is_object());
+    let id = page.name_sessions();
+    let lines =
+        [format!("switch {id} next"), format!("rollback {id}"), format!("close {id}"), format!("delete {id} --yes")];
+    page.heading("While its process runs");
+    for line in &lines {
+        page.call(line);
+    }
+    call.signal("KILL");
+    assert_eq!(call.done().code, None);
+    page.heading("After its process was killed");
+    for line in &lines {
+        page.call(line);
+    }
+    page.check("errors_killed_sessions");
+}

@@ -1,0 +1,52 @@
+//! What a workspace brings along, and tokens.
+
+use super::super::page::Page;
+
+#[test]
+fn errors_of_trust_are_as_reviewed() {
+    let mut page = Page::new();
+    page.variable("SUBTEND_TRUST", "");
+    page.call("trust");
+    page.call("trust gone");
+    page.call("trust --list");
+    page.user.file("subtend.yaml", "agent: plan\n");
+    page.user.file(".subtend/agents/poet.md", "---\nmode: all\n---\nYou write.\n");
+    page.call("trust");
+    page.call("run --model offline --store memory --quiet hi");
+    page.call("run --agent poet --model offline --store memory hi");
+    page.call("agents prompt poet");
+    page.call("trust --yes");
+    page.call("trust --list");
+    page.call("trust --revoke");
+    page.call("trust --revoke");
+    page.heading("A damaged record");
+    let record = page.user.config().join("subtend");
+    let files = std::fs::read_dir(&record).expect("the user's directory").flatten();
+    for file in files.filter(|file| file.path().extension().is_none_or(|end| end != "yaml")) {
+        if file.path().is_file() {
+            std::fs::write(file.path(), "odd").expect("it is damaged");
+        }
+    }
+    page.call("trust --yes");
+    page.call("run --model offline --store memory --quiet hi");
+    page.check("errors_trust");
+}
+
+#[test]
+fn errors_of_tokens_are_as_reviewed() {
+    let mut page = Page::new();
+    for line in [
+        "token list",
+        "token create ''",
+        "token create phone",
+        "token create phone",
+        "token create phone --scope all",
+        "token revoke tablet",
+        "token revoke phone",
+    ] {
+        page.call(line);
+    }
+    std::fs::write(page.user.data().join("host/tokens.json"), "odd").expect("it is damaged");
+    page.call("token list");
+    page.check("errors_tokens");
+}
