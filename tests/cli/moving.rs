@@ -234,8 +234,8 @@ fn doctor_looks_at_installation_store_and_disk() {
     let model = user.script(HANG);
     let first = user.start(&["run", "--json", "--model", &model, "hang"]);
     first.until(|event| event["record"]["turn_started"].is_object());
-    let used = finding(&doctor(&user), "opens");
-    assert_eq!(used["grade"], "note");
+    let used = finding(&doctor(&user), "host");
+    assert_eq!(used["grade"], "good", "the store is read through the process that has it");
     assert!(used["found"].as_str().is_some_and(|found| found.contains(&first.pid().to_string())), "{used}");
     first.signal("INT");
     assert_eq!(first.done().code, Some(130));
