@@ -5,6 +5,7 @@ use std::time::Duration;
 use subtend_actors::Runtime;
 use subtend_session::ids::SessionId;
 use subtend_session::index::Inflight;
+use subtend_session::place::Owner;
 
 use super::super::paint::count;
 use super::super::serve;
@@ -19,7 +20,9 @@ pub(super) async fn ended(runtime: &Runtime, before: &[SessionId], screen: &mut 
     loop {
         // A journal that failed has no run that could end.
         let rows = runtime.journal().inflight().unwrap_or_default();
-        let busy = |(id, row): &&(SessionId, Inflight)| !before.contains(id) && serve::is_busy(row);
+        // A service of this process, such as a title, is waited for elsewhere.
+        let sent = |row: &Inflight| !matches!(row.owner, Owner::Host(_));
+        let busy = |(id, row): &&(SessionId, Inflight)| !before.contains(id) && sent(row) && serve::is_busy(row);
         let left = rows.iter().filter(busy).count();
         if left == 0 {
             return;

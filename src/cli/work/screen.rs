@@ -389,6 +389,8 @@ mod tests {
         screen.manner = Manner::Tree;
         screen.prompt(Some(("", 0)));
         screen.watch(SessionId(uuid::Uuid::from_u128(7)), "general".into());
+        // It may have been drawn by that.
+        screen.frame = None;
         let drawn = |screen: &mut Screen| {
             let frame = screen.frame((24, 80));
             let is_drawn = frame.is_some();
