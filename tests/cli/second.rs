@@ -270,3 +270,25 @@ fn permissions_of_a_host_stay_in_its_own_directory() {
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
 }
+
+/// The author of an export does not choose where its sessions work: in a host they take no input.
+#[test]
+fn imported_session_works_in_no_directory_of_its_own() {
+    let (author, user) = (User::new(), User::new());
+    let done = author.call(&["run", "--model", &author.script(ALWAYS), "hello"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let file = user.data().with_file_name("all.jsonl");
+    let file = file.to_str().expect("a path");
+    assert_eq!(author.call(&["export", "--out", file]).code, Some(0));
+    assert_eq!(user.call(&["import", file]).code, Some(0));
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
+    host.line().expect("it serves");
+    let refused = user.call(&["send", &id, "and now?"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("the session was imported"), "{refused:?}");
+    // The control: a session of this user's own.
+    assert_eq!(user.call(&["run", "hello"]).code, Some(0));
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}

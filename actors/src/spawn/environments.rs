@@ -14,6 +14,9 @@ use crate::values::environment_key::EnvironmentKey;
 /// Roots whose environment is cached; for others it is found by their first record.
 const REMEMBERED: usize = 65_536;
 
+/// Environments that are cached; others are loaded again.
+const KEPT: usize = 256;
+
 /// Loads the agents of an environment; the error says why it cannot.
 pub(crate) type Load = dyn Fn(&EnvironmentKey) -> Result<Agents, String> + Send + Sync;
 
@@ -61,7 +64,7 @@ impl Environments {
             return Err("this runtime has one workspace: leave `workspace` out".to_owned());
         };
         let agents = Arc::new(load(key)?);
-        self.loaded().by_key.insert(key.clone(), Arc::clone(&agents));
+        self.loaded().keep(key.clone(), &agents);
         Ok(agents)
     }
 
@@ -114,7 +117,7 @@ impl Environments {
             Ok(agents) => {
                 let agents = Arc::new(agents);
                 let mut loaded = self.loaded();
-                loaded.by_key.insert(key, Arc::clone(&agents));
+                loaded.keep(key, &agents);
                 loaded.remember(root, &agents);
                 agents
             }
@@ -147,6 +150,13 @@ impl Environments {
 }
 
 impl Loaded {
+    fn keep(&mut self, key: EnvironmentKey, agents: &Arc<Agents>) {
+        if self.by_key.len() >= KEPT {
+            self.by_key.clear();
+        }
+        self.by_key.insert(key, Arc::clone(agents));
+    }
+
     fn remember(&mut self, root: SessionId, agents: &Arc<Agents>) {
         if self.by_root.len() >= REMEMBERED {
             self.by_root.clear();

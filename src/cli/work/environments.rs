@@ -22,6 +22,13 @@ pub(crate) fn loader(
 }
 
 fn load(key: &EnvironmentKey, store: &StoreArgs, slots: u32) -> Result<Environment, Fail> {
+    if key.imported {
+        return Err(Fail::Usage(format!(
+            "the session was imported, and its directory {} is not your choice: send to it while no other process has the store, \
+             from the directory where it may work, with --here",
+            key.workspace
+        )));
+    }
     let workspace = workspace::open(Path::new(&*key.workspace))?;
     let trust = Trust::silent(&workspace)?;
     let loaded = settings::load(&workspace, trust)?;
