@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where records go.
 #[derive(Clone, Copy)]
-enum Store {
+enum StoreKind {
     Memory,
     Redb,
 }
@@ -121,11 +121,11 @@ async fn grown(runtime: &Runtime, levels: &[u32]) -> SessionHandle {
 }
 
 /// One pass: how long it takes from the cancel until every end is durable.
-async fn pass(store: Store, levels: &[u32]) -> Duration {
+async fn pass(store: StoreKind, levels: &[u32]) -> Duration {
     let dir = tempfile::tempdir().expect("a directory for the bench");
     let journal = match store {
-        Store::Memory => Journal::open(Box::new(Memory::new()), Default::default()),
-        Store::Redb => open_store(
+        StoreKind::Memory => Journal::open(Box::new(Memory::new()), Default::default()),
+        StoreKind::Redb => open_store(
             &StoreSpec::parse(&format!("redb:{}", dir.path().join("store").display())).expect("a store spec"),
         ),
     }
@@ -159,7 +159,7 @@ fn main() {
     let tokio = tokio.expect("a tokio runtime");
     println!("cancel of a tree whose sessions all wait for a model, until every end is durable; {passes} passes");
     println!("{:>15} {:>8} {:>12} {:>10} {:>10} {:>8}", "children", "store", "median ms", "least", "most", "must");
-    for (store, word, must) in [(Store::Memory, "memory", 250), (Store::Redb, "redb", 1_000)] {
+    for (store, word, must) in [(StoreKind::Memory, "memory", 250), (StoreKind::Redb, "redb", 1_000)] {
         for shape in &SHAPES {
             let mut walls: Vec<Duration> = (0..passes).map(|_| tokio.block_on(pass(store, shape.levels))).collect();
             walls.sort_unstable();

@@ -2,7 +2,8 @@
 //! the parent gets N results. Beside it, in the same run and alternating, a bare tokio loop of the same work.
 //!
 //! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and frames
-//! per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb.
+//! per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb. `-- --once bare|memory|redb N` does one pass of N
+//! children on one thread and prints its wall time: what `valgrind --tool=callgrind` counts there is the same on a busy machine.
 
 #![allow(
     clippy::expect_used,
@@ -46,6 +47,9 @@ fn micros_per_child(wall: Duration, children: u32) -> f64 {
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    if let Some(at) = args.iter().position(|arg| arg == "--once") {
+        return once(args.get(at + 1).map_or("", String::as_str), args.get(at + 2));
+    }
     let pairs = if has("--quick") { 3 } else { 7 };
     let sizes: &[u32] = if has("--large") { &[100, 1_000, 10_000, 100_000] } else { &[100, 1_000, 10_000] };
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
@@ -63,7 +67,7 @@ fn main() {
         let mut frames = 0;
         for _ in 0..pairs {
             bare_passes.push(micros_per_child(runtime.block_on(bare::fan_out(*children)), *children));
-            let pass = runtime.block_on(ours::fan_out(*children, ours::Store::Memory, ours::Cap::Open));
+            let pass = runtime.block_on(ours::fan_out(*children, ours::StoreKind::Memory, ours::Cap::Open));
             frames = pass.frames;
             our_passes.push(micros_per_child(pass.wall, *children));
         }
@@ -79,6 +83,19 @@ fn main() {
     }
 }
 
+fn once(what: &str, children: Option<&String>) {
+    let children =
+        children.and_then(|children| children.parse().ok()).expect("a number of children after `--once WHAT`");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+    let wall = match what {
+        "bare" => runtime.block_on(bare::fan_out(children)),
+        "memory" => runtime.block_on(ours::fan_out(children, ours::StoreKind::Memory, ours::Cap::Open)).wall,
+        "redb" => runtime.block_on(ours::fan_out(children, ours::StoreKind::Redb, ours::Cap::Open)).wall,
+        _ => panic!("`--once` runs \"bare\", \"memory\" or \"redb\", not {what:?}"),
+    };
+    println!("{what}, {children} children: {:.2} us per child", micros_per_child(wall, children));
+}
+
 fn durable(runtime: &tokio::runtime::Runtime, passes: usize) {
     println!("\nworkload D, redb, every record durable, median of {passes}");
     println!("{:>9} {:>8} {:>14} {:>14}", "children", "cap", "us/child", "frames/child");
@@ -88,7 +105,7 @@ fn durable(runtime: &tokio::runtime::Runtime, passes: usize) {
             let mut walls = Vec::new();
             let mut frames = 0;
             for _ in 0..passes {
-                let pass = runtime.block_on(ours::fan_out(children, ours::Store::Redb, cap));
+                let pass = runtime.block_on(ours::fan_out(children, ours::StoreKind::Redb, cap));
                 frames = pass.frames;
                 walls.push(micros_per_child(pass.wall, children));
             }

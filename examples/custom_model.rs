@@ -10,7 +10,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use subtend::models::{Answer, Delta, Deltas, Model, ModelError, Request};
 use subtend::session::{Message, ModelFail, Usage};
-use subtend::{Next, Runtime, What};
+use subtend::{EventKind, Next, Runtime};
 
 /// Says everything backwards.
 struct Backwards;
@@ -59,7 +59,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut streamed = String::new();
         while let Some(next) = events.next().await {
             if let Next::Event(event) = next
-                && let What::Delta { delta: Delta::Text(text), .. } = event.what
+                && let EventKind::Delta { delta: Delta::Text(text), .. } = event.what
             {
                 print!("{text}");
                 drop(std::io::stdout().flush());

@@ -9,7 +9,7 @@ use subtend::format::Record;
 use subtend::models::Offline;
 use subtend::session::Outcome;
 use subtend::tools::{Registry, Workspace};
-use subtend::{Next, Runtime, What};
+use subtend::{EventKind, Next, Runtime};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut events = session.watch();
     tokio::spawn(async move {
         while let Some(Next::Event(event)) = events.next().await {
-            let What::Record { record, .. } = event.what else { continue };
+            let EventKind::Record { record, .. } = event.what else { continue };
             if let Record::TurnAnswered(answered) = &*record {
                 let tools: Vec<&str> = answered.calls.iter().map(|call| &*call.tool).collect();
                 let what = if tools.is_empty() { "answers".to_owned() } else { format!("asks for {tools:?}") };

@@ -12,7 +12,7 @@ use subtend::format::Record;
 use subtend::journal::{StoreSpec, open_store};
 use subtend::models::{Answer, IntoModel, Scripted, Step, fn_model};
 use subtend::session::{Message, Outcome, RunNo, SessionId};
-use subtend::{Next, Runtime, StartError, What};
+use subtend::{EventKind, Next, Runtime, StartError};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -39,7 +39,7 @@ async fn work_until_killed(store: &Path) -> Result<(), Failure> {
     session.send("Look at everything.").await?;
     let mut at_work = 0;
     while let Some(Next::Event(event)) = events.next().await {
-        if let What::Record { record, .. } = event.what {
+        if let EventKind::Record { record, .. } = event.what {
             at_work += u32::from(event.session != session.id() && matches!(*record, Record::TurnStarted { .. }));
         }
         if at_work == 2 {
@@ -72,7 +72,7 @@ async fn kill_and_recover() -> Result<(), Failure> {
     let before = session.run_ended(RunNo(1)).await?;
     println!("the person is told: {:?}, and before that it said {:?}", before.outcome, before.text);
 
-    let receipt = session.send("What became of it?").await?;
+    let receipt = session.send("EventKind became of it?").await?;
     let told = session.run_ended(receipt.run).await?.text.unwrap_or_default();
     println!("the model is told:\n{told}");
 

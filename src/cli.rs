@@ -3,14 +3,14 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use fail::{Code, Fail};
 use paint::{BAD, In};
 
 mod agents;
+mod answers;
 mod approvals;
-mod aside;
 mod attach;
 mod branch;
 mod branched;
@@ -22,23 +22,28 @@ mod clock;
 mod close;
 mod compact;
 mod completions;
+mod condense;
 mod config;
 mod control;
+mod damaged_sessions;
 mod data;
 mod delete;
 mod doctor;
 mod drill;
+mod examples;
 mod export;
 mod fail;
 mod find;
 mod guard;
+mod guidance;
 mod hosted;
 mod import;
 mod interrupt;
 mod json;
 mod metadata;
+mod names;
 mod paint;
-mod part;
+mod partial_file;
 mod progress;
 mod queue;
 mod recover;
@@ -50,14 +55,16 @@ mod rollback;
 mod run;
 mod send;
 mod serve;
+mod servers;
 mod sessions;
 mod settings;
-mod shelf;
 mod show;
+mod store_reader;
 mod summary;
 mod switch;
 mod tasks;
 mod token;
+mod tools;
 mod tree;
 mod trust;
 mod usage;
@@ -92,6 +99,7 @@ enum Verb {
     Regenerate(regenerate::Args),
     Switch(switch::Args),
     Rollback(rollback::Args),
+    Condense(condense::Args),
     Interrupt(interrupt::Args),
     Cancel(cancel::Args),
     Close(close::Args),
@@ -107,6 +115,7 @@ enum Verb {
     Tree(tree::Args),
     Show(show::Args),
     Agents(agents::Args),
+    Tools(tools::Args),
     #[command(hide = true)]
     Prompt(agents::prompt::Args),
     Config(config::Args),
@@ -127,7 +136,10 @@ enum Verb {
 
 /// Reads the command line, does what it says, and tells the outcome as an exit code.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let mut command = examples::add(Cli::command());
+    let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| error.format(&mut command));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to stdout with code 0, all else to stderr with code 2.
@@ -154,6 +166,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Regenerate(args) => regenerate::verb(&args),
         Verb::Switch(args) => switch::verb(&args),
         Verb::Rollback(args) => rollback::verb(&args),
+        Verb::Condense(args) => condense::verb(&args),
         Verb::Interrupt(args) => interrupt::verb(&args),
         Verb::Cancel(args) => cancel::verb(&args),
         Verb::Close(args) => close::verb(&args),
@@ -169,6 +182,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Tree(args) => tree::verb(&args),
         Verb::Show(args) => show::verb(&args),
         Verb::Agents(args) => agents::verb(&args),
+        Verb::Tools(args) => tools::verb(&args),
         Verb::Prompt(args) => agents::prompt::deprecated(&args),
         Verb::Config(args) => config::verb(&args),
         Verb::Trust(args) => trust::verb(&args),
@@ -188,7 +202,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn tell(fail: &Fail) -> Code {
     if !matches!(fail, Fail::Closed) {
-        // Without a stderr there is nobody to tell; the exit code still says it.
+        // Without stderr, the exit code alone reports it.
         drop(writeln!(anstream::stderr(), "{} {}", In(BAD, "error:"), paint::harmless(&fail.to_string())));
     }
     fail.code()
@@ -196,8 +210,6 @@ fn tell(fail: &Fail) -> Code {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -72,15 +72,17 @@ pub struct Config {
     /// The agent of new sessions.
     pub agent: Text,
     /// Sessions: what the host does for them.
-    pub sessions: Sessions,
+    pub sessions: SessionsConfig,
     /// Bounds of the process in which sessions work.
-    pub host: Host,
+    pub host: HostConfig,
     /// Language models.
     pub llm: Llm,
     /// Subagents, by whatever tools they are started.
     pub subagents: Subagents,
     /// Tools by which models start subagents: which are offered, and with what.
     pub tools: Tools,
+    /// Servers of tools that sessions may call, by the Model Context Protocol.
+    pub mcp: Mcp,
     /// Commands of the tool `shell`.
     pub shell: Shell,
     /// Limits of a run and of all below it. Times are milliseconds, sizes bytes; `none` is no limit.
@@ -95,11 +97,12 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             agent: "general".into(),
-            sessions: Sessions::default(),
-            host: Host::default(),
+            sessions: SessionsConfig::default(),
+            host: HostConfig::default(),
             llm: Llm::default(),
             subagents: Subagents::default(),
             tools: Tools::default(),
+            mcp: Mcp::default(),
             shell: Shell::default(),
             limits: Limits::default(),
             prices: Prices::new(),
@@ -110,7 +113,7 @@ impl Default for Config {
 /// What the host does for sessions, by agents of its own. Left out, it is done where the model of sessions is a provider's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Sessions {
+pub struct SessionsConfig {
     /// Whether the agent `title` names a new session by its first message. Left out: where a provider's model answers.
     pub titles: Option<bool>,
     /// Whether the agent `summary` sums a session up that is closed. Left out: where a provider's model answers.
@@ -120,7 +123,7 @@ pub struct Sessions {
 /// Bounds of the process in which sessions work, over all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Host {
+pub struct HostConfig {
     /// Runs of subagents that work at the same time, over all trees; runs that persons opened have as many for themselves. No
     /// `live_runs` or `live_person_runs` is larger.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
@@ -136,7 +139,7 @@ pub struct Host {
     pub idle_ms: u64,
 }
 
-impl Default for Host {
+impl Default for HostConfig {
     fn default() -> Self {
         let Options { slots, inbox, events, idle, .. } = Options::default();
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
@@ -145,15 +148,15 @@ impl Default for Host {
     }
 }
 
-impl Host {
-    /// The limits that are above a bound of the host, each with its value: they would not take effect.
+impl HostConfig {
+    /// Returns the limits that are above a bound of the host, each with its value: they would not take effect.
     ///
     /// ```
-    /// use subtend::config::Host;
+    /// use subtend::config::HostConfig;
     /// use subtend::session::Limits;
     ///
     /// let limits = Limits { live_runs: 1000, ..Limits::default() };
-    /// assert_eq!(Host::default().exceeded_by(&limits), [("live_runs", 1000)]);
+    /// assert_eq!(HostConfig::default().exceeded_by(&limits), [("live_runs", 1000)]);
     /// ```
     pub fn exceeded_by(&self, limits: &Limits) -> Vec<(&'static str, u32)> {
         let bounded = [("live_runs", limits.live_runs), ("live_person_runs", limits.live_person_runs)];
@@ -210,11 +213,11 @@ impl Default for Subagents {
 #[serde(default)]
 pub struct Tools {
     /// `task`.
-    pub task: Switch,
+    pub task: ToolSwitch,
     /// `spawn` and `spawn_await`.
     pub spawn: Spawn,
     /// `spawn_task`, `check_task` and `cancel_task`.
-    pub spawn_task: Switch,
+    pub spawn_task: ToolSwitch,
     /// `minion`.
     pub minion: Minion,
     /// `subagent`.
@@ -227,7 +230,7 @@ pub struct Tools {
 impl Default for Tools {
     /// `task` is there without a word, the others are not (K25).
     fn default() -> Self {
-        let [task, off] = [true, false].map(|enabled| Switch { enabled });
+        let [task, off] = [true, false].map(|enabled| ToolSwitch { enabled });
         Self {
             task,
             spawn: Spawn::default(),
@@ -242,7 +245,7 @@ impl Default for Tools {
 /// A tool that is there or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Switch {
+pub struct ToolSwitch {
     /// Whether sessions are offered it.
     pub enabled: bool,
 }
@@ -277,6 +280,39 @@ pub struct Subagent {
     pub enabled: bool,
     /// Its options.
     pub options: SubagentOptions,
+}
+
+/// MCP servers of a person, in every workspace. A workspace names its own in `.mcp.json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Mcp {
+    /// Servers by name.
+    pub servers: BTreeMap<Text, McpServer>,
+}
+
+/// One server: a command, or an address. `${NAME}` and `${NAME:-default}` are expanded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct McpServer {
+    /// The program of a server that reads and writes messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Text>,
+    /// Its arguments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<Text>,
+    /// Variables that it gets besides those that commands get.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<Text, Text>,
+    /// The address of a server that is reached by streamable HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<Text>,
+    /// Headers of every request to it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<Text, Text>,
+    /// Milliseconds of one call, besides the limit of the session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub timeout: Option<u64>,
 }
 
 /// What is said of an option of a tool.
@@ -321,7 +357,6 @@ impl Default for Shell {
 }
 
 impl Tools {
-    /// The dialects that are offered.
     fn offered(&self) -> Vec<Dialect> {
         let is_offered = |dialect: &Dialect| match dialect {
             Dialect::Task => self.task.enabled,
@@ -335,7 +370,7 @@ impl Tools {
 }
 
 impl Config {
-    /// The options of a runtime: whether sessions are named and summed up, where `calls` says whether a provider's model
+    /// Returns the options of a runtime: whether sessions are named and summed up, where `calls` says whether a provider's model
     /// answers, and the bounds of the host.
     pub fn options(&self, calls: bool) -> Options {
         let count = |of: u32| usize::try_from(of).unwrap_or(usize::MAX);
@@ -350,7 +385,7 @@ impl Config {
         }
     }
 
-    /// The dialects that sessions are offered, with their profiles; `read` reads the profiles' files in the workspace.
+    /// Returns the dialects that sessions are offered, with their profiles; `read` reads the profiles' files in the workspace.
     ///
     /// # Errors
     /// When a profile cannot be used: its prompt file is missing, say.
@@ -365,13 +400,13 @@ impl Config {
         })
     }
 
-    /// What commands get, for [`Registry::workspace_tools_with`](subtend_tools::registry::Registry::workspace_tools_with).
+    /// Returns what commands get, for [`Registry::workspace_tools_with`](subtend_tools::registry::Registry::workspace_tools_with).
     pub fn commands(&self) -> Commands {
         let Shell { environment, processes, memory_bytes, file_bytes, open_files, cpu_seconds } = self.shell.clone();
         Commands { environment, limits: CommandLimits { processes, memory_bytes, file_bytes, open_files, cpu_seconds } }
     }
 
-    /// What is said of the options of tools, for [`Builder::tool_options`](crate::Builder::tool_options).
+    /// Returns what is said of the options of tools, for [`Builder::tool_options`](crate::Builder::tool_options).
     pub fn tool_options(&self) -> ToolOptions {
         let value = |value: &OptionValue| match value {
             OptionValue::Flag(flag) => Value::Bool(*flag),

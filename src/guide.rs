@@ -4,7 +4,9 @@
 //! |---|---|
 //! | [`start`] | embed a runtime, send an input, take the answer |
 //! | [`agents`] | say what an agent is, in code or in files |
+//! | [`products`] | use agent files of Claude Code, OpenCode and Codex, and know what their keys become |
 //! | [`tools`] | give agents tools of your own, and say what they may do |
+//! | [`mcp`] | give agents the tools of MCP servers, and know what a server can and cannot do |
 //! | [`configuration`] | settle things once for a workspace: limits, models, profiles, and see who said what |
 //! | [`models`] | choose models, write one, and know what happens when one fails |
 //! | [`approvals`] | say what agents may do, ask a person about the rest, and see what was decided |
@@ -58,6 +60,9 @@ pub mod events {}
 #[doc = include_str!("guide/hooks.md")]
 pub mod hooks {}
 
+#[doc = include_str!("guide/mcp.md")]
+pub mod mcp {}
+
 #[doc = include_str!("guide/models.md")]
 pub mod models {}
 
@@ -66,6 +71,9 @@ pub mod operations {}
 
 #[doc = include_str!("guide/patterns.md")]
 pub mod patterns {}
+
+#[doc = include_str!("guide/products.md")]
+pub mod products {}
 
 #[doc = include_str!("guide/start.md")]
 pub mod start {}

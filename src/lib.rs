@@ -63,20 +63,24 @@ pub mod testing;
 
 pub use schemars;
 pub use subtend_actors::{
-    AnswerError, Answered, Approver, AskError, AskOptions, Builder, Control, ControlError, Ended, Event, Events, Hooks,
-    Input, Next, OpenOptions, OpenSessionError, Options, PromptError, Receipt, RunHandle, Runtime, SendError,
-    SessionHandle, StartError, Subscription, WaitError, What,
+    AnswerError, Answered, Approver, AskError, AskOptions, Builder, Control, ControlError, Ended, Event, EventKind,
+    Events, Hooks, Input, Next, OpenOptions, OpenSessionError, Options, PromptError, Receipt, RunHandle, Runtime,
+    SendError, SessionHandle, StartError, Subscription, WaitError,
 };
 
 /// Agents: manifests and the catalog that holds them.
 pub mod agents {
-    pub use subtend_agents::catalog::{Catalog, NotSpawnable, Problem, ProblemKind};
+    pub use subtend_agents::catalog::{AgentProblem, Catalog, NotSpawnable, ProblemKind};
     pub use subtend_agents::dialect::{Dialects, MinionOptions, SubagentOptions};
+    pub use subtend_agents::instructions::{self, Instructions};
     pub use subtend_agents::lint::{Checked, lint};
     pub use subtend_agents::manifest::{AgentMode, Manifest, Source};
+    pub use subtend_agents::product::Product;
     pub use subtend_agents::profile::{BadProfile, Inherit, Profile, Profiles};
     pub use subtend_agents::prompt::{Assembled, FileText, Named, Parts, assemble};
     pub use subtend_agents::schema::front_matter;
+    pub use subtend_agents::skill::{self, Skill, Skills};
+    pub use subtend_agents::slash::{Expanded, SlashCommand, SlashCommands, Typed};
     pub use subtend_agents::template::{BadTemplate, MinionTemplate};
     pub use subtend_session::dialect::Dialect;
 }
@@ -87,16 +91,16 @@ pub mod approvals {
     pub use subtend_session::record::{AskBy, AskVerdict};
 }
 
-/// Branches of a session, and the alternatives of an answer.
+/// Branches of a session, the alternatives of an answer, and compactions of its history.
 pub mod branches {
-    pub use subtend_actors::{Alternative, Alternatives, BranchInfo, BranchOptions, Switched};
+    pub use subtend_actors::{Alternative, Alternatives, BranchInfo, BranchOptions, CompactedHistory, Switched};
 }
 
-/// Events beside [`Event`]: activity below a session, lines of JSON, changes of a queue.
+/// More events: activity below a session, lines of JSON, changes of a queue.
 pub mod events {
     pub use subtend_actors::EventsError;
-    pub use subtend_actors::activity::{Activity, Nested, Seen};
-    pub use subtend_actors::event::{Kind, Line, QueueEvent, QueueEvents};
+    pub use subtend_actors::activity::{Activity, ActivityItem, NestedEvent};
+    pub use subtend_actors::event::{DeltaKind, EventLine, QueueEvent, QueueEvents};
 }
 
 /// The on-disk format: the records of a session, and the index rows that follow from them.
@@ -105,9 +109,10 @@ pub mod events {
 pub mod format {
     pub use subtend_session::index::{Head, Inflight, Row, RowKey, RowKind};
     pub use subtend_session::record::{
-        AgentOverride, AttemptDiscarded, BranchCreated, CallFinished, Carrier, ChildSpawned, ContinueAsked,
-        ContinueRefusal, From, Hold, InputAccepted, MetadataSet, Notice, NoticeTaken, Park, Prompt, QueueChange,
-        Record, Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, SummarySet, TitleSet, TurnAnswered,
+        AgentOverride, AttemptDiscarded, BranchCreated, CallFinished, Carrier, ChildSpawned, Compacted,
+        CompactionCause, CompactionFailed, CompactionFailure, ContinueAsked, ContinueRefusal, From, Hold,
+        InputAccepted, MetadataSet, Notice, NoticeTaken, Park, Prompt, QueueChange, Record, Reserved, RunEnded,
+        RunOpened, SessionCreated, SpawnGranted, SummarySet, TitleSet, TurnAnswered,
     };
 }
 
@@ -122,7 +127,7 @@ pub mod hooks {
 pub mod host {
     pub use subtend_actors::tool_options::BadToolOptions;
     pub use subtend_actors::{
-        BadPrice, BootError, BootProgress, BootReport, Price, Prices, RecoveryScope, ShutdownReport, Stopped, Undone,
+        BadPrice, BootError, BootProgress, BootReport, Price, Prices, ShutdownReport, Stopped, Undone,
     };
     pub use subtend_supervision::Intensity;
 }
@@ -155,14 +160,17 @@ pub mod models {
 pub mod tools {
     pub use subtend_tools::closure::{FnTool, fn_tool};
     pub use subtend_tools::commands::{self, BadVariable, CommandLimits, Commands};
-    pub use subtend_tools::display::{Display, Shown};
+    pub use subtend_tools::display::{Display, ShownCall};
     pub use subtend_tools::escape;
     pub use subtend_tools::guard::{self, Guard};
+    #[cfg(feature = "mcp")]
+    pub use subtend_tools::mcp;
     pub use subtend_tools::option::{self, BadOption, OptionKind, ToolOption, ToolOptions};
     pub use subtend_tools::policy::{BadRule, CannotKeep, HostPolicy, PROTECTED};
-    pub use subtend_tools::registry::{Classified, Registry, RegistryBuilder, RegistryError, Ruling};
+    pub use subtend_tools::registry::{Classified, LiveTools, Registry, RegistryBuilder, RegistryError, Ruling};
     pub use subtend_tools::sandbox;
     pub use subtend_tools::secrets::Secrets;
+    pub use subtend_tools::skills::{self, SkillFolder, SkillPlace};
     pub use subtend_tools::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
     pub use subtend_tools::typed::{IntoOutput, TypedTool};
     pub use subtend_tools::workspace::{Workspace, WorkspaceError};
@@ -188,7 +196,7 @@ pub mod session {
 
 /// Views: trees, tasks, queues and usage, read from the journal.
 pub mod views {
-    pub use subtend_actors::past::Past;
+    pub use subtend_actors::history::History;
     pub use subtend_actors::tree::TreeError;
     pub use subtend_actors::{
         Census, ChildUsage, ContextShare, FindError, QueueEntry, QueueKind, Task, TaskFilter, TaskStatus, Tree,

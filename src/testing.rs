@@ -57,10 +57,10 @@ pub use subtend_journal::audit::Violation;
 /// Seed of [`builder`].
 pub const SEED: u64 = 7;
 
-/// How long [`finish`] lets what is at work go on, in the runtime's time.
+/// How long [`finish`] lets active runs continue, in the runtime's time.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A tokio of one thread whose clock stands still while anything can be done, and jumps to the next timer when nothing can.
+/// Returns a single-threaded tokio whose clock jumps to the next timer when nothing else can run.
 ///
 /// Sleeps, deadlines, back-off and latencies of scripted models then take no time, and come in the same order in every run.
 /// A wait for something outside of tokio (a socket, a process, another thread) is nothing that can be done: the clock jumps
@@ -82,7 +82,7 @@ pub fn block_on<F: Future>(work: F) -> F::Output {
     virtual_time().block_on(work)
 }
 
-/// A journal in memory.
+/// Returns a journal in memory.
 pub fn journal() -> Journal {
     reopen(&Memory::new())
 }
@@ -96,7 +96,7 @@ pub fn reopen(store: &Memory) -> Journal {
     Journal::open(Box::new(store.clone()), subtend_journal::Options::default()).expect("the store is a journal's")
 }
 
-/// A builder whose runtimes do the same in every run: ids and clock from [`SEED`], a journal in memory, the built-in agents,
+/// Returns a builder whose runtimes do the same in every run: ids and clock from [`SEED`], a journal in memory, the built-in agents,
 /// no tools, and **everything allowed**. Set what differs; give it a model.
 ///
 /// A second runtime on the same journal needs another seed, or it mints the ids of the first one again:
@@ -108,7 +108,7 @@ pub fn builder() -> Builder {
         .options(Options { seed: Some(SEED), ..Options::default() })
 }
 
-/// An answer that asks for `calls`, each a tool's name and its arguments.
+/// Returns an answer that asks for `calls`, each a tool's name and its arguments.
 ///
 /// ```
 /// let answer = subtend::testing::calls([("weather", serde_json::json!({"city": "Bern"}))]);
@@ -123,7 +123,7 @@ pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>)
     Answer::of_calls(None, calls.into_iter().enumerate().map(asked).collect())
 }
 
-/// All records of a session, when what was decided so far is durable.
+/// Returns all records of a session, when what was decided so far is durable.
 ///
 /// # Errors
 /// When the journal cannot be read.
@@ -132,7 +132,7 @@ pub async fn records(runtime: &Runtime, session: SessionId) -> Result<Vec<Record
     Ok(runtime.journal().records(session)?.into_iter().map(|stored| stored.record).collect())
 }
 
-/// The kinds of all records of a session: what happened, in order, in words such as `turn_answered`.
+/// Returns the kinds of all records of a session: what happened, in order, in words such as `turn_answered`.
 ///
 /// # Errors
 /// As [`records`].
@@ -140,7 +140,7 @@ pub async fn kinds(runtime: &Runtime, session: SessionId) -> Result<Vec<&'static
     Ok(records(runtime, session).await?.iter().map(Record::kind).collect())
 }
 
-/// What the tools of a session gave back, in order: what its model was shown of them.
+/// Returns what the tools of a session gave back, in order: what its model was shown of them.
 ///
 /// `task` is none of them: what subagents gave back is in [`Record::NoticeTaken`].
 ///
@@ -174,7 +174,7 @@ pub async fn finish(runtime: Runtime) {
     assert_eq!((report.actors, report.tasks), (0, 0), "something outlived the shutdown: {report:?}");
 }
 
-/// Waits until what was appended is durable; a journal that failed says so to whoever reads it.
+/// Waits until appended records are durable, and reports a failed journal.
 async fn settled(journal: &Journal) {
     drop(journal.settled().await);
 }

@@ -1,6 +1,6 @@
-//! Attack stories: models that do whatever it takes to get more than they may, on a whole runtime.
+//! Attacks: models that try everything to exceed their permissions, on a whole runtime.
 //!
-//! Each is a way in which sessions and subagents of other systems got, or kept, what nobody meant to give them.
+//! Each reproduces a privilege escalation that other agent systems had.
 
 pub(crate) mod scene;
 
@@ -15,9 +15,12 @@ mod files;
 mod flood;
 #[cfg(target_os = "linux")]
 mod held;
+#[cfg(unix)]
+mod hosts;
 mod ids;
 mod imports;
 mod inheritance;
+mod instructions;
 mod kept;
 #[cfg(unix)]
 mod linked;
@@ -25,8 +28,15 @@ mod moved;
 mod output;
 mod paths;
 mod present;
+mod products;
 mod rules;
+#[cfg(all(unix, feature = "cli"))]
+mod servers;
 mod shell;
+mod skills;
+mod slash;
+#[cfg(feature = "providers")]
+mod tls;
 mod trusted;
 mod words;
 mod writing;

@@ -1,4 +1,4 @@
-//! The command as its users call it: what goes where, and what it tells by its exit code.
+//! The command: output streams and exit codes.
 
 pub(crate) mod call;
 pub(crate) mod repository;
@@ -6,7 +6,9 @@ pub(crate) mod repository;
 mod agents;
 mod cancel;
 mod caps;
+mod condense;
 mod config;
+mod cut_off;
 mod drill;
 mod elsewhere;
 #[cfg(target_os = "linux")]

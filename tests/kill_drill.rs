@@ -1,5 +1,5 @@
-//! The kill drill as its users call it: `subtend drill` kills real runs on redb with SIGKILL, and checks what is on the disk after
-//! each kill and after each recovery. Each sabotage shows that the drill can fail.
+//! `subtend drill` kills real runs on redb and checks the disk after each kill and recovery. Each sabotage shows that
+//! the drill can fail.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -45,7 +45,7 @@ fn twenty_kills_lose_and_double_nothing() {
 
 /// The report for people, of the shortest drill that there is, in a directory that it makes and removes.
 #[test]
-fn a_drill_tells_what_it_did_and_leaves_nothing() {
+fn drill_reports_its_kills_and_leaves_no_process() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = dir.path().join("drilled");
     let output = call(&["--kills", "10", "--store", &format!("redb:{}", store.display())]);

@@ -1,6 +1,6 @@
 //! The library and the command as their users have them: one binary, so that it is linked once.
 //!
-//! Apart from it are `kill_drill`, which keeps every core busy and kills by real time, and `providers`, which needs servers.
+//! Apart from it are `kill_drill`, which keeps every core busy and kills by real time, and `providers` and `mcp`, which need servers.
 
 #![allow(
     clippy::expect_used,
@@ -16,6 +16,6 @@ mod main_job;
 mod schemas;
 #[cfg(feature = "testing")]
 mod testing;
-// What the system says of a file that is not there differs from one to the next.
+// The operating systems word a missing file differently.
 #[cfg(target_os = "linux")]
 mod texts;

@@ -1,5 +1,4 @@
-//! The main job, end to end, through the real command: what it answers is true of the workspace, what it did is in the journal,
-//! and bad input ends with its true cause.
+//! The main job through the real command: answers are true, the journal is complete, bad input ends with its cause.
 
 pub(crate) mod checker;
 pub(crate) mod planted;

@@ -1,5 +1,4 @@
-//! The command against servers that nobody here wrote: llama.cpp's own with a small real model, and a mock of the providers'
-//! protocols that injects faults.
+//! The command against llama.cpp's server with a small model, and a mock of the providers' protocols with faults.
 //!
 //! Built with the feature `provider-tests` alone; then the servers must be there, and `.ci/tools servers` installs them. The tests
 //! start them on free ports of the loopback and end them.
@@ -11,16 +10,16 @@ mod providers {
     pub(crate) mod call;
 
     pub(crate) mod broken;
+    pub(crate) mod chat_message;
     pub(crate) mod http;
-    pub(crate) mod kept;
     pub(crate) mod llm;
     pub(crate) mod mock;
     pub(crate) mod protocol;
+    pub(crate) mod provider_run;
     pub(crate) mod relay;
-    pub(crate) mod said;
     pub(crate) mod same;
     pub(crate) mod server;
-    pub(crate) mod talk;
+    pub(crate) mod stored_session;
 
     mod calls;
     mod cancel;

@@ -1,4 +1,4 @@
-//! What `subtend::testing` promises to those who test with it.
+//! The promises of `subtend::testing`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn all_records(runtime: &Runtime) -> Vec<Vec<Record>> {
 }
 
 #[test]
-fn a_tree_with_a_child_that_never_answers_does_the_same_in_every_run() {
+fn tree_with_a_silent_child_is_deterministic() {
     let run = || {
         testing::block_on(async {
             let began = tokio::time::Instant::now();
@@ -61,7 +61,7 @@ fn a_tree_with_a_child_that_never_answers_does_the_same_in_every_run() {
 }
 
 #[test]
-fn an_audit_tells_of_work_that_is_still_in_flight() {
+fn audit_reports_work_in_flight() {
     testing::block_on(async {
         let hang = Scripted::builder("hang").rule("*", [Step::hang()]).build().expect("a script");
         let (runtime, session) = open(testing::builder(), hang).await;
@@ -121,7 +121,7 @@ fn a_tool_of_ones_own_is_there_unless_the_policy_denies_it() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_are_told_to_the_model() {
+fn invalid_arguments_are_reported_to_the_model() {
     let results = testing::block_on(results_of(RuleSet::only(Verdict::Allow), [("weather", json!({"city": 7}))]));
     assert_eq!(
         results,

@@ -1,8 +1,10 @@
 //! Snapshots of the texts that people and models read, so that wording is reviewed in one place.
 //!
-//! After a change: `INSTA_UPDATE=always cargo test -p subtend --test whole texts::`, then review the diff of `texts/snapshots`.
+//! After a change: `INSTA_UPDATE=always cargo test -p subtend --features testing --test whole texts::`, then review the diff of `texts/snapshots`.
 
 mod page;
 
 mod errors;
 mod help;
+#[cfg(feature = "testing")]
+mod models;

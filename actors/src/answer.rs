@@ -11,6 +11,7 @@ use subtend_session::record::Record;
 use crate::handle::SessionHandle;
 use crate::values::ended::Ended;
 use crate::values::error::Stopped;
+use crate::views::history;
 
 mod scan;
 
@@ -46,22 +47,15 @@ pub struct Answered {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// The run that took the input ended without an answer to it.
     #[error("run {} ended before it answered the input: {}", .0.run, .0.outcome.kind().word())]
     Ended(Box<Ended>),
-    /// The input was removed from the queue before a run took it.
     #[error("the input was removed from the queue before it was taken")]
-    Removed {
-        /// The cause of the removal.
-        by: By,
-    },
-    /// The session has accepted no such input.
+    Removed { by: By },
     #[error("session {session} has accepted no input {input}")]
     NoSuchInput { session: SessionId, input: InputId },
     /// The runtime is shutting down or its store failed; the input is in the journal.
     #[error("{0}")]
     Stopped(Stopped),
-    /// The session's journal cannot be read.
     #[error("the answer cannot be read: {0}")]
     Read(#[source] ReadError),
 }
@@ -81,13 +75,10 @@ impl Receipt {
 
     /// Waits for the final answer that names the input. It is found in the journal: also an earlier one, or one by another run than
     /// [`Receipt::run`].
-    ///
     /// # Errors
     /// [`AnswerError`]. A run that ended without an answer is returned with its outcome and its partial text.
-    ///
     /// # Cancel safety
     /// Dropping the future cancels nothing; call it again.
-    ///
     /// # Durability
     /// The answer is durable when it is returned.
     pub async fn answer(&self) -> Result<Answered, AnswerError> {
@@ -98,16 +89,8 @@ impl Receipt {
         let mut over = sessions.waiters.wait(*id, RunNo(0));
         let (mut next, mut scan) = self.session.find(self.input).await?;
         loop {
-            let page =
-                sessions.log.journal.records_from(*id, next, PAGE).map_err(|error| self.session.unread(error))?;
-            for stored in &page {
-                next = stored.seq.next();
-                if let Some(found) = scan.read(stored) {
-                    return found;
-                }
-            }
-            if !page.is_empty() {
-                continue;
+            if let Some(found) = self.session.walk(&mut next, |stored| scan.read(stored))? {
+                return found;
             }
             let durable = async {
                 let lsn = notice.next().await;
@@ -124,50 +107,34 @@ impl Receipt {
 
 impl SessionHandle {
     /// Returns the receipt of an input that the session accepted earlier, possibly in another process.
-    ///
     /// # Errors
     /// [`AnswerError::NoSuchInput`], or why the journal cannot be read.
     pub async fn receipt(&self, input: InputId) -> Result<Receipt, AnswerError> {
         let (mut next, mut scan) = self.find(input).await?;
-        loop {
-            let page =
-                self.sessions.log.journal.records_from(self.id, next, PAGE).map_err(|error| self.unread(error))?;
-            let mut over = page.is_empty();
-            for stored in &page {
-                next = stored.seq.next();
-                // The end of the queue wait is enough.
-                over |= scan.read(stored).is_some() || scan.is_taken();
-                if over {
-                    break;
-                }
-            }
-            if over {
-                return Ok(Receipt { input, run: scan.run(), again: true, session: self.clone() });
-            }
-        }
+        // The end of the queue wait is enough.
+        self.walk(&mut next, |stored| (scan.read(stored).is_some() || scan.is_taken()).then_some(()))?;
+        Ok(Receipt { input, run: scan.run(), again: true, session: self.clone() })
     }
 
     /// Returns the last answer of an ended run before it took another input, if it took one.
     pub(crate) async fn before_another(&self, answer: &Answered) -> Result<Option<Text>, AnswerError> {
         let (mut next, mut scan) = self.find(answer.input).await?;
-        loop {
-            let page =
-                self.sessions.log.journal.records_from(self.id, next, PAGE).map_err(|error| self.unread(error))?;
-            if page.is_empty() {
-                return Ok(None);
+        let found = self.walk(&mut next, |stored| {
+            let after = stored.seq > answer.seq;
+            if after && matches!(stored.record, Record::InputsTaken { .. }) {
+                return Some(scan.last().cloned());
             }
-            for stored in &page {
-                next = stored.seq.next();
-                let after = stored.seq > answer.seq;
-                if after && matches!(stored.record, Record::InputsTaken { .. }) {
-                    return Ok(scan.last().cloned());
-                }
-                if after && matches!(stored.record, Record::RunEnded(_)) {
-                    return Ok(None);
-                }
-                drop(scan.read(stored));
+            if after && matches!(stored.record, Record::RunEnded(_)) {
+                return Some(None);
             }
-        }
+            drop(scan.read(stored));
+            None
+        });
+        Ok(found?.flatten())
+    }
+
+    fn walk<T>(&self, next: &mut Seq, take: impl FnMut(&Stored) -> Option<T>) -> Result<Option<T>, AnswerError> {
+        history::walk(&self.sessions.log.journal, self.id, next, take).map_err(|error| self.unread(error))
     }
 
     /// Returns where to start reading: at the opening of the run in flight at the acceptance, since the answer may continue an earlier part.

@@ -14,7 +14,7 @@ use subtend_session::record::{AskBy, AskVerdict, Record};
 
 use crate::approvals::questions::{Approvals, args_of};
 use crate::handle::SessionHandle;
-use crate::handle::sessions::Sessions;
+use crate::handle::sessions::SessionServices;
 use crate::log::Log;
 use crate::runtime::Runtime;
 use crate::spawn::proposing::plan_of;
@@ -31,8 +31,7 @@ pub(crate) mod questions;
 #[must_use = "calls are denied when the last approver is dropped"]
 pub struct Approver {
     approvals: Arc<Approvals>,
-    sessions: Arc<Sessions>,
-    /// The number of the last returned question.
+    sessions: Arc<SessionServices>,
     seen: u64,
 }
 
@@ -40,7 +39,6 @@ impl Approver {
     /// Returns the next open question: first those already open, then each new one. A question answered meanwhile is skipped.
     ///
     /// Never returns after the runtime has stopped: select it together with another event.
-    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Approval {
@@ -58,7 +56,6 @@ impl Approver {
     }
 
     /// Answers `approval`, as [`Runtime::answer`] does.
-    ///
     /// # Errors
     /// As [`Runtime::answer`].
     pub async fn answer(&self, approval: &Approval, verdict: AskVerdict) -> Result<Control, ControlError> {
@@ -99,7 +96,6 @@ impl Runtime {
     }
 
     /// Returns all calls that wait for an approval, oldest first.
-    ///
     /// # Errors
     /// When the journal cannot be read.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ReadError> {
@@ -111,13 +107,10 @@ impl Runtime {
     /// Answers a call that waits for an approval: once, always (for the same access in that session), or no.
     ///
     /// [`Control::NotFound`] if the call no longer waits: it was answered, its deadline passed, or its run ended.
-    ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::NotFound`] for an unknown session.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the answer counts.
-    ///
     /// # Durability
     /// The answer is durable when this returns, and before a call with side effects starts.
     pub async fn answer(&self, session: SessionId, call: CallId, verdict: AskVerdict) -> Result<Control, ControlError> {
@@ -166,7 +159,7 @@ fn approval(log: &Log, root: SessionId, session: SessionId, call: CallId) -> Res
 }
 
 async fn answer_ask(
-    sessions: &Arc<Sessions>,
+    sessions: &Arc<SessionServices>,
     session: SessionId,
     call: CallId,
     verdict: AskVerdict,

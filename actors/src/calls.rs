@@ -3,6 +3,7 @@
 pub(crate) mod budget;
 pub(crate) mod files;
 pub(crate) mod in_flight;
+pub(crate) mod limits;
 pub(crate) mod model_call;
 pub(crate) mod model_calls;
 pub(crate) mod model_set;

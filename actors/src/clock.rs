@@ -21,7 +21,6 @@ impl Clock {
         Self { base_ms: if fixed { 1_700_000_000_000 } else { system_ms() }, started: now() }
     }
 
-    /// Returns milliseconds since the epoch.
     pub(crate) fn wall_ms(&self) -> i64 {
         let elapsed = i64::try_from(now().duration_since(self.started).as_millis()).unwrap_or(i64::MAX);
         self.base_ms.saturating_add(elapsed)
@@ -54,7 +53,6 @@ impl IdGenerator {
         InputId(self.uuid())
     }
 
-    /// Returns a number from 0 to 1, for jitter.
     pub(crate) fn jitter(&self) -> f64 {
         self.random.lock().unwrap_or_else(PoisonError::into_inner).f64()
     }

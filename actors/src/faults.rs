@@ -33,9 +33,7 @@ pub enum Sight<'a> {
         input: InputId,
         /// Inputs in the inbox before.
         len: usize,
-        /// The inbox's bound.
         bound: usize,
-        /// Whether the inbox accepted it.
         taken: bool,
     },
     /// A control was queued in the lane of a session.
@@ -102,7 +100,6 @@ pub struct Faults {
     strike: Option<std::sync::Arc<Strike>>,
     #[cfg(feature = "fault-points")]
     observe: Option<std::sync::Arc<Observe>>,
-    /// The rules of sessions.
     #[cfg(feature = "sabotage")]
     rules: Rules,
     /// Tools do not wait for their intents.
@@ -207,7 +204,6 @@ impl Faults {
     pub(crate) fn strike(&self, _: Point, _: &str) {}
 }
 
-/// Returns the rules of sessions.
 #[cfg(feature = "sabotage")]
 impl Faults {
     pub(crate) fn decide(&self, state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {

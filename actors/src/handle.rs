@@ -11,9 +11,9 @@ use subtend_session::outcome::By;
 use tokio::sync::oneshot;
 
 use crate::delivery::commands::handling;
-use crate::delivery::inbox::{Answer, InboxItem, Probed};
-use crate::handle::sessions::Sessions;
-use crate::observe::event::subscription::{Scope, Subscription};
+use crate::delivery::inbox::{CommandReply, InboxItem, Probed};
+use crate::handle::sessions::SessionServices;
+use crate::observe::event::subscription::{Subscription, SubscriptionScope};
 use crate::observe::following::Events;
 
 pub use crate::values::control::Control;
@@ -21,11 +21,13 @@ pub use crate::values::ended::Ended;
 pub use crate::values::error::{ControlError, SendError, Stopped, WaitError};
 pub use crate::values::queue_entry::{QueueEntry, QueueKind};
 pub use branch::{Alternative, Alternatives, BranchOptions, Switched};
+pub use compaction::CompactedHistory;
 pub use input::Input;
 pub use run::RunHandle;
 
 mod asking;
 mod branch;
+mod compaction;
 mod describe;
 mod input;
 mod interrupt;
@@ -40,7 +42,7 @@ mod usage;
 /// A session of a runtime.
 #[derive(Clone)]
 pub struct SessionHandle {
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<SessionServices>,
     pub(crate) id: SessionId,
     pub(crate) root: SessionId,
 }
@@ -72,14 +74,10 @@ impl SessionHandle {
 
     /// Returns the live events of the whole tree from here on, starting with the text of running streams. See [`Subscription`].
     pub fn watch(&self) -> Subscription {
-        self.sessions.log.events.subscribe(Scope::Tree(self.root))
+        self.sessions.log.events.subscribe(SubscriptionScope::Tree(self.root))
     }
 
     /// Cancels the run in flight and all that it owns.
-    ///
-    /// # Errors
-    /// [`WaitError`].
-    ///
     /// # Durability
     /// The cancel is durable when this returns; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
@@ -100,12 +98,12 @@ impl SessionHandle {
         answer.map_err(|rejection| ControlError::of(&rejection))
     }
 
-    pub(crate) async fn answer_to(&self, command: Command) -> Result<Answer, Stopped> {
+    pub(crate) async fn answer_to(&self, command: Command) -> Result<CommandReply, Stopped> {
         Ok(self.answer_or_again(command).await?.0)
     }
 
     /// Returns the answer to `command`, and whether it was sent again: the first one may have been carried out.
-    pub(crate) async fn answer_or_again(&self, command: Command) -> Result<(Answer, bool), Stopped> {
+    pub(crate) async fn answer_or_again(&self, command: Command) -> Result<(CommandReply, bool), Stopped> {
         let mut lost = 0;
         let seen = self.sessions.log.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
         loop {
@@ -132,7 +130,6 @@ impl SessionHandle {
         stored.iter().find_map(|stored| did(&stored.record))
     }
 
-    /// Waits until the log is durable up to `lsn`.
     pub(crate) async fn settled(&self, lsn: Lsn) -> Result<(), ControlError> {
         let waited = self.sessions.log.journal.wait(lsn).await;
         waited.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
@@ -144,7 +141,6 @@ impl SessionHandle {
     }
 
     /// Returns the run in flight, if any.
-    ///
     /// # Errors
     /// [`WaitError::Stopped`].
     pub async fn current_run(&self) -> Result<Option<RunHandle>, WaitError> {
@@ -153,7 +149,6 @@ impl SessionHandle {
     }
 
     /// Waits until `run` has ended: the same as `run(run).ended()`.
-    ///
     /// # Errors
     /// As [`RunHandle::ended`].
     pub async fn run_ended(&self, run: RunNo) -> Result<Ended, WaitError> {

@@ -74,7 +74,6 @@ pub trait Hooks: Send + Sync + 'static {
     /// Decides whether an agent may start or continue another one: a refusal is a tool error for the caller.
     ///
     /// Runs in the caller's actor: it must not block.
-    ///
     /// # Errors
     /// When the agent is not to be started.
     fn subagent_start(&self, start: &SubagentStart) -> Result<(), Refused> {
@@ -97,7 +96,6 @@ pub trait Hooks: Send + Sync + 'static {
 pub struct Refused(pub String);
 
 impl Refused {
-    /// Returns a refusal with its reason, which the refused party receives.
     pub fn because(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
@@ -106,9 +104,7 @@ impl Refused {
 /// A message to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserMessage {
-    /// Changes are ignored.
     pub session: SessionId,
-    /// Changes are ignored.
     pub root: SessionId,
     /// The boundary at which it is taken. Changes are ignored.
     pub lane: Lane,
@@ -123,7 +119,6 @@ pub struct UserMessage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelChoice {
     pub session: SessionId,
-    /// The root of its tree.
     pub root: SessionId,
     pub agent: Text,
     pub run: RunNo,
@@ -137,7 +132,6 @@ pub struct ModelChoice {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolAsked {
     pub session: SessionId,
-    /// The root of its tree.
     pub root: SessionId,
     pub run: RunNo,
     pub call: CallId,
@@ -161,18 +155,14 @@ pub enum BeforeTool {
 /// A local call that has run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolDone {
-    /// The call as it ran.
     pub asked: ToolAsked,
     pub error: bool,
-    /// The text for the model.
     pub text: Text,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubagentStart {
-    /// The calling session.
     pub parent: SessionId,
-    /// The root of its tree.
     pub root: SessionId,
     pub run: RunNo,
     pub call: CallId,
@@ -188,7 +178,6 @@ pub struct SubagentStart {
 pub struct SubagentStop {
     pub session: SessionId,
     pub parent: SessionId,
-    /// The root of its tree.
     pub root: SessionId,
     pub run: RunNo,
     pub agent: Text,

@@ -8,9 +8,8 @@ use crate::hooks::Hooks;
 use crate::values::options::Options;
 
 /// The inputs of the host, its clock and its ids. Constant after the start.
-pub(crate) struct Host {
+pub(crate) struct HostParts {
     pub(crate) options: Options,
-    /// The hooks of the host.
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     pub(crate) faults: Faults,
     pub(crate) clock: Clock,

@@ -30,20 +30,20 @@ pub use recovery::boot;
 pub use runtime::builder;
 pub use spawn::{profiles, tool_options};
 pub use values::options;
-pub use views::{audit, census, find, past, tasks, transcript, tree, usage, worked};
+pub use views::{audit, census, find, history, tasks, transcript, tree, usage, worked};
 
 pub use answer::{AnswerError, Answered, Receipt};
 pub use approvals::{Approval, Approver};
 pub use calls::prices::{BadPrice, Price, Prices};
 pub use handle::{
-    Alternative, Alternatives, BranchOptions, Control, ControlError, Ended, Input, QueueEntry, QueueKind, RunHandle,
-    SendError, SessionHandle, Stopped, Switched, WaitError,
+    Alternative, Alternatives, BranchOptions, CompactedHistory, Control, ControlError, Ended, Input, QueueEntry,
+    QueueKind, RunHandle, SendError, SessionHandle, Stopped, Switched, WaitError,
 };
 pub use hooks::{
     BeforeTool, Hooks, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,
 };
-pub use observe::activity::{Activity, Nested};
-pub use observe::event::{Event, Next, Subscription, What};
+pub use observe::activity::{Activity, NestedEvent};
+pub use observe::event::{Event, EventKind, Next, Subscription};
 pub use observe::following::{Events, EventsError};
 pub use prompt::PromptError;
 pub use recovery::boot::{BootError, BootProgress, BootReport, Undone};
@@ -52,7 +52,7 @@ pub use runtime::environment::Environment;
 pub use runtime::{OpenOptions, OpenSessionError, Runtime, ShutdownReport, StartError};
 pub use typed::{AskError, AskOptions};
 pub use values::environment_key::EnvironmentKey;
-pub use values::options::{Options, RecoveryScope};
+pub use values::options::Options;
 pub use views::audit::{Decided, DecidedBy, Decision};
 pub use views::branches::BranchInfo;
 pub use views::census::Census;

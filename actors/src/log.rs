@@ -5,24 +5,19 @@ use std::sync::{Mutex, PoisonError};
 
 use subtend_journal::{AppendError, Batch, Frame, Journal, ReadError};
 use subtend_session::effect::Birth;
-use subtend_session::ids::{Epoch, Hash, Lsn, RunNo, Seq, SessionId, Text};
+use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{self, Stamp};
 use subtend_session::place::Place;
 use subtend_session::record::Record;
-use subtend_session::state::State;
 
 use crate::observe::publisher::{self, Publisher, ShownRecords};
 use crate::observe::streams::Ends;
-use crate::values::ended::Ended;
 
-/// The depth limit of paths.
 const MAX_PATH: usize = 256;
 
-/// The journal and its subscribers.
 pub(crate) struct Log {
     pub(crate) journal: Journal,
     pub(crate) events: Publisher,
-    /// Bodies that are already in the journal.
     defs: Mutex<HashSet<Hash>>,
 }
 
@@ -31,7 +26,6 @@ impl Log {
         Self { events: Publisher::start(journal.clone(), events), journal, defs: Mutex::default() }
     }
 
-    /// Appends the first record of a root.
     pub(crate) fn append_root(&self, birth: Birth, now_ms: i64) -> Result<(), AppendError> {
         let session = birth.session;
         let mut fresh = HashSet::new();
@@ -42,7 +36,7 @@ impl Log {
         self.has_defs(fresh);
         let ends = Ends::default();
         let born = vec![session];
-        self.events.appended(publisher::Batch { root: session, session, at: appended, ends, born, shown });
+        self.events.appended(publisher::PublishedBatch { root: session, session, at: appended, ends, born, shown });
         self.journal.deactivate(session, Epoch(1));
         Ok(())
     }
@@ -90,23 +84,6 @@ impl Log {
         }
     }
 
-    /// Returns how a run ended, from the journal.
-    pub(crate) fn ended(&self, session: SessionId, run: RunNo) -> Result<Option<Ended>, ReadError> {
-        let stored = self.journal.records(session)?;
-        let ends = stored.iter().enumerate().find_map(|(at, stored)| {
-            let Record::RunEnded(ended) = &stored.record else { return None };
-            (ended.run == run).then_some((at, ended))
-        });
-        let Some((at, ended)) = ends else { return Ok(None) };
-        // The record's text is truncated; the fold up to it has the whole.
-        let until = State::fold(session, stored.iter().take(at.saturating_add(1)).map(|stored| &stored.record));
-        let whole = until.ok().and_then(|state| state.last).and_then(|last| last.text);
-        let mut usage = ended.usage_self;
-        usage.add(&ended.usage_owned);
-        let text = whole.or_else(|| ended.text.clone());
-        Ok(Some(Ended { run, outcome: ended.outcome.clone(), text, turns: ended.turns, usage }))
-    }
-
     /// Returns the short names from the root down to `session`.
     pub(crate) fn path(&self, session: SessionId) -> Result<String, ReadError> {
         let mut names = Vec::new();
@@ -121,7 +98,6 @@ impl Log {
         Ok(names.join("/"))
     }
 
-    /// Returns the position of a session from its first record.
     pub(crate) fn placed(&self, session: SessionId) -> Result<Option<Place>, ReadError> {
         let first = self.journal.records_from(session, Seq(1), 1)?;
         Ok(first.into_iter().find_map(|stored| {

@@ -2,6 +2,7 @@
 
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::outcome::Outcome;
+use subtend_session::render;
 
 use crate::runtime::{OpenOptions, OpenSessionError, Runtime};
 use crate::values::error::{SendError, WaitError};
@@ -10,7 +11,6 @@ use crate::values::error::{SendError, WaitError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromptError {
-    /// The session was not opened.
     #[error(transparent)]
     Open(#[from] OpenSessionError),
     /// The session did not accept the prompt.
@@ -19,15 +19,8 @@ pub enum PromptError {
     /// The wait for the end of the run failed.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// The run did not complete.
-    #[error("the run did not complete: it ended as {}; read session {session} for the cause", outcome.kind().word())]
-    Ended {
-        session: SessionId,
-        /// The outcome of its run.
-        outcome: Outcome,
-        /// Output up to the last finished turn.
-        partial: Option<Text>,
-    },
+    #[error("the run of session {session} did not complete: it {}", render::cause(outcome))]
+    Ended { session: SessionId, outcome: Outcome, partial: Option<Text> },
 }
 
 impl Runtime {
@@ -42,13 +35,10 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    ///
     /// # Errors
     /// [`PromptError`]; a run that ends in any other way than completed is one.
-    ///
     /// # Cancel safety
     /// Dropping the future cancels nothing: the run continues, and its session remains in the journal.
-    ///
     /// # Durability
     /// The answer is durable when it is returned.
     pub async fn prompt(&self, agent: impl Into<OpenOptions>, text: impl Into<Text>) -> Result<Text, PromptError> {

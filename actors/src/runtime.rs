@@ -14,11 +14,11 @@ use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
 use subtend_session::place::{OnRestart, Place, Source};
 use subtend_session::title::{self, BadTitle};
-use subtend_tools::display::Shown;
+use subtend_tools::display::ShownCall;
 
 use crate::handle::SessionHandle;
 use crate::observe::event::Subscription;
-use crate::observe::event::subscription::Scope;
+use crate::observe::event::subscription::SubscriptionScope;
 use crate::recovery::boot::BootReport;
 use crate::runtime::rooms::Rooms;
 use crate::spawn::agents::Agents;
@@ -66,7 +66,7 @@ pub struct OpenOptions {
     pub model: Option<Text>,
     /// What a restart of the host does with its runs; the default is the manifest's.
     pub on_restart: Option<OnRestart>,
-    /// The source of its calls: sessions of an MCP client and their children are not offered internal tools (B10).
+    /// The source of its calls: sessions of an MCP client and their children are not offered internal tools.
     pub source: Source,
     /// Servers of its models, recorded for later processes ([`SessionCreated::servers`]).
     ///
@@ -111,52 +111,49 @@ impl From<Text> for OpenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSessionError {
     /// The agent is unknown.
-    #[error("there is no agent {name:?}; agents to open a session with: {pickable}")]
+    #[error("unknown agent `{name}`; agents that can open a session: {pickable}")]
     UnknownAgent {
         name: Text,
         /// The known agents, joined.
         pickable: String,
     },
     /// The agent is for other agents only.
-    #[error("agent {name:?} is a subagent: only other agents start it; agents to open a session with: {pickable}")]
+    #[error("agent `{name}` is a subagent, which only other agents start; agents that can open a session: {pickable}")]
     NotPrimary {
         name: Text,
         /// The agents that persons may pick, joined.
         pickable: String,
     },
     /// The pool is unknown.
-    #[error("there is no pool {0:?}: name one that the builder was given, as `pool:NAME`, or a model")]
+    #[error("unknown pool {0:?}: name a pool of the builder, as `pool:NAME`, or a model")]
     UnknownPool(Text),
-    /// Its workspace cannot be used.
     #[error("{0}")]
     Workspace(String),
-    /// The limits allow no work.
     #[error(transparent)]
     Limits(#[from] BadLimit),
     /// A limit that is unknown, or has an invalid value.
     #[error("{0}")]
     LimitChange(String),
-    /// The title is invalid.
     #[error(transparent)]
     Title(#[from] BadTitle),
     /// Money is limited, and the cost of the session's model is unknown.
-    #[error(
-        "money is limited (cost_micro), and the model `{0}` has no price: give it one with `prices`, or limit tokens instead"
-    )]
+    #[error("money is limited (cost_micro), and the model `{0}` has no price: set its price, or limit tokens instead")]
     NoPrice(Text),
-    /// The session of that id was deleted.
+    /// A share of the context window is limited (compact_at), and the window of the session's model is unknown.
+    #[error(
+        "compact_at needs a context window, and that of the model `{0}` is unknown: set it in `llm.context_windows`, or leave the limit out"
+    )]
+    NoWindow(Text),
     #[error("session {0} was deleted: its id cannot be used again")]
     Deleted(SessionId),
     /// The session of that id cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The runtime is shutting down.
     #[error("the runtime is shut down")]
     Stopped,
     /// The limits cannot be written as JSON.
     #[error("the limits cannot be recorded: {0}")]
     Unrecordable(#[from] serde_json::Error),
-    /// The journal refuses the session.
     #[error("the session could not be recorded: {0}")]
     Journal(#[from] AppendError),
 }
@@ -167,7 +164,6 @@ pub enum OpenSessionError {
 pub struct ShutdownReport {
     /// Whether all work ended within the grace.
     pub drained: bool,
-    /// Live actors: zero.
     pub actors: usize,
     /// Live tasks of turns, tools and services: zero.
     pub tasks: usize,
@@ -180,7 +176,6 @@ impl Runtime {
         Self { rooms, report: BootReport::default(), tokio: tokio::runtime::Handle::current(), down: false }
     }
 
-    /// The boot sweep is done.
     pub(crate) fn swept(&mut self, report: BootReport) {
         self.report = report;
     }
@@ -197,7 +192,6 @@ impl Runtime {
         Ok(())
     }
 
-    /// Returns the report of the boot sweep.
     pub fn boot(&self) -> &BootReport {
         &self.report
     }
@@ -215,10 +209,6 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// [`OpenSessionError`].
-    ///
     /// # Durability
     /// The session is in the log, and durable at the latest with the receipt of its first input.
     pub fn open(&self, options: impl Into<OpenOptions>) -> Result<SessionHandle, OpenSessionError> {
@@ -227,10 +217,6 @@ impl Runtime {
 
     /// Opens a session as [`Runtime::open`] does, with the events of its tree from the first record on, which [`SessionHandle::watch`] may miss.
     /// The events of an existing session start with the call.
-    ///
-    /// # Errors
-    /// [`OpenSessionError`].
-    ///
     /// # Durability
     /// As [`Runtime::open`]; the first event comes when the session is durable.
     pub fn open_watched(
@@ -282,6 +268,9 @@ impl Runtime {
         {
             return Err(OpenSessionError::NoPrice(lacking));
         }
+        if bounded.is_some_and(|limits| agents.models.lacks_window(limits, model)) {
+            return Err(OpenSessionError::NoWindow(model.clone()));
+        }
         let given = options.id;
         let session = given.unwrap_or_else(|| self.rooms.host.ids.session());
         let mut created = template.created.clone();
@@ -304,6 +293,8 @@ impl Runtime {
         };
         let ceiling = policy.map(|policy| policy.meet(&agents.ceiling_of(manifest)));
         if let Some(ceiling) = ceiling {
+            created.system =
+                agents.system_under(&template, &ceiling.meet(&template.manifest), manifest.tools.as_ref())?;
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
         self.rooms.environments.opened(session, &agents);
@@ -315,7 +306,6 @@ impl Runtime {
         }
     }
 
-    /// Returns the limits of a session with changes.
     fn limits_of(
         &self,
         agents: &Agents,
@@ -333,7 +323,6 @@ impl Runtime {
         Ok(limits)
     }
 
-    /// Returns the environment that a session is opened in.
     fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
         let environments = &self.rooms.environments;
         let Some(workspace) = &options.workspace else { return Ok(Arc::clone(environments.home())) };
@@ -342,7 +331,6 @@ impl Runtime {
         environments.open(&key).map_err(OpenSessionError::Workspace)
     }
 
-    /// Returns the session with an id of the caller's choice.
     fn opened(&self, id: SessionId) -> Result<Option<SessionHandle>, OpenSessionError> {
         match self.rooms.log.journal.head(id)? {
             None => Ok(None),
@@ -362,7 +350,6 @@ impl Runtime {
     }
 
     /// Returns a session of the journal.
-    ///
     /// # Errors
     /// When the journal cannot be read.
     pub fn session(&self, id: SessionId) -> Result<Option<SessionHandle>, ReadError> {
@@ -374,11 +361,11 @@ impl Runtime {
     ///
     /// To read earlier records from the journal, wait for `journal().settled()` first: an appended record that is not durable yet is in neither.
     pub fn subscribe(&self, root: Option<SessionId>) -> Subscription {
-        self.rooms.log.events.subscribe(root.map_or(Scope::All, Scope::Tree))
+        self.rooms.log.events.subscribe(root.map_or(SubscriptionScope::All, SubscriptionScope::Tree))
     }
 
-    /// Returns the display of a call: its tool's name and icon, and its arguments and result in the tool's wording (M13).
-    pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> Shown {
+    /// Returns the display of a call: its tool's name and icon, and its arguments and result in the tool's wording.
+    pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> ShownCall {
         self.rooms.environments.home().tools.shown(tool, args, result)
     }
 
@@ -392,7 +379,6 @@ impl Runtime {
         self.rooms.directory.len()
     }
 
-    /// Returns the number of runs that hold a slot.
     pub fn slots_in_use(&self) -> usize {
         self.rooms.cells.runs().slots.in_use()
     }
@@ -410,7 +396,6 @@ impl Runtime {
     /// Shuts down in order: refuses new work, lets running work finish within `grace`, then stops it, owned runs before their owners.
     ///
     /// Runs that are left stay in the journal for the next start. Afterwards no actor and no task of the runtime is alive.
-    ///
     /// # Cancel safety
     /// Dropping the future drops the runtime, which stops all work at once.
     pub async fn shutdown(mut self, grace: Duration) -> ShutdownReport {

@@ -7,26 +7,29 @@ use std::sync::Arc;
 
 use subtend_journal::Stored;
 use subtend_session::authority::Authority;
-use subtend_session::command::{BranchPlan, Command, Description};
+use subtend_session::command::{BranchPlan, Command, Description, SummarisedHistory, Summary, Unsummarised};
+use subtend_session::compaction;
 use subtend_session::effect::Reply;
-use subtend_session::ids::{InputId, Interned, RunNo, Seq, SessionId, Text};
-use subtend_session::limits::Limits;
+use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
-use subtend_session::place::{BranchKind, OnRestart, Owner};
-use subtend_session::record::{From, Record, SummarySet, TitleSet};
-use subtend_session::state::State;
+use subtend_session::place::{BranchKind, Owner};
+use subtend_session::record::{CompactionFailure, From, Record, SummarySet, TitleSet};
+use subtend_session::state::{Compaction, State};
 use subtend_session::{context, render};
+use tokio::sync::oneshot;
 
 use crate::handle::SessionHandle;
-use crate::handle::sessions::Sessions;
-use crate::services::running::{For, Namer, Shift};
+use crate::handle::sessions::SessionServices;
+use crate::services::birth::NewService;
+use crate::services::running::{DueCompaction, For, Shift, Starter, SummaryResult};
 use crate::values::error::{ControlError, SendError, WaitError};
+use crate::values::panic::bounded;
 
+pub(crate) mod birth;
 pub(crate) mod material;
 pub(crate) mod running;
 
-/// Why a service gave no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unserved {
     #[error("it was ended with the session that it works for")]
@@ -37,17 +40,17 @@ pub(crate) enum Unserved {
     Disturbed(SessionId),
     #[error("its answer cannot be used: {0:?}")]
     Unusable(Text),
+    #[error("no old message can be hidden yet")]
+    Nothing,
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error(transparent)]
     Send(#[from] SendError),
     #[error(transparent)]
     Wait(#[from] WaitError),
-    #[error("its limits cannot be written down: {0}")]
-    Unrecordable(#[from] serde_json::Error),
 }
 
-impl Namer for Sessions {
+impl Starter for SessionServices {
     fn name(self: Arc<Self>, first: Text, shift: Shift) {
         let session = shift.session;
         let handle = SessionHandle { sessions: Arc::clone(&self), id: session, root: session };
@@ -58,21 +61,54 @@ impl Namer for Sessions {
             }
         });
     }
+
+    fn condense(self: Arc<Self>, due: Box<DueCompaction>, shift: Shift, tell: oneshot::Sender<SummaryResult>) {
+        let handle = SessionHandle { sessions: Arc::clone(&self), id: shift.session, root: due.root };
+        self.life.tasks.spawn(async move {
+            let DueCompaction { created, text, .. } = *due;
+            let service = NewService { what: For::Compaction, created };
+            let summarised = match handle.serve(service, text, &shift).await {
+                Ok((of, text)) => Ok(Summary { text, of }),
+                // The next activation or process compacts again.
+                Err(_) if handle.sessions.life.is_stopping() => return,
+                Err(error) => Err(error.unsummarised()),
+            };
+            // The model call may not wait any more.
+            let _ = tell.send(summarised);
+        });
+    }
+}
+
+impl Unserved {
+    fn unsummarised(&self) -> Unsummarised {
+        let message = bounded(&format!("the compaction agent gave no summary: {self}")).into();
+        Unsummarised { why: CompactionFailure::Agent, message, of: None }
+    }
 }
 
 impl SessionHandle {
-    /// Starts the title of a session.
+    /// Compacts the session by request, and returns what it hid.
+    pub(crate) async fn condense(&self, shift: &Shift) -> Result<Compaction, Unserved> {
+        let state = self.state().await?;
+        let plan = compaction::plan(&state).ok_or(Unserved::Nothing)?;
+        let agents = self.sessions.environments.of(&state);
+        let service = NewService::of(&agents, &state, For::Compaction)?;
+        let text = material::of_compaction(&state, plan, agents.models.window(&service.created.model));
+        let (of, text) = self.serve(service, text, shift).await?;
+        let (by, result) = (By::Person, Ok(Summary { text, of }));
+        self.order(Command::Compact(Box::new(SummarisedHistory { turn: None, by, plan, result }))).await?;
+        self.state().await?.compactions.pop().ok_or(Unserved::Nothing)
+    }
+
     async fn entitle(&self, first: &Text, shift: &Shift) -> Result<(), Unserved> {
         let state = self.state().await?;
         // An older untitled session is named by its first message, not by its last.
-        let begun =
-            context::visible(&state).iter().skip(state.created.inherited.len()).find_map(|message| match message {
-                Message::User { text, .. } => Some(Arc::clone(text)),
-                Message::Assistant { .. }
-                | Message::Result { .. }
-                | Message::Notice { .. }
-                | Message::Prompt { .. } => None,
-            });
+        let begun = context::visible_own(&state).iter().find_map(|message| match message {
+            Message::User { text, .. } => Some(Arc::clone(text)),
+            Message::Assistant { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => {
+                None
+            }
+        });
         let first = begun.unwrap_or_else(|| Arc::clone(first));
         let (of, answer) = self.served(&state, For::Title, material::of_title(&first), shift).await?;
         let title = material::title(&answer).ok_or(Unserved::Unusable(answer))?;
@@ -95,17 +131,15 @@ impl SessionHandle {
 
     /// Runs the agent of `what` on `text` in a service session below that of `state`, and returns its answer.
     async fn served(&self, state: &State, what: For, text: Text, shift: &Shift) -> Result<(SessionId, Text), Unserved> {
-        let sessions = &self.sessions;
-        let (mut created, _) =
-            sessions.environments.of(state).branched(state, Some(&what.agent().into()), BranchKind::Service)?;
-        // A custom agent for the service has no permissions and no tools either.
+        let service = NewService::of(&self.sessions.environments.of(state), state, what)?;
+        self.serve(service, text, shift).await
+    }
+
+    async fn serve(&self, service: NewService, text: Text, shift: &Shift) -> Result<(SessionId, Text), Unserved> {
+        let NewService { what, created } = service;
+        // A custom agent for the service has no permissions.
         let manifest = Arc::new(Authority::deny_all());
-        (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());
-        created.limits = capped(state, &created.limits, what)?;
-        created.inspectable = false;
-        // The receiver of its answer would be lost with this process.
-        created.on_restart = OnRestart::Fail;
-        let child = sessions.host.ids.session();
+        let child = self.sessions.host.ids.session();
         let plan = BranchPlan { child, kind: BranchKind::Service, at: None, created, manifest, by: By::Host };
         if shift.stop.is_cancelled() {
             return Err(Unserved::Stopped);
@@ -149,11 +183,4 @@ fn is_undisturbed(stored: &[Stored], run: RunNo, input: InputId) -> bool {
         let Record::InputsTaken { ids, run: by, .. } = &stored.record else { return true };
         *by != run || **ids == [input]
     })
-}
-
-/// Returns the limits of a service, with a wall-clock cap.
-fn capped(state: &State, limits: &Interned<Limits>, what: For) -> Result<Interned<Limits>, serde_json::Error> {
-    let mut limits = limits.body.as_deref().unwrap_or(&state.limits).clone();
-    limits.wall_ms = Some(limits.wall_ms.map_or(what.cap_ms(), |ms| ms.min(what.cap_ms())));
-    Interned::new(Arc::new(limits))
 }

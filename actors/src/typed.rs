@@ -69,10 +69,8 @@ impl SessionHandle {
     /// # Ok(())
     /// # }
     /// ```
-    ///
     /// # Errors
     /// [`AskError`]. A schema of more than 64 KiB is refused as [`SendError::BadInput`].
-    ///
     /// # Cancel safety
     /// Dropping the future cancels nothing: the input is answered, and the answer is not checked.
     pub async fn ask<T: DeserializeOwned + JsonSchema>(&self, text: impl Into<Text>) -> Result<T, AskError> {
@@ -80,7 +78,6 @@ impl SessionHandle {
     }
 
     /// Asks as [`SessionHandle::ask`] does, with options.
-    ///
     /// # Errors, cancel safety
     /// As [`SessionHandle::ask`].
     pub async fn ask_with<T: DeserializeOwned + JsonSchema>(
@@ -150,7 +147,6 @@ struct Wrapped<T> {
     value: T,
 }
 
-/// The requested form of an answer.
 struct Form {
     schema: Value,
     wrapped: bool,

@@ -4,7 +4,7 @@ pub mod audit;
 pub(crate) mod branches;
 pub mod census;
 pub mod find;
-pub mod past;
+pub mod history;
 pub(crate) mod queue;
 pub mod tasks;
 pub mod transcript;

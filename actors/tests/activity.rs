@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::support::{answers, builder, calls, journal, open, prompt, shut, text, tool, tools};
 use serde_json::json;
-use subtend_actors::activity::{Activity, Nested, Seen};
-use subtend_actors::{Event, OpenOptions, Runtime, SessionHandle, What};
+use subtend_actors::activity::{Activity, ActivityItem, NestedEvent};
+use subtend_actors::{Event, EventKind, OpenOptions, Runtime, SessionHandle};
 use subtend_agents::dialect::Dialects;
 use subtend_journal::Journal;
 use subtend_models::closure::fn_model;
@@ -22,10 +22,10 @@ use subtend_tools::tool::ToolOutput;
 
 fn word(event: &Event) -> Option<String> {
     match &event.what {
-        What::Delta { delta: Delta::Text(text), .. } => Some(format!("said {text}")),
-        What::Delta { .. } | What::Queue { .. } => None,
-        What::Progress { line, .. } => Some(format!("did {line}")),
-        What::Record { record, .. } => match &**record {
+        EventKind::Delta { delta: Delta::Text(text), .. } => Some(format!("said {text}")),
+        EventKind::Delta { .. } | EventKind::Queue { .. } => None,
+        EventKind::Progress { line, .. } => Some(format!("did {line}")),
+        EventKind::Record { record, .. } => match &**record {
             Record::SessionCreated(_) => Some("born".into()),
             Record::RunEnded(ended) if ended.outcome == Outcome::Completed => Some("ended".into()),
             _ => None,
@@ -37,14 +37,13 @@ fn word(event: &Event) -> Option<String> {
 fn seen(activity: &mut Activity) -> Vec<(SessionId, Option<CallId>, u32, String)> {
     let mut all = Vec::new();
     while let Some(next) = activity.try_next() {
-        let Seen::Event(nested) = next else { panic!("{next:?}") };
-        let Nested { event, under, depth } = *nested;
+        let ActivityItem::Event(nested) = next else { panic!("{next:?}") };
+        let NestedEvent { event, under, depth } = *nested;
         all.extend(word(&event).map(|word| (event.session, under, depth, word)));
     }
     all
 }
 
-/// `slow` reports its progress.
 fn slow() -> FnTool {
     tool("slow", ToolEffect::ReadOnly, |call| async move {
         call.progress.send("half of it");
@@ -145,7 +144,7 @@ async fn m6_late_watcher_sees_the_rest_of_its_own_tree_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m13_a_host_is_told_how_a_call_is_shown() {
+async fn m13_host_receives_the_display_of_a_call() {
     let journal = journal();
     let display = Display::named("Slow work").subtitle("Takes its time").icons("🐢", "🏁");
     let tool = slow().display(display.clone()).render_output(|text| Some(text.to_uppercase().into()));

@@ -211,7 +211,7 @@ async fn the_same_key_is_the_same_input() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_with_an_input_is_bounded() {
+async fn key_and_metadata_of_an_input_are_bounded() {
     let journal = journal();
     let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
     let session = runtime.open(OpenOptions::agent("worker")).expect("a session");

@@ -26,7 +26,6 @@ fn policy() -> RuleSet {
     RuleSet { default: Verdict::Allow, rules: vec![rule("make.*", Verdict::Ask), rule("break", Verdict::Deny)] }
 }
 
-/// A tool `make` of `{"what": …}` that counts its calls.
 fn make(ran: &Arc<AtomicUsize>) -> FnTool {
     let ran = Arc::clone(ran);
     let made = tool("make", ToolEffect::SideEffect, move |_| {
@@ -201,6 +200,28 @@ async fn unanswered_question_is_denied_at_its_deadline() {
     // A late answer gets an error and changes nothing.
     assert_eq!(runtime.answer(asked.session, asked.call, AskVerdict::Always).await, Ok(Control::NotFound));
     assert_eq!(ran.load(Ordering::Relaxed), 0);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ask_keeps_its_deadline_when_its_session_panics() {
+    let (journal, ran) = (journal(), Arc::default());
+    // The deadline itself is what the panic drops.
+    let panicked = AtomicUsize::new(0);
+    let faults = subtend_actors::faults::Faults::new(move |point, detail| {
+        let here = point == subtend_actors::faults::Point::Handler && detail == "deadline";
+        assert!(!here || panicked.fetch_add(1, Ordering::Relaxed) > 0, "a fault at the deadline");
+    });
+    let runtime = making_in_turn(&journal, &ran, &["a"]).faults(faults).start().await.expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    let begun = tokio::time::Instant::now();
+    session.send("go").await.expect("accepted");
+    approver.next().await;
+    assert_eq!(ended(&session).await, Outcome::Completed);
+    let late = begun.elapsed().saturating_sub(Duration::from_millis(Limits::default().ask_ms));
+    assert!(late < Duration::from_secs(1), "it waited {late:?} beyond its deadline");
+    assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AskBy::Deadline)]);
     shut(runtime).await;
 }
 

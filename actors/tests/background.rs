@@ -109,7 +109,7 @@ async fn call_that_waits_for_no_task_is_not_moved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_waits_no_longer_than_it_says_and_ends_nothing() {
+async fn check_waits_for_its_timeout_and_ends_nothing() {
     let journal = journal();
     let answer = |request: Request| async move {
         let result = request.messages.iter().rev().find_map(|message| match message {

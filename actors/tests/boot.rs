@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{answers, ask, builder, calls, model, open, prompt, records, shut, task, text};
-use subtend_actors::{Options, RecoveryScope};
+use subtend_actors::Options;
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
 use subtend_models::model::{Answer, ModelError, Request};
@@ -144,7 +144,7 @@ async fn start_without_recovery_takes_no_input() {
     assert_eq!(session.queue().await.expect("a queue").len(), 1);
     drop((runtime, journal));
 
-    let looks = Options { recovery_scope: RecoveryScope::Nothing, ..Options::default() };
+    let looks = Options { resumes: false, ..Options::default() };
     let journal = reopen(&memory);
     let runtime = builder(&journal).options(looks).model(model(tree)).start().await.expect("a runtime");
     let session = runtime.session(session.id()).expect("readable").expect("there");

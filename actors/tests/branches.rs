@@ -32,7 +32,6 @@ mod strangers;
 
 mod objects;
 
-/// Requests to models: the session, and its messages in short.
 type RequestTexts = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
 
 fn words(request: &Request) -> Vec<String> {

@@ -19,7 +19,6 @@ use tokio::time::Instant;
 
 const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Tokens };
 
-/// A model of a provider: only its own usage says what it costs.
 fn provider<F, Fut>(answer: F) -> Arc<dyn Model>
 where
     F: Fn(Request) -> Fut + Send + Sync + 'static,
@@ -36,7 +35,6 @@ fn costing(answer: Answer, tokens: u64) -> Answer {
     Answer { usage: Usage { input: tokens - 1, output: 1, ..Usage::default() }, ..answer }
 }
 
-/// What each attempt reserved, and the tokens that it reported.
 async fn attempts(journal: &Journal, session: SessionId) -> Vec<(u64, Option<u64>)> {
     let mut attempts = Vec::new();
     for record in records(journal, session).await {
@@ -54,7 +52,6 @@ async fn attempts(journal: &Journal, session: SessionId) -> Vec<(u64, Option<u64
     attempts
 }
 
-/// The reservation of the first call of a session for `text`.
 async fn one_call(text: &str) -> u64 {
     let journal = journal();
     let answer = |_| async { Ok(costing(crate::support::text("done"), 7)) };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 use subtend_actors::{
-    Census, ControlError, Ended, Next, Options, Runtime, SendError, SessionHandle, Subscription, What,
+    Census, ControlError, Ended, EventKind, Next, Options, Runtime, SendError, SessionHandle, Subscription,
 };
 use subtend_journal::faulty::Faulty;
 use subtend_journal::memory::Memory;
@@ -62,7 +62,7 @@ async fn deletions(mut events: Subscription, n: usize) -> Vec<SessionId> {
     let mut deleted = Vec::new();
     while deleted.len() < n {
         if let Some(Next::Event(event)) = events.next().await
-            && let What::Record { record, .. } = event.what
+            && let EventKind::Record { record, .. } = event.what
             && matches!(*record, Record::SessionDeleted { .. })
         {
             deleted.push(event.session);
@@ -181,7 +181,7 @@ async fn queued_inputs_of_a_cancelled_tree_survive_any_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_branch_only_what_is_below_it_ends() {
+async fn cancelling_a_branch_ends_only_its_descendants() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {

@@ -20,7 +20,6 @@ use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 
-/// Requests to models: the session, and its messages.
 type SessionRequests = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
 
 fn words(request: &Request) -> Vec<String> {
@@ -88,7 +87,6 @@ async fn child_of(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
     runtime.session(tree.children[0].id).expect("readable").expect("the child")
 }
 
-/// The number of stored notices about runs that `session` does not own.
 async fn stored(journal: &Journal, session: &SessionHandle) -> usize {
     let notices = |record: &Record| match record {
         Record::NoticeTaken(taken) => taken.items.iter().filter(|item| item.key.is_none()).count(),

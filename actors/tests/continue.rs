@@ -241,7 +241,7 @@ async fn refused_continue_is_a_tool_error_and_the_run_continues() {
         assert_eq!(
             failures(&runtime, session.id()).await,
             [
-                (ToolErrorKind::NotFound, format!("There is no task `zzzzzz` of yours. Yours: {kids} (worker).")),
+                (ToolErrorKind::NotFound, format!("Unknown task `zzzzzz`. Yours: {kids} (worker).")),
                 (
                     ToolErrorKind::BadArgs,
                     format!("The task {kids} is worked on by worker, not by general: leave subagent_type out.")
@@ -276,7 +276,7 @@ async fn a_task_of_someone_else_cannot_be_named() {
     let named = journal.head(child.id()).expect("readable").expect("there").short;
     for named in [named.to_string(), child.id().to_string()] {
         let (session, _) = ask(&runtime, &format!("stranger {named}")).await;
-        let received = format!("There is no task `{named}` of yours: no earlier answer started one.");
+        let received = format!("Unknown task `{named}`: no earlier answer of yours started one.");
         assert_eq!(
             failures(&runtime, session.id()).await,
             [
@@ -313,7 +313,7 @@ async fn a_person_s_branch_is_no_task_of_the_model() {
     let short = journal.head(branch.id()).expect("readable").expect("there").short.to_string();
     *named.lock().unwrap() = short.clone();
     end_of(&session, 1).await;
-    let received = format!("There is no task `{short}` of yours: no earlier answer started one.");
+    let received = format!("Unknown task `{short}`: no earlier answer of yours started one.");
     let expected = [(ToolErrorKind::BadArgs, received.clone()), (ToolErrorKind::NotFound, received)];
     assert_eq!(failures(&runtime, session.id()).await, expected);
     assert_eq!(runs(&runtime, branch.id()).await, []);

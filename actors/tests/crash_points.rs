@@ -20,18 +20,15 @@ use subtend_journal::{Engine, Journal};
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
-use subtend_session::outcome::Outcome;
+use subtend_session::outcome::{ModelFail, Outcome};
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_session::state::Phase;
 use subtend_tools::tool::ToolOutput;
 
-/// Where the host dies at a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CrashSide {
-    /// None of it is on the disk.
     Before,
-    /// All of it is, and no waiter is notified.
     After,
 }
 
@@ -54,10 +51,12 @@ enum Story {
     Cancelled,
     /// A queued input, an ended task that continues, and a task that its owner's model cancels.
     Managed,
+    /// Tasks and then their owner that are parked at a provider's limit.
+    Limited,
 }
 
 impl Story {
-    const ALL: [Self; 3] = [Self::Tree, Self::Cancelled, Self::Managed];
+    const ALL: [Self; 4] = [Self::Tree, Self::Cancelled, Self::Managed, Self::Limited];
 }
 
 fn short(request: &Request) -> String {
@@ -81,6 +80,11 @@ async fn voice(request: Request) -> Result<Answer, ModelError> {
         ("managed", 1) => Ok(text("resting")),
         ("managed", 2) => Ok(calls([("task", json!({"session_id": child(), "prompt": "on", "background": true}))])),
         ("managed", 3) => Ok(calls([("cancel_task", json!({"taskId": child()}))])),
+        ("limited", 0) => Ok(calls([task("capped", false), task("capped", true)])),
+        ("limited" | "capped", _) if request.attempt.0 == 1 => {
+            let refused = ModelError::new(ModelFail::Rate, "the weekly limit is reached");
+            Err(ModelError { retry_after_ms: Some(700_000), ..refused })
+        }
         ("slow", 0) => {
             tokio::time::sleep(Duration::from_secs(30)).await;
             Ok(text("slept"))
@@ -109,7 +113,6 @@ fn host(journal: &Journal, seed: u64, world: &SweepWorld) -> Builder {
     builder.faults(world.faults.clone())
 }
 
-/// The replies of a host before it died.
 #[derive(Debug, Default)]
 struct Replies {
     inputs: Vec<(SessionId, InputId)>,
@@ -123,11 +126,12 @@ async fn tell(story: Story, runtime: &Runtime) -> Replies {
         Story::Tree => "tree",
         Story::Cancelled => "cancelled",
         Story::Managed => "managed",
+        Story::Limited => "limited",
     };
     let Ok(receipt) = session.send(words).await else { return received };
     received.inputs.push((session.id(), receipt.input));
     match story {
-        Story::Tree => {}
+        Story::Tree | Story::Limited => {}
         Story::Cancelled => {
             tokio::time::sleep(Duration::from_secs(5)).await;
             if session.cancel().await.is_err() {
@@ -251,8 +255,8 @@ async fn sweep(world: SweepWorld) {
                     let there = dies_in_recovery(&memory, world, second, m).await;
                     points += 1;
                     let twice = recovered(&memory, world, &received, &begun, &what).await;
-                    // A resumed run may end otherwise, because it ran longer.
-                    if world.word == OnRestart::Fail {
+                    // A resumed run may end otherwise, because it ran longer; parked ones always resume.
+                    if world.word == OnRestart::Fail && story != Story::Limited {
                         observed.recoveries.push(recovery(&crash, 1, &begun, &twice));
                     }
                     if there < m {

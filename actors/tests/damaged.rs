@@ -70,7 +70,6 @@ fn words(stopped: &Stopped, session: &SessionHandle) -> bool {
     why.starts_with(&format!("session {} is damaged at record 1 (lsn ", session.id()))
 }
 
-/// Sends a message to each session, and compares the answers.
 async fn answers(runtime: &Runtime, ids: &[SessionId], damaged: [SessionId; 1]) -> Aside {
     let mut aside = Aside { damaged: damaged.into(), ..Aside::default() };
     for id in ids {

@@ -18,7 +18,8 @@ use crate::support::{
     answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
 };
 use serde_json::json;
-use subtend_actors::{Control, Runtime, SessionHandle};
+use subtend_actors::{Control, Options, Runtime, SessionHandle};
+use subtend_journal::Journal;
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Delta, ModelError, Request};
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
@@ -28,6 +29,7 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind, TimeLimit};
 use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
 use tokio::time::Instant;
 
@@ -55,6 +57,15 @@ async fn outcomes(runtime: &Runtime, session: SessionId) -> Vec<Outcome> {
         _ => None,
     };
     records(runtime.journal(), session).await.into_iter().filter_map(ended).collect()
+}
+
+/// The working time of each run that ended, in milliseconds.
+async fn worked(journal: &Journal, session: SessionId) -> Vec<u64> {
+    let ended = |record| match record {
+        Record::RunEnded(ended) => Some(ended.worked_ms),
+        _ => None,
+    };
+    records(journal, session).await.into_iter().filter_map(ended).collect()
 }
 
 async fn ends(runtime: &Runtime, session: SessionId) -> Vec<CallEnd> {
@@ -92,6 +103,26 @@ async fn run_counts_the_work_of_an_owned_run_and_not_its_waits() {
     assert_eq!(outcomes(&runtime, child.id()).await, [timed_out(TimeLimit::Run)]);
     let grandchild = &children(&runtime, child.id()).await[0];
     assert_eq!(outcomes(&runtime, grandchild.id()).await, [Outcome::Completed]);
+    shut(runtime).await;
+}
+
+/// A queued message opens the next run in the decision that ends the one before.
+#[tokio::test(start_paused = true)]
+async fn k4_each_run_counts_its_own_work() {
+    let journal = journal();
+    let answer = |_| async move {
+        seconds(100).await;
+        Ok(text("done"))
+    };
+    let limits = Limits { run_ms: Some(150_000), ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    // Each run of a task has the limit, by any owner.
+    let first = runtime.spawn_task("worker", "first").await.expect("started");
+    let session = first.session();
+    let second = session.send("second").await.expect("accepted").run;
+    let ended = session.run_ended(second).await.expect("ended");
+    assert_eq!((second, ended.outcome), (RunNo(2), Outcome::Completed));
+    assert_eq!(worked(&journal, session.id()).await, [100_000, 100_000]);
     shut(runtime).await;
 }
 
@@ -246,6 +277,112 @@ async fn ask_is_denied_without_an_answer_in_time() {
         _ => None,
     });
     assert_eq!(answered, Some((AskVerdict::Deny, AskBy::Deadline)));
+    assert_eq!(worked(&journal, session.id()).await, [0], "a wait for a person is not work");
+    drop(approver);
+    shut(runtime).await;
+}
+
+/// The tools of an answer that a person must approve in part. `make` and `look` need approval, the others do not.
+fn partly_asked() -> (RuleSet, Registry) {
+    let rule = |action: &str| Rule { action: action.into(), resource: "*".into(), verdict: Verdict::Ask };
+    let works = |name, effect| {
+        tool(name, effect, |_| async {
+            seconds(1).await;
+            Ok(ToolOutput::text("done"))
+        })
+    };
+    let named = |name: &'static str, effect| {
+        works(name, effect).access(move |_| vec![Access { action: name.into(), resource: "it".into() }])
+    };
+    let asking = RuleSet { default: Verdict::Allow, rules: vec![rule("make"), rule("look")] };
+    let registry = tools([
+        named("make", ToolEffect::SideEffect),
+        named("look", ToolEffect::ReadOnly),
+        works("write", ToolEffect::SideEffect),
+        works("read", ToolEffect::ReadOnly),
+    ]);
+    (asking, registry)
+}
+
+/// Runs one answer with the calls `names`, by the root or by a child of it. The approver answers each ask after 100 s.
+async fn worked_behind_asks(names: &'static [&'static str], by_child: bool) -> Vec<Vec<u64>> {
+    let journal = journal();
+    let (asking, registry) = partly_asked();
+    let answer = move |request: Request| async move {
+        seconds(1).await;
+        let first = prompt(&request).as_str() == if by_child { "child" } else { "go" };
+        Ok(match answers(&request) {
+            0 if first => calls(names.iter().map(|name| (*name, json!({})))),
+            0 => calls([task("child", false)]),
+            _ => text("done"),
+        })
+    };
+    let runtime =
+        builder(&journal).policy(asking).tools(registry).model(model(answer)).start().await.expect("a runtime");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    let receipt = session.send("go").await.expect("accepted");
+    for _ in names.iter().filter(|name| ["make", "look"].contains(*name)) {
+        let asked = approver.next().await;
+        seconds(100).await;
+        approver.answer(&asked, AskVerdict::Allow).await.expect("answered");
+    }
+    assert_eq!(session.run_ended(receipt.run).await.expect("ended").outcome, Outcome::Completed);
+    let mut all = vec![worked(&journal, session.id()).await];
+    for child in children(&runtime, session.id()).await {
+        all.push(worked(&journal, child.id()).await);
+    }
+    drop(approver);
+    shut(runtime).await;
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_for_approval_is_no_work_with_calls_behind_it() {
+    // Two model calls take 2 s; a tool takes 1 s. Writes run one at a time, reads run while an approval is awaited.
+    for (names, seconds) in [
+        (&["make"][..], 3),
+        (&["make", "write"], 4),
+        (&["make", "write", "write"], 5),
+        (&["write", "make", "write"], 5),
+        (&["write", "make"], 4),
+        (&["make", "read"], 4),
+        (&["read", "look"], 4),
+        (&["make", "make"], 4),
+        (&["look", "make", "write"], 5),
+    ] {
+        let root = worked_behind_asks(names, false).await;
+        assert_eq!(root, [[seconds * 1_000]], "the root calls {names:?}");
+        let child = worked_behind_asks(names, true).await;
+        assert_eq!(child, [[2_000], [seconds * 1_000]], "a child calls {names:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_with_calls_behind_an_approval_is_unloaded() {
+    let journal = journal();
+    let (asking, registry) = partly_asked();
+    let answer = |request: Request| async move {
+        Ok(if answers(&request) == 0 { calls([("make", json!({})), ("write", json!({}))]) } else { text("done") })
+    };
+    let runtime = builder(&journal)
+        .policy(asking)
+        .tools(registry)
+        .model(model(answer))
+        .options(Options { idle: Duration::from_secs(10), ..Options::default() })
+        .start()
+        .await
+        .expect("a runtime");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    let receipt = session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    seconds(100).await;
+    assert_eq!(runtime.present(), 0, "it waits without an actor");
+    approver.answer(&asked, AskVerdict::Allow).await.expect("answered");
+    assert_eq!(session.run_ended(receipt.run).await.expect("ended").outcome, Outcome::Completed);
+    assert_eq!(ends(&runtime, session.id()).await, [CallEnd::Ok, CallEnd::Ok]);
+    assert_eq!(worked(&journal, session.id()).await, [2_000]);
     drop(approver);
     shut(runtime).await;
 }
@@ -269,7 +406,6 @@ async fn grace_ends_the_work_and_leaves_the_cause_as_it_was() {
     shut(runtime).await;
 }
 
-/// The wall cap of each run of a session.
 async fn caps(runtime: &Runtime, session: SessionId) -> Vec<Option<i64>> {
     let opened = |record| match record {
         Record::RunOpened(opened) => Some(opened.wall_cap_at),

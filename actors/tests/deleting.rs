@@ -114,7 +114,7 @@ async fn j10_a_delete_is_whole_whatever_write_its_host_dies_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn j10_what_is_erased_does_not_come_back() {
+async fn j10_erased_text_does_not_reappear() {
     let memory = Memory::new();
     let journal = on(Box::new(memory.clone()));
     let runtime = builder(&journal).model(model(secretive)).start().await.expect("a runtime");

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::support::{builder, open, shut, text};
-use subtend_actors::{Event, Events, Options, What};
+use subtend_actors::{Event, EventKind, Events, Options};
 use subtend_journal::Journal;
 use subtend_journal::redb::Redb;
 use subtend_models::closure::fn_model;
@@ -31,7 +31,7 @@ struct ReaderLog {
 impl ReaderLog {
     fn take(&mut self, event: &Event) {
         match &event.what {
-            What::Delta { turn, attempt, offset, delta: Delta::Text(piece), .. } => {
+            EventKind::Delta { turn, attempt, offset, delta: Delta::Text(piece), .. } => {
                 self.pieces += 1;
                 let place = (*turn, *attempt);
                 assert!(!self.over.contains(&place), "a piece of {place:?} after its end");
@@ -46,8 +46,8 @@ impl ReaderLog {
                 kept.truncate(offset);
                 kept.push_str(piece);
             }
-            What::Record { record, .. } => self.record(record),
-            What::Queue { .. } => {}
+            EventKind::Record { record, .. } => self.record(record),
+            EventKind::Queue { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -82,7 +82,7 @@ async fn read(mut events: Events) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_attaches_when_sees_answers_grow_in_order() {
+async fn late_subscribers_receive_deltas_in_order() {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
     let journal = Journal::open(Box::new(redb), subtend_journal::Options::default()).expect("a journal");

@@ -13,7 +13,6 @@ use subtend_session::dialect::Dialect;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::ModelFail;
 
-/// The call by which `dialect` starts a child with `prompt`.
 fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
     match dialect {
         Dialect::Task => task(prompt, false),
@@ -93,7 +92,6 @@ async fn end(dialect: Dialect, how: &'static str) -> String {
     end
 }
 
-/// Partial output between fences.
 fn fenced(text: &str) -> String {
     format!("```\n{text}\n```\n")
 }
@@ -146,7 +144,6 @@ async fn k6_each_dialect_tells_each_end_in_its_own_words() {
     }
 }
 
-/// The object of a completion, without the parent message.
 fn completion(notice: &str) -> Value {
     let mut received = parsed(notice.lines().find(|line| line.starts_with('{')).expect("an object"));
     let at = received.as_object_mut().expect("an object").remove("parentMessageId");

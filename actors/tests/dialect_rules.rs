@@ -22,7 +22,6 @@ use subtend_session::usage::Usage;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 
-/// The call by which `dialect` starts a child with `prompt`.
 fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
     match dialect {
         Dialect::Task => ("task", json!({"subagent_type": "worker", "prompt": prompt})),
@@ -33,7 +32,6 @@ fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
     }
 }
 
-/// Requests of the sessions below the root, in order.
 type DescendantRequests = Arc<Mutex<Vec<Request>>>;
 
 /// Runs one conversation whose root makes the calls `asked` in its first turn; children say `found`. Returns the root's last
@@ -306,7 +304,7 @@ async fn k9_an_id_is_of_use_to_the_session_that_was_given_it_alone() {
         })
     };
     let (_, runtime, _, last) = converse(&[Dialect::Task], root, child).await;
-    let no = format!("There is no task `{}` of yours: no earlier answer started one.", ids.lock().unwrap());
+    let no = format!("Unknown task `{}`: no earlier answer of yours started one.", ids.lock().unwrap());
     assert_eq!(received(&last), ["first done".to_owned(), [no.as_str(); 3].join("\n")]);
     shut(runtime).await;
 }
@@ -391,7 +389,7 @@ async fn s3_k11_job_prompt_has_files_profile_and_parameter() {
 
 /// The text of a job reaches its caller as a result only; the caller's answer is its own text.
 #[tokio::test(start_paused = true)]
-async fn s7_nothing_that_a_job_says_is_in_its_callers_answer() {
+async fn s7_job_text_never_enters_its_callers_answer() {
     let root = |_: &Request, at: usize| match at {
         0 => Answer { text: Some("Starting.".into()), ..calls([start(Dialect::Spawn, "p")]) },
         1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
@@ -418,7 +416,7 @@ async fn m8_the_errors_of_minion_have_one_format() {
     let (runtime, _, last, _) = below(offering(&journal, &[Dialect::Minion]), asked).await;
     let expected = [
         "Minion error: the message is empty: the minion sees nothing else, so tell it all it needs",
-        "Minion error: There is no minion chat `x` of yours: no earlier answer started one.",
+        "Minion error: Unknown minion chat `x`: no earlier answer of yours started one.",
         "Minion error: the arguments of minion do not fit: missing field `enableWeb`; it takes message, \
          minionChatId, enableWeb and enabledTools",
     ];
@@ -428,7 +426,7 @@ async fn m8_the_errors_of_minion_have_one_format() {
 
 /// A queued or running task is cancelled at once; an ended one stays as it is.
 #[tokio::test(start_paused = true)]
-async fn r3_cancel_task_says_what_became_of_the_task() {
+async fn r3_cancel_task_returns_the_outcome_of_the_task() {
     let root = |request: &Request, at: usize| {
         let id = |at: usize| parsed(&received(request)[at])["taskId"].clone();
         let cancel = |at: usize| ("cancel_task", json!({"taskId": id(at)}));
@@ -455,10 +453,7 @@ async fn r3_cancel_task_says_what_became_of_the_task() {
         format!("Not cancelled: no run of task {} that you started is in flight.", ids[0]),
         cancelled(1),
         cancelled(2),
-        format!(
-            "There is no task `task_0` of yours. Yours: {} (worker), {} (worker), {} (worker).",
-            ids[2], ids[1], ids[0]
-        ),
+        format!("Unknown task `task_0`. Yours: {} (worker), {} (worker), {} (worker).", ids[2], ids[1], ids[0]),
         "quick found".to_owned(),
         end(1),
         end(2),
@@ -469,7 +464,7 @@ async fn r3_cancel_task_says_what_became_of_the_task() {
 
 /// A child's cost counts for its parent, in every dialect.
 #[tokio::test(start_paused = true)]
-async fn m10_what_children_cost_counts_for_their_parent() {
+async fn m10_cost_of_children_counts_for_their_parent() {
     let costing = |answer: Answer| Answer { usage: Usage { input: 10, output: 1, ..Usage::default() }, ..answer };
     let root = move |_: &Request, at: usize| {
         costing(match at {

@@ -45,7 +45,6 @@ fn parsed(text: &str) -> Value {
     serde_json::from_str(text).expect("an object")
 }
 
-/// The root's last request.
 type Last = Arc<Mutex<Option<Request>>>;
 
 /// Runs one conversation: `root` answers the person's session, `child` all others.
@@ -75,7 +74,7 @@ where
 
 /// An id guessed in the same answer as its spawn names no earlier task; the error does not claim that there are no tasks.
 #[tokio::test(start_paused = true)]
-async fn k9_an_id_guessed_beside_its_spawn_is_explained() {
+async fn k9_id_guessed_in_the_same_answer_is_explained() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([
             ("task", json!({"subagent_type": "worker", "prompt": "find", "background": true})),
@@ -85,7 +84,7 @@ async fn k9_an_id_guessed_beside_its_spawn_is_explained() {
         _ => text("done"),
     };
     let (_, runtime, _, last) = converse(&[Dialect::Task], root, found).await;
-    let why = "There is no task `abc` of yours: no earlier answer started one.";
+    let why = "Unknown task `abc`: no earlier answer of yours started one.";
     assert_eq!(results(&last)[1..3], [why, why]);
     shut(runtime).await;
 }
@@ -122,7 +121,7 @@ async fn s1_s2_jobs_start_at_once_and_are_awaited_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s2_star_without_jobs_says_so_and_ends_are_delivered() {
+async fn s2_await_star_without_jobs_delivers_ends() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([("spawn_await", json!({"job_ids": "*"}))]),
         1 => calls([("spawn", json!({"task": "a"}))]),
@@ -336,7 +335,7 @@ async fn r3_failed_cancelled_and_unknown_tasks_are_reported() {
         received[5],
         format!("Task {} was cancelled by your own call, before its first turn was answered.", id(1))
     );
-    assert!(received[6].starts_with("There is no task `task_0` of yours. Yours: "), "{}", received[6]);
+    assert!(received[6].starts_with("Unknown task `task_0`. Yours: "), "{}", received[6]);
     shut(runtime).await;
 }
 
@@ -378,7 +377,7 @@ async fn m4_m5_minion_has_named_tools_and_continues_by_its_chat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m5_m8_what_is_missing_or_unknown_is_a_minion_error() {
+async fn m5_m8_missing_or_unknown_values_are_minion_errors() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([
             ("minion", json!({"message": "m"})),
@@ -394,10 +393,7 @@ async fn m5_m8_what_is_missing_or_unknown_is_a_minion_error() {
         "{}",
         received[0]
     );
-    assert_eq!(
-        received[1],
-        "Minion error: There is no minion chat `nonesuch` of yours: no earlier answer started one."
-    );
+    assert_eq!(received[1], "Minion error: Unknown minion chat `nonesuch`: no earlier answer of yours started one.");
     assert!(received[2].starts_with("Minion error: minion chat "), "{}", received[2]);
     assert!(
         received[2]

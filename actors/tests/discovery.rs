@@ -10,7 +10,7 @@ use crate::support::{
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use subtend_actors::audit::{Decided, DecidedBy};
-use subtend_actors::event::{Next, What};
+use subtend_actors::event::{EventKind, Next};
 use subtend_actors::{BeforeTool, Builder, Hooks, OpenOptions, Options, Runtime, SessionHandle, ToolAsked};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::{Dialects, SubagentOptions};
@@ -72,7 +72,6 @@ fn subagent(
     })
 }
 
-/// The results in the subagent's last request.
 fn received(seen: &ChildRequests) -> Vec<String> {
     results(seen.lock().unwrap().last().expect("the subagent was asked"))
 }
@@ -154,7 +153,7 @@ async fn b8_unknown_slugs_are_skipped_and_noted_in_events() {
     let mut skipped = Vec::new();
     while let Some(next) = events.try_next() {
         if let Next::Event(event) = next
-            && let What::Record { record, .. } = event.what
+            && let EventKind::Record { record, .. } = event.what
             && let Record::ChildSpawned(spawned) = &*record
         {
             skipped.push(spawned.skipped.clone());

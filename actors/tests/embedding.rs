@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{builder, journal, model, shut, text};
 use futures_util::{FutureExt as _, Stream, StreamExt};
-use subtend_actors::{Next, PromptError, Runtime, What};
+use subtend_actors::{EventKind, Next, PromptError, Runtime};
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, Model, ModelError};
 use subtend_models::scripted::{Scripted, Step};
@@ -39,7 +39,7 @@ async fn builder_takes_a_model_or_a_shared_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn prompt_returns_the_answer_or_why_there_is_none() {
+async fn prompt_returns_the_answer_or_its_error() {
     let journal = journal();
     let answer = |request: subtend_models::model::Request| async move {
         match &*request.agent {
@@ -57,18 +57,20 @@ async fn prompt_returns_the_answer_or_why_there_is_none() {
         (&Outcome::Failed { kind: FailKind::Model { error: ModelFail::Auth, message: "no key".into() } }, None)
     );
     let error = PromptError::Ended { session, outcome, partial: None };
-    let says = format!("the run did not complete: it ended as failed; read session {session} for the cause");
+    let says = format!(
+        "the run of session {session} did not complete: it failed: the model's key is missing or refused (no key)"
+    );
     assert_eq!(error.to_string(), says);
     let unknown = runtime.prompt("generel", "A question.").await;
     assert!(matches!(unknown, Err(PromptError::Open(_))), "{unknown:?}");
     shut(runtime).await;
 }
 
-async fn kinds<T>(stream: impl Stream<Item = T>, what: impl Fn(T) -> What) -> Vec<&'static str> {
+async fn kinds<T>(stream: impl Stream<Item = T>, what: impl Fn(T) -> EventKind) -> Vec<&'static str> {
     let mut stream = std::pin::pin!(stream);
     let mut kinds = Vec::new();
     while let Some(item) = stream.next().await {
-        if let What::Record { record, .. } = what(item) {
+        if let EventKind::Record { record, .. } = what(item) {
             kinds.push(record.kind());
         }
         if kinds.last() == Some(&"run_ended") {
@@ -89,8 +91,8 @@ async fn events_and_activity_are_streams() {
         Next::Missed(missed) => panic!("{missed} events are missed"),
     };
     let seen = |seen| match seen {
-        subtend_actors::activity::Seen::Event(nested) => nested.event.what,
-        subtend_actors::activity::Seen::Missed(missed) => panic!("{missed} events are missed"),
+        subtend_actors::activity::ActivityItem::Event(nested) => nested.event.what,
+        subtend_actors::activity::ActivityItem::Missed(missed) => panic!("{missed} events are missed"),
     };
     let events = session.events(Seq(1));
     let read = tokio::spawn(async move {

@@ -24,7 +24,6 @@ use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
 use subtend_tools::workspace::Workspace;
 
-/// Keys in the order in which their environments were loaded.
 type Loads = Arc<Mutex<Vec<EnvironmentKey>>>;
 
 /// A tool that says which directory it works in.
@@ -124,7 +123,7 @@ async fn h5_a_restart_finds_each_environment_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h5_a_workspace_that_is_gone_refuses_inputs_and_ends_runs() {
+async fn h5_missing_workspace_refuses_inputs_and_ends_runs() {
     let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());
     let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let runtime = hosting(&reopen(), &loads).start().await.expect("a runtime");

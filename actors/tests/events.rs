@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::support::{ask, builder, journal, model, shut, text};
-use subtend_actors::{Next, Options, What};
+use subtend_actors::{EventKind, Next, Options};
 
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_of_all_sees_roots_being_opened() {
@@ -12,7 +12,7 @@ async fn a_subscriber_of_all_sees_roots_being_opened() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut seqs = Vec::new();
     while let Some(Next::Event(event)) = events.try_next() {
-        if let What::Record { seq, .. } = event.what {
+        if let EventKind::Record { seq, .. } = event.what {
             seqs.push(seq.0);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{ask, builder, journal, model, open, records, shut, text};
-use subtend_actors::{AnswerError, Event, Events, Options, Runtime, SessionHandle, Stopped, What};
+use subtend_actors::{AnswerError, Event, EventKind, Events, Options, Runtime, SessionHandle, Stopped};
 use subtend_journal::Journal;
 use subtend_journal::faulty::Faulty;
 use subtend_journal::redb::Redb;
@@ -22,7 +22,7 @@ async fn next(events: &mut Events) -> Event {
 /// The position of the next record; deltas are skipped.
 async fn next_seq(events: &mut Events) -> Seq {
     loop {
-        if let What::Record { seq, .. } = next(events).await.what {
+        if let EventKind::Record { seq, .. } = next(events).await.what {
             return seq;
         }
     }
@@ -111,7 +111,7 @@ async fn a_reader_that_lags_is_caught_up_from_the_journal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_beside_a_busy_session_misses_nothing_at_any_point() {
+async fn reader_of_a_busy_session_misses_no_record() {
     let journal = journal();
     let options = Options { events: 8, seed: Some(7), ..Options::default() };
     let answer = |_| async {
@@ -159,8 +159,8 @@ async fn received(events: &mut Events) -> Vec<String> {
     let mut received = Vec::new();
     loop {
         let word = match next(events).await.what {
-            What::Delta { attempt, offset, delta: Delta::Text(text), .. } => format!("{attempt}@{offset} {text}"),
-            What::Record { record, .. } => record.kind().to_owned(),
+            EventKind::Delta { attempt, offset, delta: Delta::Text(text), .. } => format!("{attempt}@{offset} {text}"),
+            EventKind::Record { record, .. } => record.kind().to_owned(),
             other => format!("{other:?}"),
         };
         let over = word == "run_ended";
@@ -184,7 +184,7 @@ async fn late_reader_gets_the_text_so_far_and_then_the_rest() {
     assert_eq!(received, ["turn_started", "1@0 onetwo", "1@6 three", "1@11 four", "turn_answered", "run_ended"]);
     let mut texts = Vec::new();
     while let Some(subtend_actors::Next::Event(event)) = watching.try_next() {
-        if let What::Delta { offset, delta: Delta::Text(text), .. } = event.what {
+        if let EventKind::Delta { offset, delta: Delta::Text(text), .. } = event.what {
             texts.push((offset, text.to_string()));
         }
     }
@@ -204,7 +204,7 @@ async fn a_reader_that_missed_pieces_gets_the_text_so_far_again() {
     session.send("a b c d e f g h").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut slow = session.events(Seq(6));
-    assert!(matches!(next(&mut slow).await.what, What::Record { seq: Seq(6), .. }));
+    assert!(matches!(next(&mut slow).await.what, EventKind::Record { seq: Seq(6), .. }));
     tokio::time::sleep(Duration::from_millis(6_000)).await;
     // The piece from when it attached, then all that its buffer lost.
     let received = received(&mut slow).await;
@@ -256,7 +256,7 @@ async fn deltas_after_an_answer_are_ignored() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     while let Some(next) = events.try_next() {
         assert!(
-            matches!(&next, subtend_actors::Next::Event(event) if matches!(event.what, What::Record { .. })),
+            matches!(&next, subtend_actors::Next::Event(event) if matches!(event.what, EventKind::Record { .. })),
             "{next:?}"
         );
     }

@@ -22,7 +22,6 @@ fn last(request: &Request) -> String {
     request.messages.iter().rev().find_map(user).unwrap_or_default()
 }
 
-/// Blocks a thread until it is released.
 #[derive(Clone, Default)]
 struct ThreadGate(Arc<(Mutex<bool>, Condvar)>);
 

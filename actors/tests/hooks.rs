@@ -263,7 +263,7 @@ async fn a_call_is_denied_with_the_hosts_reason_and_never_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replaced_arguments_are_what_the_tool_gets() {
+async fn tool_receives_the_replaced_arguments() {
     let (journal, ran) = (journal(), Arc::default());
     let hooks = before(|_| BeforeTool::With(json!({"path": "other"})));
     let runtime = putting(&journal, hooks, &ran, "open").await;
@@ -273,7 +273,7 @@ async fn replaced_arguments_are_what_the_tool_gets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_replacement_widens_what_the_session_may_do() {
+async fn replacement_never_widens_the_authority() {
     for (path, args, why) in [
         ("open", json!({"path": "secret"}), "is not allowed in this session"),
         ("open", json!({"path": "asked"}), "requires approval"),

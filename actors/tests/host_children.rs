@@ -21,7 +21,6 @@ use tokio::time::Instant;
 
 mod summaries;
 
-/// Prompts by agent, in order.
 type ServicePrompts = Arc<Mutex<Vec<(String, String)>>>;
 
 /// A runtime with titles and summaries. `answer` answers for `title` and `summary`; `worker` says "done", or hangs when asked to.
@@ -235,7 +234,7 @@ async fn title_of_a_person_or_the_opening_is_kept() {
     let refused = opened.set_title("two\nlines").await;
     assert_eq!(
         refused,
-        Err(ControlError::Refused("bad input: the title is more than one line, or has control characters".into()))
+        Err(ControlError::Refused("the title is more than one line, or has control characters".into()))
     );
     shut(runtime).await;
 }

@@ -21,7 +21,6 @@ use subtend_tools::tool::ToolOutput;
 
 const INTERRUPTED: Outcome = Outcome::Interrupted { by: By::Person };
 
-/// Counts its live instances.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -70,7 +69,6 @@ async fn results(journal: &Journal, session: SessionId) -> Vec<(CallEnd, String)
     records(journal, session).await.into_iter().filter_map(finished).collect()
 }
 
-/// The messages of a request, one word each.
 fn context(request: &Request) -> Vec<&'static str> {
     let word = |message: &Message| match message {
         Message::User { .. } => "user",

@@ -105,7 +105,6 @@ async fn call_whose_intent_syncs_after_the_cancel_never_starts() {
     shut(runtime).await;
 }
 
-/// Sends when it is dropped.
 struct Witness(mpsc::UnboundedSender<()>);
 
 impl Drop for Witness {

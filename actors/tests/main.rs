@@ -22,6 +22,7 @@ mod budget;
 mod cancel;
 mod cancel_tree;
 mod causes;
+mod compactions;
 mod contexts;
 mod r#continue;
 mod crash_points;
@@ -51,6 +52,8 @@ mod interrupt;
 mod jobs;
 mod late_effects;
 mod life;
+mod limits;
+mod live_tools;
 mod minions;
 mod models;
 mod money;
@@ -77,8 +80,9 @@ mod rollbacks;
 #[cfg(feature = "fault-points")]
 mod rows;
 mod shutdown;
-mod support;
 #[cfg(feature = "fault-points")]
+mod subagents;
+mod support;
 mod survivors;
 mod tasks;
 mod tool_options;

@@ -214,7 +214,7 @@ async fn by_template(asked: Vec<Value>) -> (Vec<Request>, Vec<String>, Vec<bool>
 }
 
 #[tokio::test(start_paused = true)]
-async fn m10_templates_fill_in_what_a_call_leaves_out() {
+async fn m10_templates_fill_in_missing_arguments() {
     let values = json!({"path": "a.rs", "what": "style"});
     let (requests, results, rolls_back) = by_template(vec![
         json!({"message": "Be quick.", "template": "reviewer", "values": values}),
@@ -259,4 +259,51 @@ async fn m10_calls_that_no_template_fits_are_minion_errors() {
     ];
     assert_eq!(results, expected.map(|why| format!("Minion error: {why}")));
     assert!(requests.is_empty(), "{requests:?}");
+}
+
+/// Each way in which a minion fails has the same result text, with its chat and the cause.
+#[tokio::test(start_paused = true)]
+async fn m8_failed_minions_name_their_chat_and_the_cause() {
+    let (journal, received) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&received);
+    let asked = |message: &str| ("minion", json!({"message": message, "enableWeb": false, "enabledTools": []}));
+    let answering = model(move |request| {
+        let answer = match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => Ok(calls(["no key", "no credit", "no model", "silent", "no turns"].map(asked))),
+            ("go", _) => {
+                *seen.lock().unwrap() = results(&request);
+                Ok(text("done"))
+            }
+            ("no key", _) => Err(ModelError::new(ModelFail::Auth, "there is no key for this provider")),
+            ("no credit", _) => Err(ModelError::new(ModelFail::Credit, "pay first")),
+            ("no model", _) => Err(ModelError::new(ModelFail::InvalidRequest, "no such model")),
+            ("silent", _) => Err(ModelError::new(ModelFail::Unavailable, "no server answers")),
+            _ => Ok(calls([("return", json!({}))])),
+        };
+        async move { answer }
+    });
+    let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
+    let builder = builder(&journal).dialects(dialects).model(answering);
+    let runtime = builder.start().await.expect("it starts");
+    let (session, _) = ask(&runtime, "go").await;
+    let chats: Vec<String> =
+        session.tree().await.expect("a tree").children.iter().map(|child| child.short.to_string()).collect();
+    let received = received.lock().unwrap().clone();
+    let causes: Vec<&str> = received
+        .iter()
+        .zip(&chats)
+        .map(|(result, chat)| {
+            let head = format!("Minion error: minion chat {chat} ");
+            result.strip_prefix(&*head).unwrap_or_else(|| panic!("{result} does not begin with {head}"))
+        })
+        .collect();
+    let expected = [
+        "failed: the model's key is missing or refused (there is no key for this provider), before its first turn was answered.",
+        "failed: the account of the model's provider is out of credit (pay first), before its first turn was answered.",
+        "failed: the model refused the request as invalid (no such model), before its first turn was answered.",
+        "failed: the model was not available (no server answers), before its first turn was answered.",
+        "used up its turns before a final answer, after 50 answered turns.",
+    ];
+    assert_eq!(causes, expected);
+    shut(runtime).await;
 }

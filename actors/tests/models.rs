@@ -39,7 +39,6 @@ fn answering(name: &'static str) -> Arc<dyn Model> {
     Arc::new(fn_model(name, move |_, _| async move { Ok(text(name)) }))
 }
 
-/// The model and outcome of each attempt of a session.
 fn story(records: &[Record]) -> Vec<String> {
     let received = records.iter().filter_map(|record| match record {
         Record::TurnStarted { model, .. } => Some(format!("ask {model}")),
@@ -104,10 +103,8 @@ fn caps(named: &[(&str, u64)]) -> ByModel {
     ByModel::new(named.iter().map(cap).collect())
 }
 
-/// Calls by prompt, name of the model, and cap.
 type Caps = Arc<Mutex<Vec<(String, String, Option<u64>)>>>;
 
-/// A model that records its calls, and answers by prompt.
 fn capped(seen: &Caps, answer: fn(&str, usize) -> Answer) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     Arc::new(fn_model("all", move |request, _| {
@@ -177,7 +174,7 @@ async fn a_pool_that_cannot_be_used_is_refused_at_the_start() {
     assert_eq!(says(all().pool("smart", [""; 0])).await, "the pool \"pool:smart\" has no models: name at least one");
     assert_eq!(
         says(all().default_model("pool:smart")).await,
-        "there is no model or pool \"pool:smart\", which sessions are to use by default"
+        "unknown model or pool \"pool:smart\", the default of sessions"
     );
     let none = Rates { concurrent: Some(0), ..Rates::default() };
     let refused = all().rates_of("openai", none).start().await.map(drop);

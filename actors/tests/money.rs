@@ -29,7 +29,6 @@ fn money(cost_micro: u64) -> Limits {
     Limits { cost_micro: Some(cost_micro), output_tokens: Some(100), ..Limits::default() }
 }
 
-/// The recorded usage of one answer.
 async fn recorded(prices: Prices, model: Arc<dyn Model>) -> Usage {
     let journal = journal();
     let runtime = builder(&journal).model(model).prices(prices).start().await.expect("a runtime");
@@ -39,7 +38,7 @@ async fn recorded(prices: Prices, model: Arc<dyn Model>) -> Usage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_does_not_say_what_it_cost_is_given_its_price() {
+async fn answer_without_a_cost_is_priced() {
     let table = Prices::new().with("lab/*", Price::new(2.0, 10.0)).with("lab/big", Price::new(4.0, 20.0));
     let small = recorded(table.clone(), provider("small", used(1_000, 10))).await;
     assert_eq!(small, Usage { cost_micro: Some(2_100), ..used(1_000, 10) });

@@ -32,7 +32,6 @@ fn allowing(rules: &[(&str, Verdict)]) -> RuleSet {
     RuleSet { default: Verdict::Allow, rules: rules.iter().map(rule).collect() }
 }
 
-/// The specs of children in the records of `session`.
 async fn spawned(journal: &Journal, session: &SessionHandle) -> Vec<Value> {
     let all = records(journal, session.id()).await;
     let born = |record: &Record| match record {

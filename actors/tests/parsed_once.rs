@@ -51,7 +51,6 @@ async fn ended(session: &SessionHandle) {
     ended.expect("the run ends").expect("the runtime lives");
 }
 
-/// The counts of all texts, where each was parsed `times`.
 fn each(asked: &Mutex<Vec<Value>>, times: usize) -> BTreeMap<String, usize> {
     asked.lock().unwrap().iter().map(|args| (args.to_string(), times)).collect()
 }

@@ -187,7 +187,7 @@ fn at_once(asking: impl Future<Output = ()> + Send + 'static) {
 /// One batch: a queued run that resumes is interrupted, resumes by another input, and is granted its slot. The release for the
 /// interrupt must not release that slot, or the next queued run would run as well.
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_is_granted_in_the_batch_of_an_interrupt_is_kept() {
+async fn slot_granted_with_an_interrupt_is_kept() {
     let (journal, held) = (journal(), Arc::new(Mutex::new(None::<SessionHandle>)));
     let strikes = Arc::clone(&held);
     let faults = Faults::new(move |point, detail| {

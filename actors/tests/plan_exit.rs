@@ -19,7 +19,6 @@ use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-/// Model requests: the agent, and its tools.
 type PlannerRequests = Arc<Mutex<Vec<(String, Vec<String>)>>>;
 
 fn writing() -> FnTool {

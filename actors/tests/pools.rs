@@ -9,7 +9,7 @@ use subtend_actors::builder::Builder;
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, Model, ModelError};
 use subtend_models::throttle::Rates;
-use subtend_session::outcome::{FailKind, ModelFail, Outcome};
+use subtend_session::outcome::{ModelFail, Outcome};
 use tokio::time::Instant;
 
 type Nth = Arc<dyn Fn(usize) -> Result<Answer, ModelError> + Send + Sync>;
@@ -65,24 +65,6 @@ async fn a_member_that_asks_for_an_hour_is_passed_over_for_an_hour() {
     tokio::time::sleep(Duration::from_secs(320)).await;
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.text.as_deref(), Some("a"));
-    shut(runtime).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn turn_fails_at_once_when_retry_after_exceeds_its_limit() {
-    let journal = journal();
-    let limited = ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "slow down") };
-    let (a, calls) = nth("a", move |_| Err(limited.clone()));
-    let runtime = builder(&journal).model(a).start().await.expect("a runtime");
-    for _ in 0..2 {
-        let begun = Instant::now();
-        let (_, ended) = ask(&runtime, "go").await;
-        let Outcome::Failed { kind: FailKind::Model { error: ModelFail::Rate, .. } } = ended.outcome else {
-            panic!("{ended:?}")
-        };
-        assert_eq!(begun.elapsed(), Duration::ZERO);
-    }
-    assert_eq!(calls.load(Ordering::Relaxed), 1);
     shut(runtime).await;
 }
 

@@ -68,7 +68,7 @@ async fn the_end_of_a_run_does_not_drop_the_stream_of_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_that_is_addressed_while_it_is_born_still_runs() {
+async fn child_addressed_during_its_birth_still_runs() {
     let journal = journal();
     let (received, tell) = std::sync::mpsc::channel();
     let once = AtomicUsize::new(0);

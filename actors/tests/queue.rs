@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
-use subtend_actors::event::{QueueEvent, QueueEvents, What};
+use subtend_actors::event::{EventKind, QueueEvent, QueueEvents};
 use subtend_actors::{ControlError, Ended, QueueEntry, QueueKind, SendError, SessionHandle};
 use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options};
@@ -245,7 +245,7 @@ async fn queue_events(session: &SessionHandle, from: Seq) -> Vec<(u64, String)> 
     let mut seen = Vec::new();
     while let Ok(event) = tokio::time::timeout(Duration::from_secs(1), events.next()).await {
         let Some(event) = event.expect("the runtime lives") else { break };
-        let What::Queue { seq, event } = event.what else { continue };
+        let EventKind::Queue { seq, event } = event.what else { continue };
         let word = match event {
             QueueEvent::Queued { count, message } => format!("queued {count}: {}", message.text),
             QueueEvent::Processing { message } => format!("processing {}", message.text),

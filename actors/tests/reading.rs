@@ -20,7 +20,6 @@ use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_tools::workspace::Workspace;
 
-/// A disk that blocks until it is released.
 #[derive(Clone, Default)]
 struct Disk {
     begun: Arc<AtomicUsize>,

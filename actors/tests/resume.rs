@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
 use subtend_actors::builder::Builder;
-use subtend_actors::{OpenOptions, Options, RecoveryScope, Runtime};
+use subtend_actors::{OpenOptions, Options, Runtime};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::Journal;
@@ -28,7 +28,6 @@ fn reopen(memory: &Memory) -> Journal {
     Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
 }
 
-/// A runtime whose workers resume or fail after a restart.
 fn workers(journal: &Journal, on_restart: OnRestart, seed: u64) -> Builder {
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
@@ -44,7 +43,6 @@ async fn opened(runtime: &Runtime, on_restart: OnRestart, words: &str) -> Sessio
     session.id()
 }
 
-/// Longer than the first host lives.
 fn slow() -> Duration {
     Duration::from_secs(60)
 }
@@ -113,18 +111,17 @@ async fn start_reports_progress_while_it_resumes_runs() {
     opened(&runtime, OnRestart::Resume, "parent").await;
     drop((runtime, journal));
 
-    for (recovery_scope, expected) in [
-        (RecoveryScope::Nothing, vec![(1, 3), (2, 3), (3, 3)]),
-        (RecoveryScope::All, vec![(0, 3), (0, 3), (0, 3), (1, 3), (2, 3), (3, 3)]),
-    ] {
+    for (resumes, expected) in
+        [(false, vec![(1, 3), (2, 3), (3, 3)]), (true, vec![(0, 3), (0, 3), (0, 3), (1, 3), (2, 3), (3, 3)])]
+    {
         let journal = reopen(&memory);
         let received = Arc::new(Mutex::new(Vec::new()));
         let tell = Arc::clone(&received);
-        let options = Options { recovery_scope, seed: Some(8), ..Options::default() };
+        let options = Options { resumes, seed: Some(8), ..Options::default() };
         let builder = workers(&journal, OnRestart::Resume, 8).options(options).model(model(tree));
         let builder = builder.on_boot(move |at| tell.lock().unwrap().push((at.done, at.total)));
         let runtime = builder.start().await.expect("a runtime");
-        assert_eq!(*received.lock().unwrap(), expected, "where {recovery_scope:?} is recovered");
+        assert_eq!(*received.lock().unwrap(), expected, "where it resumes: {resumes}");
         runtime.shutdown(Duration::ZERO).await;
     }
 }
@@ -289,7 +286,7 @@ async fn start_without_recovery_resumes_nothing() {
 
     let journal = reopen(&memory);
     let before = records(&journal, parent).await;
-    let looks = Options { seed: Some(8), recovery_scope: RecoveryScope::Nothing, ..Options::default() };
+    let looks = Options { seed: Some(8), resumes: false, ..Options::default() };
     let runtime = workers(&journal, OnRestart::Resume, 8).options(looks).model(model(tree)).start().await;
     let runtime = runtime.expect("a runtime");
     tokio::time::sleep(slow() * 2).await;
@@ -303,16 +300,16 @@ async fn start_without_recovery_resumes_nothing() {
     shut(runtime).await;
 }
 
-/// A process for one session recovers that session only. Others, also branches of its tree, would be lost when it ends.
+/// Where nothing resumes, inputs behind lost runs wait too: until the next input of their session.
 #[tokio::test(start_paused = true)]
-async fn queued_inputs_of_other_sessions_are_left_to_their_host() {
+async fn queued_inputs_wait_where_nothing_resumes() {
     let memory = Memory::new();
-    let start = |journal: &Journal, seed, recovery_scope| {
-        let options = Options { seed: Some(seed), recovery_scope, ..Options::default() };
+    let start = |journal: &Journal, seed, resumes| {
+        let options = Options { seed: Some(seed), resumes, ..Options::default() };
         workers(journal, OnRestart::Fail, seed).options(options).model(model(tree))
     };
     let journal = reopen(&memory);
-    let runtime = start(&journal, 7, RecoveryScope::All).start().await.expect("a runtime");
+    let runtime = start(&journal, 7, true).start().await.expect("a runtime");
     let goes_on = opened(&runtime, OnRestart::Resume, "alone").await;
     let fails = opened(&runtime, OnRestart::Fail, "alone").await;
     runtime.session(fails).expect("readable").expect("there").send("later").await.expect("accepted");
@@ -328,23 +325,20 @@ async fn queued_inputs_of_other_sessions_are_left_to_their_host() {
 
     let journal = reopen(&memory);
     let before = records(&journal, goes_on).await;
-    let runtime = start(&journal, 8, RecoveryScope::Session(other)).start().await.expect("a runtime");
+    let runtime = start(&journal, 8, false).start().await.expect("a runtime");
     let boot = runtime.boot();
-    assert_eq!((boot.swept, boot.resumed, boot.staying, boot.inputs), (3, 0, 1, 2));
+    assert_eq!((boot.swept, boot.resumed, boot.staying, boot.inputs), (3, 0, 1, 3));
     tokio::time::sleep(slow() * 2).await;
     assert_eq!(records(&journal, goes_on).await, before, "not touched");
-    for left in [fails, branch] {
+    for left in [fails, other, branch] {
         let left = runtime.session(left).expect("readable").expect("there");
         assert_eq!(left.queue().await.expect("listed").len(), 1, "queued inputs stay");
     }
-    let mine = runtime.session(other).expect("readable").expect("there");
-    assert_eq!(mine.queue().await.expect("listed").len(), 0, "there it is recovered");
-    assert_eq!(mine.run_ended(RunNo(2)).await.expect("an end").outcome, Outcome::Completed);
     runtime.shutdown(Duration::from_secs(1)).await;
     drop(journal);
 
     let journal = reopen(&memory);
-    let runtime = start(&journal, 9, RecoveryScope::Session(goes_on)).start().await.expect("a runtime");
+    let runtime = start(&journal, 9, true).start().await.expect("a runtime");
     assert_eq!((runtime.boot().resumed, runtime.boot().staying), (1, 0));
     assert_eq!(ended(&runtime, goes_on).await, Outcome::Completed);
     shut(runtime).await;
@@ -436,7 +430,7 @@ async fn running_run_survives_any_number_of_orderly_shutdowns() {
 
 /// A dropped runtime, as after a panic that unwinds, counts as a crash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_host_that_is_dropped_is_held_against_the_run() {
+async fn dropped_host_counts_against_the_run() {
     let memory = Memory::new();
     let answering = || {
         model(|request| async move {

@@ -45,7 +45,6 @@ fn child(runtime: &Runtime, session: &SessionHandle, n: usize) -> SessionHandle 
     runtime.session(kids[n]).expect("readable").expect("there")
 }
 
-/// Panics at the first `times` points that are `point` with `detail`.
 fn strike(point: Point, detail: &'static str, times: usize) -> Faults {
     let struck = AtomicUsize::new(0);
     Faults::new(move |at, what| {
@@ -120,11 +119,28 @@ async fn cancel_repeated_after_a_panic_spares_the_next_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn cancel_that_crashes_each_activation_is_named() {
+    let journal = journal();
+    let faults = strike(Point::Handler, "owner_cancels", usize::MAX);
+    let runtime = one_slot(&journal).faults(faults).model(model(two)).start().await.expect("a runtime");
+    let (session, second) = cancelled_in_the_queue(&runtime).await;
+    end_of(&session, 1).await;
+    end_of(&second, 2).await;
+    let named = Outcome::RestartsExhausted { command: Some("owner_cancels".into()) };
+    assert_eq!(ends(&journal, &second).await, [named, Outcome::Completed], "the next run is a person's");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn cancel_repeated_at_boot_spares_the_next_run() {
     let memory = Memory::new();
     let on = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
     let first = on();
-    let faults = strike(Point::Handler, "owner_cancels", usize::MAX);
+    // The first process cannot even give the run up.
+    let faults = Faults::new(|at, what| {
+        let here = at == Point::Handler && matches!(what, "owner_cancels" | "restarts_exhausted");
+        assert!(!here, "a fault at {what}");
+    });
     let runtime = one_slot(&first).faults(faults).model(model(two)).start().await.expect("a runtime");
     let (session, second) = cancelled_in_the_queue(&runtime).await;
     let (root, second) = (session.id(), second.id());
@@ -162,7 +178,7 @@ async fn a_cancel_whose_answer_was_lost_is_for_the_run_that_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupt_whose_answer_was_lost_spares_what_was_resumed() {
+async fn repeated_interrupt_spares_resumed_runs() {
     let journal = journal();
     let faults = strike(Point::AfterAppend, "run_held", 1);
     let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
@@ -201,7 +217,6 @@ async fn a_switch_whose_answer_was_lost_goes_one_step() {
     shut(runtime).await;
 }
 
-/// One call that needs an approval.
 async fn asking(journal: &Journal) -> (Runtime, SessionHandle) {
     let rule = Rule { action: "make".into(), resource: "*".into(), verdict: Verdict::Ask };
     let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };

@@ -18,7 +18,6 @@ use subtend_session::record::Record;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
 
-/// The last model request, a word for each message.
 type LastRequest = Arc<Mutex<Vec<String>>>;
 
 fn words(request: &Request) -> Vec<String> {
@@ -66,7 +65,6 @@ fn stored(memory: &Memory) -> Journal {
     Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens")
 }
 
-/// One of several hosts in turn, each with its own ids.
 fn host(journal: &Journal, seed: u64, seen: &LastRequest, done: &Arc<AtomicU32>) -> Builder {
     let options = Options { seed: Some(seed), ..Options::default() };
     builder(journal).options(options).model(answering(seen)).tools(writing(done))
@@ -117,7 +115,7 @@ async fn m10_rollback_of_a_run_that_did_not_fail_is_refused() {
     let journal = stored(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
     let session = open(&runtime);
-    let refused = |why: &str| Err(ControlError::Refused(format!("bad input: {why}")));
+    let refused = |why: &str| Err(ControlError::Refused(why.to_owned()));
     assert_eq!(session.roll_back(None).await, refused("the session has no run yet to roll back"));
     say(&session, "one").await;
     let completed = "run 1 completed: only a run that came to another end is rolled back; to continue from before it, branch off \

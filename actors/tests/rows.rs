@@ -105,7 +105,7 @@ fn limits() -> Limits {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_anywhere_changes_nothing_of_what_a_model_asked_for() {
+async fn panics_change_no_effect_of_a_models_call() {
     let mut met: BTreeMap<String, usize> = BTreeMap::new();
     for n in 0.. {
         let journal = journal();
@@ -189,7 +189,7 @@ async fn controls(runtime: &Runtime, session: &SessionHandle) -> Option<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_anywhere_changes_nothing_of_what_persons_asked_for() {
+async fn panics_change_no_effect_of_a_persons_command() {
     let mut met: BTreeMap<String, usize> = BTreeMap::new();
     for n in 0.. {
         let journal = journal();
@@ -309,7 +309,7 @@ async fn unhandled_row_is_answered_at_boot_before_its_owner_ends() {
     let all = records(&journal, session.id()).await;
     let kinds: Vec<&str> = all.iter().rev().take(3).map(Record::kind).collect();
     assert_eq!(kinds[0], "run_ended");
-    assert!(kinds.contains(&"notice_taken"), "it hears of the end before its own: {kinds:?}");
+    assert!(kinds.contains(&"notice_taken"), "it receives the end before its own: {kinds:?}");
     assert_eq!(journal.outbox().expect("outbox"), []);
     shut(runtime).await;
 }
@@ -409,7 +409,6 @@ async fn a_model_s_cancel_stops_all_below_at_once() {
     }
 }
 
-/// Records when it is dropped.
 struct Stopped(Arc<Mutex<Vec<tokio::time::Instant>>>);
 
 impl Drop for Stopped {
@@ -418,7 +417,6 @@ impl Drop for Stopped {
     }
 }
 
-/// Panics once in the handler of `command`.
 fn strikes(command: &'static str) -> (Faults, Arc<AtomicUsize>) {
     let struck = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&struck);

@@ -16,7 +16,6 @@ use subtend_tools::tool::ToolOutput;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Counts live streams.
 struct Alive(Arc<AtomicUsize>);
 impl Drop for Alive {
     fn drop(&mut self) {
@@ -53,7 +52,7 @@ fn dropped_outside_of_tokio_it_stops_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_that_is_given_up_still_stops_all() {
+async fn abandoned_shutdown_still_stops_all_actors() {
     let alive = Arc::new(AtomicUsize::new(0));
     let runtime = builder(&journal()).model(hanging(&alive)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -128,7 +127,6 @@ async fn a_start_that_fails_leaves_nothing_behind() {
     panic!("the hub is alive");
 }
 
-/// Records its name when it is dropped.
 struct DropRecorder(String, Arc<std::sync::Mutex<Vec<String>>>);
 
 impl Drop for DropRecorder {

@@ -17,7 +17,6 @@ use subtend_tools::closure::FnTool;
 use subtend_tools::option::{ToolOption, ToolOptions};
 use subtend_tools::tool::ToolOutput;
 
-/// A tool that returns the options of its call.
 fn digest() -> FnTool {
     tool("digest", ToolEffect::ReadOnly, |call| async move {
         Ok(ToolOutput::text(Value::Object(Map::clone(&call.options)).to_string()))
@@ -61,7 +60,7 @@ fn last(seen: &OptionRequests) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m3_a_call_has_what_was_set_and_what_is_missing_is_filled_in() {
+async fn m3_call_has_set_options_and_defaults() {
     for (set, expected) in [
         (json!({}), json!({"images": true, "notes": "", "model": "big"})),
         (
@@ -113,7 +112,7 @@ async fn m3_model_option_is_completed_once_and_then_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m3_what_no_tool_declares_or_holds_starts_no_host() {
+async fn m3_undeclared_options_stop_the_start() {
     let seen = OptionRequests::default();
     let other: ToolOptions = [("lookup".into(), Map::new())].into();
     let minion = MinionOptions { model: Some(" ".into()), ..MinionOptions::default() };
@@ -133,11 +132,7 @@ async fn m3_what_no_tool_declares_or_holds_starts_no_host() {
             MinionOptions::default(),
             "the options of the tool `digest` cannot be used: the option `image` is not an option of the tool; available: images, notes, model",
         ),
-        (
-            other,
-            MinionOptions::default(),
-            "options are given for `lookup`, which has no options; those that have: digest",
-        ),
+        (other, MinionOptions::default(), "the tool `lookup` has no options; tools with options: digest"),
         (
             ToolOptions::new(),
             minion,

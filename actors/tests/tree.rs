@@ -80,9 +80,6 @@ async fn tree_lists_sessions_by_creation_and_wakes_none() {
     assert_eq!((tree.phase, tree.outcome.clone()), (Phase::Quiet, Some(Outcome::Completed)));
     assert_eq!(Tree::read(&journal, session.id()).expect("a tree"), tree, "no runtime is needed");
     let unknown: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().unwrap();
-    assert_eq!(
-        Tree::read(&journal, unknown).unwrap_err().to_string(),
-        format!("there is no session {unknown} in this store")
-    );
+    assert_eq!(Tree::read(&journal, unknown).unwrap_err().to_string(), format!("no session {unknown} in this store"));
     shut(runtime).await;
 }

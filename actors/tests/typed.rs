@@ -70,7 +70,7 @@ async fn typed_answer_sends_the_schema_as_text_and_as_a_format() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_does_not_fit_is_sent_back_with_what_is_wrong() {
+async fn invalid_answer_is_returned_with_its_error() {
     const WRONG: &str = r#"{"city": "Paris", "inhabitants": "many"}"#;
     let scene =
         scene(&["Paris, I think.", WRONG, "Sorry:\n```json\n{\"city\": \"Paris\", \"inhabitants\": 1}\n```"]).await;

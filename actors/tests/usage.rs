@@ -35,7 +35,6 @@ fn sum(usages: impl IntoIterator<Item = Usage>) -> Usage {
     })
 }
 
-/// A model with a context window.
 struct Windowed;
 
 impl Model for Windowed {

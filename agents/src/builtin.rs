@@ -91,6 +91,7 @@ fn service(name: &str, about: &str, settings: Settings, body: &str) -> Manifest 
         rules: Some(only_allows(&[])),
         turns: Some(2),
         hidden: true,
+        instructions: false,
         ..builtin(name, AgentMode::Subagent, body)
     }
 }

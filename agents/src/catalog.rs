@@ -11,8 +11,9 @@ use subtend_session::ids::Text;
 use subtend_session::near::unknown_agent;
 
 use crate::builtin;
-use crate::front;
+use crate::front::{self, Parsed};
 use crate::manifest::{Manifest, Source};
+use crate::product::Product;
 
 /// Folder of a workspace's agents.
 pub const FOLDER: &str = ".subtend/agents";
@@ -25,21 +26,26 @@ pub const MAX_FILES: usize = 1_000;
 
 const MAX_DEPTH: usize = 16;
 
+pub(crate) mod products;
+
 /// All agents by name, with the problems of their files.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     agents: BTreeMap<Text, Arc<Manifest>>,
-    problems: Vec<Problem>,
+    problems: Vec<AgentProblem>,
     refused: BTreeSet<String>,
+    /// The product whose files are being read.
+    reading: Option<Product>,
 }
 
-/// Problem of an agent file.
+/// AgentProblem of an agent file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct AgentProblem {
     /// The file.
     pub path: PathBuf,
-    /// Whether the file is still used.
     pub kind: ProblemKind,
+    /// The product whose file it is; `None` for a native one.
+    pub product: Option<Product>,
     /// The problem, and what to do.
     pub message: String,
 }
@@ -47,7 +53,6 @@ pub struct Problem {
 /// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// The file gives no agent.
     Refused,
     /// The agent works, with a warning.
     Warning,
@@ -55,11 +60,9 @@ pub enum ProblemKind {
 
 /// Error: no agent of that name may be started by another agent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no agent `{name}` that can be started here; use one of: {valid}")]
+#[error("unknown agent `{name}`; agents that can be started here: {valid}")]
 pub struct NotSpawnable {
-    /// The requested name.
     pub name: String,
-    /// The valid names, separated by commas.
     pub valid: String,
 }
 
@@ -70,17 +73,18 @@ impl Catalog {
         Self { agents: agents.collect(), ..Self::default() }
     }
 
-    /// Loads the built-in agents and every `*.md` below [`FOLDER`] of `workspace`.
+    /// Loads the built-in agents, every `*.md` below [`FOLDER`] of `workspace`, and its agents of other products ([`Product`]).
     ///
+    /// A file of [`FOLDER`] comes before one of a product, and a product before the next one: the first of a name wins.
     /// A refused file is in [`Catalog::problems`] and hides no other agent, except a built-in one of its name: that one might do what the
     /// file was to deny. Of two files with one name, the first path wins. Symbolic links are not followed.
     pub fn load(workspace: &Path) -> Self {
         let mut catalog = Self::builtin();
         let mut files = Vec::new();
-        match linked(workspace) {
+        match linked(workspace, Path::new(FOLDER)) {
             // Write access to the target of a link would allow writing agents, and no rule for this folder covers that.
             Some(link) => catalog.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
-            None => catalog.find(&workspace.join(FOLDER), 0, &mut files),
+            None => catalog.find(&workspace.join(FOLDER), 0, &|path| has_ending(path, "md"), &mut files),
         }
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
@@ -89,6 +93,9 @@ impl Catalog {
         }
         for path in files.into_iter().take(MAX_FILES) {
             catalog.read(&path);
+        }
+        for product in Product::ALL {
+            catalog.load_product(product, workspace);
         }
         catalog.problems.sort_by(|a, b| a.path.cmp(&b.path));
         catalog
@@ -120,7 +127,6 @@ impl Catalog {
         self.agents.insert(Arc::clone(&manifest.name), Arc::new(manifest))
     }
 
-    /// Returns the agent of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Manifest>> {
         self.agents.get(name)
     }
@@ -149,7 +155,7 @@ impl Catalog {
     }
 
     /// Returns the problems of all files, ordered by path.
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[AgentProblem] {
         &self.problems
     }
 
@@ -158,7 +164,13 @@ impl Catalog {
         manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
     }
 
-    pub(crate) fn find(&mut self, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
+    pub(crate) fn find(
+        &mut self,
+        folder: &Path,
+        depth: usize,
+        wanted: &dyn Fn(&Path) -> bool,
+        files: &mut Vec<PathBuf>,
+    ) {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             Err(error) if depth == 0 && error.kind() == std::io::ErrorKind::NotFound => return,
@@ -173,16 +185,17 @@ impl Catalog {
                 }
             };
             let path = entry.path();
-            let is_markdown = path.extension().is_some_and(|ending| ending == "md");
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => self.find(&path, depth.saturating_add(1), files),
+                Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => {
+                    self.find(&path, depth.saturating_add(1), wanted, files);
+                }
                 Ok(kind) if kind.is_dir() => {
                     self.refuse(
                         &path,
                         format!("not read: it is more than {MAX_DEPTH} folders deep. Move its files up."),
                     );
                 }
-                Ok(kind) if kind.is_file() && is_markdown => files.push(path),
+                Ok(kind) if kind.is_file() && wanted(&path) => files.push(path),
                 Ok(kind) if kind.is_symlink() => {
                     // The target of a link may lie outside the workspace, and its text would end up in a prompt.
                     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -206,16 +219,20 @@ impl Catalog {
             Err(error) => return self.refuse_agent(path, &front::name(&text, &stem), error.to_string()),
         };
         match self.get(&parsed.manifest.name).map(|other| other.source.clone()) {
-            Some(Source::File(first)) => {
+            Some(Source::File(first) | Source::Foreign(_, first)) => {
                 let name = &parsed.manifest.name;
-                return self.refuse(path, format!("`{name}` is already there, from {}: rename one", first.display()));
+                self.refuse(path, format!("`{name}` is already there, from {}: rename one", first.display()));
             }
             Some(Source::Builtin | Source::Host) => {
                 let name = &parsed.manifest.name;
                 self.warn(path, format!("replaces the built-in agent `{name}`"));
+                self.take_in(path, parsed);
             }
-            None => {}
+            None => self.take_in(path, parsed),
         }
+    }
+
+    fn take_in(&mut self, path: &Path, parsed: Parsed) {
         for warning in parsed.warnings {
             self.warn(path, warning);
         }
@@ -234,17 +251,26 @@ impl Catalog {
     }
 
     fn refuse(&mut self, path: &Path, message: String) {
-        self.problems.push(Problem { path: path.to_owned(), kind: ProblemKind::Refused, message });
+        self.tell(path, ProblemKind::Refused, message);
     }
 
     fn warn(&mut self, path: &Path, message: String) {
-        self.problems.push(Problem { path: path.to_owned(), kind: ProblemKind::Warning, message });
+        self.tell(path, ProblemKind::Warning, message);
+    }
+
+    fn tell(&mut self, path: &Path, kind: ProblemKind, message: String) {
+        self.problems.push(AgentProblem { path: path.to_owned(), kind, product: self.reading, message });
     }
 }
 
-fn linked(workspace: &Path) -> Option<PathBuf> {
+pub(crate) fn has_ending(path: &Path, wanted: &str) -> bool {
+    path.extension().is_some_and(|ending| ending == wanted)
+}
+
+/// Returns the first symbolic link among `workspace/below` and the folders between.
+pub(crate) fn linked(workspace: &Path, below: &Path) -> Option<PathBuf> {
     let mut at = workspace.to_owned();
-    Path::new(FOLDER).components().find_map(|part| {
+    below.components().find_map(|part| {
         at.push(part);
         at.is_symlink().then(|| at.clone())
     })
@@ -253,7 +279,7 @@ fn linked(workspace: &Path) -> Option<PathBuf> {
 /// Describes the first rule without effect, for a host that adds no tools and the agents in `known`.
 pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<String> {
     let rules = manifest.rules.iter().flat_map(|set| &set.rules);
-    let of_hosts = |rule: &&Rule| ["tool:", "mcp:"].iter().any(|family| rule.action.starts_with(family));
+    let of_hosts = |rule: &&Rule| rule.action.starts_with("tool:");
     if let Some(rule) = rules.clone().filter(of_hosts).find(|rule| rule.verdict != Verdict::Allow) {
         let (action, verdict) = (&rule.action, rule.verdict.word());
         return Some(format!(

@@ -14,7 +14,6 @@ pub enum Misfit {
     },
     /// A value that its key cannot hold.
     Value {
-        /// The path to it.
         at: Vec<String>,
         /// The value, shortened for display.
         value: String,

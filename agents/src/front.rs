@@ -10,7 +10,7 @@ use crate::name::{self, BadName};
 use crate::permissions;
 use crate::schema::{self, FrontMatter, Tools};
 
-mod unknown;
+pub(crate) mod unknown;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadManifest {
@@ -20,6 +20,8 @@ pub(crate) enum BadManifest {
     Unclosed,
     #[error("the front matter is not valid YAML: {0}")]
     Yaml(String),
+    #[error("is not valid TOML: {0}")]
+    Toml(String),
     #[error("has no `mode`: add `mode: primary`, `mode: subagent` or `mode: all`")]
     NoMode,
     #[error("has no prompt: write it below the front matter")]
@@ -88,6 +90,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         settings: Settings { output_tokens, temperature, top_p, effort },
         tools: front.tools.map(tools).transpose()?,
         rules,
+        bounds: Vec::new(),
         inspectable: is(front.inspectable),
         caller: front.caller.is_some(),
         turns: front.turns,
@@ -96,6 +99,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         body: body.into(),
         hidden: is(front.hidden),
         plan_exit: is(front.plan_exit),
+        instructions: front.instructions.unwrap_or(true),
         extra,
         source,
     };
@@ -140,7 +144,7 @@ fn name_in(map: &Map<String, Value>, stem: &str) -> Text {
 }
 
 /// Splits front matter and body. The opening line stays, so that YAML errors name lines of the file.
-fn split(text: &str) -> Result<(&str, &str), BadManifest> {
+pub(crate) fn split(text: &str) -> Result<(&str, &str), BadManifest> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut at = 0_usize;
     for (number, line) in text.split_inclusive('\n').enumerate() {
@@ -158,7 +162,7 @@ fn split(text: &str) -> Result<(&str, &str), BadManifest> {
     Err(if text.trim().is_empty() { BadManifest::NoFrontMatter } else { BadManifest::Unclosed })
 }
 
-fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
+pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
         // The user messages: the developer messages name options of the library.

@@ -1,12 +1,14 @@
 //! Manifests: agents as data.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::{Hash, Text};
 use subtend_session::place::OnRestart;
 use subtend_session::settings::Settings;
+
+use crate::product::Product;
 
 /// The line that `caller: agent` adds to a system prompt.
 pub const CALLER_LINE: &str = "Your caller is another agent; return structured output.";
@@ -30,6 +32,9 @@ pub struct Manifest {
     pub tools: Option<Vec<Text>>,
     /// Its own rules; `None`: it narrows nothing.
     pub rules: Option<RuleSet>,
+    /// Further rules, each of which binds whatever the others allow.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<RuleSet>,
     /// Whether listings show its sessions as rows of their own.
     pub inspectable: bool,
     /// Whether its prompt carries the caller line.
@@ -43,13 +48,15 @@ pub struct Manifest {
     /// What a restart of the host does with its runs; a run resumes only if all its owners do.
     #[serde(skip_serializing_if = "fails")]
     pub on_restart: OnRestart,
-    /// The prompt.
     pub body: Text,
     /// Whether pickers and the types of `task` omit it.
     pub hidden: bool,
     /// Whether its root sessions are offered `plan_exit`, by which it asks to carry its plan out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plan_exit: bool,
+    /// Whether the instruction files of the workspace and the person are in its prompt.
+    #[serde(skip_serializing_if = "is_true")]
+    pub instructions: bool,
     /// Unknown keys of the front matter, kept for the host.
     pub extra: std::collections::BTreeMap<String, serde_json::Value>,
     /// Where it comes from; not part of its hash.
@@ -63,38 +70,49 @@ fn fails(on_restart: &OnRestart) -> bool {
     *on_restart == OnRestart::Fail
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+fn is_true(flag: &bool) -> bool {
+    *flag
+}
+
 /// Callers that may start an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum AgentMode {
     /// Users only: pickers list it, and `task` refuses it.
     Primary,
     /// Other agents only, through `task`.
     Subagent,
-    /// Both.
     All,
 }
 
 impl AgentMode {
     /// Returns the value as front matter and listings spell it.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Subagent => "subagent",
-            Self::All => "all",
-        }
+        self.into()
     }
 }
 
 /// Origin of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// This crate.
     Builtin,
-    /// A file.
     File(PathBuf),
+    /// A file of another product.
+    Foreign(Product, PathBuf),
     /// The embedding host's code.
     Host,
+}
+
+impl Source {
+    /// Returns the file that it is, if any.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) | Self::Foreign(_, path) => Some(path),
+            Self::Builtin | Self::Host => None,
+        }
+    }
 }
 
 impl Manifest {
@@ -114,6 +132,7 @@ impl Manifest {
             settings: Settings::default(),
             tools: None,
             rules: None,
+            bounds: Vec::new(),
             inspectable: false,
             caller: false,
             turns: None,
@@ -122,6 +141,7 @@ impl Manifest {
             body,
             hidden: false,
             plan_exit: false,
+            instructions: true,
             extra: std::collections::BTreeMap::new(),
             source: Source::Host,
         }
@@ -141,7 +161,8 @@ impl Manifest {
     /// Returns the authority that it requests; the caller's authority limits it.
     pub fn authority(&self) -> Authority {
         let all = || RuleSet { default: Verdict::Allow, rules: Vec::new() };
-        Authority::of(self.rules.clone().unwrap_or_else(all))
+        let own = Authority::of(self.rules.clone().unwrap_or_else(all));
+        self.bounds.iter().fold(own, |met, bound| met.meet(&Authority::of(bound.clone())))
     }
 
     /// Whether a session of it is offered `plan_exit`: only a root session has an approver.
@@ -195,6 +216,7 @@ mod tests {
             Manifest { body: "Praise.\n".into(), ..critic() },
             Manifest { hidden: true, ..critic() },
             Manifest { plan_exit: true, ..critic() },
+            Manifest { instructions: false, ..critic() },
             Manifest { detached: true, ..critic() },
             Manifest { rules: Some(RuleSet { default: Verdict::Deny, rules: Vec::new() }), ..critic() },
         ] {

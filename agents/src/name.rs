@@ -9,7 +9,6 @@ pub const MAX_LEN: usize = 64;
     "`{name}` is not an agent's name: use 1 to {MAX_LEN} of a-z, 0-9, `-` and `_`, and begin with a letter or a digit"
 )]
 pub struct BadName {
-    /// The name, shortened for display.
     pub name: String,
 }
 
@@ -20,6 +19,20 @@ pub fn check(name: &str) -> Result<(), BadName> {
         && name.bytes().next().is_some_and(plain)
         && name.bytes().all(|byte| plain(byte) || byte == b'-' || byte == b'_');
     if fits { Ok(()) } else { Err(BadName { name: name.chars().take(MAX_LEN + 16).collect() }) }
+}
+
+/// Returns a name that agents may have: `Code Reviewer` and `code/reviewer` are `code-reviewer`.
+pub(crate) fn slug(name: &str) -> String {
+    let mut slug = String::new();
+    for c in name.trim().chars() {
+        match c {
+            c if c.is_ascii_alphanumeric() => slug.push(c.to_ascii_lowercase()),
+            '_' if !slug.is_empty() => slug.push('_'),
+            _ if slug.is_empty() || slug.ends_with('-') => {}
+            _ => slug.push('-'),
+        }
+    }
+    slug.trim_end_matches('-').to_owned()
 }
 
 #[cfg(test)]

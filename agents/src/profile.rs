@@ -8,11 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use subtend_session::ids::Text;
 
 use crate::front::is_tool_name;
+use crate::instructions::Instructions;
 use crate::manifest::first_sentence;
 use crate::name;
-
-/// Files at the start of a child's prompt where its profile names none.
-pub const BOOTSTRAP: [&str; 2] = ["AGENTS.md", "ENVIRONMENT.md"];
 
 /// Reads a file of the workspace by its relative path; the error says why it cannot. The caller must prevent reads outside the workspace,
 /// for example by a directory handle.
@@ -30,8 +28,8 @@ pub struct Profile {
     /// The agent whose manifest and authority the child has; without it the caller's own. Its prompt comes first.
     #[serde(deserialize_with = "none_if_empty")]
     pub agent: Option<Text>,
-    /// Files of the workspace that the child's prompt begins with, in this order. Empty: AGENTS.md and ENVIRONMENT.md. A missing file is
-    /// omitted.
+    /// Files of the workspace that the child's prompt begins with, in this order. Empty: the instruction files, such as AGENTS.md, and
+    /// ENVIRONMENT.md. A missing file is omitted.
     pub bootstrap_files: Vec<Text>,
     /// A file of the workspace with instructions for the child, after the bootstrap files. It must exist.
     #[serde(deserialize_with = "none_if_empty")]
@@ -88,9 +86,10 @@ impl Profile {
         }
     }
 
-    /// Returns the files that the child's prompt begins with.
-    pub fn bootstrap(&self) -> Vec<Text> {
-        if self.bootstrap_files.is_empty() { BOOTSTRAP.map(Text::from).to_vec() } else { self.bootstrap_files.clone() }
+    /// Returns the bootstrap files of a child: those of its profile, or the usual ones that `instructions` does not have.
+    pub fn bootstrap(profile: Option<&Self>, instructions: &Instructions) -> Vec<Text> {
+        let own = profile.map(|profile| &profile.bootstrap_files).filter(|files| !files.is_empty());
+        own.cloned().unwrap_or_else(|| instructions.bootstrap())
     }
 
     fn load(mut self, name: Text, read: Reader<'_>) -> Result<Self, BadProfile> {

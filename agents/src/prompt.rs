@@ -1,29 +1,35 @@
 //! Assembly of prompts from their parts, in one order.
 //!
-//! System prompt: the agent's prompt; bootstrap files; the profile's file and text; the text of the call; instructions of the dialect
+//! System prompt: the agent's prompt; instruction files; bootstrap files; skills; the profile's file and text; the text of the call; instructions of the dialect
 //! that started the session; hints for the dialects that it is offered; its profiles; the caller line. Empty parts are left out.
 //!
 //! First user message: the task, after blocks for context, files and tools.
 
 use std::sync::Arc;
 
+use subtend_session::authority::Authority;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
 use crate::dialect;
+use crate::instructions::{self, Instruction, Instructions};
 use crate::manifest::{CALLER_LINE, Manifest};
-use crate::profile::{BOOTSTRAP, Inherit, Profile, Reader};
+use crate::markup::escaped;
+use crate::profile::{Inherit, Profile, Reader};
+use crate::skill::{self, Skill};
 
 mod message;
 
 /// Parts of a prompt. Empty parts add nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
-    /// The prompt of the agent.
     pub body: Option<Text>,
-    /// Bootstrap files.
+    /// Instruction files of the workspace and the person.
+    pub instructions: Vec<Arc<Instruction>>,
     pub bootstrap: Vec<FileText>,
+    /// Skills that it may read.
+    pub skills: Vec<Arc<Skill>>,
     /// The text of the profile's `system_prompt_file`.
     pub prompt_file: Option<Text>,
     /// The profile's own text.
@@ -40,7 +46,6 @@ pub struct Parts {
     pub offered: Vec<Dialect>,
     /// The profiles that it may name.
     pub profiles: Vec<Named>,
-    /// Whether the caller line is added.
     pub caller: bool,
     /// The task: the first user message.
     pub task: Option<Text>,
@@ -62,7 +67,6 @@ pub struct FileText {
 }
 
 impl FileText {
-    /// Reads a file.
     pub fn read(name: &Text, read: Reader<'_>) -> Self {
         let text = crate::profile::confined(name).map_err(|why| format!("it {why}"));
         let text = text.and_then(|()| read(name));
@@ -73,18 +77,14 @@ impl FileText {
 /// Profile as a model sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// Its name.
     pub name: Text,
-    /// Its purpose.
     pub about: String,
-    /// The tools of its children.
     pub tools: Vec<Text>,
 }
 
 /// Assembled prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
-    /// The system prompt.
     pub system: Text,
     /// The first user message, if any.
     pub first: Option<Text>,
@@ -99,20 +99,35 @@ impl Parts {
     }
 
     /// Returns the parts of a child by `spawn`. `caller` is the agent of the calling session, `named` that of the profile; without a
-    /// profile the child has its caller's prompt.
-    pub fn of_spawn(profile: Option<&Profile>, caller: &Manifest, named: Option<&Manifest>, read: Reader<'_>) -> Self {
-        let files = profile.map_or_else(|| BOOTSTRAP.map(Text::from).to_vec(), Profile::bootstrap);
+    /// profile the child has its caller's prompt. Bootstrap files of a profile replace the instruction files.
+    pub fn of_spawn(
+        profile: Option<&Profile>,
+        (caller, named): (&Manifest, Option<&Manifest>),
+        (instructions, authority): (&Instructions, &Authority),
+        read: Reader<'_>,
+    ) -> Self {
+        let files = Profile::bootstrap(profile, instructions);
+        let instructed = profile.is_none_or(|profile| profile.bootstrap_files.is_empty());
+        let manifest = named.unwrap_or(caller);
         let inherits = profile.is_none_or(|profile| profile.prompt == Inherit::Inherit);
         let bodies = [inherits.then_some(caller), named].into_iter().flatten().map(|manifest| &*manifest.body);
         Self {
             body: joined(bodies),
+            instructions: if instructed { instructions.under(manifest, authority) } else { Vec::new() },
             bootstrap: files.iter().map(|file| FileText::read(file, read)).collect(),
             prompt_file: profile.and_then(|profile| profile.file_text.clone()),
             inline: profile.and_then(|profile| profile.system_prompt.clone()),
             started_by: Some(Dialect::Spawn),
-            caller: named.unwrap_or(caller).caller,
+            caller: manifest.caller,
             ..Self::default()
         }
+    }
+
+    /// Adds the instruction files that a session of `manifest` with that authority may read.
+    #[must_use]
+    pub fn instructed(mut self, by: &Instructions, manifest: &Manifest, authority: &Authority) -> Self {
+        self.instructions = by.under(manifest, authority);
+        self
     }
 
     /// Adds the dialects that the session is offered, and the profiles that it may name.
@@ -128,18 +143,22 @@ impl Parts {
 pub fn assemble(parts: &Parts) -> Assembled {
     let mut warnings = Vec::new();
     let mut system: Vec<&str> = Vec::new();
+    let instructions = instructions::block(&parts.instructions);
     system.extend(parts.body.as_deref());
+    system.extend(instructions.as_deref());
     for file in &parts.bootstrap {
         match &file.text {
             Ok(text) => system.push(text),
             Err(why) => warnings.push(format!("the bootstrap file `{}` is left out: {why}", file.name)),
         }
     }
+    let skills = skill::block(&parts.skills);
+    system.extend(skills.as_deref());
     let own = [&parts.prompt_file, &parts.inline, &parts.parameter];
     system.extend(own.into_iter().filter_map(|part| part.as_deref()));
-    let instructions =
+    let situation =
         parts.started_by.and_then(|dialect| dialect::instructions(dialect, parts.discovers, parts.only_reads));
-    system.extend(instructions.as_deref());
+    system.extend(situation.as_deref());
     let offers = offers(&parts.offered, &parts.profiles);
     system.extend(offers.as_deref());
     system.extend(parts.caller.then_some(CALLER_LINE));
@@ -208,22 +227,6 @@ pub fn profile_block(profiles: &[Named]) -> Option<String> {
     }
     block.push_str(PROFILES_END);
     Some(block)
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&apos;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

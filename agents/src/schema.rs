@@ -82,6 +82,8 @@ pub(crate) struct FrontMatter {
     pub(crate) hidden: Option<bool>,
     /// Whether its root sessions are offered `plan_exit`, by which it asks to carry its plan out.
     pub(crate) plan_exit: Option<bool>,
+    /// Whether instruction files such as `AGENTS.md` are in its prompt; by default they are.
+    pub(crate) instructions: Option<bool>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -95,14 +97,14 @@ pub(crate) enum Tools {
 #[schemars(untagged)]
 #[expect(dead_code, reason = "the forms of the schema; `permissions` reads them, with better errors")]
 enum Permission {
-    Verdict(Verdict),
-    Resources(BTreeMap<String, Verdict>),
+    Verdict(VerdictSchema),
+    Resources(BTreeMap<String, VerdictSchema>),
 }
 
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
 #[expect(dead_code, reason = "the words of the schema")]
-enum Verdict {
+enum VerdictSchema {
     Allow,
     Ask,
     Deny,

@@ -17,7 +17,7 @@ use crate::fake::{Fake, echo};
 
 /// Where records go.
 #[derive(Clone, Copy)]
-pub(crate) enum Store {
+pub(crate) enum StoreKind {
     /// In memory.
     Memory,
     /// On disk, synced.
@@ -37,11 +37,11 @@ pub(crate) enum Cap {
 
 #[expect(clippy::disallowed_methods, reason = "a bench measures wall time")]
 /// Runs the fan-out and checks its result.
-pub(crate) async fn fan_out(children: u32, store: Store, cap: Cap) -> Pass {
+pub(crate) async fn fan_out(children: u32, store: StoreKind, cap: Cap) -> Pass {
     let dir = tempfile::tempdir().expect("a directory for the bench");
     let journal = match store {
-        Store::Memory => Journal::open(Box::new(Memory::new()), Default::default()),
-        Store::Redb => open_store(
+        StoreKind::Memory => Journal::open(Box::new(Memory::new()), Default::default()),
+        StoreKind::Redb => open_store(
             &StoreSpec::parse(&format!("redb:{}", dir.path().join("store").display())).expect("a store spec"),
         ),
     }

@@ -51,7 +51,6 @@ pub struct Args {
 }
 
 /// Works on a store until it is killed or at rest. `guard` starts the guard of a tool's processes.
-///
 /// # Errors
 /// If the store or the runtime cannot be opened: the drill sees it in the exit status.
 pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::error::DrillError;
-use super::finding::{Kind, Violation};
+use super::finding::{FindingKind, Violation};
 use super::home::{Ground, Home};
 use super::judge::Judge;
 use super::look::Look;
 use super::orphans::Orphans;
-use super::plan::{Order, Plan, Round, Strike};
+use super::plan::{Plan, Round, Strike, StrikeOrder};
 use super::process::{Left, Start};
-use super::report::{Report, Verdict};
+use super::report::{DrillVerdict, Report};
 use super::sabotage::Sabotage;
 
 /// How long runs may take to end after a recovery.
@@ -89,7 +89,7 @@ impl<'a> Course<'a> {
     }
 
     fn is_caught(&self) -> bool {
-        self.report.verdict() == Verdict::Caught
+        self.report.verdict() == DrillVerdict::Caught
     }
 
     fn is_over(&self) -> bool {
@@ -122,24 +122,30 @@ impl<'a> Course<'a> {
         Ok(if self.report.violations() > before { self.set_aside(&subject) } else { Some(subject) })
     }
 
-    fn kill(&mut self, subject: &mut Subject, order: Order) -> Result<(), DrillError> {
+    fn kill(&mut self, subject: &mut Subject, order: StrikeOrder) -> Result<(), DrillError> {
         let before = subject.look.unwrap_or_default();
         let strike = match order.strike {
             Strike::Recovery(thousandths) => Strike::Recovery(before.in_flight.saturating_mul(thousandths) / 1_000),
-            Strike::Opening | Strike::Compaction(_) | Strike::Seen(_) | Strike::Ended(_) | Strike::Marked(_) => {
-                order.strike
-            }
+            Strike::Opening
+            | Strike::Compaction(_)
+            | Strike::Deletion(_)
+            | Strike::Seen(_)
+            | Strike::Ended(_)
+            | Strike::Marked(_) => order.strike,
         };
-        let left = self.start(&subject.home).and_kill(&Order { strike, ..order })?;
+        let left = self.start(&subject.home).and_kill(&StrikeOrder { strike, ..order })?;
         self.report.kills = self.report.kills.saturating_add(1);
         subject.kills = subject.kills.saturating_add(1);
         let in_recovery = left.opened && left.ready.is_none() && before.needs_recovery();
+        let in_deletion = left.told.in_deletion();
         self.look(subject, left, false);
         let look = subject.look.unwrap_or_default();
         let hits = &mut self.report.hits;
         hits.recovery = hits.recovery.saturating_add(in_recovery.into());
         hits.open_call = hits.open_call.saturating_add(look.open_call.into());
         hits.outbox = hits.outbox.saturating_add((look.owed > 0).into());
+        hits.deletion = hits.deletion.saturating_add(in_deletion.into());
+        hits.half_deleted = hits.half_deleted.saturating_add(look.half_deleted.into());
         self.report.in_flight = self.report.in_flight.saturating_add(look.in_flight);
         (self.tell)(&self.report);
         Ok(())
@@ -165,12 +171,12 @@ impl<'a> Course<'a> {
         self.report.deleted = self.report.deleted.saturating_add(left.told.deletions());
         subject.judge.hears(left.told);
         let (look, mut found) = subject.judge.look(&subject.home, at_rest);
-        let broke = left.broke.map(|what| Violation { kind: Kind::Broken, what });
+        let broke = left.broke.map(|what| Violation { kind: FindingKind::Broken, what });
         found.extend(broke.and_then(|broke| subject.judge.unknown(vec![broke]).pop()));
         let (processes, orphans) = orphans.left();
         subject.processes = processes;
         found.extend(orphans.into_iter().map(|process| Violation {
-            kind: Kind::Orphaned,
+            kind: FindingKind::Orphaned,
             what: format!("process {process}, which a tool started, was alive a second after the end of its runtime"),
         }));
         self.report.take(subject.name, found);

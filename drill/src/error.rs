@@ -5,7 +5,6 @@ use subtend_journal::{OpenError, ReadError};
 /// Why a drill cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum DrillError {
-    /// Unsupported options.
     #[error("{0}")]
     Usage(String),
     #[error(transparent)]

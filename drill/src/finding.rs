@@ -5,10 +5,9 @@ use serde::Serialize;
 /// The violated guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FindingKind {
     /// The store does not open or is inconsistent.
     Unsound,
-    /// Acknowledged and missing.
     Lost,
     /// Deleted and erased, but still in the files of the store.
     Kept,
@@ -34,7 +33,7 @@ pub enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// The finding and its location.
     pub what: String,
 }

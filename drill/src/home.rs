@@ -18,7 +18,6 @@ pub(crate) struct Ground {
     engine: String,
     dir: PathBuf,
     homes: u32,
-    /// Whether the directory existed before.
     found: bool,
     kept: bool,
 }
@@ -103,7 +102,6 @@ impl Home {
         self.dir.join("workspace")
     }
 
-    /// Returns the file with one line per side effect.
     pub(crate) fn marks(&self) -> PathBuf {
         self.dir.join("marks")
     }
@@ -178,8 +176,8 @@ mod tests {
     #[test]
     fn what_cannot_be_drilled_is_a_usage_error() {
         assert!(refusal("memory").contains("nothing of it is there after a kill"));
-        assert!(refusal("tape").contains("`tape:store` names no store"), "{}", refusal("tape"));
-        assert!(refusal("tape:/x").contains("`tape:/x` names no store"));
+        assert!(refusal("tape").contains("`tape:store` is not a store"), "{}", refusal("tape"));
+        assert!(refusal("tape:/x").contains("`tape:/x` is not a store"));
     }
 
     #[test]

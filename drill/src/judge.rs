@@ -7,16 +7,16 @@ use subtend_session::ids::{CallId, Epoch, Seq, SessionId};
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
 
-use super::finding::{Kind, Violation};
+use super::finding::{FindingKind, Violation};
 use super::home::Home;
 use super::look::{self, Gone, Look, Sessions};
 use super::marks::Marks;
-use super::told::Told;
+use super::told::Acknowledgements;
 
 /// A store over its kills: what was acknowledged, and the last inspection.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
-    told: Told,
+    told: Acknowledgements,
     auditor: Auditor,
     lasts: BTreeMap<SessionId, (Seq, Epoch)>,
     /// Violations found before: every inspection finds them again.
@@ -25,7 +25,7 @@ pub(crate) struct Judge {
 
 impl Judge {
     /// Adds the acknowledgements of a process that died.
-    pub(crate) fn hears(&mut self, told: Told) {
+    pub(crate) fn hears(&mut self, told: Acknowledgements) {
         self.told.add(told);
     }
 
@@ -40,10 +40,11 @@ impl Judge {
         let (look, found) = match read {
             Ok((look, gone, unsound)) => {
                 let found = self.judge(home, &gone, unsound, at_rest);
+                self.told.finds(&gone);
                 self.lasts = look::lasts(&self.auditor);
                 (Some(look), found)
             }
-            Err(what) => (None, vec![Violation { kind: Kind::Unsound, what }]),
+            Err(what) => (None, vec![Violation { kind: FindingKind::Unsound, what }]),
         };
         (look, self.unknown(found))
     }
@@ -55,29 +56,29 @@ impl Judge {
 
     fn judge(&self, home: &Home, gone: &Gone, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
         let (sessions, marks) = (look::sessions(&self.auditor), Marks::read(home));
-        let mut found = of(Kind::Unsound, unsound);
-        found.extend(of(Kind::Lost, self.told.lost(&sessions, gone)));
-        found.extend(of(Kind::Kept, self.told.kept(home)));
-        found.extend(of(Kind::Duplicated, duplicated(&sessions)));
+        let mut found = of(FindingKind::Unsound, unsound);
+        found.extend(of(FindingKind::Lost, self.told.lost(&sessions, gone)));
+        found.extend(of(FindingKind::Kept, self.told.kept(home)));
+        found.extend(of(FindingKind::Duplicated, duplicated(&sessions)));
         let unfenced = self.lasts.iter().filter_map(|(session, (seq, epoch))| {
             let later = self.auditor.epoch(*session, seq.next())?;
             unfenced(*session, *seq, *epoch, later)
         });
-        found.extend(of(Kind::Unfenced, unfenced.collect()));
-        found.extend(of(Kind::Repeated, marks.repeated()));
-        found.extend(of(Kind::Unintended, marks.unintended(&sessions, gone)));
+        found.extend(of(FindingKind::Unfenced, unfenced.collect()));
+        found.extend(of(FindingKind::Repeated, marks.repeated()));
+        found.extend(of(FindingKind::Unintended, marks.unintended(&sessions, gone)));
         if at_rest {
-            found.extend(of(Kind::Endless, endless(&sessions)));
-            found.extend(of(Kind::Missing, missing(&sessions)));
+            found.extend(of(FindingKind::Endless, endless(&sessions)));
+            found.extend(of(FindingKind::Missing, missing(&sessions)));
             let owed = self.auditor.rows().iter().map(|row| format!("an obligation remains at rest: {row:?}"));
-            found.extend(of(Kind::Missing, owed.collect()));
-            found.extend(of(Kind::Dangling, dangling(&sessions)));
+            found.extend(of(FindingKind::Missing, owed.collect()));
+            found.extend(of(FindingKind::Dangling, dangling(&sessions)));
         }
         found
     }
 }
 
-fn of(kind: Kind, what: Vec<String>) -> Vec<Violation> {
+fn of(kind: FindingKind, what: Vec<String>) -> Vec<Violation> {
     what.into_iter().map(|what| Violation { kind, what }).collect()
 }
 
@@ -92,7 +93,6 @@ fn unfenced(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option
     })
 }
 
-/// Counts taken notices by owner's session and key.
 fn taken(sessions: &Sessions<'_>) -> BTreeMap<(SessionId, CallId), u32> {
     let mut taken: BTreeMap<(SessionId, CallId), u32> = BTreeMap::new();
     for (session, records) in sessions {
@@ -109,7 +109,6 @@ fn keys(record: &Record) -> Vec<CallId> {
     taken.items.iter().filter_map(|item| item.key).collect()
 }
 
-/// Returns ends that their owners received twice.
 fn duplicated(sessions: &Sessions<'_>) -> Vec<String> {
     let twice = taken(sessions).into_iter().filter(|(_, count)| *count > 1);
     twice.map(|((owner, key), count)| format!("{owner} has {count} notices of its call {key}")).collect()
@@ -125,7 +124,7 @@ fn missing(sessions: &Sessions<'_>) -> Vec<String> {
             let Owner::Run { session: owner, call, .. } = &opened.owner else { continue };
             if !taken.contains_key(&(*owner, *call)) {
                 found.push(format!(
-                    "{owner} never heard of run {} of {session}, which its call {call} opened",
+                    "{owner} was never notified of run {} of {session}, which its call {call} opened",
                     opened.run
                 ));
             }

@@ -11,12 +11,14 @@ use course::Course;
 use home::Ground;
 
 pub use error::DrillError;
-pub use finding::{Kind, Violation};
-pub use report::{Hits, Recovery, Report, TOLD, Told, Verdict};
-pub use sabotage::Sabotage;
+pub use finding::{FindingKind, Violation};
+pub use report::{DrillVerdict, FoundViolation, Hits, Recovery, Report, TOLD};
+pub use sabotage::{Sabotage, VARIABLE as FAULT};
 
 mod chance;
 pub mod child;
+#[cfg(unix)]
+pub mod clients;
 mod course;
 mod error;
 mod finding;
@@ -38,7 +40,7 @@ mod trigger;
 mod workload;
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DrillOptions {
     /// The engine, and after a colon the directory of the drill; a temporary one if absent.
     pub store: String,
     /// The seed of the work and of the kills.
@@ -49,11 +51,10 @@ pub struct Options {
 }
 
 /// Drills to the end, or until `stop` is set. Reports progress after each kill and recovery.
-///
 /// # Errors
 /// If the store cannot be drilled, or the system refuses a directory or a process.
 pub fn drill(
-    options: &Options,
+    options: &DrillOptions,
     stop: &AtomicBool,
     tell: &mut (dyn FnMut(&Report) + Send),
 ) -> Result<Report, DrillError> {

@@ -11,7 +11,6 @@ pub(crate) enum Line {
     Opened,
     /// Recovery is done, this many microseconds after the store was to be opened.
     Ready(u64),
-    /// The moment to kill it.
     Strike,
     Input(SessionId, InputId),
     Ended(SessionId, RunNo),
@@ -24,7 +23,6 @@ pub(crate) enum Line {
     Seen(SessionId, Seq),
     /// A session and its descendants will be deleted.
     Deleting(SessionId),
-    /// They were deleted.
     Deleted(SessionId),
     /// The store was compacted before it was opened; every deleted session was erased.
     Compacted,

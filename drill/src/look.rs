@@ -9,7 +9,6 @@ use subtend_session::record::{Carrier, NoticeTaken, Record};
 
 pub(crate) type Sessions<'a> = BTreeMap<SessionId, &'a [Record]>;
 
-/// An inspection of a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
     pub(crate) sessions: u64,
@@ -19,10 +18,11 @@ pub(crate) struct Look {
     pub(crate) owed: u64,
     /// Whether a run in flight has an open call.
     pub(crate) open_call: bool,
+    /// Whether a deletion is recorded for a part of its tree alone.
+    pub(crate) half_deleted: bool,
 }
 
 impl Look {
-    /// Returns whether a recovery has work to do.
     pub(crate) fn needs_recovery(self) -> bool {
         self.in_flight > 0 || self.owed > 0
     }
@@ -43,15 +43,17 @@ pub(crate) fn read(
     let inflight = journal.inflight()?;
     let sessions = sessions(auditor);
     let mut working = inflight.iter().filter_map(|(session, _)| sessions.get(session));
+    let half = journal.half_deleted()?;
     let look = Look {
         sessions: sessions.len() as u64,
         erased: auditor.erased().len() as u64,
         in_flight: inflight.len() as u64,
         owed: auditor.rows().len() as u64,
         open_call: working.any(|records| open(records).next().is_some()),
+        half_deleted: !half.is_empty(),
     };
-    let half = if at_rest { journal.half_deleted()? } else { BTreeSet::new() };
-    unsound.extend(half.iter().map(|session| format!("at rest the deletion of {session} is not complete")));
+    let incomplete = half.iter().filter(|_| at_rest);
+    unsound.extend(incomplete.map(|session| format!("at rest the deletion of {session} is not complete")));
     Ok((look, Gone(journal.heads()?.into_iter().collect()), unsound))
 }
 
@@ -70,12 +72,10 @@ impl Gone {
         self.0.iter().filter(|(_, head)| head.deleted).map(|(session, _)| *session)
     }
 
-    /// Returns whether all records of a session are gone.
     pub(crate) fn is_erased(&self, session: SessionId) -> bool {
         self.0.get(&session).is_some_and(Head::is_erased)
     }
 
-    /// Returns the session and its ancestors.
     pub(crate) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
         let parent = |at: &SessionId| self.0.get(at).and_then(|head| head.parent);
         std::iter::successors(Some(session), parent).take(self.0.len())
@@ -109,7 +109,6 @@ pub(crate) fn open(records: &[Record]) -> impl Iterator<Item = CallId> {
     open.into_iter()
 }
 
-/// Returns the calls that taken ends answer.
 fn results(taken: &NoticeTaken) -> impl Iterator<Item = CallId> {
     let (own, other) = match taken.carrier {
         Carrier::Result => (true, None),
@@ -119,7 +118,6 @@ fn results(taken: &NoticeTaken) -> impl Iterator<Item = CallId> {
     taken.items.iter().filter_map(move |item| item.key.filter(|_| own)).chain(other)
 }
 
-/// Counts the ends of each run of a session.
 pub(crate) fn ends(session: SessionId, records: &[Record]) -> BTreeMap<RunKey, u32> {
     let mut ends: BTreeMap<RunKey, u32> = BTreeMap::new();
     for record in records {

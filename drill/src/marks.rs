@@ -13,12 +13,12 @@ use super::look::{Gone, Sessions};
 
 /// Whether a marked effect may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Effect {
+pub(crate) enum MarkedEffect {
     Once,
     Idempotent,
 }
 
-impl Effect {
+impl MarkedEffect {
     fn word(self) -> &'static str {
         match self {
             Self::Once => "once",
@@ -28,7 +28,7 @@ impl Effect {
 }
 
 /// Writes a mark at once, so that a kill leaves all of it or nothing.
-pub(crate) fn leave(path: &Path, effect: Effect, key: ToolKey) -> std::io::Result<()> {
+pub(crate) fn leave(path: &Path, effect: MarkedEffect, key: ToolKey) -> std::io::Result<()> {
     let ToolKey { session, run, call } = key;
     let line = format!("{} {session} {run} {} {}\n", effect.word(), call.turn, call.ix);
     std::fs::OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
@@ -36,7 +36,7 @@ pub(crate) fn leave(path: &Path, effect: Effect, key: ToolKey) -> std::io::Resul
 
 /// The marks of a store, by call.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(BTreeMap<(SessionId, RunNo, CallId), (Effect, u32)>);
+pub(crate) struct Marks(BTreeMap<(SessionId, RunNo, CallId), (MarkedEffect, u32)>);
 
 impl Marks {
     pub(crate) fn read(home: &Home) -> Self {
@@ -51,7 +51,7 @@ impl Marks {
 
     /// Returns effects that were repeated although they must not be.
     pub(crate) fn repeated(&self) -> Vec<String> {
-        let twice = self.0.iter().filter(|(_, (effect, count))| *effect == Effect::Once && *count > 1);
+        let twice = self.0.iter().filter(|(_, (effect, count))| *effect == MarkedEffect::Once && *count > 1);
         twice
             .map(|((session, _, call), (_, count))| {
                 format!("the side effect of call {call} of {session} happened {count} times")
@@ -76,10 +76,10 @@ impl Marks {
     }
 }
 
-fn parse(line: &str) -> Option<(Effect, (SessionId, RunNo, CallId))> {
+fn parse(line: &str) -> Option<(MarkedEffect, (SessionId, RunNo, CallId))> {
     let words: Vec<&str> = line.split(' ').collect();
     let [effect, session, run, turn, ix] = words.as_slice() else { return None };
-    let effect = [Effect::Once, Effect::Idempotent].into_iter().find(|known| known.word() == *effect)?;
+    let effect = [MarkedEffect::Once, MarkedEffect::Idempotent].into_iter().find(|known| known.word() == *effect)?;
     let call = CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? };
     Some((effect, (session.parse().ok()?, RunNo(run.parse().ok()?), call)))
 }
@@ -94,12 +94,17 @@ mod tests {
         let home = Home::of("redb", dir.path());
         let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().expect("an id");
         let key = |ix| ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(2), ix } };
-        let marks = [(Effect::Once, 0), (Effect::Idempotent, 1), (Effect::Idempotent, 1), (Effect::Once, 2)];
+        let marks = [
+            (MarkedEffect::Once, 0),
+            (MarkedEffect::Idempotent, 1),
+            (MarkedEffect::Idempotent, 1),
+            (MarkedEffect::Once, 2),
+        ];
         for (effect, ix) in marks {
             leave(&home.marks(), effect, key(ix)).expect("a mark");
         }
         assert_eq!(Marks::read(&home).repeated(), Vec::<String>::new());
-        leave(&home.marks(), Effect::Once, key(2)).expect("a mark");
+        leave(&home.marks(), MarkedEffect::Once, key(2)).expect("a mark");
         let marks = Marks::read(&home);
         assert_eq!(marks.repeated(), [format!("the side effect of call 2.2 of {session} happened 2 times")]);
         let unintended = marks.unintended(&Sessions::new(), &Gone::default());

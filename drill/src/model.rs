@@ -32,13 +32,11 @@ pub(crate) fn model(seed: u64) -> impl Model {
     model.leaving_process(true)
 }
 
-/// The transcript since the last prompt.
 #[derive(Debug, Default)]
 struct Asks {
     agent: String,
     name: String,
     depth: u64,
-    /// Answers since then.
     answers: u64,
     tasks: Vec<String>,
 }
@@ -115,7 +113,6 @@ fn other(agent: &str) -> &'static str {
     if agent == names::STEADY { names::WORKER } else { names::STEADY }
 }
 
-/// Returns the calls about a child in the background.
 fn about(task: &str, chance: &mut Chance) -> Vec<ToolCall> {
     match chance.below(5) {
         0 => vec![asked("cancel_task", &json!({"taskId": task}))],

@@ -23,7 +23,6 @@ pub(crate) const COMMAND: &str = "\
 pub(crate) struct Orphans(JoinHandle<(u64, Vec<u32>)>);
 
 impl Orphans {
-    /// Watches from the kill on.
     pub(crate) fn watch(home: &Home, killed: Instant) -> Self {
         let path = home.processes();
         Self(std::thread::spawn(move || watch(&path, killed)))

@@ -8,13 +8,14 @@ use std::str::FromStr;
 
 use super::chance::Chance;
 
-/// When a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strike {
     /// While it opens or creates its store.
     Opening,
     /// During compaction, at this step.
     Compaction(u64),
+    /// During the deletion of a tree, at this step of all deletions.
+    Deletion(u64),
     /// During recovery, when this many frames are durable.
     Recovery(u64),
     /// During work, when this many records were shown.
@@ -30,6 +31,7 @@ impl fmt::Display for Strike {
         match self {
             Self::Opening => write!(f, "opening"),
             Self::Compaction(at) => write!(f, "compaction:{at}"),
+            Self::Deletion(at) => write!(f, "deletion:{at}"),
             Self::Recovery(at) => write!(f, "recovery:{at}"),
             Self::Seen(at) => write!(f, "seen:{at}"),
             Self::Ended(at) => write!(f, "ended:{at}"),
@@ -47,6 +49,7 @@ impl FromStr for Strike {
         match word {
             "opening" => Ok(Self::Opening),
             "compaction" => Ok(Self::Compaction(at)),
+            "deletion" => Ok(Self::Deletion(at)),
             "recovery" => Ok(Self::Recovery(at)),
             "seen" => Ok(Self::Seen(at)),
             "ended" => Ok(Self::Ended(at)),
@@ -57,7 +60,7 @@ impl FromStr for Strike {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct StrikeOrder {
     /// When. A [`Strike::Recovery`] counts thousandths of the recovery, whose size is not known yet.
     pub(crate) strike: Strike,
     /// The delay after that in microseconds, so that kills fall between events too.
@@ -71,7 +74,7 @@ pub(crate) struct Order {
 pub(crate) struct Round {
     /// On the store that ages through the drill, or on a fresh one.
     pub(crate) aged: bool,
-    pub(crate) orders: Vec<Order>,
+    pub(crate) orders: Vec<StrikeOrder>,
 }
 
 /// The ingredients of a round, before its numbers are drawn.
@@ -80,6 +83,7 @@ enum Card {
     Opening,
     Work,
     Compaction,
+    Deletion,
     Recovery,
 }
 
@@ -91,8 +95,8 @@ enum Moment {
 }
 
 /// An endless series of rounds from a stack of cards that is reshuffled when empty, so that a short drill covers
-/// everything: of thirteen kills seven hit work, four recovery, one a compaction and one the creation of a store. Of
-/// two kills during work the second process recovers by itself and works alongside the resumed runs.
+/// everything: of seventeen kills seven hit work, six recovery, two a deletion, one a compaction and one the creation
+/// of a store. Of two kills during work the second process recovers by itself and works alongside the resumed runs.
 #[derive(Debug)]
 pub(crate) struct Plan {
     chance: Chance,
@@ -108,14 +112,16 @@ impl Plan {
 
     /// Returns the next round, of at most `left` kills.
     pub(crate) fn next(&mut self, left: usize) -> Round {
-        use Card::{Compaction, Opening, Recovery, Work};
-        const ROUNDS: [&[Card]; 6] = [
+        use Card::{Compaction, Deletion, Opening, Recovery, Work};
+        const ROUNDS: [&[Card]; 8] = [
             &[Work],
             &[Work, Work],
             &[Work, Recovery],
             &[Work, Compaction, Recovery],
             &[Work, Recovery, Recovery],
             &[Opening, Work],
+            &[Deletion, Recovery],
+            &[Deletion, Recovery],
         ];
         self.aged = !self.aged;
         if self.rounds.is_empty() {
@@ -127,11 +133,12 @@ impl Plan {
         Round { aged: self.aged, orders }
     }
 
-    fn order(&mut self, card: Card) -> Order {
+    fn order(&mut self, card: Card) -> StrikeOrder {
         let strike = match card {
             Card::Opening => Strike::Opening,
             // A small store has about six steps.
             Card::Compaction => Strike::Compaction(self.chance.below(7)),
+            Card::Deletion => Strike::Deletion(self.chance.below(24)),
             // The last third is omitted: recovery may finish before the kill.
             Card::Recovery => Strike::Recovery(self.chance.below(667)),
             Card::Work => match self.moment() {
@@ -142,9 +149,9 @@ impl Plan {
         };
         let late_us = match card {
             Card::Opening => self.chance.below(20_000),
-            Card::Work | Card::Compaction | Card::Recovery => self.chance.below(3_000),
+            Card::Work | Card::Compaction | Card::Deletion | Card::Recovery => self.chance.below(3_000),
         };
-        Order { strike, late_us, seed: self.chance.draw() }
+        StrikeOrder { strike, late_us, seed: self.chance.draw() }
     }
 
     fn moment(&mut self) -> Moment {
@@ -182,6 +189,7 @@ mod tests {
         for strike in [
             Strike::Opening,
             Strike::Compaction(2),
+            Strike::Deletion(5),
             Strike::Recovery(3),
             Strike::Seen(60),
             Strike::Ended(4),
@@ -196,7 +204,7 @@ mod tests {
     fn shortest_drill_of_any_seed_hits_work_and_recovery() {
         for seed in 0..1_000 {
             let rounds = kills(seed, 10);
-            let orders: Vec<Order> = rounds.iter().flat_map(|round| round.orders.clone()).collect();
+            let orders: Vec<StrikeOrder> = rounds.iter().flat_map(|round| round.orders.clone()).collect();
             assert_eq!(orders.len(), 10);
             let recovery = orders.iter().filter(|order| matches!(order.strike, Strike::Recovery(_))).count();
             let opening = orders.iter().filter(|order| order.strike == Strike::Opening).count();

@@ -11,15 +11,14 @@ use tokio::time::Instant;
 use super::error::DrillError;
 use super::home::Home;
 use super::line::Line;
-use super::plan::{Order, Strike};
+use super::plan::{Strike, StrikeOrder};
 use super::sabotage::{Sabotage, VARIABLE};
-use super::told::Told;
+use super::told::Acknowledgements;
 
 pub(crate) const VERB: &str = "drill-child";
 /// The time until a process counts as hanging.
 const LONGEST: Duration = Duration::from_secs(180);
 
-/// How a process is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) home: &'a Home,
@@ -29,18 +28,16 @@ pub(crate) struct Start<'a> {
     pub(crate) patience: Duration,
 }
 
-/// What a process left.
 #[derive(Debug)]
 pub(crate) struct Left {
     /// Its acknowledgements.
-    pub(crate) told: Told,
+    pub(crate) told: Acknowledgements,
     /// Whether it opened the store: recovery had started.
     pub(crate) opened: bool,
     /// How long the recovery took, if it finished.
     pub(crate) ready: Option<Duration>,
     /// Runs in flight when it gave up waiting for rest; absent if it did not get there.
     pub(crate) quiet: Option<usize>,
-    /// When it ended.
     pub(crate) gone: Instant,
     /// Why it ended, if it neither came to rest nor was killed.
     pub(crate) broke: Option<String>,
@@ -48,7 +45,7 @@ pub(crate) struct Left {
 
 impl Start<'_> {
     /// Starts the process and kills it as `order` says.
-    pub(crate) fn and_kill(&self, order: &Order) -> Result<Left, DrillError> {
+    pub(crate) fn and_kill(&self, order: &StrikeOrder) -> Result<Left, DrillError> {
         let mut command = self.command()?;
         command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.strike.to_string());
         let mut child = self.spawn(command)?;
@@ -94,11 +91,16 @@ impl Start<'_> {
             .map_err(|error| DrillError::Other(format!("the process to be killed cannot be started: {error}")))
     }
 
-    /// Reads the process's lines until it ends.
     fn follow(&self, mut child: Child, late: Duration) -> Result<Left, DrillError> {
         let watchdog = Watchdog::over(&child);
-        let mut left =
-            Left { told: Told::default(), opened: false, ready: None, quiet: None, gone: Instant::now(), broke: None };
+        let mut left = Left {
+            told: Acknowledgements::default(),
+            opened: false,
+            ready: None,
+            quiet: None,
+            gone: Instant::now(),
+            broke: None,
+        };
         let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
         for line in lines.map_while(Result::ok).filter_map(|line| Line::parse(&line)) {
             left.told.take(line);
@@ -135,7 +137,6 @@ impl Start<'_> {
         Ok(left)
     }
 
-    /// Returns the end of its stderr.
     fn last_words(&self) -> String {
         const ENOUGH: usize = 600;
         let said = std::fs::read(self.home.errors()).unwrap_or_default();
@@ -161,7 +162,6 @@ fn was_killed(status: ExitStatus) -> bool {
     !status.success()
 }
 
-/// Kills a process that hangs.
 struct Watchdog {
     rest: mpsc::Sender<()>,
     thread: JoinHandle<bool>,

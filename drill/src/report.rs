@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::finding::{Kind, Violation};
+use super::finding::{FindingKind, Violation};
 use super::sabotage::Sabotage;
 
 /// Violations listed in the JSON object; further ones are counted.
 pub const TOLD: usize = 50;
-/// Characters of each violation.
 const TOLD_CHARS: usize = 1_000;
 
 /// The targets that kills hit.
@@ -22,25 +21,30 @@ pub struct Hits {
     pub outbox: u64,
     /// Kills during a recovery with work to do.
     pub recovery: u64,
+    /// Kills after a deletion was requested and before it was acknowledged.
+    pub deletion: u64,
+    /// Kills that left a deletion recorded for a part of its tree alone.
+    pub half_deleted: u64,
 }
 
 impl Hits {
     /// Returns each target, its hits, and the required percentage of kills: a drill with fewer hits shows nothing.
-    fn wanted(self) -> [(&'static str, u64, u64); 3] {
+    fn wanted(self) -> [(&'static str, u64, u64); 4] {
         [
             ("an open call", self.open_call, 30),
             ("an undelivered outbox row", self.outbox, 10),
             ("recovery itself", self.recovery, 10),
+            ("a deletion", self.deletion, 4),
         ]
     }
 }
 
 /// A violation, with its store and kill.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct FoundViolation {
     pub kill: u64,
     pub store: String,
-    pub kind: Kind,
+    pub kind: FindingKind,
     pub what: String,
 }
 
@@ -63,11 +67,10 @@ pub struct Report {
     pub erased: u64,
     pub hits: Hits,
     pub recoveries: Vec<Duration>,
-    pub counts: BTreeMap<Kind, u64>,
-    pub told: Vec<Told>,
+    pub counts: BTreeMap<FindingKind, u64>,
+    pub told: Vec<FoundViolation>,
     /// Stores that are kept for inspection.
     pub kept: Vec<String>,
-    /// The duration of the drill.
     pub took: Duration,
     pub stopped: bool,
 }
@@ -75,7 +78,7 @@ pub struct Report {
 /// The result of a drill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum DrillVerdict {
     /// Enough was hit, without a violation.
     Sound,
     /// A violation was found.
@@ -100,7 +103,7 @@ pub struct Recovery {
 
 #[derive(Serialize)]
 struct Json<'a> {
-    verdict: Verdict,
+    verdict: DrillVerdict,
     engine: &'a str,
     seed: u64,
     sabotage: Option<Sabotage>,
@@ -127,7 +130,7 @@ struct Json<'a> {
     processes: u64,
     recovery_ms: Recovery,
     violations: u64,
-    what: &'a [Told],
+    what: &'a [FoundViolation],
     kept: &'a [String],
     took_ms: u64,
 }
@@ -140,7 +143,7 @@ impl Report {
             *of_kind = of_kind.saturating_add(1);
             if self.told.len() < TOLD {
                 let what = what.chars().take(TOLD_CHARS).collect();
-                self.told.push(Told { kill: self.kills, store: store.to_owned(), kind, what });
+                self.told.push(FoundViolation { kill: self.kills, store: store.to_owned(), kind, what });
             }
         }
     }
@@ -149,27 +152,26 @@ impl Report {
         self.counts.values().fold(0, |all, of_kind| all.saturating_add(*of_kind))
     }
 
-    pub fn of(&self, kind: Kind) -> u64 {
+    pub fn of(&self, kind: FindingKind) -> u64 {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// Returns the targets with too few hits.
     pub fn vacuous(&self) -> Vec<String> {
-        let seldom = self.hits.wanted().into_iter().filter(|(_, hit, least)| hit * 100 < least * self.kills);
+        let seldom = self.hits.wanted().into_iter().filter(|(_, hit, least)| *hit < least * self.kills / 100);
         let text = |(what, hit, least): (&str, u64, u64)| {
             format!("{hit} of {} kills hit {what}; {least} % must, or nothing is shown", self.kills)
         };
         seldom.map(text).collect()
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> DrillVerdict {
         match (self.sabotage, self.violations()) {
-            (Some(sabotage), _) if sabotage.shows().iter().any(|kind| self.of(*kind) > 0) => Verdict::Caught,
-            (None, 1..) => Verdict::Violated,
-            _ if self.stopped => Verdict::Stopped,
-            (Some(_), _) => Verdict::Uncaught,
-            (None, 0) if !self.vacuous().is_empty() => Verdict::Vacuous,
-            (None, 0) => Verdict::Sound,
+            (Some(sabotage), _) if sabotage.shows().iter().any(|kind| self.of(*kind) > 0) => DrillVerdict::Caught,
+            (None, 1..) => DrillVerdict::Violated,
+            _ if self.stopped => DrillVerdict::Stopped,
+            (Some(_), _) => DrillVerdict::Uncaught,
+            (None, 0) if !self.vacuous().is_empty() => DrillVerdict::Vacuous,
+            (None, 0) => DrillVerdict::Sound,
         }
     }
 
@@ -184,7 +186,6 @@ impl Report {
     }
 
     /// Returns the report as one JSON object.
-    ///
     /// # Errors
     /// If it cannot be written as JSON.
     pub fn json(&self) -> serde_json::Result<String> {
@@ -197,18 +198,18 @@ impl Report {
             hit: self.hits,
             vacuous: if self.sabotage.is_some() { Vec::new() } else { self.vacuous() },
             acknowledged: self.acknowledged,
-            lost: self.of(Kind::Lost),
-            kept_text: self.of(Kind::Kept),
-            duplicated: self.of(Kind::Duplicated),
-            missing: self.of(Kind::Missing),
-            dangling: self.of(Kind::Dangling),
-            endless: self.of(Kind::Endless),
-            repeated: self.of(Kind::Repeated),
-            unintended: self.of(Kind::Unintended),
-            unfenced: self.of(Kind::Unfenced),
-            orphaned: self.of(Kind::Orphaned),
-            unsound: self.of(Kind::Unsound),
-            broken: self.of(Kind::Broken),
+            lost: self.of(FindingKind::Lost),
+            kept_text: self.of(FindingKind::Kept),
+            duplicated: self.of(FindingKind::Duplicated),
+            missing: self.of(FindingKind::Missing),
+            dangling: self.of(FindingKind::Dangling),
+            endless: self.of(FindingKind::Endless),
+            repeated: self.of(FindingKind::Repeated),
+            unintended: self.of(FindingKind::Unintended),
+            unfenced: self.of(FindingKind::Unfenced),
+            orphaned: self.of(FindingKind::Orphaned),
+            unsound: self.of(FindingKind::Unsound),
+            broken: self.of(FindingKind::Broken),
             in_flight: self.in_flight,
             sessions: self.sessions,
             deleted: self.deleted,

@@ -3,15 +3,17 @@
 use clap::ValueEnum;
 use serde::Serialize;
 use subtend_actors::faults::Faults;
+use subtend_invariants::InvariantId;
 use subtend_journal::FAULT_POINTS;
 
-use super::finding::Kind;
+use super::finding::FindingKind;
 
 /// The variable that names the bug of the killed process.
-pub(crate) const VARIABLE: &str = "SUBTEND_FAULT";
+pub const VARIABLE: &str = "SUBTEND_FAULT";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Sabotage {
     /// The journal acknowledges before it commits
     AckBeforeCommit,
@@ -27,39 +29,46 @@ pub enum Sabotage {
     NoGuard,
     /// A compaction leaves what is deleted
     NoErase,
+    /// An event stream begins again from the first event, whatever its client has (`--clients`)
+    NoResume,
+    /// An idempotency key is ignored (`--clients`)
+    NoKey,
 }
 
 impl Sabotage {
     /// Returns its name on the command line and in the environment.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::AckBeforeCommit => "ack-before-commit",
-            Self::NoOutbox => "no-outbox",
-            Self::NoDedup => "no-dedup",
-            Self::NoEpoch => "no-epoch",
-            Self::NoIntent => "no-intent",
-            Self::NoGuard => "no-guard",
-            Self::NoErase => "no-erase",
-        }
+        self.into()
     }
 }
 
 impl Sabotage {
     /// Returns the violations that it may cause; one of them must be found.
-    pub(crate) fn shows(self) -> &'static [Kind] {
+    pub(crate) fn shows(self) -> &'static [FindingKind] {
         match self {
-            Self::AckBeforeCommit => &[Kind::Lost],
-            Self::NoOutbox => &[Kind::Unsound, Kind::Missing, Kind::Endless],
-            Self::NoDedup => &[Kind::Duplicated],
-            Self::NoEpoch => &[Kind::Unfenced],
-            Self::NoIntent => &[Kind::Unintended],
-            Self::NoGuard => &[Kind::Orphaned],
-            Self::NoErase => &[Kind::Kept],
+            Self::AckBeforeCommit => &[FindingKind::Lost],
+            Self::NoOutbox => &[FindingKind::Unsound, FindingKind::Missing, FindingKind::Endless],
+            Self::NoDedup => &[FindingKind::Duplicated],
+            Self::NoEpoch => &[FindingKind::Unfenced],
+            Self::NoIntent => &[FindingKind::Unintended],
+            Self::NoGuard => &[FindingKind::Orphaned],
+            Self::NoErase => &[FindingKind::Kept],
+            Self::NoResume | Self::NoKey => &[],
         }
+    }
+
+    /// Returns whether a drill of clients notices it, and no other one.
+    pub fn is_of_clients(self) -> bool {
+        matches!(self, Self::NoResume | Self::NoKey)
+    }
+
+    /// Returns whether a violation that a drill of clients found is one that the bug may cause.
+    pub(crate) fn is_shown_by(self, what: &str) -> bool {
+        let id = if self == Self::NoResume { InvariantId::H1 } else { InvariantId::H2 };
+        self.is_of_clients() && what.starts_with(id.id())
     }
 }
 
-/// Returns whether the drill enabled the bug in this process.
 pub(crate) fn is_on(sabotage: Sabotage) -> bool {
     let named = |words: String| words.split(',').any(|word| word.trim() == sabotage.name());
     Sabotage::is_built_in() && std::env::var(VARIABLE).is_ok_and(named)

@@ -12,9 +12,10 @@ use super::workload;
 
 /// The acknowledgements of all processes on one store.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Acknowledgements {
     facts: Acknowledged,
     deleting: BTreeSet<SessionId>,
+    /// Acknowledged, or found in the store after a kill.
     deleted: BTreeSet<SessionId>,
     /// Deleted sessions of which no byte may remain: the store was compacted since.
     erased: BTreeSet<SessionId>,
@@ -22,7 +23,7 @@ pub(crate) struct Told {
     count: u64,
 }
 
-impl Told {
+impl Acknowledgements {
     pub(crate) fn take(&mut self, line: Line) {
         match line {
             Line::Input(session, input) => drop(self.facts.inputs.insert((session, input))),
@@ -46,17 +47,14 @@ impl Told {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Counts the acknowledgements.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Counts the acknowledged deletions.
     pub(crate) fn deletions(&self) -> u64 {
         self.deleted.len() as u64
     }
 
-    /// Adds the acknowledgements of a later process.
     pub(crate) fn add(&mut self, other: Self) {
         // It compacted the store before it deleted anything itself.
         if other.compacted {
@@ -66,6 +64,16 @@ impl Told {
         self.deleted.extend(other.deleted);
         self.facts.add(other.facts);
         self.count = self.count.saturating_add(other.count);
+    }
+
+    /// Returns whether a deletion was requested and not acknowledged.
+    pub(crate) fn in_deletion(&self) -> bool {
+        !self.deleting.is_subset(&self.deleted)
+    }
+
+    /// Adds deletions that a kill interrupted and that the store holds: they stay.
+    pub(crate) fn finds(&mut self, gone: &Gone) {
+        self.deleted.extend(gone.deleted().filter(|session| self.deleting.contains(session)));
     }
 
     /// Returns the acknowledgements that the store lacks.
@@ -78,18 +86,22 @@ impl Told {
         lost
     }
 
-    /// Returns acknowledged deletions that are missing, and deletions that were not requested.
+    /// Returns deletions that are missing, incomplete, or were not requested.
     fn deletions_lost(&self, gone: &Gone) -> Vec<String> {
         let found: BTreeSet<SessionId> = gone.deleted().collect();
         let undone = self.deleted.difference(&found);
         let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is gone")).collect();
-        let meant = |session: &SessionId| gone.above(*session).any(|above| self.deleting.contains(&above));
-        let unmeant = found.iter().filter(|session| !meant(session));
-        lost.extend(unmeant.map(|session| format!("{session} is deleted, and nothing asked for that")));
+        for session in &found {
+            let mut meant = gone.above(*session).filter(|above| self.deleting.contains(above)).peekable();
+            if meant.peek().is_none() {
+                lost.push(format!("{session} is deleted, and nothing asked for that"));
+            } else if !meant.any(|top| found.contains(&top)) {
+                lost.push(format!("{session} is deleted, and the deletion that was asked for is not"));
+            }
+        }
         lost
     }
 
-    /// Returns the store's files with text of an erased session.
     pub(crate) fn kept(&self, home: &Home) -> Vec<String> {
         if self.erased.is_empty() {
             return Vec::new();

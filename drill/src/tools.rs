@@ -11,7 +11,7 @@ use subtend_tools::closure::FnTool;
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation};
 
 use super::home::Home;
-use super::marks::{self, Effect};
+use super::marks::{self, MarkedEffect};
 use super::trigger::Trigger;
 
 /// The tool that must never be repeated.
@@ -21,7 +21,7 @@ pub(crate) const NOTE: &str = "note";
 
 /// How long a call takes.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Args {
+struct EffectArgs {
     /// Before its effect.
     before_ms: u64,
     /// After it.
@@ -29,17 +29,17 @@ struct Args {
 }
 
 pub(crate) fn all(home: &Home, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
-    let mark = tool(MARK, ToolEffect::SideEffect, Effect::Once, home, trigger);
-    let note = tool(NOTE, ToolEffect::Idempotent, Effect::Idempotent, home, trigger);
+    let mark = tool(MARK, ToolEffect::SideEffect, MarkedEffect::Once, home, trigger);
+    let note = tool(NOTE, ToolEffect::Idempotent, MarkedEffect::Idempotent, home, trigger);
     // It requires approval.
     let note = note.access(|_| vec![Access { action: NOTE.into(), resource: "*".into() }]);
     [Arc::new(mark), Arc::new(note)]
 }
 
-fn tool(name: &'static str, effect: ToolEffect, left: Effect, home: &Home, trigger: &Arc<Trigger>) -> FnTool {
+fn tool(name: &'static str, effect: ToolEffect, left: MarkedEffect, home: &Home, trigger: &Arc<Trigger>) -> FnTool {
     let (path, trigger) = (home.marks(), Arc::clone(trigger));
     let about = "Leaves a mark that the drill counts.";
-    FnTool::typed(name, about, effect, move |args: Args, call: ToolInvocation| {
+    FnTool::typed(name, about, effect, move |args: EffectArgs, call: ToolInvocation| {
         let (path, trigger) = (path.clone(), Arc::clone(&trigger));
         async move {
             if args.before_ms > 0 {

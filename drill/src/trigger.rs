@@ -15,6 +15,7 @@ pub(crate) struct Trigger {
     ended: AtomicU64,
     marked: AtomicU64,
     compacting: AtomicU64,
+    deleting: AtomicU64,
 }
 
 impl Trigger {
@@ -26,10 +27,10 @@ impl Trigger {
             ended: AtomicU64::new(0),
             marked: AtomicU64::new(0),
             compacting: AtomicU64::new(0),
+            deleting: AtomicU64::new(0),
         }
     }
 
-    /// Counts a shown record.
     pub(crate) fn seen(&self) {
         if let Some(Strike::Seen(at)) = self.strike
             && reached(&self.seen, at)
@@ -38,7 +39,6 @@ impl Trigger {
         }
     }
 
-    /// Counts the end of an owned run.
     pub(crate) fn ended(&self) {
         if let Some(Strike::Ended(at)) = self.strike
             && reached(&self.ended, at)
@@ -56,12 +56,25 @@ impl Trigger {
         }
     }
 
+    /// Returns whether the process is to die during a deletion.
+    pub(crate) fn deletes(&self) -> bool {
+        matches!(self.strike, Some(Strike::Deletion(_)))
+    }
+
+    /// Counts a step of a deletion: its start, or the durable deletion of one session.
+    pub(crate) fn deleting(&self) {
+        if let Some(Strike::Deletion(at)) = self.strike
+            && reached(&self.deleting, at)
+        {
+            Line::Strike.say();
+        }
+    }
+
     /// Returns whether the process is to die during a compaction.
     pub(crate) fn compacts(&self) -> bool {
         matches!(self.strike, Some(Strike::Compaction(_)))
     }
 
-    /// Counts a step of a compaction.
     pub(crate) fn compacting(&self) {
         if let Some(Strike::Compaction(at)) = self.strike
             && reached(&self.compacting, at)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::event::{Next, What};
+use subtend_actors::event::{EventKind, Next};
 use subtend_actors::{Approver, BranchOptions, Control, Runtime, SessionHandle};
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::record::{AskVerdict, Record};
@@ -16,20 +16,21 @@ use super::model;
 use super::names::{SECRET, STEADY, WORKER};
 use super::trigger::Trigger;
 
-/// Concurrent trees.
 const TREES: u32 = 8;
+/// How long a tree works that is deleted while it runs.
+const EARLY: Duration = Duration::from_millis(60);
 
 /// Works until it is killed.
 pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
     let runtime = Arc::new(runtime);
-    let shown = tokio::spawn(show(Arc::clone(&runtime), trigger));
+    let shown = tokio::spawn(show(Arc::clone(&runtime), Arc::clone(&trigger)));
     let mut trees = JoinSet::new();
     for tree in 0..TREES {
-        let runtime = Arc::clone(&runtime);
+        let (runtime, trigger) = (Arc::clone(&runtime), Arc::clone(&trigger));
         trees.spawn(async move {
             for round in 0_u32.. {
                 // A runtime that stops by itself is detected by its exit: nothing is acknowledged any more.
-                if one_tree(&runtime, seed, tree, round).await.is_none() {
+                if one_tree(&runtime, seed, (tree, round), &trigger).await.is_none() {
                     return;
                 }
             }
@@ -44,9 +45,12 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
     let mut events = runtime.subscribe(None);
     while let Some(next) = events.next().await {
         let Next::Event(event) = next else { continue };
-        let What::Record { seq, record } = event.what else { continue };
+        let EventKind::Record { seq, record } = event.what else { continue };
         Line::Seen(event.session, seq).say();
         trigger.seen();
+        if matches!(*record, Record::SessionDeleted { .. }) {
+            trigger.deleting();
+        }
         if matches!(*record, Record::RunEnded(_)) && event.session != event.root {
             trigger.ended();
         }
@@ -54,13 +58,13 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
 }
 
 /// Runs one tree from its first message to its last; `None` once the runtime accepts nothing.
-async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option<()> {
+async fn one_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigger: &Trigger) -> Option<()> {
     let name = format!("{tree}-{round}");
     let mut chance = Chance::of(seed, &name);
     // Some early and some later: few trees finish before the kill.
-    if (round == 0 && tree < 2) || chance.one_in(4) {
-        let (depth, branches) = (chance.below(2), chance.one_in(2).then_some(name.as_str()));
-        return deleted_tree(runtime, depth, branches).await;
+    if (round == 0 && tree < 2) || chance.one_in(4) || (trigger.deletes() && tree.is_multiple_of(2)) {
+        let branches = chance.one_in(2).then_some(name.as_str());
+        return deleted_tree(runtime, chance.below(3), branches, chance.one_in(3), trigger).await;
     }
     let session = runtime.open(if chance.one_in(3) { STEADY } else { WORKER }).ok()?;
     let depth = 1 + chance.below(4);
@@ -104,8 +108,14 @@ pub(crate) fn secret(session: SessionId) -> String {
     format!("{SECRET}{}", session.0.simple())
 }
 
-/// Runs a small tree or a branch with unique text, and deletes it at its end.
-async fn deleted_tree(runtime: &Runtime, depth: u64, branches: Option<&str>) -> Option<()> {
+/// Runs a small tree or a branch with unique text, and deletes it at its end, or while it runs if `early`.
+async fn deleted_tree(
+    runtime: &Runtime,
+    depth: u64,
+    branches: Option<&str>,
+    early: bool,
+    trigger: &Trigger,
+) -> Option<()> {
     let mut session = runtime.open(WORKER).ok()?;
     if let Some(name) = branches {
         let first = send(&session, name, 0).await?;
@@ -114,9 +124,14 @@ async fn deleted_tree(runtime: &Runtime, depth: u64, branches: Option<&str>) -> 
         Line::Branched(session.id()).say();
     }
     let run = send(&session, &secret(session.id()), depth).await?;
-    let ended = session.run_ended(run).await.ok()?;
-    Line::Ended(session.id(), ended.run).say();
+    if early {
+        tokio::time::sleep(EARLY).await;
+    } else {
+        let ended = session.run_ended(run).await.ok()?;
+        Line::Ended(session.id(), ended.run).say();
+    }
     Line::Deleting(session.id()).say();
+    trigger.deleting();
     session.delete(true).await.ok()?;
     Line::Deleted(session.id()).say();
     Some(())

@@ -14,6 +14,7 @@ pub mod import;
 pub mod manifest;
 pub mod mutate;
 mod pool;
+pub mod products;
 pub mod stream;
 pub mod tape;
 mod tree;
@@ -31,8 +32,9 @@ pub enum InputResult {
 pub type Target = fn(&[u8]) -> InputResult;
 
 /// Targets by name, which is also the name of the folder in `corpus`.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("manifest", manifest::any_bytes),
+    ("products", products::any_bytes),
     ("config", config::any_bytes),
     ("glob", glob::any_bytes),
     ("arguments", arguments::any_bytes),

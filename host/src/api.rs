@@ -1,21 +1,32 @@
 //! The resources below `/v1`, and the OpenAPI document that describes them.
 
+use std::sync::LazyLock;
+use std::time::Duration;
+
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::routing::get;
 use axum::{Json, Router};
+use axum::{body, middleware};
+use futures_util::{StreamExt as _, stream};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::record::Record;
+use tokio::time::{Instant, timeout_at};
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::timeout::RequestBodyTimeoutLayer;
-use utoipa::OpenApi;
+use utoipa::openapi::{OpenApi as OpenApiDocument, RefOr};
+use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::flaw::Flaw;
 use crate::host::Host;
 use crate::metrics;
 use crate::problem::Problem;
+use crate::trace;
 
 mod agents;
 pub(crate) mod approvals;
@@ -25,7 +36,7 @@ mod events;
 mod export;
 mod health;
 mod inputs;
-mod opening;
+pub(crate) mod opening;
 mod queue;
 mod runs;
 mod sessions;
@@ -56,8 +67,28 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 )]
 struct Document;
 
-/// The resources with their document.
+/// Returns the resources with their document.
 fn described() -> OpenApiRouter<Host> {
+    let mut router = routed();
+    // A response without a description is not valid, and generators of clients refuse it.
+    for item in router.get_openapi_mut().paths.paths.values_mut() {
+        let methods = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
+        for operation in methods.into_iter().flatten() {
+            for (status, response) in &mut operation.responses.responses {
+                if let RefOr::T(response) = response
+                    && response.description.is_empty()
+                {
+                    let reason =
+                        status.parse().ok().and_then(|status| StatusCode::from_u16(status).ok()?.canonical_reason());
+                    response.description = reason.unwrap_or("The response").to_owned();
+                }
+            }
+        }
+    }
+    router
+}
+
+fn routed() -> OpenApiRouter<Host> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(agents::list))
         .routes(routes!(agents::get))
@@ -74,6 +105,8 @@ fn described() -> OpenApiRouter<Host> {
         .routes(routes!(controls::interrupt))
         .routes(routes!(controls::resume))
         .routes(routes!(controls::close))
+        .routes(routes!(controls::summarise))
+        .routes(routes!(controls::compact, controls::undo_compaction))
         .routes(routes!(controls::roll_back))
         .routes(routes!(branches::list, branches::make))
         .routes(routes!(branches::alternatives))
@@ -98,7 +131,7 @@ fn described() -> OpenApiRouter<Host> {
         .routes(routes!(health::metrics))
 }
 
-/// The OpenAPI 3.1 document.
+/// Returns the OpenAPI 3.1 document.
 ///
 /// # Errors
 /// When it cannot be written as JSON.
@@ -106,23 +139,43 @@ pub fn document() -> Result<String, serde_json::Error> {
     described().get_openapi().to_pretty_json()
 }
 
+/// The resources and their document: large, and the same for every host.
+static RESOURCES: LazyLock<(Router<Host>, OpenApiDocument)> = LazyLock::new(|| described().split_for_parts());
+
 /// Builds the router of `host`.
 pub(crate) fn router(host: &Host) -> Router {
-    let (router, document) = described().split_for_parts();
-    let options = host.options();
+    let (router, document) = &*RESOURCES;
+    let (options, body_time) = (host.options(), host.options().body_time);
     let served = move || std::future::ready(Json(document));
     router
+        .clone()
         .route("/v1/openapi.json", get(served))
         .merge(crate::page::router())
         .fallback(|| std::future::ready(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", NO_SUCH)))
         .method_not_allowed_fallback(|| {
             std::future::ready(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", NO_SUCH_METHOD))
         })
-        .layer(axum::middleware::from_fn_with_state(host.clone(), metrics::measure))
+        .layer(middleware::from_fn_with_state(host.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(options.body_bytes))
-        .layer(RequestBodyTimeoutLayer::new(options.body_time))
+        .layer(middleware::map_request(move |request: Request| std::future::ready(within(request, body_time))))
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn(trace::trace))
         .with_state(host.clone())
+}
+
+/// Fails the body of a request that has not come whole within `time`, however it trickles.
+fn within(request: Request, time: Duration) -> Request {
+    request.map(|body| {
+        let ends = Instant::now() + time;
+        let pieces = stream::unfold((Some(body.into_data_stream()), ends), async |(from, ends)| {
+            let mut from = from?;
+            match timeout_at(ends, from.next()).await {
+                Ok(piece) => piece.map(|piece| (piece, (Some(from), ends))),
+                Err(late) => Some((Err(axum::Error::new(late)), (None, ends))),
+            }
+        });
+        body::Body::from_stream(pieces)
+    })
 }
 
 const NO_SUCH: &str = "no such resource: GET /v1/openapi.json lists them";
@@ -179,13 +232,58 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
-/// The idempotency key of a request, if it has one.
-struct Key(Option<String>);
+/// The last record that a client has. Where the session has the record of the same command since, the command took effect: a request
+/// that is sent again changes nothing.
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct Since {
+    /// The last record of the session that the client has. Sent again with it, the command has no second effect.
+    after: Option<u64>,
+}
 
-impl<S: Send + Sync> FromRequestParts<S> for Key {
+impl Since {
+    /// Returns what `did` makes of the first record of the command since then.
+    async fn done<T>(
+        self,
+        host: &Host,
+        session: SessionId,
+        did: impl Fn(&Record) -> Option<T>,
+    ) -> Result<Option<T>, Problem> {
+        let Some(after) = self.after else { return Ok(None) };
+        host.settled().await?;
+        let records = host.runtime().journal().records_from(session, Seq(after).next(), usize::MAX)?;
+        Ok(records.iter().find_map(|stored| did(&stored.record)))
+    }
+}
+
+/// A request without an idempotency key: its resource keeps none, and a key without effect would promise too much.
+struct NoKey;
+
+impl<S: Send + Sync> FromRequestParts<S> for NoKey {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.headers.contains_key(IDEMPOTENCY_KEY) {
+            true => Err(Problem::malformed(
+                "Idempotency-Key: this command keeps none; name the run of a cancel with ?run=, and the last record that you have \
+                 with ?after= for others",
+            )),
+            false => Ok(Self),
+        }
+    }
+}
+
+/// The idempotency key of a request, if it has one.
+struct IdempotencyKey(Option<String>);
+
+impl FromRequestParts<Host> for IdempotencyKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
+        if host.options().flawed.has(Flaw::NoKey) {
+            return Ok(Self(None));
+        }
         let mut keys = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
         let (Some(key), None) = (keys.next(), keys.next()) else {
             return match parts.headers.contains_key(IDEMPOTENCY_KEY) {

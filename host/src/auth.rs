@@ -17,9 +17,10 @@ use axum::routing::get;
 
 use crate::page;
 use crate::problem::Problem;
+use crate::trace;
 
 pub use logins::Logins;
-pub use tokens::{Scope, TokenError, TokenInfo, Tokens};
+pub use tokens::{TokenError, TokenFile, TokenInfo, TokenScope};
 
 mod logins;
 mod tokens;
@@ -37,21 +38,20 @@ pub struct Guard {
 struct Inner {
     /// Values of the Host header that name this host, in lower case.
     hosts: HashSet<String>,
-    tokens: Tokens,
+    tokens: TokenFile,
     logins: Logins,
 }
 
-/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
-    Token(Scope),
+    Token(TokenScope),
     /// A browser, by its cookie.
     Login,
 }
 
 impl Guard {
     /// Checks requests to `address`, which may also name the host by one of `names`.
-    pub fn new(address: SocketAddr, names: impl IntoIterator<Item = String>, tokens: Tokens) -> Self {
+    pub fn new(address: SocketAddr, names: impl IntoIterator<Item = String>, tokens: TokenFile) -> Self {
         let port = address.port();
         let mut hosts: HashSet<String> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
         hosts.insert(address.to_string());
@@ -73,6 +73,7 @@ impl Guard {
             .merge(login)
             .layer(middleware::from_fn_with_state(self.clone(), check))
             .layer(middleware::from_fn(harden))
+            .layer(middleware::from_fn(trace::trace))
     }
 
     fn knows(&self, host: &str) -> bool {
@@ -101,7 +102,6 @@ impl Guard {
         host.is_some_and(|host| self.knows(host))
     }
 
-    /// Returns the sender of a request.
     fn sender(&self, headers: &HeaderMap) -> Result<Sender, Problem> {
         if let Some(said) = single(headers, &header::AUTHORIZATION)? {
             let token = said.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
@@ -116,9 +116,8 @@ impl Guard {
         }
     }
 
-    /// Refuses what the sender may not do.
     fn may(&self, sender: Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
-        let needed = Scope::needed(method, uri.path());
+        let needed = TokenScope::needed(method, uri.path());
         match sender {
             Sender::Token(scope) if scope >= needed => Ok(()),
             Sender::Token(scope) => {
@@ -126,13 +125,13 @@ impl Guard {
                 Err(Problem::new(StatusCode::FORBIDDEN, "scope_too_small", detail))
             }
             // A browser sends the cookie by itself: what changes something must say that it comes from this host's page.
-            Sender::Login if needed > Scope::Read && !headers.contains_key(header::ORIGIN) => Err(cross_origin()),
+            Sender::Login if needed > TokenScope::Read && !headers.contains_key(header::ORIGIN) => Err(cross_origin()),
             Sender::Login => Ok(()),
         }
     }
 }
 
-/// The one value of a header; a header that is sent twice or is not text is refused.
+/// Returns the one value of a header; a header that is sent twice or is not text is refused.
 fn single<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option<&'a str>, Problem> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

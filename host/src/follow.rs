@@ -5,8 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use subtend_actors::{Event, Next, Runtime, Subscription, What};
-use subtend_journal::{Poisoned, ReadError};
+use subtend_actors::{Event, EventKind, Next, Runtime, Subscription};
+use subtend_journal::{Journal, Poisoned, ReadError};
 use subtend_session::ids::{AttemptNo, Lsn, SessionId, TurnNo};
 use subtend_session::record::Record;
 
@@ -23,7 +23,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The place after all records of a frame and of those before it.
+    /// Returns the place after all records of a frame and of those before it.
     pub fn end_of(frame: Lsn) -> Self {
         Self { frame, records: u32::MAX }
     }
@@ -81,30 +81,28 @@ pub enum FollowError {
 ///
 /// Records are read from the journal by their place in it, so that a reader that falls behind or connects again misses none. Pieces
 /// of answers come live; none comes after the end of its attempt.
-pub struct TreeEvents<'a> {
-    runtime: &'a Runtime,
+pub struct TreeEvents {
     root: Option<SessionId>,
     at: Cursor,
     live: Subscription,
     ready: VecDeque<Followed>,
     /// The last attempt of each session whose end was given.
     over: HashMap<SessionId, (TurnNo, AttemptNo)>,
-    /// Roots of sessions that were seen; `None` for those of other trees.
+    /// Roots of sessions seen since this was last up to date; `None` for those of other trees.
     roots: HashMap<SessionId, Option<SessionId>>,
     behind: bool,
 }
 
-impl fmt::Debug for TreeEvents<'_> {
+impl fmt::Debug for TreeEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TreeEvents").field("root", &self.root).field("at", &self.at).finish_non_exhaustive()
     }
 }
 
-impl<'a> TreeEvents<'a> {
+impl TreeEvents {
     /// Follows the tree of `root`, or all trees, from what comes after `after`.
-    pub fn new(runtime: &'a Runtime, root: Option<SessionId>, after: Cursor) -> Self {
+    pub fn new(runtime: &Runtime, root: Option<SessionId>, after: Cursor) -> Self {
         Self {
-            runtime,
             root,
             at: after,
             // Before the journal is read: what comes from here on wakes this.
@@ -116,20 +114,22 @@ impl<'a> TreeEvents<'a> {
         }
     }
 
-    /// Returns the next event; `None` when the runtime is shut down and everything was given.
+    /// Returns the next event of `runtime`, the one it was made with; `None` when that is shut down and everything was given.
     ///
     /// # Errors
     /// [`FollowError`].
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Result<Option<Followed>, FollowError> {
+    pub async fn next(&mut self, runtime: &Runtime) -> Result<Option<Followed>, FollowError> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
                 return Ok(Some(ready));
             }
+            // A client may be idle for long, and there may be many.
+            self.ready = VecDeque::new();
             if self.behind {
-                self.read()?;
+                self.read(runtime)?;
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -137,12 +137,12 @@ impl<'a> TreeEvents<'a> {
                 Some(Next::Event(event)) => self.came(event),
                 Some(Next::Missed(events)) => {
                     // Subscribed again, so that a text whose pieces were missed comes whole.
-                    self.live = self.runtime.subscribe(self.root);
+                    self.live = runtime.subscribe(self.root);
                     self.behind = true;
                     return Ok(Some(Followed::Missed(events)));
                 }
                 None => {
-                    return match self.runtime.journal().poisoned() {
+                    return match runtime.journal().poisoned() {
                         Some(poisoned) => Err(poisoned.into()),
                         None => Ok(None),
                     };
@@ -154,38 +154,42 @@ impl<'a> TreeEvents<'a> {
     fn came(&mut self, event: Event) {
         match &event.what {
             // Its frame is durable: it is read in its order, with all before it.
-            What::Record { .. } => self.behind = true,
-            What::Delta { turn, attempt, .. } if Some(&(*turn, *attempt)) <= self.over.get(&event.session) => {}
-            What::Delta { .. } | What::Progress { .. } => self.ready.push_back(Followed::Event(None, event)),
-            What::Queue { .. } => {}
+            EventKind::Record { .. } => self.behind = true,
+            EventKind::Delta { turn, attempt, .. } if Some(&(*turn, *attempt)) <= self.over.get(&event.session) => {}
+            EventKind::Delta { .. } | EventKind::Progress { .. } => self.ready.push_back(Followed::Event(None, event)),
+            EventKind::Queue { .. } => {}
         }
     }
 
     /// Reads frames up to the last durable one, a bounded number at a time.
-    fn read(&mut self) -> Result<(), FollowError> {
-        let journal = self.runtime.journal();
+    fn read(&mut self, runtime: &Runtime) -> Result<(), FollowError> {
+        let journal = runtime.journal();
         let last = journal.durable();
         let mut frame =
             if self.at.records == u32::MAX { Lsn(self.at.frame.0.saturating_add(1)) } else { self.at.frame };
         let until = Lsn(frame.0.saturating_add(FRAMES)).min(last);
         while frame <= until {
             if let Some((session, records)) = journal.frame_at(frame)? {
-                self.frame(frame, session, records)?;
+                self.frame(journal, frame, session, records)?;
             }
             self.at = Cursor::end_of(frame);
             frame = Lsn(frame.0.saturating_add(1));
         }
         self.behind = until < last;
+        if !self.behind {
+            self.roots = HashMap::new();
+        }
         Ok(())
     }
 
     fn frame(
         &mut self,
+        journal: &Journal,
         lsn: Lsn,
         session: SessionId,
         records: Vec<subtend_journal::Stored>,
     ) -> Result<(), FollowError> {
-        let Some(root) = self.root_of(session)? else { return Ok(()) };
+        let Some(root) = self.root_of(journal, session)? else { return Ok(()) };
         let given = if self.at.frame == lsn { self.at.records } else { 0 };
         let all = records.len();
         for (ix, stored) in (1_u32..).zip(records) {
@@ -197,25 +201,23 @@ impl<'a> TreeEvents<'a> {
                 continue;
             }
             let records = if ix as usize == all { u32::MAX } else { ix };
-            let what = What::Record { seq: stored.seq, record: Arc::new(stored.record) };
+            let what = EventKind::Record { seq: stored.seq, record: Arc::new(stored.record) };
             self.ready.push_back(Followed::Event(Some(Cursor { frame: lsn, records }), Event { root, session, what }));
         }
         Ok(())
     }
 
-    /// Returns the root of `session` where its events are followed.
-    fn root_of(&mut self, session: SessionId) -> Result<Option<SessionId>, FollowError> {
+    fn root_of(&mut self, journal: &Journal, session: SessionId) -> Result<Option<SessionId>, FollowError> {
         if let Some(root) = self.roots.get(&session) {
             return Ok(*root);
         }
-        let root = self.runtime.journal().head(session)?.map(|head| head.root);
+        let root = journal.head(session)?.map(|head| head.root);
         let followed = root.filter(|root| self.root.is_none_or(|wanted| wanted == *root));
         self.roots.insert(session, followed);
         Ok(followed)
     }
 }
 
-/// Returns the attempt that a record ends.
 fn ended(record: &Record) -> Option<(TurnNo, AttemptNo)> {
     if let Record::TurnAnswered(answered) = record {
         Some((answered.turn, answered.attempt))
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn cursor_refuses_what_is_none() {
+    fn cursor_refuses_other_text() {
         for text in ["", "x", "1.", "1.x", "-1", "1.2.3"] {
             assert_eq!(text.parse::<Cursor>(), Err(BadCursor(text.to_owned())));
         }

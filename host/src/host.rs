@@ -1,15 +1,19 @@
 //! The host: a runtime with what all requests share.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use serde::Serialize;
 use subtend_actors::{Approver, OpenOptions, Runtime, SessionHandle, ShutdownReport};
 use subtend_journal::{AppendError, Poisoned};
 use subtend_session::ids::SessionId;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
+use crate::flaw::Flawed;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
 use crate::settings::Settings;
@@ -32,6 +36,8 @@ pub struct HostOptions {
     pub home: Option<String>,
     /// Where options of tools are kept that the page edits.
     pub settings: Option<Arc<dyn Settings>>,
+    /// A bug that drills and the simulator must notice.
+    pub flawed: Flawed,
 }
 
 impl Default for HostOptions {
@@ -44,6 +50,7 @@ impl Default for HostOptions {
             open: OpenOptions::agent("general"),
             home: None,
             settings: None,
+            flawed: Flawed::default(),
         }
     }
 }
@@ -70,11 +77,20 @@ struct Inner {
     options: HostOptions,
     metrics: Metrics,
     /// Held while a keyed command searches for the session that it made before, and makes it.
-    keyed: tokio::sync::Mutex<()>,
+    keyed: Mutex<Option<SessionsByKey>>,
     /// Fires when the host ends, so that event streams end too.
     ends: CancellationToken,
     /// Dropped last: when it fires, no request holds the runtime.
     released: Released,
+}
+
+/// Sessions that keyed commands made, by the part of their id that comes from the key. Read from the store when it is first needed.
+type SessionsByKey = HashMap<u64, SessionId>;
+
+/// The session that a keyed command makes. No other keyed command makes one meanwhile.
+pub(crate) struct Named<'a> {
+    pub(crate) id: SessionId,
+    _alone: MutexGuard<'a, Option<SessionsByKey>>,
 }
 
 /// Fires its token when the last request has dropped the host.
@@ -99,26 +115,18 @@ impl Host {
         let (metrics, ends) = (Metrics::new(), CancellationToken::new());
         let released = Released(CancellationToken::new());
         let runtime = Arc::new(runtime);
-        let inner = Inner {
-            runtime,
-            _approver: approver,
-            options,
-            metrics,
-            keyed: tokio::sync::Mutex::default(),
-            ends,
-            released,
-        };
+        let inner = Inner { runtime, _approver: approver, options, metrics, keyed: Mutex::default(), ends, released };
         let host = Self { inner: Arc::new(inner) };
         tokio::spawn(metrics::count(host.clone()));
         host
     }
 
-    /// The API and its documents, without a check of who sends a request: [`crate::auth::Guard::protect`] adds that.
+    /// Returns the API and its documents, without a check of who sends a request: [`crate::auth::Guard::protect`] adds that.
     pub fn router(&self) -> Router {
         api::router(self)
     }
 
-    /// The runtime.
+    /// Returns the runtime.
     pub fn runtime(&self) -> &Runtime {
         &self.inner.runtime
     }
@@ -127,8 +135,38 @@ impl Host {
         &self.inner.options
     }
 
-    /// Waits until no other keyed command makes a session.
-    pub(crate) async fn keyed(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    /// Names the session that `command` makes with an idempotency key: the same one whenever it is sent again, also after a restart.
+    /// Keys are those of one kind of command, `of`.
+    ///
+    /// # Errors
+    /// [`Problem`] `idempotency_key_reused` where the key made a session by another command.
+    pub(crate) async fn named(&self, of: &str, key: &str, command: &impl Serialize) -> Result<Named<'_>, Problem> {
+        let command = serde_json::to_vec(command).map_err(|error| Problem::internal("internal", error.to_string()))?;
+        let (id, place) = id_of(of, key, &command);
+        let mut alone = self.inner.keyed.lock().await;
+        self.settled().await?;
+        let journal = self.runtime().journal();
+        let made = match &mut *alone {
+            Some(made) => made,
+            none => {
+                let keyed = journal.heads()?.into_iter().filter(|(id, _)| id.0.get_version_num() == 8);
+                none.insert(keyed.map(|(id, _)| (place_of(id), id)).collect())
+            }
+        };
+        let before = made.insert(place, id).filter(|before| *before != id);
+        // A command that failed made nothing: its key is free.
+        if let Some(before) = before {
+            let is_made = journal.head(before).map(|head| head.is_some());
+            if !matches!(is_made, Ok(false)) {
+                made.insert(place, before);
+                return Err(is_made.map_or_else(Problem::from, |_| Problem::reused(key)));
+            }
+        }
+        Ok(Named { id, _alone: alone })
+    }
+
+    /// Waits until no other command that may be sent again is carried out, so that the second finds what the first did.
+    pub(crate) async fn alone(&self) -> MutexGuard<'_, impl Sized> {
         self.inner.keyed.lock().await
     }
 
@@ -187,16 +225,22 @@ impl Host {
     }
 }
 
-/// Returns the id of the branch of `parent` that an idempotency key makes: keys of branches are those of their session.
-pub(crate) fn id_of_branch(parent: SessionId, key: &str) -> SessionId {
-    id_of_key(&format!("branch of {parent}: {key}"))
+/// Returns the id of the session that `command` makes with `key`, and its first half, which comes from the key alone.
+fn id_of(of: &str, key: &str, command: &[u8]) -> (SessionId, u64) {
+    let mut hasher = blake3::Hasher::new_derive_key("subtend host: session of an idempotency key");
+    for part in [of, key] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    let mut bytes = [0; 16];
+    let (first, second) = bytes.split_at_mut(8);
+    hasher.finalize_xof().fill(first);
+    hasher.update(command);
+    hasher.finalize_xof().fill(second);
+    let id = SessionId(uuid::Builder::from_custom_bytes(bytes).into_uuid());
+    (id, place_of(id))
 }
 
-/// Returns the id of the session that an idempotency key opens: the same key names the same session, also after a restart.
-pub(crate) fn id_of_key(key: &str) -> SessionId {
-    let mut hasher = blake3::Hasher::new_derive_key("subtend host: session of an idempotency key");
-    hasher.update(key.as_bytes());
-    let mut bytes = [0; 16];
-    hasher.finalize_xof().fill(&mut bytes);
-    SessionId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+fn place_of(id: SessionId) -> u64 {
+    id.0.as_u64_pair().0
 }

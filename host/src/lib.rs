@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`api`] | the resources below `/v1`, and the OpenAPI document of them |
 //! | [`auth`] | who may send a request: tokens with scopes, login links, the Host and Origin headers |
+//! | [`flaw`] | bugs that drills and the simulator must notice |
 //! | [`follow`] | the events of a tree, by LSN: each durable event once and in order |
+//! | [`Local`] | requests of the process that hosts, without a socket |
 //! | [`listen`] | accepting connections on TCP and on a Unix socket, within bounds |
 //! | `page` | the HTML page below `/`: views rendered from the runtime, followed over server-sent events |
 //! | [`problem`] | refusals: RFC 9457 with a stable code |
@@ -15,12 +17,18 @@
 
 pub mod api;
 pub mod auth;
+pub mod flaw;
 pub mod follow;
 mod host;
 pub mod listen;
+mod local;
 mod metrics;
 mod page;
 pub mod problem;
 pub mod settings;
+mod trace;
 
+pub use axum::body::Body;
+pub use axum::http::Request;
 pub use host::{Host, HostOptions};
+pub use local::Local;

@@ -25,11 +25,42 @@ pub struct Bounds {
     pub head_bytes: usize,
     /// Header lines of a request.
     pub headers: usize,
+    /// Time in which a client over TCP takes nothing of what is sent to it, after which its connection is closed. On Linux only.
+    pub stall_time: Duration,
+    /// Time for the request in flight when the host ends.
+    pub end_time: Duration,
+}
+
+/// Connections at most, where the process may open enough files.
+const CONNECTIONS: usize = 4_096;
+
+/// Connections for a process that may open so many files: a quarter, so that clients without a token leave the rest to sessions, to the
+/// store and to the other socket.
+fn connections(files: Option<u64>) -> usize {
+    let room = files.and_then(|files| usize::try_from(files / 4).ok()).unwrap_or(CONNECTIONS);
+    room.clamp(1, CONNECTIONS)
+}
+
+#[cfg(unix)]
+fn open_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+#[cfg(not(unix))]
+fn open_files() -> Option<u64> {
+    None
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { connections: 4_096, head_time: Duration::from_secs(30), head_bytes: 64 << 10, headers: 100 }
+        Self {
+            connections: connections(open_files()),
+            head_time: Duration::from_secs(30),
+            head_bytes: 64 << 10,
+            headers: 100,
+            stall_time: Duration::from_secs(60),
+            end_time: Duration::from_secs(5),
+        }
     }
 }
 
@@ -41,11 +72,21 @@ trait Accept: Send {
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Stream>>> + Send;
 }
 
-impl Accept for TcpListener {
+/// A TCP socket, and how long its clients may take nothing.
+struct Tcp(TcpListener, Duration);
+
+impl Accept for Tcp {
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<Option<TcpStream>> {
-        TcpListener::accept(self).await.map(|(stream, _)| Some(stream))
+        let (stream, _) = self.0.accept().await?;
+        // The kernel counts: a timer for each connection would cost idle ones memory.
+        #[cfg(target_os = "linux")]
+        {
+            let ms = u32::try_from(self.1.as_millis()).unwrap_or(u32::MAX);
+            rustix::net::sockopt::set_tcp_user_timeout(&stream, ms)?;
+        }
+        Ok(Some(stream))
     }
 }
 
@@ -73,7 +114,7 @@ impl Accept for Owned {
 /// # Errors
 /// When the socket fails for good.
 pub async fn tcp(listener: TcpListener, router: Router, bounds: Bounds, ends: CancellationToken) -> io::Result<()> {
-    serve(listener, router, bounds, ends).await
+    serve(Tcp(listener, bounds.stall_time), router, bounds, ends).await
 }
 
 /// Serves `router` on a Unix socket until `ends` fires; returns when every connection is closed. A connection of another user than
@@ -92,7 +133,7 @@ pub async fn unix(
     serve(Owned(listener, own), router, bounds, ends).await
 }
 
-/// The user who owns the socket's file.
+/// Returns the user who owns the socket's file.
 #[cfg(unix)]
 fn owner(listener: &tokio::net::UnixListener) -> io::Result<u32> {
     use std::os::unix::fs::MetadataExt as _;
@@ -152,7 +193,7 @@ async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: Can
     Ok(())
 }
 
-/// Whether another connection may be accepted after this error.
+/// Returns whether another connection may be accepted after this error.
 fn passes(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, NotConnected};
     // EMFILE and ENFILE have no kind of their own.
@@ -160,27 +201,50 @@ fn passes(error: &io::Error) -> bool {
         || matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// Serves one connection to its end; when `ends` fires, to the end of the request in flight.
-async fn connection<S>(stream: S, router: Router, bounds: Bounds, ends: CancellationToken)
+fn accepted<S>(stream: S, router: Router, bounds: Bounds) -> http1::Connection<TokioIo<S>, TowerToHyperService<Router>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
+    http1::Builder::new()
+        .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_time)
         .max_buf_size(bounds.head_bytes)
-        .max_headers(bounds.headers);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = std::pin::pin!(connection);
+        .max_headers(bounds.headers)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+}
+
+/// Serves one connection to its end; when `ends` fires, to the end of the request in flight, if that comes in time. [`tcp`] and [`unix`] do so for each that
+/// they accept.
+pub async fn connection<S>(stream: S, router: Router, bounds: Bounds, ends: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut connection = std::pin::pin!(accepted(stream, router, bounds));
     let served = tokio::select! {
         served = connection.as_mut() => served,
         () = ends.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            // A client that reads nothing must not hold the host.
+            let late = Box::pin(tokio::time::sleep(bounds.end_time));
+            tokio::select! {
+                served = connection => served,
+                () = late => return tracing::warn!("a connection was closed before its client had read the response"),
+            }
         }
     };
     if let Err(error) = served {
         // A client may leave in the middle: the host is not at fault.
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_open_files_to_the_sessions() {
+        let of = [Some(256), Some(1_024), Some(1 << 20), None, Some(0)].map(connections);
+        assert_eq!(of, [64, 256, CONNECTIONS, CONNECTIONS, 1]);
     }
 }

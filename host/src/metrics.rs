@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::StatusCode;
@@ -14,7 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use subtend_actors::{Event, What};
+use subtend_actors::{Event, EventKind};
 use subtend_session::ids::Lsn;
 use subtend_session::record::Record;
 
@@ -26,7 +27,7 @@ use crate::problem::Problem;
 const SECONDS: [f64; 10] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
+struct RequestLabels {
     method: String,
     /// The resource, not the path: a path names sessions.
     resource: String,
@@ -34,7 +35,7 @@ struct Answered {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Ended {
+struct RunLabels {
     outcome: String,
 }
 
@@ -44,25 +45,25 @@ struct Phase {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Tokens {
+struct TokenLabels {
     kind: &'static str,
 }
 
-/// What is counted of one host.
 pub(crate) struct Metrics {
     registry: Mutex<Registry>,
-    requests: Family<Answered, Counter>,
+    requests: Family<RequestLabels, Counter>,
     seconds: Histogram,
     streams: Gauge<i64, AtomicI64>,
     sessions: Gauge,
     slots: Gauge,
     runs: Family<Phase, Gauge>,
-    ended: Family<Ended, Counter>,
+    ended: Family<RunLabels, Counter>,
     turns: Counter<u64, AtomicU64>,
-    tokens: Family<Tokens, Counter>,
+    tokens: Family<TokenLabels, Counter>,
     appended: Gauge,
     durable: Gauge,
     syncs: Gauge,
+    commit_seconds: Gauge<f64, AtomicU64>,
 }
 
 /// Counts an event stream for as long as it lives.
@@ -91,6 +92,7 @@ impl Metrics {
             appended: Gauge::default(),
             durable: Gauge::default(),
             syncs: Gauge::default(),
+            commit_seconds: Gauge::default(),
         };
         registry.register("http_requests", "Requests, by resource and status", new.requests.clone());
         registry.register("http_request_seconds", "Time to the head of a response", new.seconds.clone());
@@ -104,6 +106,9 @@ impl Metrics {
         registry.register("journal_appended_lsn", "The last frame that was appended", new.appended.clone());
         registry.register("journal_durable_lsn", "The last frame that is durable", new.durable.clone());
         registry.register("journal_syncs", "Syncs of the store since it was opened", new.syncs.clone());
+        let seconds =
+            "Seconds that syncs of the store took together: over journal_syncs, the time from append to durable";
+        registry.register("journal_sync_seconds", seconds, new.commit_seconds.clone());
         Self { registry: Mutex::new(registry), ..new }
     }
 
@@ -125,6 +130,8 @@ impl Metrics {
         self.appended.set(lsn(runtime.journal().appended()));
         self.durable.set(lsn(runtime.journal().durable()));
         self.syncs.set(i64::try_from(runtime.journal().info().syncs).unwrap_or(i64::MAX));
+        let commits = Duration::from_micros(runtime.journal().info().commit_us);
+        self.commit_seconds.set(commits.as_secs_f64());
         let inflight = runtime.journal().inflight()?;
         let mut text = String::new();
         // Under the lock: two requests at once must not count the same run twice.
@@ -145,7 +152,7 @@ impl Metrics {
     }
 
     fn add(&self, event: &Event) {
-        let What::Record { record, .. } = &event.what else { return };
+        let EventKind::Record { record, .. } = &event.what else { return };
         if let Record::TurnAnswered(answered) = &**record {
             self.turns.inc();
             let of = &answered.usage;
@@ -157,15 +164,15 @@ impl Metrics {
                 ("cache_read", of.cache_read),
             ];
             for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
-                self.tokens.get_or_create(&Tokens { kind }).inc_by(tokens);
+                self.tokens.get_or_create(&TokenLabels { kind }).inc_by(tokens);
             }
         } else if let Record::RunEnded(ended) = &**record {
-            self.ended.get_or_create(&Ended { outcome: ended.outcome.kind().word().to_owned() }).inc();
+            self.ended.get_or_create(&RunLabels { outcome: ended.outcome.kind().word().to_owned() }).inc();
         }
     }
 }
 
-/// A value's name in JSON.
+/// Returns a value's name in JSON.
 fn word(of: &impl serde::Serialize) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word,
@@ -179,7 +186,7 @@ pub(crate) async fn count(host: Host) {
     let mut events = TreeEvents::new(host.runtime(), None, from);
     loop {
         let next = tokio::select! {
-            next = events.next() => next,
+            next = events.next(host.runtime()) => next,
             () = host.ends().cancelled() => return,
         };
         match next {
@@ -203,7 +210,7 @@ pub(crate) async fn measure(State(host): State<Host>, request: Request, next: Ne
     let response = next.run(request).await;
     let metrics = host.metrics();
     metrics.seconds.observe(from.elapsed().as_secs_f64());
-    metrics.requests.get_or_create(&Answered { method, resource, status: response.status().as_u16() }).inc();
+    metrics.requests.get_or_create(&RequestLabels { method, resource, status: response.status().as_u16() }).inc();
     response
 }
 

@@ -8,6 +8,7 @@ use axum::Router;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
+use subtend_tools::escape::harmless;
 
 use crate::host::Host;
 use crate::problem::Problem;
@@ -32,7 +33,6 @@ mod tree;
 mod usage;
 mod words;
 
-/// Routes of the page.
 pub(crate) fn router() -> Router<Host> {
     Router::new()
         .route("/", get(sessions::page))
@@ -67,7 +67,7 @@ pub(crate) fn router() -> Router<Host> {
 
 /// What every page shows around its view.
 #[derive(Debug)]
-struct Frame {
+struct PageFrame {
     title: String,
     /// The part of the navigation that is open.
     nav: &'static str,
@@ -77,20 +77,18 @@ struct Frame {
     asks: usize,
 }
 
-impl Frame {
+impl PageFrame {
     async fn new(host: &Host, title: impl Into<String>, nav: &'static str) -> Self {
         // A store that cannot be read fails in the view itself.
         let asks = host.runtime().approvals().await.map_or(0, |asks| asks.len());
         Self { title: title.into(), nav, tab: "", asks }
     }
 
-    /// The frame of a view of a session.
     async fn of_session(host: &Host, title: impl Into<String>, tab: &'static str) -> Self {
         Self { tab, ..Self::new(host, title, "sessions").await }
     }
 }
 
-/// A problem as a page.
 #[derive(Debug)]
 struct Refusal(Problem);
 
@@ -103,14 +101,14 @@ impl<E: Into<Problem>> From<E> for Refusal {
 #[derive(Template)]
 #[template(path = "refusal.html")]
 struct RefusalPage<'a> {
-    frame: Frame,
+    frame: PageFrame,
     problem: &'a Problem,
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let frame = Frame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0 };
+        let frame = PageFrame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0 };
         let page = RefusalPage { frame, problem: &self.0 };
         match page.render() {
             Ok(html) => (status, Html(html)).into_response(),
@@ -119,23 +117,39 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// The page of a browser that is not logged in; `None` for other clients.
+/// Returns the page of a browser that is not logged in; `None` for other clients.
 pub(crate) fn locked(headers: &HeaderMap, problem: &Problem) -> Option<Response> {
     let browser = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     browser.is_some_and(|accept| accept.contains("text/html")).then(|| Refusal(problem.clone()).into_response())
 }
 
-/// Renders a view.
 fn html(view: &impl Template) -> Result<Html<String>, Refusal> {
+    unchanged(view).map(|Html(html)| Html(visible(html)))
+}
+
+/// Renders a view whose fields are sent back as they are.
+fn unchanged(view: &impl Template) -> Result<Html<String>, Refusal> {
     view.render().map(Html).map_err(|error| {
         tracing::error!(%error, "a view cannot be rendered");
         Refusal(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a fault in the page: the log has more"))
     })
 }
 
+/// Names characters that a browser does not show or that change the direction of a line, as the terminal does: `<U+202E>`.
+fn visible(html: String) -> String {
+    let named = harmless(&html);
+    if named == html {
+        return html;
+    }
+    // Texts were escaped before: an opening bracket with this name is one of the names.
+    let mut parts = named.split("<U+");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |html, part| html + "&lt;U+" + &part.replacen('>', "&gt;", 1))
+}
+
 /// Renders a fragment; empty where its template fails, which the log then has.
 fn fragment(view: &impl Template) -> String {
-    view.render().unwrap_or_else(|error| {
+    view.render().map(visible).unwrap_or_else(|error| {
         tracing::error!(%error, "a fragment cannot be rendered");
         String::new()
     })

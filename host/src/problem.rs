@@ -37,7 +37,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem of `status` with its `code` and what a person reads.
+    /// Returns a problem of `status` with its `code` and what a person reads.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             r#type: "about:blank",
@@ -78,6 +78,13 @@ impl Problem {
     /// 410: the session was deleted.
     pub fn deleted(session: SessionId) -> Self {
         Self::new(StatusCode::GONE, "session_deleted", format!("session {session} is deleted"))
+    }
+
+    /// 422: the key named another command before.
+    pub(crate) fn reused(key: &str) -> Self {
+        let detail =
+            format!("Idempotency-Key {key:?} was sent with another request before: give each command a key of its own");
+        Self::invalid("idempotency_key_reused", detail)
     }
 
     /// 503: the host cannot do it now.
@@ -203,6 +210,7 @@ impl From<OpenSessionError> for Problem {
             OpenSessionError::LimitChange(_) | OpenSessionError::Limits(_) => Self::invalid("invalid_limit", detail),
             OpenSessionError::Title(_) => Self::invalid("invalid_title", detail),
             OpenSessionError::NoPrice(_) => Self::invalid("no_price", detail),
+            OpenSessionError::NoWindow(_) => Self::invalid("no_window", detail),
             OpenSessionError::Deleted(session) => Self::deleted(session),
             OpenSessionError::Read(error) => error.into(),
             OpenSessionError::Stopped => Self::unavailable("stopping", detail),

@@ -259,6 +259,7 @@ async fn operators_read_health_and_figures() {
     };
     assert!(figures.contains("subtend_runs_ended_total{outcome=\"completed\"}"), "{figures}");
     assert!(figures.contains("resource=\"/v1/sessions\",status=\"201\""), "{figures}");
+    assert!(figures.contains("subtend_journal_sync_seconds"), "{figures}");
     host.ends().cancel();
     assert_eq!(get(&app, "/readyz").await.problem(), (503, "stopping".to_owned()));
     drop(app);

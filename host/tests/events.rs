@@ -12,7 +12,6 @@ use tower::ServiceExt as _;
 
 use crate::support::{end, host, post, talk};
 
-/// One event as it was sent.
 #[derive(Clone, Debug, PartialEq)]
 struct Sent {
     id: Option<String>,
@@ -57,13 +56,11 @@ fn records(sent: &[Sent]) -> Vec<&Sent> {
     sent.iter().filter(|sent| sent.name == "record").collect()
 }
 
-/// How many runs of `root` ended among what was sent.
 fn ends(sent: &[Sent], root: &str) -> usize {
     let is = |sent: &&Sent| sent.data["record"]["run_ended"].is_object() && sent.data["session"] == root;
     sent.iter().filter(is).count()
 }
 
-/// Records by session, each with its number.
 fn by_session(sent: &[Sent]) -> BTreeMap<String, Vec<u64>> {
     let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for record in records(sent) {

@@ -4,9 +4,9 @@ use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 
-use crate::support::{Reply, end, get, host, post, request, talk};
+use crate::support::{HttpResponse, end, get, host, post, request, talk};
 
-async fn keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> Reply {
+async fn keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpResponse {
     let headers = [("content-type", "application/json"), ("idempotency-key", key)];
     request(app, Method::POST, path, &headers, &body.to_string()).await
 }
@@ -60,7 +60,7 @@ async fn resent_branches_and_continuations_act_once() {
             let path = format!("/v1/sessions/{id}/{path}");
             let (one, two) = tokio::join!(keyed(&app, &path, key, &nothing), keyed(&app, &path, key, &nothing));
             assert!(one.status.is_success() && two.status.is_success(), "{path}: {} {}", one.body, two.body);
-            let name = |reply: &Reply| (reply.json()["session"].clone(), reply.json()["input"].clone());
+            let name = |reply: &HttpResponse| (reply.json()["session"].clone(), reply.json()["input"].clone());
             assert_eq!(name(&one), name(&two), "{path}");
             made.push(name(&one));
         }
@@ -139,6 +139,105 @@ async fn key_of_a_deleted_session_opens_no_other() {
     let id = opened["session"]["id"].as_str().expect("an id");
     request(&app, Method::DELETE, &format!("/v1/sessions/{id}"), &[], "").await;
     assert_eq!(keyed(&app, "/v1/sessions", "k", &json!({})).await.problem(), (410, "session_deleted".to_owned()));
+    drop(app);
+    end(host).await;
+}
+
+/// The number of the last record of a session.
+async fn last(app: &axum::Router, path: &str) -> u64 {
+    let records = get(app, &format!("{path}/records?limit=1000")).await.json();
+    records.as_array().expect("records").len() as u64
+}
+
+/// Sends an input, and cancels a run that hangs; returns the run once it is over.
+async fn over(app: &axum::Router, path: &str, text: &str) -> u64 {
+    let sent = post(app, &format!("{path}/inputs"), &json!({"text": text})).await.json();
+    let run = sent["run"].as_u64().unwrap_or_else(|| panic!("{sent}"));
+    if text == "hang" {
+        post(app, &format!("{path}/cancel?run={run}"), &json!({})).await;
+    }
+    get(app, &format!("{path}/runs/{run}?wait=true&timeout=20000")).await;
+    run
+}
+
+/// Interrupts, closes, rolls back and switches, each followed by what a repetition would strike. Returns the requests.
+async fn controls(app: &axum::Router, path: &str) -> Vec<(String, Value)> {
+    let none = json!({});
+    assert!(post(app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
+    let interrupt = format!("{path}/interrupt?after={}", last(app, path).await);
+    assert_eq!(post(app, &interrupt, &none).await.json()["run"], 2);
+    over(app, path, "two").await;
+    let close = format!("{path}/close?after={}", last(app, path).await);
+    assert_eq!(post(app, &close, &none).await.status, StatusCode::NO_CONTENT);
+    let cancelled = over(app, path, "hang").await;
+    let roll_back = format!("{path}/rollback?after={}", last(app, path).await);
+    assert_eq!(post(app, &roll_back, &none).await.json()["run"], cancelled);
+    let other = post(app, &format!("{path}/regenerate"), &none).await.json();
+    let other = other["session"].as_str().expect("an alternative");
+    get(app, &format!("/v1/sessions/{other}/runs/1?wait=true&timeout=20000")).await;
+    over(app, path, "hang").await;
+    let switch = format!("{path}/switch?after={}", last(app, path).await);
+    let previous = json!({"to": "previous"});
+    let switched = post(app, &switch, &previous).await;
+    assert_eq!(switched.status, StatusCode::OK, "{}", switched.body);
+    vec![(interrupt, none.clone()), (close, none.clone()), (roll_back, none), (switch, previous)]
+}
+
+/// Sent again after what a later command changed, each control leaves that alone, also after a restart.
+#[tokio::test]
+async fn controls_with_the_last_record_act_once() {
+    let memory = Memory::new();
+    let (mut path, mut sent) = (String::new(), Vec::new());
+    for restart in [false, true] {
+        let host = host(&memory).await;
+        let app = host.router();
+        if !restart {
+            path = format!("/v1/sessions/{}", talk(&app, "one").await);
+            sent = controls(&app, &path).await;
+        }
+        let before = last(&app, &path).await;
+        for (request, body) in &sent {
+            let again = post(&app, request, body).await;
+            assert!(again.status.is_success(), "{request}: {}", again.body);
+        }
+        assert_eq!(last(&app, &path).await, before, "a command that was sent again was recorded again");
+        // The control: without the record, the same command acts on what is there now.
+        let rolled = post(&app, &format!("{path}/rollback"), &json!({})).await;
+        assert_eq!((rolled.status, last(&app, &path).await > before), (StatusCode::OK, !restart), "{}", rolled.body);
+        drop(app);
+        end(host).await;
+    }
+}
+
+/// A key that nothing keeps would promise too much.
+#[tokio::test]
+async fn key_without_effect_is_refused() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    for command in ["cancel", "interrupt", "close", "rollback", "switch"] {
+        let reply = keyed(&app, &format!("/v1/sessions/{id}/{command}"), "k", &json!({"to": "next"})).await;
+        assert_eq!(reply.problem(), (400, "malformed".to_owned()), "{command}");
+        assert!(reply.body.contains("?after="), "{command}: {}", reply.body);
+    }
+    drop(app);
+    end(host).await;
+}
+
+/// Requests carry the trace of their sender on; one without a trace gets a new one.
+#[tokio::test]
+async fn response_names_the_trace_of_its_request() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let traced = request(&app, Method::GET, "/healthz", &[("traceparent", parent)], "").await;
+    let response = traced.headers["traceresponse"].to_str().expect("text").to_owned();
+    assert!(response.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && response.ends_with("-01"), "{response}");
+    assert_ne!(response, parent, "the span is the host's own");
+    let [one, two] = ["00-zz", "00-zz"].map(|wrong| vec![("traceparent", wrong)]);
+    let one = request(&app, Method::GET, "/healthz", &one, "").await.headers["traceresponse"].clone();
+    let two = request(&app, Method::GET, "/healthz", &two, "").await.headers["traceresponse"].clone();
+    assert_ne!(one.to_str().expect("text")[..35], two.to_str().expect("text")[..35]);
     drop(app);
     end(host).await;
 }

@@ -12,6 +12,7 @@
 
 mod conversation;
 mod events;
+mod hostile;
 mod keys;
 mod openapi;
 mod page;

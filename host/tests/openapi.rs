@@ -30,3 +30,47 @@ fn every_operation_has_an_id_and_a_summary() {
     ids.dedup();
     assert_eq!(ids.len(), all, "an id names two operations");
 }
+
+/// The standard requires it, and generators of clients refuse a document without.
+#[test]
+fn every_response_has_a_description() {
+    let document = subtend_host::api::document().expect("JSON");
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    let operations = document["paths"].as_object().expect("paths").values().flat_map(|path| path.as_object().unwrap());
+    for (method, operation) in operations {
+        for (status, response) in operation["responses"].as_object().expect("responses") {
+            let id = &operation["operationId"];
+            assert!(response["description"].as_str().is_some_and(|text| !text.is_empty()), "{method} {id} {status}");
+        }
+    }
+}
+
+/// Of two schemas with one name the document keeps one, and clients get the wrong fields.
+#[test]
+fn schemas_have_names_of_their_own() {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/api")).expect("a directory");
+    let mut names = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+        for derived in text.split("ToSchema)]\n").skip(1) {
+            let item =
+                derived.lines().find(|line| line.contains("struct ") || line.contains("enum ")).expect("an item");
+            let name = item.split(["struct ", "enum "].into_iter().find(|word| item.contains(word)).unwrap()).nth(1);
+            names.push(name.expect("a name").split([' ', '(', '<', ';']).next().expect("a word").to_owned());
+        }
+    }
+    assert!(names.len() > 20, "{names:?}");
+    let all = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), all, "{names:?}");
+}
+
+/// A generated client has no other way to send the first input with the opening.
+#[test]
+fn opening_has_the_first_input_in_its_schema() {
+    let document = subtend_host::api::document().expect("JSON");
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    let input = &document["components"]["schemas"]["NewSession"]["properties"]["input"];
+    assert!(input.to_string().contains("#/components/schemas/NewInput"), "{input}");
+}

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use futures_util::StreamExt as _;
 use serde_json::json;
-use subtend_host::auth::{Guard, Tokens};
+use subtend_host::auth::{Guard, TokenFile};
 use subtend_journal::memory::Memory;
 use tower::ServiceExt as _;
 
@@ -38,7 +38,6 @@ fn part<'a>(html: &'a str, from: &str, to: &str) -> &'a str {
     &html[at..at + len + to.len()]
 }
 
-/// The messages of a stream, as a browser reads them.
 struct Stream(axum::body::BodyDataStream, String);
 
 impl Stream {
@@ -50,7 +49,6 @@ impl Stream {
         Self(response.into_body().into_data_stream(), String::new())
     }
 
-    /// The data of the next message.
     async fn next(&mut self) -> String {
         loop {
             if let Some((message, rest)) = self.1.split_once("\n\n") {
@@ -164,7 +162,7 @@ async fn form_of_another_origin_is_refused() {
     let host = host(&Memory::new()).await;
     let id = talk(&host.router(), "one").await;
     let address = "127.0.0.1:7475".parse().expect("an address");
-    let guard = Guard::new(address, [], Tokens::at(dir.path().join("tokens.json")));
+    let guard = Guard::new(address, [], TokenFile::at(dir.path().join("tokens.json")));
     let app = guard.protect(host.router());
     let own = ("host", "127.0.0.1:7475");
     let closed = request(&app, Method::GET, "/", &[own, ("accept", "text/html")], "").await;

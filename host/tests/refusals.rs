@@ -5,17 +5,16 @@ use std::net::SocketAddr;
 
 use axum::http::Method;
 use serde_json::json;
-use subtend_host::auth::{Guard, Scope, Tokens};
+use subtend_host::auth::{Guard, TokenFile, TokenScope};
 use subtend_journal::memory::Memory;
 
 use crate::support::{end, get, host, post, request, talk};
 
 /// Method, path, headers and body of a request; status and code of its refusal.
-type Case<'a> = (Method, String, Vec<(&'a str, &'a str)>, String, u16, &'a str);
+type RefusalCase<'a> = (Method, String, Vec<(&'a str, &'a str)>, String, u16, &'a str);
 /// What is wrong, method and path, headers; status and code of its refusal.
 type Right<'a> = (&'a str, (Method, &'a str), Vec<(&'a str, &'a str)>, u16, &'a str);
 
-/// A header with a token.
 fn bearer(token: &str) -> (&str, &str) {
     ("authorization", token)
 }
@@ -33,7 +32,7 @@ async fn malformed_requests_are_refused_and_change_nothing() {
     let long = "k".repeat(257);
     let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
     #[rustfmt::skip]
-    let cases: Vec<Case<'_>> = vec![
+    let cases: Vec<RefusalCase<'_>> = vec![
         (Method::GET, "/nothing".into(), vec![], String::new(), 404, "no_such_resource"),
         (Method::GET, "/v2/sessions".into(), vec![], String::new(), 404, "no_such_resource"),
         (Method::GET, "/v1/sessions/".into(), vec![], String::new(), 404, "no_such_resource"),
@@ -141,8 +140,8 @@ async fn oversized_body_is_refused() {
 #[tokio::test]
 async fn requests_without_right_are_refused_over_tcp() {
     let dir = tempfile::tempdir().expect("a directory");
-    let tokens = Tokens::at(dir.path().join("tokens.json"));
-    let [read, act, admin] = [Scope::Read, Scope::Act, Scope::Admin]
+    let tokens = TokenFile::at(dir.path().join("tokens.json"));
+    let [read, act, admin] = [TokenScope::Read, TokenScope::Act, TokenScope::Admin]
         .map(|scope| format!("Bearer {}", tokens.create(&scope.to_string(), scope).expect("a token")));
     let host = host(&Memory::new()).await;
     let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
@@ -209,7 +208,7 @@ async fn login_link_opens_one_browser_and_guards_its_commands() {
     let dir = tempfile::tempdir().expect("a directory");
     let host = host(&Memory::new()).await;
     let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
-    let guard = Guard::new(address, [], Tokens::at(dir.path().join("tokens.json")));
+    let guard = Guard::new(address, [], TokenFile::at(dir.path().join("tokens.json")));
     let app = guard.protect(host.router());
     let own = ("host", "127.0.0.1:7475");
     let path = format!("/login?code={}", guard.logins().link().expect("a code"));
@@ -236,8 +235,8 @@ type Reach<'a> = (&'a str, [(u16, &'a str); 3]);
 #[tokio::test]
 async fn openings_that_reach_further_need_their_right() {
     let dir = tempfile::tempdir().expect("a directory");
-    let tokens = Tokens::at(dir.path().join("tokens.json"));
-    let [act, admin] = [Scope::Act, Scope::Admin]
+    let tokens = TokenFile::at(dir.path().join("tokens.json"));
+    let [act, admin] = [TokenScope::Act, TokenScope::Admin]
         .map(|scope| format!("Bearer {}", tokens.create(&scope.to_string(), scope).expect("a token")));
     let host = host(&Memory::new()).await;
     let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
@@ -281,8 +280,8 @@ async fn openings_that_reach_further_need_their_right() {
 #[tokio::test]
 async fn rows_of_the_store_are_read_on_the_socket_only() {
     let dir = tempfile::tempdir().expect("a directory");
-    let tokens = Tokens::at(dir.path().join("tokens.json"));
-    let admin = format!("Bearer {}", tokens.create("admin", Scope::Admin).expect("a token"));
+    let tokens = TokenFile::at(dir.path().join("tokens.json"));
+    let admin = format!("Bearer {}", tokens.create("admin", TokenScope::Admin).expect("a token"));
     let host = host(&Memory::new()).await;
     let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
     let guard = Guard::new(address, [], tokens);

@@ -1,5 +1,6 @@
 //! Connections: TCP and Unix sockets, and clients that are slow, stuck or too many.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::json;
@@ -97,25 +98,79 @@ async fn unix_socket_is_closed_to_others_and_replaces_a_leftover() {
     end(host).await;
 }
 
+/// Follows all events, and returns the text once `runs` runs have ended.
+async fn follow(address: SocketAddr, runs: usize) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    let (mut text, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+    let mut ended = 0;
+    while ended < runs {
+        let count = stream.read(&mut piece).await.expect("read");
+        assert!(count > 0, "the stream ended early");
+        let from = text.len().saturating_sub(b"\"run_ended\"".len() - 1);
+        text.extend_from_slice(&piece[..count]);
+        ended += String::from_utf8_lossy(&text[from..]).matches("\"run_ended\"").count();
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(target_os = "linux")]
 #[tokio::test]
-async fn stalled_reader_of_events_slows_no_session() {
+async fn client_that_takes_nothing_leaves_its_place_to_another() {
     let host = host(&Memory::new()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("an address");
-    let server = tokio::spawn(listen::tcp(listener, host.router(), Bounds::default(), host.ends().clone()));
+    let bounds = Bounds { connections: 1, stall_time: Duration::from_millis(300), ..Bounds::default() };
+    let server = tokio::spawn(listen::tcp(listener, host.router(), bounds, host.ends().clone()));
     let mut stalled = TcpStream::connect(address).await.expect("connected");
     stalled.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
     let app = host.router();
-    // More events than any buffer between holds; none of them is read.
     for _ in 0..20 {
-        let text = "x".repeat(64 << 10);
+        let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "x".repeat(256 << 10)}})).await.json();
+        let id = opened["session"]["id"].as_str().expect("an id").to_owned();
+        crate::support::get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await.json();
+    }
+    let mut next = TcpStream::connect(address).await.expect("connected");
+    next.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.expect("written");
+    let mut text = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), next.read_to_end(&mut text)).await;
+    read.expect("the place is free in time").expect("an answer");
+    assert!(text.starts_with(b"HTTP/1.1 204"), "{}", String::from_utf8_lossy(&text));
+    drop(app);
+    host.ends().cancel();
+    server.await.expect("served").expect("no error");
+    end(host).await;
+}
+
+#[tokio::test]
+async fn stalled_reader_slows_no_session_and_no_reader() {
+    const RUNS: usize = 20;
+    let host = host(&Memory::new()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    let bounds = Bounds { end_time: Duration::from_millis(50), ..Bounds::default() };
+    let server = tokio::spawn(listen::tcp(listener, host.router(), bounds, host.ends().clone()));
+    let mut stalled = TcpStream::connect(address).await.expect("connected");
+    stalled.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    let reader = tokio::spawn(follow(address, RUNS));
+    let app = host.router();
+    // More events than any buffer between holds; the first reader takes none of them.
+    for _ in 0..RUNS {
+        let text = "x".repeat(256 << 10);
         let opened = post(&app, "/v1/sessions", &json!({"input": {"text": text}})).await.json();
         let id = opened["session"]["id"].as_str().expect("an id").to_owned();
         let run = crate::support::get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await.json();
         assert_eq!(run["outcome"], "completed");
     }
-    drop((app, stalled));
+    let read = tokio::time::timeout(Duration::from_secs(20), reader).await.expect("in time").expect("read");
+    assert_eq!(read.matches("\"run_ended\"").count(), RUNS);
+    drop(app);
     host.ends().cancel();
+    // The stalled connection is closed, and does not hold the host.
     server.await.expect("served").expect("no error");
     end(host).await;
+    let mut rest = Vec::new();
+    stalled.read_to_end(&mut rest).await.expect("closed");
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(rest.matches("\"run_ended\"").count() < RUNS, "it stalled: the rest did not fit into the buffers");
 }

@@ -20,7 +20,6 @@ pub struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Adds later acknowledgements.
     pub fn add(&mut self, other: Self) {
         self.inputs.extend(other.inputs);
         self.ends.extend(other.ends);
@@ -81,7 +80,6 @@ impl Acknowledged {
     }
 }
 
-/// The acknowledged facts on disk.
 #[derive(Default)]
 struct Kept {
     inputs: BTreeSet<(SessionId, InputId)>,

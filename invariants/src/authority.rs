@@ -90,7 +90,6 @@ fn ceiling(world: &World<'_>, session: SessionId, access: &Access) -> Answer {
     ceilings.map(|ceiling| ceiling.verdict(access)).min().unwrap_or(Answer::Allow)
 }
 
-/// Returns the accesses of started calls and of asks.
 fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
     let asked = seen.asks.iter().map(|(call, ask)| {
         let (action, resource) = ask.access;

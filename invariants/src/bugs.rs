@@ -81,10 +81,18 @@ pub enum Bug {
     MessageExtendsOwnedRun,
     /// An ask has no deadline (P-5).
     AskWithoutDeadline,
+    /// A compaction hides what its run owes to the model (N-8).
+    OwedCompacted,
+    /// A new activation does not arm the reset of the limit at which its run is parked: the run never resumes.
+    ResetForgotten,
+    /// The reset of a limit resumes a run that was resumed before.
+    ResetTwice,
+    /// A run that is parked at a limit keeps its slot.
+    SlotKeptAtLimit,
 }
 
 impl Bug {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 35] = [
         Self::RowsLeftPending,
         Self::NoCheckAfterLast,
         Self::CallsLeftOpen,
@@ -116,6 +124,10 @@ impl Bug {
         Self::CompletionsJoinMessages,
         Self::MessageExtendsOwnedRun,
         Self::AskWithoutDeadline,
+        Self::OwedCompacted,
+        Self::ResetForgotten,
+        Self::ResetTwice,
+        Self::SlotKeptAtLimit,
     ];
 }
 
@@ -138,7 +150,6 @@ impl Rules {
     }
 
     /// Decides one command, as [`decide::decide`] does.
-    ///
     /// # Errors
     /// If nothing is decided.
     pub fn decide(self, state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {

@@ -9,7 +9,7 @@ use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::RunKey;
 use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, TimeLimit};
 use subtend_session::place::Owner;
-use subtend_session::record::{Hold, InputAccepted, Record, RunEnded, Stop, TurnAnswered};
+use subtend_session::record::{Hold, InputAccepted, Park, Record, RunEnded, Stop, TurnAnswered};
 
 pub(super) fn true_causes(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
@@ -46,6 +46,8 @@ struct Traces<'a> {
     allowance: Option<u32>,
     interrupted: Option<&'a By>,
     out_of_turns: bool,
+    /// Whether it is parked at a provider's limit: nothing of it is in flight.
+    limited: bool,
     /// Bytes of text in its records.
     recorded: u64,
 }
@@ -70,10 +72,12 @@ impl<'a> Traces<'a> {
 
     fn read(&mut self, record: &'a Record, inputs: &[&InputAccepted]) {
         self.recorded = self.recorded.saturating_add(record.text_bytes());
-        if let Record::RunStarted { .. } = record {
+        if let Record::RunParked { why: Park::Limit { .. }, .. } = record {
+            self.limited = true;
+        } else if let Record::RunStarted { .. } = record {
             self.started = true;
         } else if let Record::TurnStarted { .. } = record {
-            (self.streams, self.failed) = (true, None);
+            (self.streams, self.failed, self.limited) = (true, None, false);
         } else if let Record::AttemptDiscarded(discarded) = record {
             (self.streams, self.failed) = (false, Some(discarded.error));
         } else if let Record::TurnAnswered(answer) = record {
@@ -114,7 +118,11 @@ impl<'a> Traces<'a> {
                 let most = limits.and_then(|limits| limits.recorded_bytes).filter(|_| *which == Budget::Recorded);
                 need(most.is_none_or(|most| self.recorded > most), "it recorded no more than its limit")
             }
-            Outcome::Lost => need(self.started && !held, "it was held, or not started, when the host died"),
+            Outcome::Lost => {
+                need(self.started && !held, "it was held, or not started, when the host died")?;
+                let owned = run.opened.is_some_and(|(_, opened)| opened.owner.run().is_some());
+                need(owned || !self.limited, "it was parked at a limit, and nothing of it was in flight")
+            }
             Outcome::RestartsExhausted { .. } => Ok(()),
         }
     }
@@ -167,7 +175,6 @@ fn limited(limits: &subtend_session::limits::Limits, which: Budget) -> bool {
     }
 }
 
-/// Checks who cancelled. T-5 covers owners that ended.
 fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &By, started: bool) -> Told {
     let Some((_, opened)) = run.opened else { return Ok(()) };
     let owner = match &opened.owner {
@@ -186,7 +193,6 @@ fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &By, started
     }
 }
 
-/// Checks against the observed external causes.
 fn happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Told {
     let session = key.session;
     match outcome {

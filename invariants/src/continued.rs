@@ -48,7 +48,7 @@ pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
             let mut before = seen.keys().filter(|(made, _, child)| made < at && *child == asked.child);
             let open = before.find(|(_, key, child)| !seen.taken_by_key(*child, *key).any(|(taken, _)| taken < *at));
             ensure(open.is_none(), InvariantId::S9, *session, || {
-                format!("call {} continues {}, whose run by {open:?} it has not heard of", asked.call, asked.child)
+                format!("call {} continues {}, whose run by {open:?} it was not notified of", asked.call, asked.child)
             })?;
         }
     }

@@ -10,7 +10,6 @@ thread_local! {
     static EXAMINED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts one claim whose premise holds.
 pub(super) fn examine() {
     EXAMINED.set(EXAMINED.get().wrapping_add(1));
 }
@@ -38,7 +37,6 @@ fn each_predicate() -> impl Iterator<Item = &'static Predicate> {
 
 impl Coverage {
     /// Judges what must hold in every state, and at rest also the quiescent predicates; counts what each examined.
-    ///
     /// # Errors
     /// The first violation.
     pub fn judge(&self, world: &World<'_>, at_rest: bool) -> Verdict {

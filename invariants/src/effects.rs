@@ -138,9 +138,13 @@ pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
             *session,
             || format!("run {} owns itself", run.no),
         )?;
-        if let (Some(armed), Some(_)) = (&observed.armed, &seen.view.activation) {
+        if let Some(armed) = &observed.armed {
             let has = |deadline| armed.contains(&(*session, deadline));
-            let missing = needed(run).into_iter().find(|deadline| !has(*deadline));
+            let active = seen.view.activation.as_ref().map(|_| needed(run)).unwrap_or_default();
+            // The timer of a parked run outlives its activation.
+            let parked = run.turn.as_ref().filter(|_| run.limited_until().is_some());
+            let parked = parked.map(|turn| Deadline::Limit(turn.no));
+            let missing = active.into_iter().chain(parked).find(|deadline| !has(*deadline));
             ensure(missing.is_none(), InvariantId::S6, *session, || {
                 format!("run {} waits without {missing:?}", run.no)
             })?;

@@ -20,7 +20,6 @@ macro_rules! invariants {
                 }
             }
 
-            /// Returns the invariant in one line.
             pub fn text(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
@@ -70,6 +69,7 @@ invariants! {
     N5 "N-5" "a notice wakes an idle owner, waits for a busy one, and wakes no ended one",
     N6 "N-6" "a subscriber sees each event once and in order, or is notified of the gap",
     N7 "N-7" "a run that a person opened never enters the model context of its session's parent",
+    N8 "N-8" "a compaction hides nothing that is owed to the model, and names each live child",
     E1 "E-1" "a call in an unknown state after a crash is reported, and repeated only if its tool is declared idempotent",
     E2 "E-2" "a retried model call leaves no trace of the abandoned attempt in the transcript",
     E3 "E-3" "tokens, cost and turns are counted once per attempt and never exceed the limit",
@@ -89,6 +89,8 @@ invariants! {
     P5 "P-5" "an ask without an approver is denied, and an \"always\" binds its own session only",
     P6 "P-6" "fields that a model writes cannot raise authority",
     P7 "P-7" "a tool is offered if and only if it may be allowed, and each call is checked again",
+    H1 "H-1" "each durable event reaches each attached client once and in order, over kills of the host",
+    H2 "H-2" "a command with an idempotency key takes effect once, also over a restart",
 }
 
 impl fmt::Display for InvariantId {

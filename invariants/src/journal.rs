@@ -207,6 +207,9 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         always,
         alternatives,
         stretches,
+        compactions,
+        measured,
+        revised,
         title,
         summary,
         metadata,
@@ -218,6 +221,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         arrived: _,
         due: _,
         recalled: _,
+        window: _,
         queued_children: _,
     } = a;
     let fields = [
@@ -246,6 +250,9 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         ("always", *always == b.always),
         ("alternatives", *alternatives == b.alternatives),
         ("stretches", *stretches == b.stretches),
+        ("compactions", *compactions == b.compactions),
+        ("measured", *measured == b.measured),
+        ("revised", *revised == b.revised),
         ("title", *title == b.title),
         ("metadata", *metadata == b.metadata),
         ("summary", *summary == b.summary),

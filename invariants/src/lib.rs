@@ -14,6 +14,8 @@ mod budget;
 #[cfg(feature = "sabotage")]
 pub mod bugs;
 mod cause;
+mod clients;
+mod compaction;
 mod continued;
 mod coverage;
 mod effects;
@@ -61,7 +63,6 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// The result of a predicate.
 pub type Verdict = Result<(), Violation>;
 
 #[derive(Clone, Copy)]
@@ -136,6 +137,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     N5 => wake::the_model_hears,
     N6 => outside::heard_in_order,
     N7 => order::persons_runs_stay_out,
+    N8 => compaction::nothing_owed_is_hidden,
     E1 => effects::not_repeated,
     E2 => session::no_trace_of_discarded,
     E2 => effects::contexts_are_clean,
@@ -164,6 +166,8 @@ pub const ALWAYS: &[Predicate] = predicates! {
     P6 => authority::model_fields,
     P6 => authority::made_by_whom,
     P7 => authority::offered,
+    H1 => clients::each_event_once,
+    H2 => clients::one_effect_per_key,
 };
 
 /// Predicates of quiescent states: the process is up, no message is in flight, only external events can follow.
@@ -185,7 +189,6 @@ pub const QUIESCENT: &[Predicate] = predicates! {
 };
 
 /// Judges what must hold in every state.
-///
 /// # Errors
 /// The first violation.
 pub fn always(world: &World<'_>) -> Verdict {
@@ -193,7 +196,6 @@ pub fn always(world: &World<'_>) -> Verdict {
 }
 
 /// Judges a quiescent state: all predicates.
-///
 /// # Errors
 /// The first violation.
 pub fn quiescent(world: &World<'_>) -> Verdict {
@@ -202,7 +204,6 @@ pub fn quiescent(world: &World<'_>) -> Verdict {
 
 impl InvariantId {
     /// Judges this invariant; the quiescent predicates only if `at_rest`.
-    ///
     /// # Errors
     /// The first violation.
     pub fn check(self, world: &World<'_>, at_rest: bool) -> Verdict {

@@ -8,7 +8,7 @@ use subtend_session::ids::{CallId, RunNo, SessionId};
 use subtend_session::index::RowKind;
 use subtend_session::outcome::{FailKind, Outcome};
 use subtend_session::record::{Carrier, Notice, Park, Record, RunEnded};
-use subtend_session::state::State;
+use subtend_session::state::{State, Turn};
 
 pub(super) fn never_two(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
@@ -60,7 +60,8 @@ pub(super) fn told(world: &World<'_>) -> Verdict {
 
 fn at_work(state: &State) -> bool {
     state.run.as_ref().is_some_and(|run| {
-        let turn = run.turn.as_ref().is_some_and(|turn| turn.streaming || turn.open > 0 || turn.local > 0);
+        let due = |turn: &Turn| turn.streaming || turn.limited.is_some() || turn.open > 0 || turn.local > 0;
+        let turn = run.turn.as_deref().is_some_and(due);
         turn || !run.started || run.parked == Some(Park::Slot)
     })
 }

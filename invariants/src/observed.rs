@@ -5,6 +5,7 @@
 
 mod actor;
 mod authority;
+mod client;
 mod control;
 mod heard;
 mod store;
@@ -12,7 +13,8 @@ mod work;
 
 pub use actor::{Activated, Death, Restart, RestartBudget, Stop, Why};
 pub use authority::{Approver, AskSeen, Offer, Probe, Under};
-pub use control::{Answer, AnswerSeen, Causes, ControlSeen, Given, Listing, QueueAnswer, QueueSeen, Shutdown};
+pub use client::{ClientLog, EventPlace, KeyedCommand};
+pub use control::{AnswerSeen, Causes, ControlAnswer, ControlSeen, Given, Listing, QueueAnswer, QueueSeen, Shutdown};
 pub use heard::{Acked, Heard, SubscriberLog};
 pub use store::{Aside, Boot, Failure, Recovery};
 pub use work::{ContextGiven, Effect, Work};
@@ -50,7 +52,6 @@ pub struct Observed {
     /// External causes of ends.
     pub causes: Option<Causes>,
     pub effects: Vec<Effect>,
-    /// The inputs of model calls.
     pub contexts: Vec<ContextGiven>,
     /// Replies to controls, and reported ends.
     pub answers: Vec<AnswerSeen>,
@@ -59,7 +60,6 @@ pub struct Observed {
     pub queues: Vec<QueueSeen>,
     /// Acknowledged or shown facts, which the journal must keep forever.
     pub acked: Vec<Acked>,
-    /// Starts of hosts.
     pub boots: Vec<Boot>,
     /// Results of crash recoveries.
     pub recoveries: Vec<Recovery>,
@@ -68,6 +68,10 @@ pub struct Observed {
     /// Known failures of writes and syncs.
     pub failures: Vec<Failure>,
     pub subscribers: Vec<SubscriberLog>,
+    /// Clients of a host, by what they received.
+    pub clients: Vec<ClientLog>,
+    /// Commands of clients with an idempotency key.
+    pub keyed: Vec<KeyedCommand>,
     /// Live descendants as listed from a root.
     pub listings: Vec<Listing>,
     pub activations: Vec<Activated>,

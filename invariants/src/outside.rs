@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::observed::{Answer, AnswerSeen, Given, Heard, Listing, QueueAnswer, QueueSeen, SubscriberLog};
+use crate::observed::{AnswerSeen, ControlAnswer, Given, Heard, Listing, QueueAnswer, QueueSeen, SubscriberLog};
 use crate::world::{Seen, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, Seq, SessionId};
@@ -28,9 +28,13 @@ pub(super) fn one_winner(world: &World<'_>) -> Verdict {
     observed.answers.iter().try_for_each(|seen| {
         let fixed = world.run(seen.run).and_then(|run| run.fixed());
         let same = match (&seen.answer, &seen.given, fixed) {
-            (Answer::Ended(outcome), _, Some(fixed)) => Some(outcome == fixed),
-            (Answer::Done, Given::Cancel(_), Some(fixed)) => Some(fixed.kind() == OutcomeKind::Cancelled),
-            (Answer::Done | Answer::Ended(_) | Answer::NotFound | Answer::Stale(_), _, _) => None,
+            (ControlAnswer::Ended(outcome), _, Some(fixed)) => Some(outcome == fixed),
+            (ControlAnswer::Done, Given::Cancel(_), Some(fixed)) => Some(fixed.kind() == OutcomeKind::Cancelled),
+            (
+                ControlAnswer::Done | ControlAnswer::Ended(_) | ControlAnswer::NotFound | ControlAnswer::Stale(_),
+                _,
+                _,
+            ) => None,
         };
         ensure_if(same.is_some(), same == Some(true), InvariantId::S2, seen.run.session, || {
             format!("run {} is {fixed:?}, and someone was answered {:?} to {:?}", seen.run.run, seen.answer, seen.given)
@@ -55,14 +59,14 @@ fn answer_fits(world: &World<'_>, seen: &AnswerSeen) -> Result<(), &'static str>
     let run = world.run(seen.run).filter(|run| run.opened.is_some());
     let known = run.is_some() || world.lacks(seen.run.session);
     match (&seen.answer, &seen.given) {
-        (Answer::Done, Given::Cancel(_) | Given::Interrupt(_)) => need(known, "there is no such run"),
-        (Answer::Done, Given::End | Given::Late) => Ok(()),
-        (Answer::Ended(_), _) => need(!known || run.is_none_or(|run| run.fixed().is_some()), "it has not ended"),
-        (Answer::NotFound, _) => {
+        (ControlAnswer::Done, Given::Cancel(_) | Given::Interrupt(_)) => need(known, "there is no such run"),
+        (ControlAnswer::Done, Given::End | Given::Late) => Ok(()),
+        (ControlAnswer::Ended(_), _) => need(!known || run.is_none_or(|run| run.fixed().is_some()), "it has not ended"),
+        (ControlAnswer::NotFound, _) => {
             // A control may precede the run: then a later one exists, or none was needed.
             need(run.is_none_or(|run| run.ended.is_none()), "it exists, and has ended")
         }
-        (Answer::Stale(records), _) => need(*records == 0, "records were written all the same"),
+        (ControlAnswer::Stale(records), _) => need(*records == 0, "records were written all the same"),
     }
 }
 
@@ -112,12 +116,12 @@ fn heard(world: &World<'_>, log: &SubscriberLog) -> Verdict {
         };
         let expected = next.get(&session).copied().unwrap_or(first);
         ensure(first >= expected && last >= first, InvariantId::N6, session, || {
-            format!("{} heard of record {first} where {expected} is next", log.name)
+            format!("{} received record {first} where {expected} is next", log.name)
         })?;
         gaps = gaps.saturating_add(first.0.saturating_sub(expected.0));
         ensure(gaps <= missed, InvariantId::N6, session, || {
             format!(
-                "{} heard of record {first} where {expected} is next, and was notified of {missed} missed",
+                "{} received record {first} where {expected} is next, and was notified of {missed} missed",
                 log.name
             )
         })?;
@@ -127,7 +131,7 @@ fn heard(world: &World<'_>, log: &SubscriberLog) -> Verdict {
     let there = world.sessions.get(&session).map_or(0, |seen| seen.view.records.len());
     let known = next.get(&session).map_or(0, |next| next.0.saturating_sub(1));
     let all = usize::try_from(known).is_ok_and(|known| known >= there) || missed > gaps;
-    ensure(all, InvariantId::N6, session, || format!("{} heard of {known} records of {there}", log.name))
+    ensure(all, InvariantId::N6, session, || format!("{} received {known} records of {there}", log.name))
 }
 
 /// Queues keep their bound, refuse only at it, and drop nothing accepted.
@@ -170,7 +174,7 @@ pub(super) fn done_is_done(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
         let kept = !world.erased.contains(&seen.run.session);
-        let cancelled = kept && matches!((&seen.answer, &seen.given), (Answer::Done, Given::Cancel(_)));
+        let cancelled = kept && matches!((&seen.answer, &seen.given), (ControlAnswer::Done, Given::Cancel(_)));
         let fixed = fixed(world, seen.run);
         ensure_if(cancelled, fixed.is_some(), InvariantId::S2, seen.run.session, || {
             format!("run {} was cancelled, and continues", seen.run.run)

@@ -8,7 +8,6 @@ use subtend_session::ids::{Seq, TurnNo};
 use subtend_session::message::Message;
 use subtend_session::record::Record;
 
-/// The messages of rolled-back runs.
 #[derive(Default)]
 struct Hidden {
     records: BTreeSet<Seq>,

@@ -27,7 +27,9 @@ pub(super) fn all_ended(world: &World<'_>) -> Verdict {
             && activation.slot.is_none()
             && activation.admits.is_empty())
     };
-    let asks = |state: &State| state.turn().is_some_and(asked);
+    // The reset of a provider's limit comes by itself; whether its timer is armed is S-6.
+    let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limited_until().is_some());
+    let asks = |state: &State| state.turn().is_some_and(asked) || limited(state);
     let outside = world
         .sessions
         .values()
@@ -40,7 +42,6 @@ pub(super) fn all_ended(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Returns whether a call of the turn awaits approval.
 fn asked(turn: &Turn) -> bool {
     turn.calls.iter().any(|call| matches!(call.phase, CallPhase::Asked(_)))
 }
@@ -75,6 +76,7 @@ pub(super) fn ends_stand(world: &World<'_>) -> Verdict {
 }
 
 /// Returns the run that a record belongs to, if any.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other records belong to no run")]
 fn run_of(record: &Record) -> Option<RunNo> {
     match record {
         Record::RunOpened(opened) => Some(opened.run),
@@ -86,28 +88,7 @@ fn run_of(record: &Record) -> Option<RunNo> {
         | Record::RunParked { run, .. }
         | Record::RunResumed { run, .. }
         | Record::RunHeld { run, .. } => Some(*run),
-        Record::SessionCreated(_)
-        | Record::InputAccepted(_)
-        | Record::QueueChanged { .. }
-        | Record::AttemptDiscarded(_)
-        | Record::CallStarted { .. }
-        | Record::CallFinished(_)
-        | Record::ChildSpawned(_)
-        | Record::ContinueAsked(_)
-        | Record::ContinueRefused { .. }
-        | Record::CancelAsked { .. }
-        | Record::NoticeTaken(_)
-        | Record::AskOpened { .. }
-        | Record::BranchCreated(_)
-        | Record::AlternativeSwitched { .. }
-        | Record::RolledBack { .. }
-        | Record::TitleSet(_)
-        | Record::SummarySet(_)
-        | Record::MetadataSet(_)
-        | Record::SessionDeleted { .. }
-        | Record::AskAnswered { .. }
-        | Record::SessionClosed { .. }
-        | Record::SessionReopened { .. } => None,
+        _ => None,
     }
 }
 
@@ -222,6 +203,8 @@ enum Reason {
     Ledger,
     Owned,
     Ask,
+    /// The reset of a provider's limit: its timer is checked with the other deadlines.
+    Limit,
 }
 
 pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
@@ -251,6 +234,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
         }
         let wants_slot = !run.started || run.parked == Some(Park::Slot);
         needs(wants_slot, awaits.slot == Some(run.no), Reason::Ledger)?;
+        needs(run.limited_until().is_some(), true, Reason::Limit)?;
         needs(!run.owned.is_empty(), true, Reason::Owned)?;
         ensure(reason.is_some(), InvariantId::S4, *session, || format!("run {} waits for nothing", run.no))?;
     }
@@ -265,15 +249,24 @@ fn stands(world: &World<'_>, session: SessionId, call: CallId) -> bool {
 /// A slot is requested only for a due turn, whose cause was taken right before (rule 8).
 pub(super) fn slot_for_a_due_turn(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
+        let mut limited = false;
         for pair in seen.view.records.windows(2) {
+            if let Some(Record::RunParked { why, .. }) = pair.first() {
+                limited = matches!(why, Park::Limit { .. });
+            } else if let Some(Record::RunResumed { .. } | Record::RunHeld { .. } | Record::RunEnded(_)) = pair.first()
+            {
+                limited = false;
+            }
             let [before, Record::RunParked { why: Park::Slot, .. }] = pair else { continue };
-            let due = matches!(
-                before,
-                Record::NoticeTaken(_)
-                    | Record::InputsTaken { .. }
-                    | Record::CallFinished(_)
-                    | Record::AskAnswered { verdict: AskVerdict::Allow | AskVerdict::Always, .. }
-            );
+            // At the reset of a limit the call that was discarded is due again.
+            let due = limited
+                || matches!(
+                    before,
+                    Record::NoticeTaken(_)
+                        | Record::InputsTaken { .. }
+                        | Record::CallFinished(_)
+                        | Record::AskAnswered { verdict: AskVerdict::Allow | AskVerdict::Always, .. }
+                );
             ensure(due, InvariantId::S12, *session, || {
                 format!("a slot is asked for, and nothing was taken: {before:?}")
             })?;
@@ -313,8 +306,9 @@ fn waits_rightly(session: SessionId, seen: &Seen<'_>, state: &State, run: &Run) 
             let slot = !run.started || run.parked == Some(Park::Slot);
             // A message does not extend a run that answers a model (K26).
             let model = run.opened.owner.answers_a_model();
+            let parked = run.limited_until().is_some();
             let takeable = state.queue.iter().any(|queued| !model || queued.lane() == Lane::Steer);
-            ensure(local || open || slot || !takeable, InvariantId::S12, session, || {
+            ensure(local || open || slot || parked || !takeable, InvariantId::S12, session, || {
                 format!("{} inputs wait in run {} at rest or held", state.queue.len(), run.no)
             })?;
             match hold {

@@ -32,7 +32,6 @@ enum Column {
     #[default]
     Quiet,
     Queued,
-    /// Working or waiting.
     Started,
     /// Held interrupted or out of turns.
     Held,
@@ -44,6 +43,10 @@ struct Walk {
     column: Column,
     parked: Option<Park>,
     stream: Option<(TurnNo, AttemptNo)>,
+    /// Whether the attempt waits for a compaction.
+    compacts: bool,
+    /// Compactions that apply.
+    compactions: usize,
     open: BTreeSet<CallId>,
     stands: bool,
     closed: bool,
@@ -124,6 +127,21 @@ impl Walk {
             }
             Record::AskAnswered { .. } => within(&[Started, Held, Closing], "no ask is open"),
             Record::AlternativeSwitched { .. } | Record::RolledBack { .. } => within(&[Quiet], "a run is in flight"),
+            Record::Compacted(compacted) => {
+                need(self.services.contains(&compacted.of), "no service session answers")?;
+                compacted.turn.map_or(Ok(()), |(turn, attempt)| {
+                    within(&[Started], "no turn is due")?;
+                    self.compacts(turn, attempt)
+                })
+            }
+            Record::CompactionFailed(failed) => {
+                within(&[Started], "no turn is due")?;
+                self.compacts(failed.turn, failed.attempt)
+            }
+            Record::CompactionUndone { .. } => {
+                within(&[Quiet], "a run is in flight")?;
+                need(self.compactions > 0, "nothing is compacted")
+            }
             Record::SessionClosed { .. } => {
                 within(&[Quiet], "a run is in flight")?;
                 need(!self.closed, "the session is closed")
@@ -147,6 +165,11 @@ impl Walk {
         need(self.stream.is_none_or(|(no, last)| no == turn && last < attempt), "a stream is in flight")
     }
 
+    fn compacts(&self, turn: TurnNo, attempt: AttemptNo) -> Allowed {
+        self.streams(turn, attempt)?;
+        need(self.compacts, "it waits for no compaction")
+    }
+
     fn streams(&self, turn: TurnNo, attempt: AttemptNo) -> Allowed {
         need(self.stream == Some((turn, attempt)), "it is not awaited")
     }
@@ -158,7 +181,8 @@ impl Walk {
     /// What the birth and the end of a run leave unchanged.
     fn between_runs(&mut self) -> Self {
         let services = std::mem::take(&mut self.services);
-        Self { closed: self.closed, titled: self.titled, services, ..Self::default() }
+        let compactions = self.compactions;
+        Self { closed: self.closed, titled: self.titled, services, compactions, ..Self::default() }
     }
 
     fn go(&mut self, record: &Record) {
@@ -170,7 +194,17 @@ impl Walk {
             Record::InputsTaken { .. } => {
                 self.column = Column::Started;
             }
-            Record::TurnStarted { turn, attempt, .. } => self.stream = Some((*turn, *attempt)),
+            Record::TurnStarted { turn, attempt, compacts, .. } => {
+                self.stream = Some((*turn, *attempt));
+                self.compacts = compacts.is_some();
+            }
+            Record::Compacted(compacted) => {
+                self.services.remove(&compacted.of);
+                self.compactions = self.compactions.saturating_add(1);
+                self.compacts &= compacted.turn.is_none();
+            }
+            Record::CompactionFailed(_) => self.compacts = false,
+            Record::CompactionUndone { .. } => self.compactions = self.compactions.saturating_sub(1),
             Record::AttemptDiscarded(_) => self.stream = None,
             Record::TurnAnswered(answer) => {
                 self.stream = None;

@@ -1,5 +1,7 @@
 //! Each predicate holds in one good world, and fails with one thing changed.
 
+mod clients;
+mod compactions;
 mod durable;
 mod legal;
 mod order;
@@ -25,9 +27,9 @@ use subtend_session::state::{Ended, Queued};
 use subtend_session::usage::Usage;
 
 #[test]
-fn there_are_fifty_eight_and_each_has_its_own_id() {
+fn there_are_sixty_one_and_each_has_its_own_id() {
     let ids: BTreeSet<&str> = InvariantId::ALL.iter().map(|id| id.id()).collect();
-    assert_eq!((InvariantId::ALL.len(), ids.len()), (58, 58));
+    assert_eq!((InvariantId::ALL.len(), ids.len()), (61, 61));
     assert_eq!(InvariantId::S12.to_string(), "S-12");
     assert!(InvariantId::ALL.iter().all(|id| !id.text().is_empty()));
 }
@@ -363,7 +365,7 @@ const NOTICE: &[Case] = &[
 ];
 
 fn cases() -> Vec<Case> {
-    [JOURNAL, SESSION, TREE, NOTICE, durable::STORIES, order::STORIES, seen::SIGHTS].concat()
+    [JOURNAL, SESSION, TREE, NOTICE, durable::STORIES, compactions::STORIES, order::STORIES, seen::SIGHTS].concat()
 }
 
 #[test]

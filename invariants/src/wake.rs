@@ -25,7 +25,6 @@ pub(super) fn notices_wait(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Why the next turn may start.
 #[derive(Debug, Default)]
 struct Due {
     /// Whether the last answer ends at a rest point.
@@ -34,6 +33,7 @@ struct Due {
     woken: bool,
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other records change nothing here")]
 fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verdict {
     let mine: BTreeSet<CallId> = keys_of(seen, run);
     let (mut streams, mut held) = (false, false);
@@ -63,32 +63,7 @@ fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verd
                     format!("{record:?} while a model call is in flight")
                 })?;
             }
-            Record::SessionCreated(_)
-            | Record::RunOpened(_)
-            | Record::RunStarted { .. }
-            | Record::InputAccepted(_)
-            | Record::QueueChanged { .. }
-            | Record::CallStarted { .. }
-            | Record::CallFinished(_)
-            | Record::ChildSpawned(_)
-            | Record::ContinueAsked(_)
-            | Record::ContinueRefused { .. }
-            | Record::CancelAsked { .. }
-            | Record::RunParked { .. }
-            | Record::RunResumed { .. }
-            | Record::RunEnded(_)
-            | Record::NoticeTaken(_)
-            | Record::AskOpened { .. }
-            | Record::AskAnswered { .. }
-            | Record::BranchCreated(_)
-            | Record::AlternativeSwitched { .. }
-            | Record::RolledBack { .. }
-            | Record::TitleSet(_)
-            | Record::SummarySet(_)
-            | Record::MetadataSet(_)
-            | Record::SessionDeleted { .. }
-            | Record::SessionClosed { .. }
-            | Record::SessionReopened { .. } => {}
+            _ => {}
         }
     }
     Ok(())
@@ -135,7 +110,7 @@ pub(super) fn the_idle_wake(world: &World<'_>) -> Verdict {
             taken.carrier == Carrier::Message && wakes(taken, &mine)
         });
         ensure(!woken || run.is_spent(), InvariantId::N5, *session, || {
-            format!("run {} heard of the end of a run that it waits for, and sleeps on", run.no)
+            format!("run {} received the end of a run that it waits for, and sleeps on", run.no)
         })?;
     }
     Ok(())
@@ -146,7 +121,8 @@ fn idles(state: &State) -> bool {
     state.run.as_ref().is_some_and(|run| {
         let turn = run.turn.as_ref().is_some_and(|turn| !turn.streaming && turn.open == 0);
         let held = matches!(run.hold, Some(Hold::Closing { .. } | Hold::Interrupted { .. } | Hold::OutOfTurns));
-        run.started && turn && !held && run.parked != Some(Park::Slot)
+        let due = run.turn.as_ref().is_some_and(|turn| turn.limited.is_some());
+        run.started && turn && !held && !due && run.parked != Some(Park::Slot)
     })
 }
 
@@ -170,7 +146,7 @@ pub(super) fn the_model_hears(world: &World<'_>) -> Verdict {
             .collect();
         let missing = stored_before(seen, given).into_iter().find(|seq| !shown.contains(seq));
         ensure(missing.is_none(), InvariantId::N5, given.run.session, || {
-            format!("turn {} does not hear of the notice of record {missing:?}", given.turn)
+            format!("turn {} does not receive the notice of record {missing:?}", given.turn)
         })?;
     }
     Ok(())

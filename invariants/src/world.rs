@@ -58,7 +58,6 @@ pub struct Activation {
     pub epoch: Epoch,
     /// Model calls that are active or due.
     pub models: Vec<(TurnNo, AttemptNo)>,
-    /// Active local tools.
     pub tools: BTreeSet<CallId>,
     /// The run that requests a slot.
     pub slot: Option<RunNo>,
@@ -138,7 +137,6 @@ pub(super) struct SeenRun<'a> {
 }
 
 impl SeenRun<'_> {
-    /// Returns the fixed outcome, if any.
     pub(super) fn fixed(&self) -> Option<&Outcome> {
         self.ended.map(|(_, ended)| &ended.outcome).or(self.closing.map(|(_, outcome, _)| outcome))
     }
@@ -188,6 +186,7 @@ impl<'a> Seen<'a> {
         seen
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other records change nothing here")]
     fn read(&mut self, at: usize, record: &'a Record) {
         match record {
             Record::SessionCreated(created) => self.created = self.created.or(Some(created)),
@@ -234,7 +233,7 @@ impl<'a> Seen<'a> {
                     self.backgrounded.insert(finished.call);
                 }
             }
-            Record::AskOpened { call, action, resource, root } => {
+            Record::AskOpened { call, action, resource, root, .. } => {
                 let access = (action, resource);
                 let new = SeenAsk { at, access, root: *root, answered: None, counts: (0, 0) };
                 let ask = self.asks.entry(*call).or_insert(new);
@@ -248,23 +247,7 @@ impl<'a> Seen<'a> {
             }
             Record::BranchCreated(created) => self.branches.push((at, created)),
             Record::RunStarted { run, .. } => self.runs.entry(*run).or_default().started = true,
-            Record::InputAccepted(_)
-            | Record::InputsTaken { .. }
-            | Record::QueueChanged { .. }
-            | Record::TurnStarted { .. }
-            | Record::AttemptDiscarded(_)
-            | Record::TurnAnswered(_)
-            | Record::CallStarted { .. }
-            | Record::RunParked { .. }
-            | Record::RunResumed { .. }
-            | Record::AlternativeSwitched { .. }
-            | Record::RolledBack { .. }
-            | Record::TitleSet(_)
-            | Record::SummarySet(_)
-            | Record::MetadataSet(_)
-            | Record::SessionDeleted { .. }
-            | Record::SessionClosed { .. }
-            | Record::SessionReopened { .. } => {}
+            _ => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use subtend_invariants::Violation;
-use subtend_invariants::{Frame, View, World, always, quiescent};
+use subtend_invariants::{Frame, InvariantId, Observed, View, World, always, quiescent};
 use subtend_session::ids::{Epoch, Seq, SessionId};
 use subtend_session::index::Row;
 use subtend_session::record::Record;
@@ -12,23 +12,14 @@ use subtend_session::state::State;
 use crate::error::ReadError;
 use crate::journal::Journal;
 
-/// Error of an audit.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// An invariant is violated.
     #[error(transparent)]
     Violated(#[from] Violation),
-    /// The store cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The records of a session do not fold.
     #[error("the records of {session} do not fold: {why}")]
-    Fold {
-        /// The session.
-        session: SessionId,
-        /// The reason.
-        why: String,
-    },
+    Fold { session: SessionId, why: String },
 }
 
 /// Checks the invariants of every state, and with `at_rest` those of a store with nothing in flight. Wait for `settled` first.
@@ -57,7 +48,6 @@ struct AuditedSession {
     head: (Seq, Epoch),
     records: Vec<Record>,
     frames: Vec<Frame>,
-    /// The fold or its error.
     state: Result<Box<State>, String>,
 }
 
@@ -90,6 +80,24 @@ impl Auditor {
     /// # Errors
     /// The first violation.
     pub fn judge(&self, at_rest: bool) -> Result<(), AuditError> {
+        judge(&self.world()?, at_rest)
+    }
+
+    /// Checks what was read last, with what was observed from outside.
+    /// # Errors
+    /// The first violation.
+    pub fn judge_observed(&self, observed: &Observed, at_rest: bool) -> Result<(), AuditError> {
+        judge(&self.world()?.seen_as(observed), at_rest)
+    }
+
+    /// Checks one invariant, with what was observed from outside.
+    /// # Errors
+    /// The first violation.
+    pub fn judge_one(&self, id: InvariantId, observed: &Observed) -> Result<(), AuditError> {
+        Ok(id.check(&self.world()?.seen_as(observed), false)?)
+    }
+
+    fn world(&self) -> Result<World<'_>, AuditError> {
         let mut views = Vec::with_capacity(self.held.len());
         for (session, held) in &self.held {
             let state = held.state.as_ref().map_err(|why| AuditError::Fold { session: *session, why: why.clone() })?;
@@ -102,12 +110,7 @@ impl Auditor {
             };
             views.push((*session, view));
         }
-        let world = World::new(views, &self.rows, None, true).without(self.erased.iter().copied());
-        always(&world)?;
-        if at_rest {
-            quiescent(&world)?;
-        }
-        Ok(())
+        Ok(World::new(views, &self.rows, None, true).without(self.erased.iter().copied()))
     }
 
     /// Returns the records of every session, without gaps from the first.
@@ -115,7 +118,6 @@ impl Auditor {
         self.held.iter().map(|(session, held)| (*session, held.records.as_slice()))
     }
 
-    /// Returns the erased sessions.
     pub fn erased(&self) -> &BTreeSet<SessionId> {
         &self.erased
     }
@@ -131,6 +133,14 @@ impl Auditor {
     pub fn rows(&self) -> &BTreeSet<Row> {
         &self.rows
     }
+}
+
+fn judge(world: &World<'_>, at_rest: bool) -> Result<(), AuditError> {
+    always(world)?;
+    if at_rest {
+        quiescent(world)?;
+    }
+    Ok(())
 }
 
 fn read(journal: &Journal, session: SessionId, head: (Seq, Epoch)) -> Result<AuditedSession, ReadError> {

@@ -3,6 +3,7 @@
 //! A blob is durable before the row that names it. A row without its blob is damage; a blob without a row is left by a crash, harmless,
 //! reused for the same body, and removed by a compaction.
 
+use std::borrow::Cow;
 #[cfg(feature = "disk")]
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,7 +17,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::codec::{self, Reference};
-use crate::engine::{Engine, Go, Group, Payload, Result, StoredFrame};
+use crate::engine::{Engine, Go, Group, Payload, Range, Result, StoredFrame};
 use crate::error::EngineError;
 use crate::owner_only;
 use crate::rows;
@@ -167,7 +168,7 @@ impl Engine for Blobs {
         self.inner.name()
     }
 
-    fn durability(&self) -> &'static str {
+    fn durability(&self) -> Cow<'static, str> {
         self.inner.durability()
     }
 
@@ -194,20 +195,10 @@ impl Engine for Blobs {
         self.inner.write(group)
     }
 
-    fn wants_bytes(&self) -> bool {
-        self.inner.wants_bytes()
-    }
+    crate::engine::delegate! { inner }
 
     fn max_body(&self) -> u64 {
         self.inner.max_body().max(MAX_BODY)
-    }
-
-    fn syncs(&self) -> u64 {
-        self.inner.syncs()
-    }
-
-    fn last_lsn(&self) -> Result<Lsn> {
-        self.inner.last_lsn()
     }
 
     fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
@@ -218,48 +209,12 @@ impl Engine for Blobs {
         self.inner.frames(from, &mut |lsn, kept| visit(lsn, self.whole(kept)))
     }
 
-    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
-        self.inner.places(session)
-    }
-
-    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
-        self.inner.places_from(session, from, most)
-    }
-
-    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
-        self.inner.last_place(session)
-    }
-
-    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
-        self.inner.all_places(visit)
-    }
-
-    fn head(&self, session: SessionId) -> Result<Option<Head>> {
-        self.inner.head(session)
-    }
-
-    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
-        self.inner.heads(visit)
-    }
-
-    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
-        self.inner.inflight(session)
-    }
-
-    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
-        self.inner.inflights(visit)
-    }
-
-    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
-        self.inner.kids(parent)
-    }
-
-    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
-        self.inner.all_kids(visit)
-    }
-
-    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
-        self.inner.outbox(to, visit)
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
+        let mut range = self.inner.range(session, from, until)?;
+        for (_, _, frame) in &mut range.frames {
+            *frame = frame.take().map(|kept| self.whole(kept));
+        }
+        Ok(range)
     }
 
     fn def(&self, hash: Hash) -> Result<Option<Text>> {

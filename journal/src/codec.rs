@@ -43,13 +43,11 @@ const CRC_AT: usize = 48;
 /// Decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// The session.
     pub session: SessionId,
     /// The sequence number of the first record.
     pub first_seq: Seq,
     /// The activation that wrote it.
     pub epoch: Epoch,
-    /// Wall clock; informative.
     pub at_ms: i64,
     /// The encoded records, without bodies that other frames carry.
     pub records: Vec<Record>,
@@ -61,25 +59,20 @@ pub enum FrameError {
     /// The bytes are damaged.
     #[error("corrupt frame: {0}")]
     Corrupt(String),
-    /// A newer version wrote them.
     #[error("frame of a newer format: {0}")]
     Newer(String),
 }
 
-/// Error of [`encode`].
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     /// A record has no JSON form.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// The body exceeds the length field.
     #[error("a frame of {0} bytes is longer than its length field can say")]
     TooLong(usize),
 }
 
 /// Encodes a frame. Its births lose the bodies that are not in `changes.defs`: another frame has put them into `def`.
-/// # Errors
-/// [`EncodeError`].
 pub fn encode(frame: &Frame) -> Result<Vec<u8>, EncodeError> {
     let mut out = Vec::with_capacity(HEADER + 256 * frame.records.len());
     out.extend_from_slice(&MAGIC.to_be_bytes());
@@ -191,7 +184,6 @@ pub(crate) fn split(frame: &[u8]) -> (Vec<u8>, Reference, &[u8]) {
     (with_body(head, BLOB, &named), reference, body)
 }
 
-/// Reverses [`split`].
 pub(crate) fn join(frame: &[u8], body: &[u8]) -> Vec<u8> {
     with_body(frame.get(..HEADER).unwrap_or(frame), 0, body)
 }

@@ -25,7 +25,6 @@ pub struct Compacted {
     pub erased: u64,
     /// Frames that were erased with them.
     pub frames: u64,
-    /// Removed blobs.
     pub blobs: u64,
     /// Deleted sessions that were not erased yet.
     pub held: Vec<Held>,
@@ -36,7 +35,6 @@ pub struct Compacted {
 pub struct Held {
     /// The deleted session; those below it are held with it.
     pub session: SessionId,
-    /// The open obligation.
     pub why: String,
 }
 
@@ -49,7 +47,6 @@ pub enum Compacting {
     Whole,
     /// An unreferenced blob was removed.
     Swept,
-    /// The old store is removed.
     Removed,
     /// The new store is in its final place.
     Done,
@@ -113,9 +110,7 @@ struct CompactionPlan {
     outbox: Vec<(Row, Lsn)>,
     gone: BTreeSet<SessionId>,
     held: Vec<Held>,
-    /// Frames to copy.
     places: BTreeMap<Lsn, (SessionId, Seq)>,
-    /// Frames to erase.
     left: BTreeSet<Lsn>,
 }
 
@@ -290,10 +285,8 @@ fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) -> Re
     Ok(Placed { lsn, session, first_seq, count, epoch, at_ms, payload, changes: Changes::default() })
 }
 
-/// Writes to the engine in groups.
 struct Out<'a> {
     to: &'a dyn Engine,
-    /// The last LSN of the store.
     last: Lsn,
     frames: Vec<Placed>,
     bytes: u64,

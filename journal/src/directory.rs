@@ -2,15 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::error::OpenError;
+use crate::error::{OpenError, io};
 use crate::owner_only;
 
-/// Makes the entries of a directory durable.
 pub(crate) fn sync(dir: &Path) -> Result<(), OpenError> {
     let synced = File::open(dir).and_then(|dir| dir.sync_all());
-    synced.map_err(|source| OpenError::Io { what: "sync the directory", path: dir.to_owned(), source })
+    synced.map_err(io("sync the directory", dir))
 }
 
 /// Creates `dir` by `make` under a temporary name and renames it, durably: a crash leaves nothing that resembles a damaged store. Does
@@ -20,15 +19,14 @@ pub(crate) fn whole(dir: &Path, make: impl FnOnce(&Path) -> Result<(), OpenError
         return Ok(());
     }
     let making = dir.with_added_extension("making");
-    let io = |what: &'static str, path: PathBuf| move |source| OpenError::Io { what, path, source };
     match std::fs::remove_dir_all(&making) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", making)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", &making)(error)),
         Ok(()) | Err(_) => {}
     }
-    owner_only::create_dir_all(&making).map_err(io("create", making.clone()))?;
+    owner_only::create_dir_all(&making).map_err(io("create", &making))?;
     make(&making)?;
-    sync_all_below(&making).map_err(io("sync", making.clone()))?;
-    std::fs::rename(&making, dir).map_err(io("rename", making))?;
+    sync_all_below(&making).map_err(io("sync", &making))?;
+    std::fs::rename(&making, dir).map_err(io("rename", &making))?;
     dir.parent().map_or(Ok(()), sync)
 }
 

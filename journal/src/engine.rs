@@ -1,14 +1,15 @@
 //! The engine trait.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Changes, Head, Inflight, Row};
 use subtend_session::record::Record;
 
+use crate::codec::Decoded;
 use crate::error::EngineError;
 
-/// Result of an engine.
 pub type Result<T> = std::result::Result<T, EngineError>;
 
 /// Continues or stops a scan.
@@ -20,12 +21,10 @@ pub type Go = ControlFlow<()>;
 /// with an earlier LSN before the last frame: they add the rows of frames that it wrote before.
 #[derive(Debug)]
 pub struct Group {
-    /// The frames.
     pub frames: Vec<Placed>,
 }
 
 impl Group {
-    /// Returns the LSN of the last frame.
     pub fn last(&self) -> Option<Lsn> {
         self.frames.last().map(|frame| frame.lsn)
     }
@@ -34,19 +33,14 @@ impl Group {
 /// Frame with its LSN.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// Its LSN.
     pub lsn: Lsn,
-    /// The session.
     pub session: SessionId,
     /// The sequence number of the first record.
     pub first_seq: Seq,
-    /// Number of records.
     pub count: u32,
     /// The activation that writes it.
     pub epoch: Epoch,
-    /// Wall clock; informative.
     pub at_ms: i64,
-    /// The records.
     pub payload: Payload,
     /// Its index changes; `Inflight::opened_lsn` is filled in.
     pub changes: Changes,
@@ -59,7 +53,6 @@ pub enum Payload {
     Nothing,
     /// An encoded frame with its header (see `codec`).
     Bytes(Vec<u8>),
-    /// Records as values.
     Records(Vec<Record>),
 }
 
@@ -68,26 +61,23 @@ pub enum Payload {
 pub enum StoredFrame {
     /// An encoded frame, which the reader checks.
     Bytes(Vec<u8>),
-    /// Records as values.
-    Records(Box<StoredRecords>),
+    /// A frame that was never encoded.
+    Records(Box<Decoded>),
     /// The frame exists and is damaged; the reason.
     Damaged(String),
 }
 
-/// Frame that was never encoded.
-#[derive(Clone, Debug)]
-pub struct StoredRecords {
-    /// The session.
-    pub session: SessionId,
-    /// The sequence number of the first record.
-    pub first_seq: Seq,
-    /// The activation that wrote it.
-    pub epoch: Epoch,
-    /// Wall clock; informative.
-    pub at_ms: i64,
-    /// The records.
-    pub records: Vec<Record>,
+/// A session's rows and a part of its frames, which an engine reads in one round trip.
+#[derive(Debug)]
+pub struct Range {
+    /// [`EngineError::Corrupt`] for a damaged row.
+    pub head: Result<Option<Head>>,
+    pub inflight: Result<Option<Inflight>>,
+    pub frames: Vec<Found>,
 }
+
+/// Frame that the index names: its first record, its position, and its content; `None` where the log lacks it.
+pub type Found = (Seq, Lsn, Option<StoredFrame>);
 
 /// A store: tables `log`, `ev`, `head`, `inflight`, `kid`, `outbox`, `def` and `meta`, written by one thread, read by any.
 ///
@@ -99,7 +89,7 @@ pub trait Engine: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Describes for an operator what a returned [`Engine::write`] survives.
-    fn durability(&self) -> &'static str;
+    fn durability(&self) -> Cow<'static, str>;
 
     /// Writes a group atomically; it is durable on return. Puts and takes of one outbox row take effect in frame order; a take of a
     /// missing row does nothing.
@@ -111,7 +101,6 @@ pub trait Engine: Send + Sync + 'static {
     /// Whether frames are passed as bytes. If not, they are passed as records, and the caller of `append` writes: no thread is started.
     fn wants_bytes(&self) -> bool;
 
-    /// Returns the largest encoded frame in bytes.
     fn max_body(&self) -> u64;
 
     /// Returns the number of durable commits, however many syncs each takes.
@@ -120,7 +109,6 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the LSN of the last durable frame; 0 for an empty store.
     fn last_lsn(&self) -> Result<Lsn>;
 
-    /// Returns the frame at `lsn`.
     fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>>;
 
     /// Visits all frames from `from` on, in LSN order.
@@ -129,17 +117,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the positions of the session's frames, ordered by first record.
     fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
 
-    /// Returns up to `most` positions of the session's frames, from the one that holds record `from`.
-    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
-        let mut places = self.places(session)?;
-        let at = places.partition_point(|(seq, _)| *seq <= from).saturating_sub(1);
-        let mut places = places.split_off(at);
-        places.truncate(most);
-        Ok(places)
-    }
-
-    /// Returns the position of the session's last frame.
-    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>>;
+    /// Returns the session's rows, and its frames from the one that holds record `from` to the last one that starts before `until`.
+    /// The rows are not newer than the frames.
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range>;
 
     /// Visits all of `ev`: session, first record, frame.
     fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()>;
@@ -169,6 +149,31 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the body with this hash, as JSON.
     fn def(&self, hash: Hash) -> Result<Option<Text>>;
 
-    /// Visits all bodies.
     fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()>;
 }
+
+/// The reads of an engine that leaves index rows to the engine `$inner`.
+macro_rules! delegate {
+    ($inner:ident: $($name:ident($($arg:ident: $of:ty),*) -> $out:ty;)*) => {$(
+        fn $name(&self, $($arg: $of),*) -> $out {
+            self.$inner.$name($($arg),*)
+        }
+    )*};
+    ($inner:ident) => {
+        crate::engine::delegate! { $inner:
+            wants_bytes() -> bool;
+            syncs() -> u64;
+            last_lsn() -> Result<Lsn>;
+            places(session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
+            all_places(visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()>;
+            head(session: SessionId) -> Result<Option<Head>>;
+            heads(visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()>;
+            inflight(session: SessionId) -> Result<Option<Inflight>>;
+            inflights(visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()>;
+            kids(parent: SessionId) -> Result<Vec<SessionId>>;
+            all_kids(visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()>;
+            outbox(to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()>;
+        }
+    };
+}
+pub(crate) use delegate;

@@ -1,7 +1,7 @@
 //! Errors of opening, appending, reading, and of engines.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
@@ -9,58 +9,32 @@ use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 /// Error of an append; the journal is unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AppendError {
-    /// A later activation of the session exists, or none is active.
     #[error("session {session} is fenced: the batch is of activation {epoch}, {}", current_words(*.current))]
     Fenced {
-        /// The session.
         session: SessionId,
         /// The epoch of the refused frame.
         epoch: Epoch,
         /// The current epoch; absent when the session is not active.
         current: Option<Epoch>,
     },
-    /// The frame does not follow the session's last record.
     #[error("session {session}: a frame starts at record {found}, but record {expected} comes next")]
-    SeqConflict {
-        /// The session.
-        session: SessionId,
-        /// The next record.
-        expected: Seq,
-        /// The first record of the frame.
-        found: Seq,
-    },
+    SeqConflict { session: SessionId, expected: Seq, found: Seq },
     /// An earlier write or sync failed; the store must be reopened.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
-    /// A frame exceeds the engine's limit.
     #[error(
         "a frame of session {session} has {bytes} bytes, and the store takes at most {limit}: split it or bound its inputs"
     )]
-    TooLarge {
-        /// The session.
-        session: SessionId,
-        /// Size of its encoded frame.
-        bytes: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// The queue is full; see `Journal::room`.
+    TooLarge { session: SessionId, bytes: u64, limit: u64 },
     #[error("{queued} bytes wait for the store, of at most {limit}: wait for room")]
     Full {
         /// Queued bytes.
         queued: u64,
-        /// The limit.
         limit: u64,
     },
     /// A record has no JSON form.
     #[error("a record of session {session} cannot be encoded: {why}")]
-    Encode {
-        /// The session.
-        session: SessionId,
-        /// The encoder's error.
-        why: Arc<str>,
-    },
-    /// The journal was closed.
+    Encode { session: SessionId, why: Arc<str> },
     #[error("the journal is closed")]
     Closed,
 }
@@ -74,52 +48,27 @@ fn current_words(current: Option<Epoch>) -> String {
 #[error("the journal is poisoned, open the store again: {0}")]
 pub struct Poisoned(pub Arc<EngineError>);
 
-/// Error of an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// Input or output failed.
     #[error("{what}: {source}")]
-    Io {
-        /// The operation.
-        what: &'static str,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
-    /// The store's own error.
+    Io { what: &'static str, source: std::io::Error },
     #[error("{what}: {why}")]
-    Store {
-        /// The operation.
-        what: &'static str,
-        /// The store's message.
-        why: String,
-    },
-    /// The store's code panicked: its file is damaged, or it has a bug.
+    Store { what: &'static str, why: String },
     #[error("{what}: the store's code panicked: {why}")]
-    Panicked {
-        /// The operation.
-        what: &'static str,
-        /// The panic message.
-        why: String,
-    },
-    /// A row is damaged.
+    Panicked { what: &'static str, why: String },
     #[error("table `{table}` is corrupt at {at}: {why}")]
-    Corrupt {
-        /// The table.
-        table: &'static str,
-        /// The key.
-        at: String,
-        /// The damage.
-        why: String,
-    },
-    /// A frame would overwrite another one.
+    Corrupt { table: &'static str, at: String, why: String },
     #[error("session {session} has a record {seq} already: two writers, or a birth of a session that exists")]
-    Overwrite {
-        /// The session.
-        session: SessionId,
-        /// The first record of the refused frame.
-        seq: Seq,
-    },
-    /// An injected fault.
+    Overwrite { session: SessionId, seq: Seq },
+    #[error("shard {shard} was claimed by another process: this one writes nothing more")]
+    Fenced { shard: String },
+    #[error(
+        "the server has {setting} = {value}: {risk}. Set it to on, or accept it with `accept_weak={setting}` in the address of the store"
+    )]
+    Weak { setting: &'static str, value: String, risk: &'static str },
+    /// The process that has the store does not answer.
+    #[error("read through the host: {0}")]
+    Unreachable(String),
     #[error("injected fault: {0}")]
     Injected(&'static str),
 }
@@ -142,7 +91,12 @@ impl EngineError {
         match self {
             Self::Io { source, .. } => is_full(source),
             Self::Store { why, .. } | Self::Panicked { why, .. } => says_full(why),
-            Self::Corrupt { .. } | Self::Overwrite { .. } | Self::Injected(_) => false,
+            Self::Corrupt { .. }
+            | Self::Overwrite { .. }
+            | Self::Fenced { .. }
+            | Self::Weak { .. }
+            | Self::Unreachable(_)
+            | Self::Injected(_) => false,
         }
     }
 }
@@ -155,6 +109,9 @@ impl OpenError {
             Self::Engine(error) => error.is_full(),
             Self::BadSpec { .. }
             | Self::InUse { .. }
+            | Self::Held { .. }
+            | Self::Missing { .. }
+            | Self::Unreachable { .. }
             | Self::OtherEngine { .. }
             | Self::Newer { .. }
             | Self::Behind { .. }
@@ -164,38 +121,23 @@ impl OpenError {
     }
 }
 
-/// Error of a read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The session does not exist.
-    #[error("there is no session {0} in this store")]
+    #[error("no session {0} in this store")]
     NoSuchSession(SessionId),
-    /// The session's journal is damaged; other sessions are not affected.
     #[error("session {session} is damaged at record {seq} (lsn {lsn}): {why}")]
     Damaged {
-        /// The session.
         session: SessionId,
-        /// The first unreadable record.
         seq: Seq,
         /// The frame; 0 if unknown.
         lsn: Lsn,
-        /// The damage.
         why: String,
     },
-    /// A newer version wrote the session's journal.
     #[error("session {session} holds a newer format at record {seq}: {why}; use a newer version of subtend")]
-    Newer {
-        /// The session.
-        session: SessionId,
-        /// The first record of the frame.
-        seq: Seq,
-        /// The unknown part.
-        why: String,
-    },
-    /// The engine failed.
+    Newer { session: SessionId, seq: Seq, why: String },
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The journal was closed.
     #[error("the journal is closed")]
     Closed,
 }
@@ -204,16 +146,13 @@ pub enum ReadError {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The specification is invalid.
-    #[error("`{spec}` names no store: {why}; possible are {possible}")]
+    #[error("`{spec}` is not a store: {why}. Write {possible}")]
     BadSpec {
-        /// The specification.
         spec: String,
-        /// The problem.
         why: &'static str,
         /// The valid forms.
         possible: String,
     },
-    /// Another process uses it.
     #[error("{} is in use by process {pid} (boot {boot}): stop it, or choose another store", .path.display())]
     InUse {
         /// The store.
@@ -223,8 +162,27 @@ pub enum OpenError {
         /// The boot in which that process started.
         boot: String,
     },
+    /// Another process has the shard of a database.
+    #[error("{store} is in use by {holder}: stop it, or choose another shard (`shard=NAME` in the address)")]
+    Held {
+        /// The store, without its password.
+        store: String,
+        holder: String,
+    },
+    /// A shard that is to be read does not exist.
+    #[error("{store} does not exist: `subtend run` creates it, or name another shard")]
+    Missing {
+        /// The store, without its password.
+        store: String,
+    },
+    #[error("{store} cannot be reached: {why}. Check the address, and that the server runs and admits this user")]
+    Unreachable {
+        /// The store, without its password.
+        store: String,
+        why: String,
+    },
     /// The directory belongs to another engine.
-    #[error("{} is a store of {found}, not of {wanted}: name it `{found}:PATH`, or choose another directory", .path.display())]
+    #[error("{} is a store of the engine {found}, not {wanted}: name it `{found}:PATH`, or choose another directory", .path.display())]
     OtherEngine {
         /// The store.
         path: PathBuf,
@@ -235,28 +193,13 @@ pub enum OpenError {
     },
     /// A file operation failed.
     #[error("cannot {what} {}: {source}", .path.display())]
-    Io {
-        /// The operation.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
-    /// The engine failed.
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("the store cannot be opened: {0}")]
     Engine(#[from] EngineError),
-    /// A newer version of subtend wrote it.
     #[error("the store has format {found}, and this version knows {known}: use a newer version of subtend")]
-    Newer {
-        /// Its format.
-        found: u64,
-        /// The newest known format.
-        known: u64,
-    },
-    /// Acknowledged frames are missing at the end.
+    Newer { found: u64, known: u64 },
     #[error(
-        "the store ends at lsn {found}, but {watermark} was acknowledged: an old copy or a lost tail; open it with --accept-loss (`Options::accept_loss`) to continue without it"
+        "the store ends at lsn {found}, but {watermark} was acknowledged: an old copy or a lost tail; open it with --accept-loss to continue without the lost part"
     )]
     Behind {
         /// Its last LSN.
@@ -265,7 +208,7 @@ pub enum OpenError {
         watermark: Lsn,
     },
     /// The watermark is missing or unreadable, although the store holds frames.
-    #[error("{} {state}, so a lost tail would go unnoticed: restore it, or open the store with --accept-loss (`Options::accept_loss`) to rewrite it", .path.display())]
+    #[error("{} {state}, so a lost tail would go unnoticed: restore it, or open the store with --accept-loss to rewrite it", .path.display())]
     Watermark {
         /// The file.
         path: PathBuf,
@@ -275,4 +218,11 @@ pub enum OpenError {
     /// The writer thread cannot start.
     #[error("the writer thread cannot start: {0}")]
     Thread(std::io::Error),
+}
+
+/// Names the operation and the file of an I/O error.
+#[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
+pub(crate) fn io(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> OpenError + use<> {
+    let path = path.to_owned();
+    move |source| OpenError::Io { what, path: path.clone(), source }
 }

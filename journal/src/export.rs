@@ -33,7 +33,6 @@ pub const FORMAT: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// All sessions.
     Store,
     /// The whole tree of this session: a part would leave notices without a receiver.
     Tree(SessionId),
@@ -42,13 +41,9 @@ pub enum Scope {
 /// Counts of an export or import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Sessions.
     pub sessions: u64,
-    /// Frames.
     pub frames: u64,
-    /// Records.
     pub records: u64,
-    /// Bodies of births.
     pub defs: u64,
 }
 
@@ -58,7 +53,6 @@ pub enum ExportError {
     /// The store cannot be read, or part of it is damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The export cannot be written.
     #[error("the export cannot be written: {0}")]
     Write(#[from] std::io::Error),
 }
@@ -101,7 +95,6 @@ impl Journal {
     }
 }
 
-/// Progress of a session.
 struct SessionProgress {
     /// The last record of its head.
     last: Seq,
@@ -165,7 +158,6 @@ struct ExportJob<'a> {
     engine: &'a dyn Engine,
     out: Writer<'a>,
     written: BTreeMap<SessionId, SessionProgress>,
-    /// Written bodies.
     defs: BTreeSet<Hash>,
     tally: Tally,
 }

@@ -9,7 +9,6 @@ pub const FAULT_POINTS: bool = cfg!(feature = "fault-points");
 pub(crate) struct FaultPoints {
     /// Durability is announced 50 ms before the commit.
     pub(crate) ack_before_commit: bool,
-    /// Obligations are dropped.
     pub(crate) no_outbox: bool,
     /// An activation reuses the previous epoch.
     pub(crate) no_epoch: bool,

@@ -1,12 +1,13 @@
 //! Engine with injected faults, for tests and drills.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
-use crate::engine::{Engine, Go, Group, Result, StoredFrame};
+use crate::engine::{Engine, Go, Group, Range, Result, StoredFrame};
 use crate::error::EngineError;
 
 /// Engine wrapper that injects faults.
@@ -34,7 +35,6 @@ struct FaultPlan {
     hidden: bool,
 }
 
-/// Observer of failures.
 #[derive(Clone, Default)]
 struct Before(Option<Arc<dyn Fn() + Send + Sync>>);
 
@@ -75,7 +75,6 @@ impl Faults {
         self.plan().hidden = true;
     }
 
-    /// Delays every write.
     pub fn delay(&self, delay: Duration) {
         self.plan().delay = delay;
     }
@@ -155,7 +154,6 @@ impl Drop for Held {
 }
 
 impl Faulty {
-    /// Wraps `inner`.
     pub fn new(inner: Box<dyn Engine>) -> (Self, Faults) {
         let faults = Faults::default();
         (Self { inner, faults: faults.clone() }, faults)
@@ -167,87 +165,21 @@ impl Engine for Faulty {
         self.inner.name()
     }
 
-    fn durability(&self) -> &'static str {
-        "as ordered: this store fails on purpose"
+    fn durability(&self) -> Cow<'static, str> {
+        "as ordered: this store fails on purpose".into()
     }
 
     fn write(&self, group: Group) -> Result<()> {
         self.faults.write(&*self.inner, group)
     }
 
-    fn wants_bytes(&self) -> bool {
-        self.inner.wants_bytes()
-    }
-
-    fn max_body(&self) -> u64 {
-        self.inner.max_body()
-    }
-
-    fn syncs(&self) -> u64 {
-        self.inner.syncs()
-    }
-
-    fn last_lsn(&self) -> Result<Lsn> {
-        self.inner.last_lsn()
-    }
-
-    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
-        self.inner.frame(lsn)
-    }
-
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
-        self.inner.frames(from, visit)
-    }
-
-    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
-        self.inner.places(session)
-    }
-
-    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
-        self.inner.places_from(session, from, most)
-    }
-
-    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
-        self.inner.last_place(session)
-    }
-
-    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
-        self.inner.all_places(visit)
-    }
-
-    fn head(&self, session: SessionId) -> Result<Option<Head>> {
-        self.inner.head(session)
-    }
-
-    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
-        self.inner.heads(visit)
-    }
-
-    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
-        self.inner.inflight(session)
-    }
-
-    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
-        self.inner.inflights(visit)
-    }
-
-    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
-        self.inner.kids(parent)
-    }
-
-    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
-        self.inner.all_kids(visit)
-    }
-
-    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
-        self.inner.outbox(to, visit)
-    }
-
-    fn def(&self, hash: Hash) -> Result<Option<Text>> {
-        self.inner.def(hash)
-    }
-
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
-        self.inner.defs(visit)
+    crate::engine::delegate! { inner }
+    crate::engine::delegate! { inner:
+        max_body() -> u64;
+        range(session: SessionId, from: Seq, until: Seq) -> Result<Range>;
+        frame(lsn: Lsn) -> Result<Option<StoredFrame>>;
+        frames(from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()>;
+        def(hash: Hash) -> Result<Option<Text>>;
+        defs(visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()>;
     }
 }

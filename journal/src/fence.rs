@@ -2,47 +2,16 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
 
+use foldhash::fast::FixedState;
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::InflightChange;
 
 use crate::engine::Placed;
 use crate::error::AppendError;
 
-pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-
-/// Hasher for minted ids: their tail is random, so one multiplication a word spreads them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct IdHasher(u64);
-
-impl IdHasher {
-    fn mix(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
-        if !rest.is_empty() {
-            self.mix(rest.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte)));
-        }
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.mix(u64::from(word));
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.mix(word as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.rotate_left(26)
-    }
-}
+/// Hashed without a secret: ids are created here.
+pub(crate) type IdMap<K, V> = HashMap<K, V, FixedState>;
 
 #[derive(Clone, Copy, Debug)]
 struct Fence {
@@ -65,7 +34,6 @@ pub(crate) struct Fences {
     same_epoch: bool,
 }
 
-/// Start of a session's next activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) epoch: Epoch,
@@ -146,7 +114,6 @@ impl Fences {
         }
     }
 
-    /// Takes the next epoch of a cached session.
     pub(crate) fn activate(&mut self, session: SessionId) -> Option<Known> {
         let epoch = self.after(self.map.get(&session)?.epoch);
         let fence = self.map.get_mut(&session)?;

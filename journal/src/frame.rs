@@ -7,7 +7,6 @@ use subtend_session::record::Record;
 /// Records of one session in a batch, with their index changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The session.
     pub session: SessionId,
     /// The sequence number of the first record; without records, of the next one.
     pub first_seq: Seq,
@@ -17,7 +16,6 @@ pub struct Frame {
     pub at_ms: i64,
     /// The records; empty where only rows change (epoch and starts of an activation), and then the log is unchanged.
     pub records: Vec<Record>,
-    /// Their index changes.
     pub changes: Changes,
 }
 
@@ -46,6 +44,5 @@ pub struct Stored {
     pub at_ms: i64,
     /// The activation that wrote it.
     pub epoch: Epoch,
-    /// The record.
     pub record: Record,
 }

@@ -25,11 +25,10 @@ mod write;
 /// Error of an import; nothing was imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The file cannot be read.
     #[error("the export cannot be read: {0}")]
     Io(#[from] std::io::Error),
     /// A line is damaged or contradicts others.
-    #[error("line {line} of the export is damaged: {why}; nothing was imported, export again")]
+    #[error("line {line} of the export is damaged: {why}; nothing was imported. Export again")]
     Damaged {
         /// The line, from 1.
         line: u64,
@@ -37,7 +36,9 @@ pub enum ImportError {
         why: String,
     },
     /// The last line is missing.
-    #[error("the export is cut in or after line {line}: its last line is missing; nothing was imported, copy it again")]
+    #[error(
+        "the export is truncated in or after line {line}: its last line is missing; nothing was imported. Copy it again"
+    )]
     Cut {
         /// The last complete line.
         line: u64,
@@ -51,50 +52,28 @@ pub enum ImportError {
         why: String,
     },
     /// The store has one of the sessions.
-    #[error("session {0} is in the store already; nothing was imported, choose another store")]
+    #[error("session {0} exists in this store; nothing was imported. Import into another store (--data DIR)")]
     Exists(SessionId),
-    /// The store had one of the sessions and deleted it: a deletion is final.
     #[error(
-        "session {0} was deleted in this store, and a deletion is final; nothing was imported, import it into another store (--data DIR)"
+        "session {0} was deleted in this store, and a deletion is final; nothing was imported. Import into another store (--data DIR)"
     )]
     Deleted(SessionId),
-    /// An unfinished import has left other frames of one of the sessions.
     #[error(
         "session {session} is left by an unfinished import, and line {line} differs from it: repeat that import with its own file and options, or choose another store"
     )]
-    Leftover {
-        /// The session.
-        session: SessionId,
-        /// The line that differs.
-        line: u64,
-    },
-    /// A frame exceeds the limit of the store's engine.
+    Leftover { session: SessionId, line: u64 },
     #[error(
         "line {line} of the export is a frame of {bytes} bytes, and this store takes at most {limit}: choose another engine"
     )]
-    TooLarge {
-        /// The line, from 1.
-        line: u64,
-        /// Size of its encoded frame.
-        bytes: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// The file changed during the import.
+    TooLarge { line: u64, bytes: u64, limit: u64 },
     #[error(
         "line {line} of the export changed while it was read; repeat the import when no process writes to the file"
     )]
-    Changed {
-        /// The line, from 1.
-        line: u64,
-    },
-    /// The store cannot be read.
+    Changed { line: u64 },
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The store accepts no frames.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// The store failed.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
 }

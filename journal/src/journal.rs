@@ -1,5 +1,6 @@
 //! The handle: append, wait, activate.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +9,10 @@ use std::thread::JoinHandle;
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Head, Inflight};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Found, Range};
 use crate::error::{AppendError, OpenError, Poisoned, ReadError};
 use crate::fence::Known;
-use crate::frame::{Appended, Batch};
+use crate::frame::{Appended, Batch, Stored};
 use crate::lock::Lock;
 use crate::shared::Shared;
 use crate::watermark::Watermark;
@@ -28,11 +29,13 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Most queued bytes before appends are refused; from a quarter of it on, [`Journal::pressure`] is true.
     pub queue_bytes: u64,
+    /// Where this machine remembers what it acknowledged, for a store in a database; an older copy of the database is then refused.
+    pub node_dir: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { accept_loss: false, cache_bytes: 128 << 20, queue_bytes: 256 << 20 }
+        Self { accept_loss: false, cache_bytes: 128 << 20, queue_bytes: 256 << 20, node_dir: None }
     }
 }
 
@@ -41,7 +44,6 @@ impl Default for Options {
 pub struct Activation {
     /// Its epoch; older activations are fenced from here on.
     pub epoch: Epoch,
-    /// The next record.
     pub next_seq: Seq,
     /// The session's durable head.
     pub head: Option<Head>,
@@ -52,18 +54,19 @@ pub struct Activation {
 /// Description of a store for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// The engine's name.
     pub engine: &'static str,
     /// Its path; absent in memory.
     pub path: Option<PathBuf>,
     /// What an acknowledged batch survives.
-    pub durability: &'static str,
+    pub durability: Cow<'static, str>,
     /// The written version of frames.
     pub format: u32,
     /// Durable commits since the opening, however many syncs each takes; 0 once closed.
     pub syncs: u64,
     /// Batches appended since the opening.
     pub batches: u64,
+    /// Microseconds that durable commits took together since the opening.
+    pub commit_us: u64,
 }
 
 /// Handle of a journal; clones share it. Dropping the last one drains the queue and joins the writer thread like [`Journal::close`], but
@@ -100,7 +103,7 @@ impl Journal {
     /// When the engine cannot report the end of its log, or the writer thread cannot start.
     pub fn open(engine: Box<dyn Engine>, options: Options) -> Result<Self, OpenError> {
         // Only a directory has a watermark, and the engine has its own options.
-        let Options { accept_loss: _, cache_bytes: _, queue_bytes } = options;
+        let Options { accept_loss: _, cache_bytes: _, queue_bytes, node_dir: _ } = options;
         Self::start(engine.into(), queue_bytes, None, None, None)
     }
 
@@ -211,25 +214,41 @@ impl Journal {
     /// # Errors
     /// [`ReadError::NoSuchSession`] for a session without records, and other read errors.
     pub fn activate(&self, session: SessionId) -> Result<Activation, ReadError> {
+        Ok(self.activated(session, read::END)?.0)
+    }
+
+    /// As [`Journal::activate`] and then [`Journal::records`], in one round trip to the engine.
+    /// # Errors
+    /// Those of both.
+    pub fn activate_with_records(&self, session: SessionId) -> Result<(Activation, Vec<Stored>), ReadError> {
+        let (activation, frames) = self.activated(session, Seq(1))?;
+        let records = read::all(&*self.shared().engine()?, session, activation.head.as_ref(), frames)?;
+        Ok((activation, records))
+    }
+
+    /// Activates a session, and returns its frames from the one that holds record `from`.
+    fn activated(&self, session: SessionId, from: Seq) -> Result<(Activation, Vec<Found>), ReadError> {
         let shared = self.shared();
         let engine = shared.engine()?;
-        let known = loop {
-            let removals = {
+        loop {
+            // Before the read: an append of an older activation would otherwise come between.
+            let (known, removals) = {
                 let mut core = shared.core();
-                if let Some(known) = core.fences.activate(session) {
-                    break known;
-                }
-                core.fences.removals()
+                (core.fences.activate(session), core.fences.removals())
             };
-            let last = read::last_known(&*engine, session)?;
-            if let Some(known) = shared.core().fences.activate_read(session, last, removals) {
-                break known;
+            let Range { head, inflight, frames } = engine.range(session, from, read::END)?;
+            let (head, inflight) = (read::row(session, head)?, read::row(session, inflight)?);
+            let known = match known {
+                Some(known) => Some(known),
+                None => {
+                    let last = read::last_known(session, head.as_ref(), inflight.as_ref(), &frames)?;
+                    shared.core().fences.activate_read(session, last, removals)
+                }
+            };
+            if let Some(Known { epoch, next_seq }) = known {
+                return Ok((Activation { epoch, next_seq, head, inflight }, frames));
             }
-        };
-        let Known { epoch, next_seq } = known;
-        let head = read::head_of(&*engine, session)?;
-        let inflight = read::inflight_of(&*engine, session)?;
-        Ok(Activation { epoch, next_seq, head, inflight })
+        }
     }
 
     /// Ends an activation, whose queued frames are still written. Does nothing for an old epoch.
@@ -241,17 +260,17 @@ impl Journal {
         core.fences.deactivate(session, epoch, durable);
     }
 
-    /// Describes the store.
     pub fn info(&self) -> Info {
         let shared = self.shared();
         let about = &shared.about;
         Info {
             engine: about.name,
             path: about.path.clone(),
-            durability: about.durability,
+            durability: about.durability.clone(),
             format: u32::from(codec::VERSION),
             syncs: shared.engine().map_or(0, |engine| engine.syncs()),
             batches: shared.batches.load(Ordering::Relaxed),
+            commit_us: shared.commit_us.load(Ordering::Relaxed),
         }
     }
 

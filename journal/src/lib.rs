@@ -3,6 +3,8 @@
 //! An appended [`Batch`] is fenced, gets its position in the total order, and is queued without waiting for a disk. Effects outside the
 //! process wait for that position to be durable ([`Journal::wait`]).
 
+#![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
+
 #[cfg(feature = "audit")]
 pub mod audit;
 pub mod blobs;
@@ -26,20 +28,27 @@ mod lock;
 pub mod memory;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs all of it"))]
 pub mod owner_only;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod queue;
 mod read;
 #[cfg(feature = "redb")]
 pub mod redb;
 pub mod remote;
-#[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
+#[cfg_attr(
+    not(any(feature = "disk", feature = "postgres")),
+    allow(dead_code, reason = "only an engine of bytes needs it")
+)]
 mod rows;
 mod shared;
 #[cfg(feature = "sled")]
 pub mod sled;
-#[cfg(feature = "disk")]
+#[cfg(any(feature = "disk", feature = "postgres"))]
 mod sorted;
 pub mod stepped;
 pub mod store;
+#[cfg(any(feature = "disk", feature = "postgres"))]
+mod tables;
 #[cfg(feature = "sled")]
 mod temp_copy;
 pub mod verify;
@@ -58,5 +67,7 @@ pub use fault_points::FAULT_POINTS;
 pub use frame::{Appended, Batch, Frame, Stored};
 pub use import::ImportError;
 pub use journal::{Activation, Info, Journal, Options};
-pub use store::{Copied, StoreSpec, compact_store, discard_store, open_store, open_store_to_read, open_store_with};
+pub use store::{
+    Copied, StoreSpec, compact_store, discard_store, open_store, open_store_to_read, open_store_with, store_exists,
+};
 pub use verify::{Problem, Progress, Report};

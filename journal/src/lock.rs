@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::OpenError;
+use crate::error::{OpenError, io};
 use crate::owner_only;
 
 /// Held lock; the operating system releases it with the process.
@@ -18,10 +18,7 @@ impl Lock {
     /// Locks the store in `dir` and records the holder.
     pub(crate) fn take(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join("LOCK");
-        let io = |what| {
-            let path = path.clone();
-            move |source| OpenError::Io { what, path, source }
-        };
+        let io = |what| io(what, &path);
         let mut file = owner_only::open_own(&path).map_err(io("open the lock file"))?;
         // Before the lock: a refused process reads the holder meanwhile.
         let words = words();
@@ -55,12 +52,12 @@ impl Lock {
         let mut file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(OpenError::Io { what: "open the lock file", path, source }),
+            Err(error) => return Err(io("open the lock file", &path)(error)),
         };
         match file.try_lock_shared() {
             Ok(()) => Ok(Some(Self { _file: file })),
             Err(TryLockError::WouldBlock) => Err(in_use(dir, &mut file)),
-            Err(TryLockError::Error(source)) => Err(OpenError::Io { what: "lock", path, source }),
+            Err(TryLockError::Error(error)) => Err(io("lock", &path)(error)),
         }
     }
 }

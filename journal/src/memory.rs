@@ -1,12 +1,14 @@
 //! Engine in memory: one mutex, no thread, records as values.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
 
-use crate::engine::{Engine, Go, Group, Payload, Placed, Result, StoredFrame, StoredRecords};
+use crate::codec::Decoded;
+use crate::engine::{Engine, Go, Group, Payload, Placed, Range, Result, StoredFrame};
 use crate::error::EngineError;
 use crate::fence::IdMap;
 
@@ -19,7 +21,7 @@ pub struct Memory {
 #[derive(Clone, Debug, Default)]
 struct Tables {
     last: Lsn,
-    log: Vec<(Lsn, StoredRecords)>,
+    log: Vec<(Lsn, Decoded)>,
     sessions: IdMap<SessionId, SessionRows>,
     defs: BTreeMap<Hash, Text>,
 }
@@ -27,7 +29,6 @@ struct Tables {
 /// All rows of one session, so that a frame costs one lookup.
 #[derive(Clone, Debug, Default)]
 struct SessionRows {
-    /// Indices into `log`.
     frames: Vec<usize>,
     head: Option<Box<Head>>,
     inflight: Option<Box<Inflight>>,
@@ -83,7 +84,7 @@ impl Tables {
         match payload {
             Payload::Records(records) => {
                 slot.frames.push(self.log.len());
-                self.log.push((lsn, StoredRecords { session, first_seq, epoch, at_ms, records }));
+                self.log.push((lsn, Decoded { session, first_seq, epoch, at_ms, records }));
             }
             // This engine takes records.
             Payload::Nothing | Payload::Bytes(_) => {}
@@ -141,8 +142,8 @@ impl Engine for Memory {
         "memory"
     }
 
-    fn durability(&self) -> &'static str {
-        "none: what is acknowledged is gone with the process"
+    fn durability(&self) -> Cow<'static, str> {
+        "none: what is acknowledged is gone with the process".into()
     }
 
     fn write(&self, group: Group) -> Result<()> {
@@ -189,17 +190,20 @@ impl Engine for Memory {
         Ok(frames.iter().filter_map(|ix| tables.place(*ix)).collect())
     }
 
-    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
         let tables = self.lock();
-        let frames = tables.sessions.get(&session).map(|slot| slot.frames.as_slice()).unwrap_or_default();
-        let after = frames.partition_point(|ix| tables.place(*ix).is_some_and(|(seq, _)| seq <= from));
-        Ok(frames.iter().skip(after.saturating_sub(1)).take(most).filter_map(|ix| tables.place(*ix)).collect())
-    }
-
-    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
-        let tables = self.lock();
-        let last = tables.sessions.get(&session).and_then(|slot| slot.frames.last());
-        Ok(last.and_then(|ix| tables.place(*ix)))
+        let Some(slot) = tables.sessions.get(&session) else {
+            return Ok(Range { head: Ok(None), inflight: Ok(None), frames: Vec::new() });
+        };
+        let starts =
+            |upto: Seq| slot.frames.partition_point(|ix| tables.place(*ix).is_some_and(|(seq, _)| seq <= upto));
+        let frames = slot.frames.iter().skip(starts(from).saturating_sub(1)).filter_map(|ix| tables.log.get(*ix));
+        let frames = frames.take_while(|(_, frame)| frame.first_seq <= from || frame.first_seq < until);
+        let found = |(lsn, frame): &(Lsn, Decoded)| {
+            (frame.first_seq, *lsn, Some(StoredFrame::Records(Box::new(frame.clone()))))
+        };
+        let (head, inflight) = (slot.head.as_deref().cloned(), slot.inflight.as_deref().cloned());
+        Ok(Range { head: Ok(head), inflight: Ok(inflight), frames: frames.map(found).collect() })
     }
 
     fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {

@@ -6,13 +6,11 @@ use std::path::{Path, PathBuf};
 
 use crate::engines::ENGINES;
 
-/// Mode bits of other users.
 const OTHERS: u32 = 0o077;
 
 /// Directory that other users could enter.
 #[derive(Debug)]
 pub struct Exposed {
-    /// The directory.
     pub path: PathBuf,
     /// Its previous mode.
     pub mode: u32,
@@ -36,7 +34,6 @@ impl std::fmt::Display for Exposed {
 }
 
 /// Creates a directory and its missing parents for the owner alone.
-///
 /// # Errors
 /// When one of them cannot be created.
 pub fn create_dir_all(dir: &Path) -> io::Result<()> {

@@ -4,23 +4,19 @@ use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Head, Inflight};
 
 use crate::codec::{self, Decoded, FrameError};
-use crate::engine::{Engine, Go, StoredFrame};
+use crate::engine::{Engine, Found, Go, StoredFrame};
 use crate::error::{EngineError, ReadError};
 use crate::fence::Known;
 use crate::frame::Stored;
 
 pub(crate) const GO: Go = Go::Continue(());
 
-/// Reports a damaged head as damage to its session, not as a failure of the engine: other sessions are unaffected.
 pub(crate) fn head_of(engine: &dyn Engine, session: SessionId) -> Result<Option<Head>, ReadError> {
-    let damaged = |why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why };
-    engine.head(session).map_err(|error| unread(error, &damaged))
+    row(session, engine.head(session))
 }
 
-/// As [`head_of`], for the row of the boot scan.
 pub(crate) fn inflight_of(engine: &dyn Engine, session: SessionId) -> Result<Option<Inflight>, ReadError> {
-    let damaged = |why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why };
-    engine.inflight(session).map_err(|error| unread(error, &damaged))
+    row(session, engine.inflight(session))
 }
 
 /// Returns session and first record of the frame at `lsn` from the index, for a damaged frame.
@@ -36,47 +32,59 @@ pub(crate) fn owner(engine: &dyn Engine, lsn: Lsn) -> Result<Option<(SessionId, 
     Ok(found)
 }
 
+/// Behind every record.
+pub(crate) const END: Seq = Seq(u64::MAX);
+
+/// Reports a damaged row as damage to its session, not as a failure of the engine: other sessions are unaffected.
+pub(crate) fn row<T>(session: SessionId, row: Result<T, EngineError>) -> Result<T, ReadError> {
+    row.map_err(|error| unread(error, &|why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why }))
+}
+
 pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Stored>, ReadError> {
-    // The head first: after a concurrent commit there are more records than it says, never fewer.
-    let head = head_of(engine, session)?;
-    let (out, last) = walk(engine, session, Seq(1), engine.places(session)?, usize::MAX)?;
-    let end = out.last().map_or(Seq(1), |stored| stored.seq.next());
-    whole(session, head.as_ref(), end, last.unwrap_or_default())?;
+    let range = engine.range(session, Seq(1), END)?;
+    all(engine, session, row(session, range.head)?.as_ref(), range.frames)
+}
+
+/// Returns the records of all frames of a session, and checks that they are all.
+pub(crate) fn all(
+    engine: &dyn Engine,
+    session: SessionId,
+    head: Option<&Head>,
+    frames: Vec<Found>,
+) -> Result<Vec<Stored>, ReadError> {
+    let (out, last) = walk(engine, session, Seq(1), frames)?;
+    whole(session, head, out.last().map_or(Seq(1), |stored| stored.seq.next()), last)?;
     if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
 }
 
 /// Returns `most` records from `from` on, and the rest of the last frame.
 pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
-    let head = head_of(engine, session)?;
-    // A frame holds one record at least. The first one may start before the wanted record.
-    let places = engine.places_from(session, from, most.saturating_add(1))?;
-    let Some((first, _)) = places.first().copied() else { return Err(ReadError::NoSuchSession(session)) };
-    let all = places.len() <= most;
-    let wanted = most.saturating_add(usize::try_from(from.0.saturating_sub(first.0)).unwrap_or(0));
-    let (mut out, last) = walk(engine, session, first, places, wanted)?;
-    if let Some(last) = last.filter(|_| all) {
-        let end = out.last().map_or(first, |stored| stored.seq.next());
+    let until = Seq(from.0.saturating_add(most as u64));
+    let range = engine.range(session, from, until)?;
+    let head = row(session, range.head)?;
+    // The first frame may start before the wanted record.
+    let Some((first, ..)) = range.frames.first() else { return Err(ReadError::NoSuchSession(session)) };
+    let first = *first;
+    let (mut out, last) = walk(engine, session, first, range.frames)?;
+    let end = out.last().map_or(first, |stored| stored.seq.next());
+    if end < until {
+        // The frame that ends there is the last one.
         whole(session, head.as_ref(), end, last)?;
     }
     out.retain(|stored| stored.seq >= from);
     Ok(out)
 }
 
-/// Returns the records of the frames at `places`, the first of which starts with `from`: all, or frames that hold `wanted` records. If
-/// all, also the last frame's LSN.
+/// Returns the records of the frames, the first of which starts with `from`, and the last frame's LSN.
 pub(crate) fn walk(
     engine: &dyn Engine,
     session: SessionId,
     from: Seq,
-    places: Vec<(Seq, Lsn)>,
-    wanted: usize,
-) -> Result<(Vec<Stored>, Option<Lsn>), ReadError> {
+    frames: Vec<Found>,
+) -> Result<(Vec<Stored>, Lsn), ReadError> {
     let mut out: Vec<Stored> = Vec::new();
     let (mut epoch, mut last) = (Epoch(0), Lsn(0));
-    for (seq, lsn) in places {
-        if out.len() >= wanted {
-            return Ok((out, None));
-        }
+    for (seq, lsn, kept) in frames {
         let expected = out.last().map_or(from, |stored| stored.seq.next());
         let bad = |why: String| ReadError::Damaged { session, seq: expected, lsn, why };
         if seq != expected {
@@ -85,7 +93,7 @@ pub(crate) fn walk(
         if lsn <= last {
             return Err(bad(format!("its frame precedes that of earlier records, {last}")));
         }
-        let kept = engine.frame(lsn)?.ok_or_else(|| bad("its frame is not in the log".into()))?;
+        let kept = kept.ok_or_else(|| bad("its frame is not in the log".into()))?;
         let frame = open_frame(kept).map_err(|error| damaged(session, expected, lsn, error))?;
         if frame.session != session || frame.first_seq != seq {
             return Err(bad(format!("its frame is of session {}, record {}", frame.session, frame.first_seq)));
@@ -97,7 +105,7 @@ pub(crate) fn walk(
         last = lsn;
         keep(engine, frame, lsn, &mut out)?;
     }
-    Ok((out, Some(last)))
+    Ok((out, last))
 }
 
 /// Checks that the records, which end before `end`, reach the session's head.
@@ -129,16 +137,20 @@ pub(crate) fn unread(error: EngineError, damaged: &dyn Fn(String) -> ReadError) 
     if matches!(error, EngineError::Corrupt { .. }) { damaged(error.to_string()) } else { error.into() }
 }
 
-/// Returns the durable state that the next activation starts from.
-pub(crate) fn last_known(engine: &dyn Engine, session: SessionId) -> Result<Known, ReadError> {
-    // Rows first, as in `records`. They may hold an epoch without records.
-    let head = head_of(engine, session)?.map(|head| head.epoch);
-    let inflight = inflight_of(engine, session)?.map(|row| row.epoch);
-    let (seq, lsn) = engine.last_place(session)?.ok_or(ReadError::NoSuchSession(session))?;
+/// Returns the epoch and the next record of a session, from its rows and its last frames.
+pub(crate) fn last_known(
+    session: SessionId,
+    head: Option<&Head>,
+    inflight: Option<&Inflight>,
+    frames: &[Found],
+) -> Result<Known, ReadError> {
+    let Some((seq, lsn, kept)) = frames.last() else { return Err(ReadError::NoSuchSession(session)) };
+    let (seq, lsn) = (*seq, *lsn);
     let missing = || ReadError::Damaged { session, seq, lsn, why: "its frame is not in the log".into() };
-    let kept = engine.frame(lsn)?.ok_or_else(missing)?;
-    let frame = open_frame(kept).map_err(|error| damaged(session, seq, lsn, error))?;
-    let epoch = [head, inflight].into_iter().flatten().fold(frame.epoch, Epoch::max);
+    let frame = open_frame(kept.clone().ok_or_else(missing)?).map_err(|error| damaged(session, seq, lsn, error))?;
+    // The rows may hold an epoch without records.
+    let rows = [head.map(|head| head.epoch), inflight.map(|row| row.epoch)];
+    let epoch = rows.into_iter().flatten().fold(frame.epoch, Epoch::max);
     let next_seq = Seq(frame.first_seq.0.saturating_add(frame.records.len() as u64));
     Ok(Known { epoch, next_seq })
 }
@@ -146,10 +158,7 @@ pub(crate) fn last_known(engine: &dyn Engine, session: SessionId) -> Result<Know
 pub(crate) fn open_frame(kept: StoredFrame) -> Result<Decoded, FrameError> {
     match kept {
         StoredFrame::Bytes(bytes) => codec::decode(&bytes),
-        StoredFrame::Records(kept) => {
-            let crate::engine::StoredRecords { session, first_seq, epoch, at_ms, records } = *kept;
-            Ok(Decoded { session, first_seq, epoch, at_ms, records })
-        }
+        StoredFrame::Records(kept) => Ok(*kept),
         StoredFrame::Damaged(why) => Err(FrameError::Corrupt(why)),
     }
 }

@@ -4,96 +4,45 @@
 //! [`Remote`] is the engine of a journal whose reads are answered so. Every view works on such a journal as on the store itself.
 //! Both ends are of one version: rows are in the on-disk format.
 
+use std::borrow::Cow;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
-use crate::codec;
-use crate::engine::{Engine, Go, Group, Result, StoredFrame};
+use crate::codec::{self, Decoded};
+use crate::engine::{Engine, Go, Group, Range, Result, StoredFrame};
 use crate::error::{EngineError, ReadError};
 use crate::frame::Frame;
 use crate::journal::Journal;
 
 /// Frames of one answer at most.
 const FRAMES: usize = 256;
-/// Tables of a store.
 const TABLES: [&str; 8] = ["log", "ev", "head", "inflight", "kid", "outbox", "def", "meta"];
 
-/// One read of an engine.
+/// One read of an engine, named like its method. Frames come in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "read", rename_all = "snake_case")]
 pub enum Read {
-    /// [`Engine::last_lsn`].
     LastLsn,
-    /// [`Engine::frame`].
-    Frame {
-        /// Its place in the log.
-        lsn: Lsn,
-    },
-    /// The first frames of [`Engine::frames`].
-    Frames {
-        /// The first one.
-        from: Lsn,
-    },
-    /// [`Engine::places`].
-    Places {
-        /// The session.
-        session: SessionId,
-    },
-    /// [`Engine::places_from`].
-    PlacesFrom {
-        /// The session.
-        session: SessionId,
-        /// The first record.
-        from: Seq,
-        /// Places at most.
-        most: usize,
-    },
-    /// [`Engine::last_place`].
-    LastPlace {
-        /// The session.
-        session: SessionId,
-    },
-    /// [`Engine::all_places`].
+    Frame { lsn: Lsn },
+    Frames { from: Lsn },
+    Places { session: SessionId },
+    Range { session: SessionId, from: Seq, until: Seq },
     AllPlaces,
-    /// [`Engine::head`].
-    Head {
-        /// The session.
-        session: SessionId,
-    },
-    /// [`Engine::heads`].
+    Head { session: SessionId },
     Heads,
-    /// [`Engine::inflight`].
-    Inflight {
-        /// The session.
-        session: SessionId,
-    },
-    /// [`Engine::inflights`].
+    Inflight { session: SessionId },
     Inflights,
-    /// [`Engine::kids`].
-    Kids {
-        /// The parent.
-        session: SessionId,
-    },
-    /// [`Engine::all_kids`].
+    Kids { session: SessionId },
     AllKids,
-    /// [`Engine::outbox`].
-    Outbox {
-        /// Only rows to this session.
-        to: Option<SessionId>,
-    },
-    /// [`Engine::def`].
-    Def {
-        /// The hash of its text.
-        hash: Hash,
-    },
-    /// [`Engine::defs`].
+    Outbox { to: Option<SessionId> },
+    Def { hash: Hash },
     Defs,
 }
 
-/// A frame on its way.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Sent {
@@ -102,7 +51,15 @@ enum Sent {
     Damaged(String),
 }
 
-/// A row that cannot be read.
+/// The first [`FRAMES`] of a range, and whether there are more.
+#[derive(Serialize, Deserialize)]
+struct Ranged {
+    head: std::result::Result<Option<Head>, Damage>,
+    inflight: std::result::Result<Option<Inflight>, Damage>,
+    frames: Vec<(Seq, Lsn, Option<Sent>)>,
+    more: bool,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Damage {
     table: Option<String>,
@@ -112,7 +69,6 @@ struct Damage {
 
 impl Journal {
     /// Answers `read` from the engine: durable rows alone, in the on-disk format.
-    ///
     /// # Errors
     /// The engine's.
     pub fn read(&self, read: &Read) -> std::result::Result<Value, ReadError> {
@@ -140,49 +96,24 @@ fn answered(engine: &dyn Engine, read: &Read) -> Result<Value> {
             failed.map_or_else(|| json(frames), Err)
         }
         Read::Places { session } => json(engine.places(session)?),
-        Read::PlacesFrom { session, from, most } => json(engine.places_from(session, from, most)?),
-        Read::LastPlace { session } => json(engine.last_place(session)?),
-        Read::AllPlaces => {
-            let mut all = Vec::new();
-            engine.all_places(&mut |session, seq, lsn| {
-                all.push((session, seq, lsn));
-                Go::Continue(())
-            })?;
-            json(all)
-        }
+        Read::Range { session, from, until } => json(ranged(engine.range(session, from, until)?)?),
+        Read::AllPlaces => list(|push| engine.all_places(&mut |session, seq, lsn| push((session, seq, lsn)))),
         Read::Head { session } => json(engine.head(session).map(Ok).or_else(damaged)?),
-        Read::Heads => keyed(|visit| engine.heads(visit)),
+        Read::Heads => list(|push| engine.heads(&mut |key, found| push((key, found.map_err(damage))))),
         Read::Inflight { session } => json(engine.inflight(session).map(Ok).or_else(damaged)?),
-        Read::Inflights => keyed(|visit| engine.inflights(visit)),
+        Read::Inflights => list(|push| engine.inflights(&mut |key, found| push((key, found.map_err(damage))))),
         Read::Kids { session } => json(engine.kids(session)?),
-        Read::AllKids => {
-            let mut all = Vec::new();
-            engine.all_kids(&mut |parent, kid| {
-                all.push((parent, kid));
-                Go::Continue(())
-            })?;
-            json(all)
-        }
-        Read::Outbox { to } => {
-            let mut rows = Vec::new();
-            engine.outbox(to, &mut |found| {
-                rows.push(found.map_err(damage));
-                Go::Continue(())
-            })?;
-            json(rows)
-        }
+        Read::AllKids => list(|push| engine.all_kids(&mut |parent, kid| push((parent, kid)))),
+        Read::Outbox { to } => list(|push| engine.outbox(to, &mut |found| push(found.map_err(damage)))),
         Read::Def { hash } => json(engine.def(hash).map(Ok).or_else(damaged)?),
-        Read::Defs => keyed(|visit| engine.defs(visit)),
+        Read::Defs => list(|push| engine.defs(&mut |key, found| push((key, found.map_err(damage))))),
     }
 }
 
-/// Rows with their keys.
-fn keyed<K: Serialize, T: Serialize>(
-    scan: impl FnOnce(&mut dyn FnMut(K, Result<T>) -> Go) -> Result<()>,
-) -> Result<Value> {
+fn list<T: Serialize>(scan: impl FnOnce(&mut dyn FnMut(T) -> Go) -> Result<()>) -> Result<Value> {
     let mut rows = Vec::new();
-    scan(&mut |key, found| {
-        rows.push((key, found.map_err(damage)));
+    scan(&mut |row| {
+        rows.push(row);
         Go::Continue(())
     })?;
     json(rows)
@@ -218,13 +149,25 @@ impl From<Damage> for EngineError {
     }
 }
 
+fn ranged(range: Range) -> Result<Ranged> {
+    let Range { head, inflight, mut frames } = range;
+    let more = frames.len() > FRAMES;
+    frames.truncate(FRAMES);
+    let frames = frames.into_iter().map(|(seq, lsn, frame)| Ok((seq, lsn, frame.map(sent).transpose()?)));
+    Ok(Ranged {
+        head: head.map(Ok).or_else(damaged)?,
+        inflight: inflight.map(Ok).or_else(damaged)?,
+        frames: frames.collect::<Result<_>>()?,
+        more,
+    })
+}
+
 fn sent(frame: StoredFrame) -> Result<Sent> {
     let bytes = match frame {
         StoredFrame::Bytes(bytes) => bytes,
         StoredFrame::Records(of) => {
-            let (session, first_seq, epoch) = (of.session, of.first_seq, of.epoch);
-            let frame =
-                Frame { session, first_seq, epoch, at_ms: of.at_ms, records: of.records, changes: Default::default() };
+            let Decoded { session, first_seq, epoch, at_ms, records } = *of;
+            let frame = Frame { session, first_seq, epoch, at_ms, records, changes: Default::default() };
             codec::encode(&frame).map_err(|error| failed(error.to_string()))?
         }
         StoredFrame::Damaged(why) => return Ok(Sent::Damaged(why)),
@@ -254,6 +197,18 @@ impl Sent {
     }
 }
 
+/// Refuses keys that do not ascend from `from`: who reads on behind the last one would never come to an end.
+fn ascending<'a, K: Ord + Copy + 'a>(from: &K, keys: impl Iterator<Item = &'a K>) -> Result<()> {
+    let mut last = None;
+    for key in keys {
+        if key < from || last.is_some_and(|last| key <= last) {
+            return Err(failed("the host answers otherwise: its rows are not in order".to_owned()));
+        }
+        last = Some(key);
+    }
+    Ok(())
+}
+
 /// The engine of a store that another process has: it reads through that process, and writes nothing.
 pub struct Remote<A> {
     ask: A,
@@ -269,7 +224,7 @@ where
     }
 
     fn get<T: DeserializeOwned>(&self, read: Read) -> Result<T> {
-        let value = (self.ask)(&read).map_err(failed)?;
+        let value = (self.ask)(&read).map_err(EngineError::Unreachable)?;
         serde_json::from_value(value).map_err(|error| failed(format!("the host answers otherwise: {error}")))
     }
 
@@ -277,17 +232,19 @@ where
         Ok(self.get::<std::result::Result<T, Damage>>(read)??)
     }
 
+    fn each<T: DeserializeOwned>(&self, read: Read, visit: impl FnMut(T) -> Go) -> Result<()> {
+        let _ = self.get::<Vec<T>>(read)?.into_iter().try_for_each(visit);
+        Ok(())
+    }
+
     fn scan<K: DeserializeOwned, T: DeserializeOwned>(
         &self,
         read: Read,
         visit: &mut dyn FnMut(K, Result<T>) -> Go,
     ) -> Result<()> {
-        for (key, found) in self.get::<Vec<(K, std::result::Result<T, Damage>)>>(read)? {
-            if visit(key, found.map_err(EngineError::from)).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.each(read, |(key, found): (K, std::result::Result<T, Damage>)| {
+            visit(key, found.map_err(EngineError::from))
+        })
     }
 }
 
@@ -299,8 +256,8 @@ where
         "remote"
     }
 
-    fn durability(&self) -> &'static str {
-        "the host's: nothing is written here"
+    fn durability(&self) -> Cow<'static, str> {
+        "the host's: nothing is written here".into()
     }
 
     fn write(&self, _: Group) -> Result<()> {
@@ -331,6 +288,7 @@ where
         let mut from = from;
         loop {
             let frames: Vec<(Lsn, Sent)> = self.get(Read::Frames { from })?;
+            ascending(&from, frames.iter().map(|(lsn, _)| lsn))?;
             let Some((last, _)) = frames.last() else { return Ok(()) };
             let (more, next) = (frames.len() == FRAMES, Lsn(last.0.saturating_add(1)));
             for (lsn, frame) in frames {
@@ -349,21 +307,32 @@ where
         self.get(Read::Places { session })
     }
 
-    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
-        self.get(Read::PlacesFrom { session, from, most })
-    }
-
-    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
-        self.get(Read::LastPlace { session })
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
+        let part = |from| self.get::<Ranged>(Read::Range { session, from, until });
+        let mut last = part(from)?;
+        let mut range = Range {
+            head: last.head.map_err(EngineError::from),
+            inflight: last.inflight.map_err(EngineError::from),
+            frames: Vec::new(),
+        };
+        loop {
+            let frames = std::mem::take(&mut last.frames);
+            // The first frame may start before the wanted record; those of a later part come behind the ones before.
+            let behind = range.frames.last().map_or(Seq(0), |(seq, ..)| *seq);
+            let repeated = frames.first().is_some_and(|(seq, ..)| *seq == behind);
+            let new = frames.into_iter().skip(usize::from(repeated && !range.frames.is_empty())).collect::<Vec<_>>();
+            ascending(&behind, new.iter().map(|(seq, ..)| seq))?;
+            if last.more && new.is_empty() {
+                return Err(failed("the host answers otherwise: it has more frames and sends none".to_owned()));
+            }
+            range.frames.extend(new.into_iter().map(|(seq, lsn, frame)| (seq, lsn, frame.map(Sent::frame))));
+            let Some((next, ..)) = range.frames.last().filter(|_| last.more) else { return Ok(range) };
+            last = part(*next)?;
+        }
     }
 
     fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
-        for (session, seq, lsn) in self.get::<Vec<(SessionId, Seq, Lsn)>>(Read::AllPlaces)? {
-            if visit(session, seq, lsn).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.each(Read::AllPlaces, |(session, seq, lsn)| visit(session, seq, lsn))
     }
 
     fn head(&self, session: SessionId) -> Result<Option<Head>> {
@@ -387,21 +356,13 @@ where
     }
 
     fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
-        for (parent, kid) in self.get::<Vec<(SessionId, SessionId)>>(Read::AllKids)? {
-            if visit(parent, kid).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.each(Read::AllKids, |(parent, kid)| visit(parent, kid))
     }
 
     fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
-        for found in self.get::<Vec<std::result::Result<(Row, Lsn), Damage>>>(Read::Outbox { to })? {
-            if visit(found.map_err(EngineError::from)).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.each(Read::Outbox { to }, |found: std::result::Result<(Row, Lsn), Damage>| {
+            visit(found.map_err(EngineError::from))
+        })
     }
 
     fn def(&self, hash: Hash) -> Result<Option<Text>> {

@@ -26,24 +26,30 @@ pub(crate) fn ev_key(session: SessionId, seq: Seq) -> [u8; EV] {
     join(session_key(session), seq.0.to_be_bytes())
 }
 
-pub(crate) fn ev_of(key: &[u8; EV]) -> Option<(SessionId, Seq)> {
-    let (session, seq) = key.split_first_chunk::<SESSION>()?;
-    Some((session_of(*session), Seq(u64::from_be_bytes(*seq.first_chunk()?))))
+pub(crate) fn ev_of(key: &[u8; EV]) -> (SessionId, Seq) {
+    let (session, seq) = split(key);
+    (session_of(session), Seq(u64::from_be_bytes(seq)))
 }
 
 pub(crate) fn kid_key(parent: SessionId, kid: SessionId) -> [u8; KID] {
     join(session_key(parent), session_key(kid))
 }
 
-pub(crate) fn kid_of(key: &[u8; KID]) -> Option<(SessionId, SessionId)> {
-    let (parent, kid) = key.split_first_chunk::<SESSION>()?;
-    Some((session_of(*parent), session_of(*kid.first_chunk()?)))
+pub(crate) fn kid_of(key: &[u8; KID]) -> (SessionId, SessionId) {
+    let (parent, kid) = split(key);
+    (session_of(parent), session_of(kid))
 }
 
 fn join<const A: usize, const B: usize, const N: usize>(first: [u8; A], second: [u8; B]) -> [u8; N] {
     let mut key = [0; N];
     key.iter_mut().zip(first.into_iter().chain(second)).for_each(|(slot, byte)| *slot = byte);
     key
+}
+
+fn split<const A: usize, const B: usize, const N: usize>(key: &[u8; N]) -> ([u8; A], [u8; B]) {
+    let (mut first, mut second) = ([0; A], [0; B]);
+    first.iter_mut().chain(&mut second).zip(key).for_each(|(slot, byte)| *slot = *byte);
+    (first, second)
 }
 
 pub(crate) fn outbox_key(row: &Row) -> [u8; OUTBOX] {
@@ -165,7 +171,7 @@ mod tests {
         let run = Row { key: RowKey::Run(RunNo(3)), ..row(0, 0) };
         assert_eq!(outbox_of(&outbox_key(&run)), Some(run));
         let id = SessionId(Uuid::from_u128(0x0123_4567_89ab_cdef));
-        assert_eq!(ev_of(&ev_key(id, Seq(70_000))), Some((id, Seq(70_000))));
+        assert_eq!(ev_of(&ev_key(id, Seq(70_000))), (id, Seq(70_000)));
         assert!(ev_key(id, Seq(255)) < ev_key(id, Seq(256)));
     }
 

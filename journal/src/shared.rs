@@ -1,5 +1,6 @@
 //! State shared by the handles and the writer thread.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -18,11 +19,10 @@ use crate::lock::Lock;
 use crate::queue::{Queued, ROW_BYTES};
 use crate::waiters::Waiters;
 
-/// Constants of an open journal.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     pub(crate) name: &'static str,
-    pub(crate) durability: &'static str,
+    pub(crate) durability: Cow<'static, str>,
     pub(crate) path: Option<PathBuf>,
     /// Frames are encoded; otherwise stored as records.
     pub(crate) wants_bytes: bool,
@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) waiters: Waiters,
     pub(crate) appended: AtomicU64,
     pub(crate) batches: AtomicU64,
+    /// Microseconds that the engine took for commits.
+    pub(crate) commit_us: AtomicU64,
     pub(crate) pressure: watch::Sender<bool>,
     pub(crate) closed: watch::Sender<bool>,
     pub(crate) faults: FaultPoints,
@@ -87,6 +89,7 @@ impl Shared {
             waiters: Waiters::new(last),
             appended: AtomicU64::new(last.0),
             batches: AtomicU64::new(0),
+            commit_us: AtomicU64::new(0),
             pressure: watch::Sender::new(false),
             closed: watch::Sender::new(false),
             faults,
@@ -110,7 +113,6 @@ impl Shared {
         Lsn(self.appended.load(Ordering::Acquire))
     }
 
-    /// Returns the engine while the journal is open.
     pub(crate) fn engine(&self) -> Result<Arc<dyn Engine>, ReadError> {
         self.engine.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(ReadError::Closed)
     }
@@ -221,7 +223,6 @@ impl Shared {
         }
     }
 
-    /// Stops all acknowledgements.
     pub(crate) fn poison(&self, error: EngineError) -> Poisoned {
         tracing::error!(%error, "the journal is poisoned: nothing more is acknowledged until it is opened again");
         let poisoned = Poisoned(Arc::new(error));

@@ -3,15 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row};
 
 use crate::engine::{Group, Payload, Result};
 use crate::error::EngineError;
+use crate::rows;
+use crate::tables::{Edit, Table, TableEdits};
 
 /// Net effect of a group on one row of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+enum Fate {
     Put(Lsn),
     Take,
     /// Taken and created again: it may exist before, so that a later take must not vanish.
@@ -20,14 +23,14 @@ pub(crate) enum Fate {
 
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
-    pub(crate) log: Vec<(Lsn, Vec<u8>)>,
-    pub(crate) ev: BTreeMap<(SessionId, Seq), Lsn>,
-    pub(crate) heads: BTreeMap<SessionId, Box<Head>>,
-    pub(crate) inflight: BTreeMap<SessionId, Option<Box<Inflight>>>,
-    pub(crate) kids: Vec<(SessionId, SessionId)>,
-    pub(crate) outbox: BTreeMap<Row, Fate>,
-    pub(crate) defs: BTreeMap<Hash, Text>,
-    pub(crate) last: Lsn,
+    log: Vec<(Lsn, Vec<u8>)>,
+    ev: BTreeMap<(SessionId, Seq), Lsn>,
+    heads: BTreeMap<SessionId, Box<Head>>,
+    inflight: BTreeMap<SessionId, Option<Box<Inflight>>>,
+    kids: Vec<(SessionId, SessionId)>,
+    outbox: BTreeMap<Row, Fate>,
+    defs: BTreeMap<Hash, Text>,
+    last: Lsn,
 }
 
 impl Sorted {
@@ -43,6 +46,38 @@ impl Sorted {
             sorted.change(frame.session, frame.lsn, frame.changes);
         }
         Ok(sorted)
+    }
+
+    /// Returns the LSN of the last frame, and the edits by table in the order of their keys.
+    pub(crate) fn edits(mut self) -> Result<(Lsn, Vec<TableEdits>)> {
+        let number = |lsn: Lsn| lsn.0.to_be_bytes().to_vec();
+        let log = self.log.into_iter().map(|(lsn, frame)| (number(lsn), Some(frame))).collect();
+        let ev = self.ev.into_iter();
+        let ev = ev.map(|((session, seq), lsn)| (rows::ev_key(session, seq).to_vec(), Some(number(lsn)))).collect();
+        let heads = self.heads.iter().map(|(session, head)| json(Table::Head, *session, Some(head)));
+        let inflight = self.inflight.iter().map(|(session, row)| json(Table::Inflight, *session, row.as_ref()));
+        self.kids.sort_unstable();
+        let kids = self.kids.iter().map(|(parent, kid)| (rows::kid_key(*parent, *kid).to_vec(), Some(Vec::new())));
+        let outbox = self.outbox.iter().map(|(row, fate)| {
+            let key = rows::outbox_key(row);
+            let sealed = match fate {
+                Fate::Put(lsn) | Fate::Replace(lsn) => Some(rows::seal("outbox", &key, &lsn.0.to_be_bytes())),
+                Fate::Take => None,
+            };
+            (key.to_vec(), sealed)
+        });
+        let defs = self.defs.iter().map(|(hash, text)| (hash.0.to_vec(), Some(text.as_bytes().to_vec())));
+        let mut tables = vec![
+            (Table::Log, log),
+            (Table::Ev, ev),
+            (Table::Head, heads.collect::<Result<_>>()?),
+            (Table::Inflight, inflight.collect::<Result<_>>()?),
+            (Table::Kid, kids.collect()),
+            (Table::Outbox, outbox.collect()),
+            (Table::Def, defs.collect()),
+        ];
+        tables.retain(|(_, edits): &TableEdits| !edits.is_empty());
+        Ok((self.last, tables))
     }
 
     fn change(&mut self, session: SessionId, lsn: Lsn, changes: Changes) {
@@ -80,4 +115,9 @@ impl Sorted {
         }
         self.defs.extend(defs);
     }
+}
+
+fn json(table: Table, session: SessionId, row: Option<&impl Serialize>) -> Result<Edit> {
+    let key = rows::session_key(session);
+    Ok((key.to_vec(), row.map(|row| rows::seal_json(table.name(), &key, row)).transpose()?))
 }

@@ -30,7 +30,6 @@ pub enum Stepped {
     Wrote(Lsn),
     /// The write failed: the journal is poisoned.
     Failed,
-    /// The queue is empty.
     Nothing,
     /// The journal is closed and has released its engine.
     Closed,
@@ -49,7 +48,6 @@ impl Journal {
 }
 
 impl Stepper {
-    /// Returns the number of queued batches.
     pub fn waiting(&self) -> usize {
         self.shared.core().queue.len()
     }

@@ -11,9 +11,13 @@ use crate::engines::ENGINES;
 use crate::error::OpenError;
 use crate::journal::{Journal, Options};
 use crate::memory::Memory;
+#[cfg(feature = "postgres")]
+use crate::postgres::ShardAddress;
 
 #[cfg(feature = "disk")]
 mod disk;
+#[cfg(feature = "postgres")]
+mod shard;
 
 /// Specification of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,9 @@ pub enum StoreSpec {
     /// sled, in a directory that is created on demand.
     #[cfg(feature = "sled")]
     Sled(PathBuf),
+    /// A shard of a PostgreSQL database, which is created on demand.
+    #[cfg(feature = "postgres")]
+    Postgres(Box<ShardAddress>),
 }
 
 /// Lists the valid specifications.
@@ -34,7 +41,7 @@ fn possible() -> String {
     for (name, held, _) in ENGINES {
         words.extend(held.then(|| format!("`{name}:PATH`")));
     }
-    let memory = if words.is_empty() { "`memory`" } else { "(PATH is a directory) and `memory`" };
+    let memory = if words.is_empty() { "`memory`" } else { "(PATH is a directory) or `memory`" };
     let missing: Vec<_> = ENGINES.iter().filter(|(_, held, _)| !held).map(|(name, ..)| format!("`{name}`")).collect();
     let others = if missing.is_empty() {
         String::new()
@@ -44,12 +51,28 @@ fn possible() -> String {
     format!("{} {memory}{others}", words.join(", ")).trim_start().to_owned()
 }
 
+const NO_POSTGRES: &str = if cfg!(feature = "postgres") {
+    "a database is named by `postgres://USER@HOST/DATABASE`"
+} else {
+    "this build is without its engine, the feature `postgres`"
+};
+
 impl StoreSpec {
-    /// Parses `redb:PATH`, `sled:PATH` or `memory`.
+    /// Parses `redb:PATH`, `sled:PATH`, `postgres://USER@HOST/DATABASE` or `memory`.
     /// # Errors
     /// [`OpenError::BadSpec`], with the valid forms.
     pub fn parse(spec: &str) -> Result<Self, OpenError> {
+        #[cfg(feature = "postgres")]
+        if ShardAddress::is_meant(spec) {
+            let bad = |why| OpenError::BadSpec { spec: "postgres://…".to_owned(), why, possible: possible() };
+            return Ok(Self::Postgres(Box::new(ShardAddress::parse(spec).map_err(bad)?)));
+        }
         match spec.split_once(':') {
+            // It may hold a password.
+            Some(("postgres" | "postgresql", _)) => {
+                let (spec, possible) = ("postgres:…".to_owned(), possible());
+                Err(OpenError::BadSpec { spec, why: NO_POSTGRES, possible })
+            }
             None if spec == "memory" => Ok(Self::Memory),
             None => Self::named(spec, spec, PathBuf::new()),
             Some((engine, path)) => Self::named(spec, engine, path.into()),
@@ -94,10 +117,21 @@ impl StoreSpec {
             Self::Redb(_) => "redb",
             #[cfg(feature = "sled")]
             Self::Sled(_) => "sled",
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => "postgres",
         }
     }
 
-    /// Returns the directory; `None` in memory.
+    /// Returns a name for what this machine keeps of a store in a database; `None` for others.
+    pub fn place(&self) -> Option<String> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(target) => Some(target.place()),
+            _ => None,
+        }
+    }
+
+    /// Returns the directory; `None` in memory and in a database.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Memory => None,
@@ -105,6 +139,8 @@ impl StoreSpec {
             Self::Redb(path) => Some(path),
             #[cfg(feature = "sled")]
             Self::Sled(path) => Some(path),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => None,
         }
     }
 }
@@ -119,10 +155,25 @@ impl FromStr for StoreSpec {
 
 impl fmt::Display for StoreSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.path() {
-            None => f.write_str(self.engine()),
-            Some(path) => write!(f, "{}:{}", self.engine(), path.display()),
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(target) => target.fmt(f),
+            _ => match self.path() {
+                None => f.write_str(self.engine()),
+                Some(path) => write!(f, "{}:{}", self.engine(), path.display()),
+            },
         }
+    }
+}
+
+/// Returns whether a store exists; makes nothing.
+/// # Errors
+/// Where that cannot be known: a directory above it cannot be read, or a database cannot be reached.
+pub fn store_exists(spec: &StoreSpec) -> Result<bool, OpenError> {
+    match spec {
+        #[cfg(feature = "postgres")]
+        StoreSpec::Postgres(target) => crate::postgres::Postgres::exists(target),
+        _ => spec.path().map_or(Ok(false), |path| path.try_exists().map_err(crate::error::io("read", path))),
     }
 }
 
@@ -144,6 +195,8 @@ pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, Op
         StoreSpec::Redb(dir) => disk::open(dir, "redb", &options, &disk::redb),
         #[cfg(feature = "sled")]
         StoreSpec::Sled(dir) => disk::open(dir, "sled", &options, &disk::sled),
+        #[cfg(feature = "postgres")]
+        StoreSpec::Postgres(target) => shard::open(target, &options),
     }
 }
 
@@ -168,6 +221,8 @@ pub fn compact_store(
         StoreSpec::Redb(dir) => disk::compact(dir, "redb", options, &disk::redb, progress),
         #[cfg(feature = "sled")]
         StoreSpec::Sled(dir) => disk::compact(dir, "sled", options, &disk::sled, progress),
+        #[cfg(feature = "postgres")]
+        StoreSpec::Postgres(target) => shard::compact(target),
     }
 }
 
@@ -176,7 +231,8 @@ pub fn compact_store(
 /// As for [`open_store_with`], and when a file cannot be removed.
 pub fn discard_store(spec: &StoreSpec) -> Result<bool, OpenError> {
     match spec.path() {
-        None => Ok(true),
+        // An empty shard is one row, which the next opening takes.
+        None => Ok(*spec == StoreSpec::Memory),
         #[cfg(feature = "disk")]
         Some(dir) if dir.exists() => disk::discard(dir, spec.engine()),
         Some(_) => Ok(false),
@@ -203,6 +259,8 @@ pub fn open_store_to_read(
         StoreSpec::Sled(dir) => disk::open_to_read(dir, "sled", &options, |inner, cache_bytes| {
             Ok(std::sync::Arc::new(crate::sled::open_to_read(inner, cache_bytes, progress)?))
         }),
+        #[cfg(feature = "postgres")]
+        StoreSpec::Postgres(target) => shard::open_to_read(target, &options),
     }
 }
 
@@ -233,7 +291,7 @@ mod tests {
             assert_eq!(
                 words,
                 format!(
-                    "`{spec}` names no store: {why}; possible are `redb:PATH`, `sled:PATH` (PATH is a directory) and `memory`"
+                    "`{spec}` is not a store: {why}. Write `redb:PATH`, `sled:PATH` (PATH is a directory) or `memory`"
                 )
             );
         }

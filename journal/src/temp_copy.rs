@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::engines::Copied;
-use crate::error::OpenError;
+use crate::error::{OpenError, io};
 
 const PREFIX: &str = "subtend-read-";
 const LOCK: &str = "LOCK";
@@ -33,10 +33,6 @@ impl Drop for TempCopy {
 impl TempCopy {
     /// Copies the directory `of` into the directory for temporary files.
     pub(crate) fn of(of: &Path, progress: &mut dyn FnMut(Copied)) -> Result<Self, OpenError> {
-        let io = |what, path: &Path| {
-            let path = path.to_owned();
-            move |source| OpenError::Io { what, path, source }
-        };
         let temporary = std::env::temp_dir();
         let dir = fresh(&temporary).map_err(io("make a directory for a copy of the store in", &temporary))?;
         sweep(&temporary, &dir);
@@ -61,7 +57,6 @@ impl TempCopy {
     }
 }
 
-/// File or empty directory to copy.
 struct CopyEntry {
     path: PathBuf,
     len: u64,
@@ -122,7 +117,6 @@ impl CopyJob<'_> {
     }
 }
 
-/// Creates a directory for the owner alone.
 fn fresh(temporary: &Path) -> io::Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]

@@ -29,13 +29,11 @@ pub struct Progress {
 /// Violation in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The session, if any.
     pub session: Option<SessionId>,
     /// The frame, if any.
     pub lsn: Option<Lsn>,
     /// The record, if any.
     pub seq: Option<Seq>,
-    /// The violation.
     pub what: String,
 }
 
@@ -57,11 +55,8 @@ impl std::fmt::Display for Problem {
 /// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Frames read.
     pub frames: u64,
-    /// Records read.
     pub records: u64,
-    /// Sessions folded.
     pub sessions: u64,
     /// Bytes of encoded frames.
     pub bytes: u64,

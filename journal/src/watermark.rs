@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use subtend_session::ids::Lsn;
 
-use crate::error::OpenError;
+use crate::error::{self, OpenError};
 use crate::owner_only;
 
 const NAME: &str = "WATERMARK";
@@ -54,7 +54,7 @@ impl MarkState {
         let (bytes, missing) = match std::fs::read(&path) {
             Ok(bytes) => (bytes, false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), true),
-            Err(source) => return Err(OpenError::Io { what: "read", path, source }),
+            Err(error) => return Err(error::io("read", &path)(error)),
         };
         let state = match (missing, bytes.is_empty()) {
             (true, _) => "is missing",
@@ -87,10 +87,7 @@ impl Watermark {
         if !accept_loss {
             kept.judge(found)?;
         }
-        let io = |what| {
-            let path = kept.path.clone();
-            move |source| OpenError::Io { what, path, source }
-        };
+        let io = |what| error::io(what, &kept.path);
         // Not truncated, so that no crash leaves it without a mark.
         let file = owner_only::open_own(&kept.path).map_err(io("open the watermark"))?;
         let best = kept.best();
@@ -110,6 +107,21 @@ impl Watermark {
             mark.put(found).map_err(io("write"))?;
         }
         Ok(mark)
+    }
+
+    /// Opens what this machine remembers in `dir` of a store that others write too: a store that it does not know is accepted.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn remember(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
+        owner_only::create_dir_all(dir).map_err(error::io("create", dir))?;
+        let unknown = MarkState::read(dir)?.state == "is missing";
+        Self::open(dir, found, accept_loss || unknown)
+    }
+
+    /// Checks like [`Watermark::remember`], without writing.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn recall(dir: &Path, found: Lsn, accept_loss: bool) -> Result<(), OpenError> {
+        let unknown = MarkState::read(dir)?.state == "is missing";
+        Self::look(dir, found, accept_loss || unknown)
     }
 
     /// Checks like [`Watermark::open`], without writing.

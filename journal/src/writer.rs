@@ -1,5 +1,6 @@
 //! The writer thread: drain, one atomic write, one sync, release. The sync is the batching window; there is no timer.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,6 @@ use crate::watermark::Watermark;
 
 enum WriterEvent {
     Batches(Vec<Queued>),
-    /// The watermark is due.
     Due,
     Close,
 }
@@ -126,7 +126,11 @@ fn commit(shared: &Shared, engine: &dyn Engine, group: Group, last: Lsn) -> Resu
     if shared.faults.no_intent {
         std::thread::sleep(Duration::from_millis(50));
     }
-    guarded("write", || engine.write(group))
+    let from = now();
+    let written = guarded("write", || engine.write(group));
+    let took = u64::try_from(from.elapsed().as_micros()).unwrap_or(u64::MAX);
+    shared.commit_us.fetch_add(took, Ordering::Relaxed);
+    written
 }
 
 fn mark(shared: &Shared, watermark: Option<&mut Watermark>) {

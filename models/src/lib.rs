@@ -4,6 +4,8 @@
 //! tools; [`closure`] makes a model of a function; `provider` (feature `providers`) calls language models over HTTP. [`spec`] parses a
 //! choice of model.
 
+#![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
+
 pub mod closure;
 pub mod estimate;
 pub mod model;

@@ -15,7 +15,6 @@ use subtend_session::usage::Usage;
 /// # Cancel safety
 /// The future of [`Model::call`] may be dropped at any point; it must then stop what it started, such as a stream.
 pub trait Model: Send + Sync + 'static {
-    /// Returns the name for journals and listings.
     fn name(&self) -> &str;
 
     /// Whether a call leaves the process: then it waits until its intent record is durable.
@@ -67,21 +66,17 @@ impl IntoModel for Arc<dyn Model> {
 pub struct Request {
     /// The session, for fakes and for provider-side caching keys.
     pub session: SessionId,
-    /// The agent's name.
     pub agent: Text,
     /// The model's name in the manifest or the host.
     pub model: Text,
-    /// The turn.
     pub turn: TurnNo,
     /// The attempt within it, from 1.
     pub attempt: AttemptNo,
-    /// The system prompt.
     pub system: Text,
     /// The transcript. Dropped before the answer is reported, so that the session need not copy it.
     pub messages: Transcript,
     /// The prompt in addition to the transcript.
     pub prompt: Prompt,
-    /// The offered tools.
     pub tools: Arc<[ToolSpec]>,
     /// Settings of the answer.
     pub settings: Settings,
@@ -92,17 +87,14 @@ pub struct Request {
 /// Answer of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The text, if any.
     pub text: Option<Text>,
     /// Reasoning that the provider needs back.
     pub reasoning: Option<Text>,
     /// The requested tool calls, in order.
     pub calls: Vec<ToolCall>,
-    /// The stop reason.
     pub stop: Stop,
     /// The provider's name of the model that answered, if reported.
     pub model: Option<Text>,
-    /// The usage.
     pub usage: Usage,
 }
 
@@ -129,13 +121,9 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// The kind, by what the caller can do.
     pub kind: ModelFail,
-    /// The message for users: bounded and free of secrets.
     pub message: String,
-    /// The retry-after of the provider.
     pub retry_after_ms: Option<u64>,
-    /// The usage of the failed call.
     pub usage: Option<Usage>,
 }
 
@@ -149,15 +137,11 @@ impl ModelError {
 /// Part of an answer, while it streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
-    /// Text.
     Text(Text),
-    /// Reasoning.
     Reasoning(Text),
     /// A tool call begins.
     Call {
-        /// Its id.
         call: CallId,
-        /// The tool's name.
         tool: Text,
     },
 }
@@ -199,7 +183,6 @@ impl Deltas {
         self.0.is_some()
     }
 
-    /// Reports one delta.
     pub fn send(&self, delta: Delta) {
         if let Some(sink) = &self.0 {
             sink(Sign::Delta(delta));

@@ -14,7 +14,7 @@ use health::Health;
 mod health;
 
 /// Makes the model of a name, if it knows the name.
-pub type Source = dyn Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync;
+pub type ModelSource = dyn Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync;
 
 /// Most members of one pool: a turn may call each once.
 pub const MAX_MEMBERS: usize = 16;
@@ -23,7 +23,7 @@ pub const MAX_MEMBERS: usize = 16;
 pub struct Models {
     named: HashMap<Text, Arc<dyn Model>>,
     pools: HashMap<Text, Arc<[Member]>>,
-    source: Option<Arc<Source>>,
+    source: Option<Arc<ModelSource>>,
     /// Models that the source made.
     made: Mutex<HashMap<Text, Arc<dyn Model>>>,
     fallback: Arc<dyn Model>,
@@ -33,9 +33,7 @@ pub struct Models {
 /// Model of a pool.
 #[derive(Clone)]
 pub struct Member {
-    /// Its name.
     pub name: Text,
-    /// The model.
     pub model: Arc<dyn Model>,
 }
 
@@ -58,7 +56,6 @@ impl fmt::Debug for Models {
 /// Resolution of a name.
 #[derive(Clone, Debug)]
 pub enum Route {
-    /// One model.
     One(Member),
     /// Several, in the order in which they are tried.
     Pool(Arc<[Member]>),
@@ -67,25 +64,25 @@ pub enum Route {
 /// Error: an unusable pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPool {
-    /// It has no members.
     #[error("the pool {0:?} has no models: name at least one")]
     Empty(Text),
-    /// It has too many.
     #[error("the pool {0:?} has {1} models; {MAX_MEMBERS} are the most that a turn tries")]
     TooMany(Text, usize),
-    /// A member is repeated: a turn calls each once.
     #[error("the pool {0:?} names the model {1:?} twice")]
     Twice(Text, Text),
-    /// A member is unknown.
     #[error(
-        "the pool {0:?} names {1:?}, and there is no such model: name one of the host's own, or a provider's as PROVIDER/MODEL"
+        "the pool {0:?} names the unknown model {1:?}: name one of the host's own, or a provider's as PROVIDER/MODEL"
     )]
     Unknown(Text, Text),
 }
 
 impl Models {
     /// Returns models by name, with a fallback for other names and a source for models on demand.
-    pub fn new(named: HashMap<Text, Arc<dyn Model>>, source: Option<Arc<Source>>, fallback: Arc<dyn Model>) -> Self {
+    pub fn new(
+        named: HashMap<Text, Arc<dyn Model>>,
+        source: Option<Arc<ModelSource>>,
+        fallback: Arc<dyn Model>,
+    ) -> Self {
         let (pools, made) = (HashMap::new(), Mutex::default());
         Self { named, pools, source, made, fallback, health: Health::default() }
     }
@@ -117,12 +114,10 @@ impl Models {
         &self.fallback
     }
 
-    /// Whether a pool of that name exists.
     pub fn has_pool(&self, name: &str) -> bool {
         self.pools.contains_key(name)
     }
 
-    /// Resolves `name`.
     pub fn route(&self, name: &Text) -> Route {
         if let Some(members) = self.pools.get(name) {
             return Route::Pool(Arc::clone(members));
@@ -196,7 +191,6 @@ impl Models {
 /// Picked model.
 #[derive(Clone, Debug)]
 pub struct Picked {
-    /// The model.
     pub member: Member,
     /// Whether the session's name is a pool, so that records must name the member.
     pub pool: bool,

@@ -41,7 +41,6 @@ use crate::scripted::play::pieces;
 pub struct Offline;
 
 impl Offline {
-    /// Returns the model.
     pub fn new() -> Self {
         Self
     }
@@ -102,7 +101,6 @@ fn respond(messages: &[Message], tools: &[ToolSpec]) -> Answer {
     }
 }
 
-/// Returns the offered tools that it knows.
 fn offered(tools: &[ToolSpec]) -> Offered {
     let tool = |name: &str| tools.iter().find(|tool| &*tool.name == name);
     let agents =

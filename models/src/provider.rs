@@ -45,7 +45,7 @@ pub struct Provider {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
     /// The provider's own server needs a key.
-    #[error("there is no key for {protocol}: set {variable}, or give the base URL of a server that needs none")]
+    #[error("no key for {protocol}: set {variable}, or give the base URL of a server that needs none")]
     NoKey {
         /// The provider.
         protocol: Protocol,
@@ -54,14 +54,9 @@ pub enum ProviderError {
     },
     /// The key is not a valid header.
     #[error("the key in {source_name} is invalid: it is empty, or has a character that no HTTP header allows")]
-    BadKey {
-        /// The environment variable or other source.
-        source_name: &'static str,
-    },
-    /// `OLLAMA_HOST` is not an address.
+    BadKey { source_name: &'static str },
     #[error("OLLAMA_HOST cannot be used: {0}")]
     BadHost(&'static str),
-    /// The system failed.
     #[error("the HTTP client cannot be made: {0}")]
     Client(String),
 }

@@ -109,31 +109,16 @@ pub const MAX_FILE_BYTES: u64 = 16 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scripted(Arc<Script>);
 
-/// Error of a script.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// The file cannot be read.
     #[error("the script {} cannot be read: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: std::io::Error,
-    },
-    /// The file is invalid.
+    Read { path: PathBuf, error: std::io::Error },
     #[error("the script {} is invalid: {error}", path.display())]
-    InFile {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        error: Box<ScriptError>,
-    },
-    /// The document is invalid.
+    InFile { path: PathBuf, error: Box<ScriptError> },
     #[error("{place}: {message}")]
     Wrong {
         /// Position such as `rules[0].steps[2]`; `script` for the document itself.
         place: String,
-        /// The problem, with line and column in a file.
         message: String,
     },
 }

@@ -20,11 +20,9 @@ const PROVIDERS: [&str; 5] = ["anthropic", "openai", "openai-responses", "gemini
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelSpec {
-    /// The offline model.
     Offline,
     /// A script, by its file.
     Scripted(PathBuf),
-    /// A provider's model.
     #[cfg(feature = "providers")]
     Provider(Target),
 }
@@ -33,7 +31,7 @@ pub enum ModelSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadModel {
     /// The model is unknown.
-    #[error("there is no model `{word}`: {hint}{WORDS}")]
+    #[error("unknown model `{word}`: {hint}{WORDS}")]
     Unknown {
         /// The choice.
         word: String,
@@ -43,17 +41,14 @@ pub enum BadModel {
     /// The file of the script is missing.
     #[error("`scripted:` needs a file: write `scripted:FILE`")]
     NoFile,
-    /// A provider's model, in a build without providers.
     #[error(
         "`{0}` is a provider's model, and this build has no providers: build with the feature `providers`, or use \
          `offline` or `scripted:FILE`"
     )]
     NoProviders(String),
-    /// A provider's model with an invalid name or address.
     #[cfg(feature = "providers")]
     #[error(transparent)]
     Target(#[from] BadTarget),
-    /// A base URL for a local model.
     #[error("a base URL is for the models of providers: `{0}` calls no server")]
     NoServer(String),
 }
@@ -64,7 +59,6 @@ pub enum BuildError {
     /// The script cannot be read or is invalid.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// The provider's key is missing, or the client cannot be made.
     #[cfg(feature = "providers")]
     #[error(transparent)]
     Provider(#[from] ProviderError),

@@ -50,11 +50,8 @@ impl Shared {
 /// Quota, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaSeen {
-    /// Its name.
     pub name: Text,
-    /// Running calls.
     pub running: u32,
-    /// Waiting calls.
     pub waiting: usize,
     /// Remaining retry-after, if any.
     pub cooling_ms: Option<u64>,

@@ -13,6 +13,5 @@ pub struct AgentOverride {
     pub agent_hash: Hash,
     /// The manifest's model; the session's if the manifest names none.
     pub model: Text,
-    /// The resolved system prompt.
     pub system: Text,
 }

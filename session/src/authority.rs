@@ -1,5 +1,4 @@
 //! Authority: what a session may do, combined only by meet.
-//!
 //! # How a rule set is read
 //!
 //! A rule *matches* an access when both its patterns do. Rule A *beats* rule B when A is at least as specific as B in
@@ -12,7 +11,6 @@
 //! Of two patterns the one with more characters other than `*` is more specific; of equals the one with more path
 //! parts, then the one with fewer `**`, then the one with fewer `*`. A pattern that matches only part of what another
 //! one matches is never less specific than it.
-//!
 //! # Patterns
 //!
 //! Actions, and resources of all actions but `fs.*`: `*` stands for any run of characters, `/` included, the empty run
@@ -28,6 +26,7 @@
 //! or `\\`) is denied, whatever the rules say.
 
 mod below;
+mod ordered;
 mod pattern;
 mod present;
 #[cfg(test)]
@@ -45,14 +44,12 @@ use crate::ids::Text;
 pub use words::{ACTIONS, BadRule};
 
 /// What may be done with one resource. The order is the lattice: `Deny < Ask < Allow`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Verdict {
-    /// Never allowed.
     Deny,
-    /// Requires approval.
     Ask,
-    /// Always allowed.
     Allow,
 }
 
@@ -185,7 +182,6 @@ impl Rule {
         (self.covers(syntax) && pattern::covers(&self.resource, &access.resource)).then_some(Match::Below)
     }
 
-    /// Whether the rule matches every resource.
     fn is_everywhere(&self, syntax: Syntax) -> bool {
         pattern::is_any(&self.resource, syntax) || (self.covers(syntax) && pattern::covers(&self.resource, "."))
     }
@@ -196,7 +192,6 @@ impl Rule {
     }
 }
 
-/// How a rule matches a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
     Itself,
@@ -233,7 +228,6 @@ impl Ranked {
     }
 }
 
-/// Actions that a question is about.
 #[derive(Clone, Copy)]
 enum Asked<'a> {
     One(&'a str),

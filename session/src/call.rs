@@ -75,7 +75,6 @@ pub enum Invalid {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallEnd {
-    /// The call succeeded.
     Ok,
     /// The call failed; the model receives the error.
     ToolError {
@@ -125,7 +124,6 @@ pub struct CallResult {
 }
 
 impl CallResult {
-    /// Returns a success.
     pub fn ok(content: impl Into<Text>) -> Self {
         Self { end: CallEnd::Ok, content: content.into(), truncated_from: None }
     }

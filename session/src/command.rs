@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use crate::authority::{Access, Authority};
 use crate::call::{CallKind, CallResult};
+use crate::compaction::HistoryCut;
 use crate::dialect::Dialect;
 use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
 use crate::outcome::{Budget, By, ModelFail, OutcomeKind, Part};
 use crate::place::BranchKind;
 use crate::record::{
-    AskBy, AskVerdict, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop, SummarySet, TitleSet,
-    ToolCall,
+    AskBy, AskVerdict, CompactionFailure, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop,
+    SummarySet, TitleSet, ToolCall,
 };
 use crate::usage::Usage;
 
@@ -24,7 +25,8 @@ pub struct Clock {
 }
 
 /// One event to decide on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Command {
     /// An input by a person or the host.
     Submit(Box<InputAccepted>),
@@ -67,7 +69,6 @@ pub enum Command {
     /// The owner cancels the one run that its call opened and continues: an outbox row of kind `cancel`.
     OwnerCancels {
         owner: SessionId,
-        /// The key of the run.
         key: CallId,
         /// The owner's model, or its interrupt.
         by: By,
@@ -148,6 +149,12 @@ pub enum Command {
         run: Option<RunNo>,
         by: By,
     },
+    /// The compaction agent answered, or failed.
+    Compact(Box<SummarisedHistory>),
+    /// Show the messages again that the last compaction hid.
+    UndoCompaction {
+        by: By,
+    },
     /// Set a title or a summary, or merge metadata.
     Describe(Box<Description>),
 }
@@ -155,37 +162,7 @@ pub enum Command {
 impl Command {
     /// Returns the command's name, for logs, tests and restart records.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Submit(_) => "submit",
-            Self::Admitted { .. } => "admitted",
-            Self::ModelAnswered(_) => "model_answered",
-            Self::AttemptFailed(_) => "attempt_failed",
-            Self::ToolFinished { .. } => "tool_finished",
-            Self::Spawn { .. } => "spawn",
-            Self::OwnedEnded(_) => "owned_ended",
-            Self::Cancel { .. } => "cancel",
-            Self::OwnerOver { .. } => "owner_over",
-            Self::Interrupt { .. } => "interrupt",
-            Self::Deadline(_) => "deadline",
-            Self::BudgetRefused { .. } => "budget_refused",
-            Self::Continue(_) => "continue",
-            Self::Background { .. } => "background",
-            Self::AskAnswered { .. } => "ask_answered",
-            Self::TurnPanicked { .. } => "turn_panicked",
-            Self::ToolPanicked { .. } => "tool_panicked",
-            Self::Reactivated { .. } => "reactivated",
-            Self::RestartsExhausted { .. } => "restarts_exhausted",
-            Self::Lost { .. } => "lost",
-            Self::ChangeQueue { .. } => "change_queue",
-            Self::Close { .. } => "close",
-            Self::OwnerCancels { .. } => "owner_cancels",
-            Self::Delete { .. } => "delete",
-            Self::Branch(_) => "branch",
-            Self::Regenerate(_) => "regenerate",
-            Self::Switch { .. } => "switch",
-            Self::RollBack { .. } => "roll_back",
-            Self::Describe(_) => "describe",
-        }
+        self.into()
     }
 }
 
@@ -310,6 +287,32 @@ pub struct RegeneratePlan {
     pub by: By,
 }
 
+/// The summary of a history that a compaction hides.
+#[derive(Clone, Debug)]
+pub struct SummarisedHistory {
+    /// The model call that waits for it; none if a person or the host asked.
+    pub turn: Option<(TurnNo, AttemptNo)>,
+    pub by: By,
+    pub plan: HistoryCut,
+    pub result: Result<Summary, Unsummarised>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    pub text: Text,
+    /// The service session that wrote it.
+    pub of: SessionId,
+}
+
+/// Why there is no summary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsummarised {
+    pub why: CompactionFailure,
+    pub message: Text,
+    /// The service session, if it was created.
+    pub of: Option<SessionId>,
+}
+
 /// A title, a summary or metadata to set.
 #[derive(Clone, Debug)]
 pub enum Description {
@@ -398,6 +401,7 @@ pub enum Deadline {
     WallCap(RunNo),
     /// The grace of a closing or interrupted run.
     Grace(RunNo),
-    /// The approval of one call.
     Ask(CallId),
+    /// The reset of the provider's limit at which the run is parked in this turn.
+    Limit(TurnNo),
 }

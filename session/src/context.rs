@@ -6,7 +6,7 @@ use crate::call::CallEnd;
 use crate::ids::{CallId, RunNo, Seq, Text};
 use crate::message::{Message, Transcript};
 use crate::record::{Prompt, Reserved};
-use crate::state::{CallPhase, State};
+use crate::state::{CallPhase, Compaction, State};
 
 /// Estimated bytes of a token: English and code average about four.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -41,7 +41,6 @@ pub fn context(state: &State) -> Context {
     Context { system: system(state), messages: visible(state), prompt, model, format }
 }
 
-/// Returns the active agent's model.
 pub(crate) fn model(state: &State) -> Text {
     state.agent.as_ref().map_or_else(|| state.created.model.clone(), |agent| agent.model.clone())
 }
@@ -54,19 +53,72 @@ fn system(state: &State) -> Text {
 }
 
 /// Returns the transcript as models and people see it: a selected alternative replaces the original answer and what led
-/// to it; rolled-back messages are hidden.
+/// to it; rolled-back messages are hidden; a summary replaces what was compacted.
 ///
 /// Shared at no cost if no alternative is selected and nothing is hidden.
 pub fn visible(state: &State) -> Transcript {
     let originals = state.alternatives.values().all(|alternatives| alternatives.seen().is_none());
-    if originals && state.hidden().next().is_none() {
+    if originals && state.compactions.is_empty() && state.hidden().next().is_none() {
         return Arc::clone(&state.transcript);
     }
-    let mut out = Vec::with_capacity(state.transcript.len());
+    Arc::new(seen(state, state.compactions.last(), state.transcript.len()).messages)
+}
+
+/// Returns the visible ones of the first `upto` messages.
+pub(crate) fn visible_to(state: &State, upto: usize) -> Vec<Message> {
+    seen(state, state.compactions.last(), upto).messages
+}
+
+/// Returns the visible messages of this session alone, without inherited ones and summaries.
+pub fn visible_own(state: &State) -> Vec<Message> {
+    let Seen { mut messages, own } = seen(state, state.compactions.last(), state.transcript.len());
+    messages.split_off(own)
+}
+
+/// What is visible of a transcript.
+pub(crate) struct Seen {
+    pub(crate) messages: Vec<Message>,
+    /// The position of the first message of this session: inherited ones and a summary come before it.
+    pub(crate) own: usize,
+}
+
+impl Seen {
+    /// Returns the messages of this session.
+    pub(crate) fn own(&self) -> &[Message] {
+        self.messages.get(self.own..).unwrap_or_default()
+    }
+}
+
+/// Returns what was visible before the compactions that hide message `seq`: all of them, if they do not.
+pub(crate) fn seen_at(state: &State, seq: Option<Seq>) -> Seen {
+    let at = seq.and_then(|seq| {
+        let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
+        own.rev().find_map(|(at, message)| (point(message) == Some(seq)).then_some(at))
+    });
+    let applies = |compaction: &&Compaction| at.is_none_or(|at| compaction.upto <= at);
+    seen(state, state.compactions.iter().rev().find(applies), state.transcript.len())
+}
+
+fn seen(state: &State, compaction: Option<&Compaction>, upto: usize) -> Seen {
+    let inherited = state.created.inherited.len();
+    let mut out = Vec::with_capacity(upto.min(state.transcript.len()));
     let mut at = 0;
+    if let Some(compaction) = compaction {
+        out.extend(compaction.shown(&state.transcript));
+        at = compaction.upto;
+    }
+    // Only messages of this session stay visible in a compaction; its first message is the summary.
+    let own = if compaction.is_some() { 1_usize.saturating_add(inherited.saturating_sub(at)) } else { inherited };
+    let first = at;
     for (from, to, instead) in cuts(state) {
+        if from >= upto {
+            break;
+        }
         // A foreign journal may have an exchange around what is hidden.
         if from < at {
+            if from < first && to > at {
+                out.extend(instead);
+            }
             at = at.max(to);
             continue;
         }
@@ -74,26 +126,35 @@ pub fn visible(state: &State) -> Transcript {
         out.extend(instead);
         at = to;
     }
-    out.extend(between(&state.transcript, at, state.transcript.len()));
-    Arc::new(out)
+    out.extend(between(&state.transcript, at, upto));
+    Seen { messages: out, own }
 }
 
 /// Returns the hidden ranges of the transcript in order, each with its replacement. They do not overlap: an exchange
 /// lies within one run.
 fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
     let hidden = state.hidden().map(|(_, stretch)| (stretch.from, stretch.to, None));
-    let replaced = state.alternatives.iter().filter_map(|(of, alternatives)| {
-        let text = Some(Arc::clone(alternatives.seen()?));
-        let exchange = exchange(state, *of)?;
-        let instead = Message::Assistant { seq: *of, text, reasoning: None, calls: Arc::new([]) };
-        Some((exchange.asked.saturating_add(1), exchange.end, Some(instead)))
-    });
-    let mut cuts: Vec<_> = hidden.chain(replaced).collect();
+    let mut cuts: Vec<_> = hidden.chain(replaced(state)).collect();
     cuts.sort_by_key(|(from, to, _)| (*from, *to));
     cuts
 }
 
-fn between(transcript: &Transcript, from: usize, to: usize) -> impl Iterator<Item = Message> {
+/// Returns the ranges that selected alternatives replace.
+fn replaced(state: &State) -> impl Iterator<Item = (usize, usize, Option<Message>)> {
+    state.alternatives.iter().filter_map(|(of, alternatives)| {
+        let text = Some(Arc::clone(alternatives.seen()?));
+        let exchange = exchange(state, *of)?;
+        let instead = Message::Assistant { seq: *of, text, reasoning: None, calls: Arc::new([]) };
+        Some((exchange.asked.saturating_add(1), exchange.end, Some(instead)))
+    })
+}
+
+/// Returns whether a selected alternative replaces message `at` and the one before it: a cut there would part them.
+pub(crate) fn is_replaced(state: &State, at: usize) -> bool {
+    replaced(state).any(|(from, to, _)| from < at && at < to)
+}
+
+fn between(transcript: &[Message], from: usize, to: usize) -> impl Iterator<Item = Message> {
     transcript.get(from..to).unwrap_or_default().iter().cloned()
 }
 
@@ -135,11 +196,11 @@ pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     found
 }
 
-/// Returns this session's own messages that were not rolled back, with their positions. Inherited ones name another
-/// journal.
+/// Returns this session's own messages that are neither rolled back nor compacted, with their positions. Inherited ones
+/// name another journal.
 pub(crate) fn own(state: &State) -> impl DoubleEndedIterator<Item = (usize, &Message)> {
     let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
-    own.filter(|(at, _)| state.hidden_at(*at).is_none())
+    own.filter(|(at, _)| state.hidden_at(*at).is_none() && !state.is_compacted(*at))
 }
 
 /// Returns the run whose rollback hid message `seq` of this session, if any.
@@ -148,9 +209,15 @@ pub(crate) fn rolled_back(state: &State, seq: Seq) -> Option<RunNo> {
     own.filter(|(_, message)| point(message) == Some(seq)).find_map(|(at, _)| state.hidden_at(at))
 }
 
-/// Returns the visible user messages and answers of this session, by their records, in order.
-pub(crate) fn points(state: &State, seen: &[Message]) -> Vec<Seq> {
-    let mut points: Vec<Seq> = seen.iter().skip(state.created.inherited.len()).filter_map(point).collect();
+/// Returns whether a compaction hides message `seq` of this session.
+pub(crate) fn is_compacted(state: &State, seq: Seq) -> bool {
+    let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
+    own.filter(|(_, message)| point(message) == Some(seq)).any(|(at, _)| state.is_compacted(at))
+}
+
+/// Returns the user messages and answers of this session among `own`, by their records, in order.
+pub(crate) fn points(own: &[Message]) -> Vec<Seq> {
+    let mut points: Vec<Seq> = own.iter().filter_map(point).collect();
     // Inputs that were taken together share one record.
     points.dedup();
     points
@@ -166,9 +233,8 @@ fn point(message: &Message) -> Option<Seq> {
 /// Returns what a branch at message `at` inherits: all visible messages up to it, with a result for each call.
 ///
 /// Open calls get a placeholder: their results belong to the session that made the calls.
-pub(crate) fn inherited(state: &State, seen: &Transcript, at: Seq) -> Transcript {
-    let own = state.created.inherited.len();
-    let last = seen.iter().enumerate().skip(own).rfind(|(_, message)| point(message) == Some(at));
+pub(crate) fn inherited(state: &State, Seen { messages: seen, own }: &Seen, at: Seq) -> Transcript {
+    let last = seen.iter().enumerate().skip(*own).rfind(|(_, message)| point(message) == Some(at));
     let end = last.map_or(0, |(at, _)| at.saturating_add(1));
     let mut out: Vec<Message> = between(seen, 0, end).collect();
     if let Some((_, Message::Assistant { calls, .. })) = last

@@ -14,6 +14,11 @@
 //! | … cut, empty / again, refused | S | answered, one more turn / END(failed) | S | S | as final | as final | S |
 //! | … `return` | S | error, or the others finish and END(completed) | S | S | as calls | as calls | S |
 //! | attempt failed, turn panicked | S | discarded, then attempt + 1 or END(failed) | S | S | Hi: discarded, QUIET | discarded, END check | S |
+//! | … refused until a reset beyond the turn | S | discarded, parked (`Wm`) | S | S | as above | as above | S |
+//! | … overflow, something to hide | S | discarded, attempt + 1 waits for a compaction; else as above | S | S | as above | as above | S |
+//! | compact, for an attempt | S | compacted, the model is called; failed: the model is called, after an overflow END(failed) | S | S | Hi: discarded, QUIET | discarded, END check | S |
+//! | compact, asked | compacted; a compaction awaited: working | as Q | as Q | as Q | as Q | as Q | as Q |
+//! | undo compaction | working | working | working | working | working | working | undone |
 //! | tool finished, tool panicked | S | finished, boundary | S | S | finished, QUIET | finished, END check | S |
 //! | spawn | S | started, spawned, births, or continue asked; refused: error | S | S | S | S | S |
 //! | owned ended, call open | – | taken as its result, boundary | as W | – | taken, QUIET | taken, END check | stored |
@@ -26,6 +31,7 @@
 //! | deadline queue | ended | S | S | S | S | S | S |
 //! | deadline turn | S | END(timed out), while a model call is due | S | S | S | S | S |
 //! | deadline call | S | call timed out, boundary | as W | S | S | S | S |
+//! | deadline limit | S | S | parked at it: attempt + 1, with a slot first; else S | S | S | S | S |
 //! | deadline wall cap | ended | END | END | END | END | = | S |
 //! | deadline grace | S | S | S | S | Hi: local work closed, QUIET | local work closed, END check | S |
 //! | reactivated | re-arm | attempt + 1, or calls start again | re-arm, boundary | re-arm, boundary | calls closed, QUIET | calls closed, END check | rows stored |
@@ -48,11 +54,17 @@
 //! for owned runs. A later input lifts it. A deleted session takes only rows that it is owed: it refuses inputs,
 //! branches and changes, and records a refusal of `continue` rows.
 //!
+//! A *turn* whose call would fill more than a share of the context window waits for a compaction before it: its attempt
+//! is a stream that has not answered, in every cell. A rollback undoes the compactions that hide messages of its run.
+//!
 //! A *run of a model* was opened by a model's call. A message never extends it: the run ends with its answer, and the
 //! message opens the next one; only a steering input enters it. In any other run a rest point takes one person's
 //! message alone; if none is queued, it takes all system entries and completions together. Completions wait while a
 //! message is queued or is the newest message. *Stored*: the record is a message of the transcript, except the end of a
 //! run that a person opened, which only views show.
+//!
+//! A run that is *parked at a limit* waits mid-turn for its provider: no call of the turn is open, and the attempt is
+//! repeated at the recorded reset (`limit`). Inputs and ends wait for the boundary after it.
 //!
 //! `END(o)`: calls answered, rows taken, then ended, or held closing until local work and owned runs are over. `QUIET`:
 //! the check of a held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), run by whatever removes
@@ -78,6 +90,7 @@ mod budget;
 mod calls;
 mod cancel;
 mod close;
+mod compact;
 mod continued;
 mod deadline;
 mod delete;
@@ -85,6 +98,7 @@ mod describe;
 mod draft;
 mod ending;
 mod interrupt;
+mod limit;
 mod lost;
 mod notices;
 mod opening;
@@ -108,7 +122,6 @@ pub fn arrive(state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision
 }
 
 /// Decides one command. Changes only `state`, by the decision's records and its volatile fields.
-///
 /// # Errors
 /// [`Rejection`] if nothing is decided; the state is unchanged.
 pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {
@@ -146,6 +159,8 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
         Command::Regenerate(plan) => alternative::regenerate(&mut draft, *plan)?,
         Command::Describe(description) => describe::describe(&mut draft, *description)?,
         Command::Switch { of, to, by } => alternative::switch(&mut draft, of, to, by)?,
+        Command::Compact(summarised) => compact::compact(&mut draft, *summarised)?,
+        Command::UndoCompaction { by } => compact::undo(&mut draft, by)?,
         Command::RollBack { run, by } => rollback::roll_back(&mut draft, run, by)?,
     }
     Ok(draft.finish())

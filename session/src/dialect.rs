@@ -94,12 +94,25 @@ impl Dialect {
     ///
     /// Partial output of a run that did not end well is given alongside the word: no dialect has a word for it.
     pub const fn word(self, kind: OutcomeKind) -> &'static str {
+        let [subagent, task, spawn, spawn_task, minion] = match kind {
+            OutcomeKind::Completed => ["complete", "output", "OK", "completed", "result"],
+            OutcomeKind::Cancelled => ["cancelled", "error", "ERROR", "cancelled", "error"],
+            // A final text at the turn limit is still an answer, and its text says so.
+            OutcomeKind::OutOfTurns => ["max_iterations", "output", "ERROR", "failed", "error"],
+            // A run that a restart ended: it is no longer active, but was not stopped.
+            OutcomeKind::Lost => ["abandoned", "error", "ERROR", "failed", "error"],
+            OutcomeKind::Failed
+            | OutcomeKind::Interrupted
+            | OutcomeKind::TimedOut
+            | OutcomeKind::OutOfBudget
+            | OutcomeKind::RestartsExhausted => ["error", "error", "ERROR", "failed", "error"],
+        };
         match self {
-            Self::Subagent => subagent(kind),
-            Self::Task => task(kind),
-            Self::Spawn => spawn(kind),
-            Self::SpawnTask => spawn_task(kind),
-            Self::Minion => minion(kind),
+            Self::Subagent => subagent,
+            Self::Task => task,
+            Self::Spawn => spawn,
+            Self::SpawnTask => spawn_task,
+            Self::Minion => minion,
         }
     }
 
@@ -138,61 +151,6 @@ pub fn known_as(dialect: Dialect, child: SessionId, short: &Short) -> String {
         Dialect::SpawnTask => task_id(child),
         Dialect::Subagent | Dialect::Task | Dialect::Spawn | Dialect::Minion => short.to_string(),
     }
-}
-
-const fn subagent(kind: OutcomeKind) -> &'static str {
-    match kind {
-        OutcomeKind::Completed => "complete",
-        OutcomeKind::Cancelled => "cancelled",
-        OutcomeKind::OutOfTurns => "max_iterations",
-        // A run that a restart ended: it is no longer active, but was not stopped.
-        OutcomeKind::Lost => "abandoned",
-        OutcomeKind::Failed
-        | OutcomeKind::Interrupted
-        | OutcomeKind::TimedOut
-        | OutcomeKind::OutOfBudget
-        | OutcomeKind::RestartsExhausted => "error",
-    }
-}
-
-const fn task(kind: OutcomeKind) -> &'static str {
-    match kind {
-        // A final text at the turn limit is still an answer, and its text says so.
-        OutcomeKind::Completed | OutcomeKind::OutOfTurns => "output",
-        OutcomeKind::Failed
-        | OutcomeKind::Cancelled
-        | OutcomeKind::Interrupted
-        | OutcomeKind::TimedOut
-        | OutcomeKind::OutOfBudget
-        | OutcomeKind::Lost
-        | OutcomeKind::RestartsExhausted => "error",
-    }
-}
-
-const fn spawn(kind: OutcomeKind) -> &'static str {
-    if well(kind) { "OK" } else { "ERROR" }
-}
-
-const fn spawn_task(kind: OutcomeKind) -> &'static str {
-    match kind {
-        OutcomeKind::Completed => "completed",
-        OutcomeKind::Cancelled => "cancelled",
-        OutcomeKind::Failed
-        | OutcomeKind::Interrupted
-        | OutcomeKind::TimedOut
-        | OutcomeKind::OutOfTurns
-        | OutcomeKind::OutOfBudget
-        | OutcomeKind::Lost
-        | OutcomeKind::RestartsExhausted => "failed",
-    }
-}
-
-const fn minion(kind: OutcomeKind) -> &'static str {
-    if well(kind) { "result" } else { "error" }
-}
-
-const fn well(kind: OutcomeKind) -> bool {
-    matches!(kind, OutcomeKind::Completed)
 }
 
 #[cfg(test)]

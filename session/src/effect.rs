@@ -24,6 +24,11 @@ pub enum Effect {
         attempt: AttemptNo,
         after_ms: u64,
     },
+    /// Have the compaction agent summarise old history; the attempt waits for [`Command::Compact`](crate::command::Command::Compact).
+    Compact {
+        turn: TurnNo,
+        attempt: AttemptNo,
+    },
     RunTool {
         call: CallId,
     },
@@ -107,10 +112,8 @@ pub struct Birth {
 pub enum Reply {
     #[default]
     None,
-    /// The input is accepted.
     Accepted {
         input: InputId,
-        /// Whether its key was accepted before.
         again: bool,
     },
     /// A control was applied to this run.
@@ -132,16 +135,13 @@ pub enum Reply {
 /// Why a command was not decided. The state is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// A completion that is no longer awaited: counted, not recorded.
     #[error("stale: {0} is not awaited any more")]
     Stale(&'static str),
-    /// A bound is reached; retry later.
     #[error("busy: {what} holds {limit}, its limit")]
     Busy { what: &'static str, limit: u64 },
     /// A run is active, and the command needs a quiet session.
-    #[error("busy: {command} needs a quiet session, and {why}")]
+    #[error("cannot {command}: {why}")]
     Working { command: &'static str, why: &'static str },
-    /// Inputs are queued, and the command needs an empty queue.
     #[error("busy: inputs wait in its queue ({inputs}): let it take them, or clear them")]
     Waiting { inputs: usize },
     #[error("the session is deleted")]
@@ -150,12 +150,10 @@ pub enum Rejection {
     #[error("{0}")]
     NotFound(String),
     /// The input itself is invalid.
-    #[error("bad input: {0}")]
+    #[error("{0}")]
     BadInput(String),
-    /// The command is not implemented.
     #[error("{0} is not available yet")]
     NotYet(&'static str),
-    /// The command does not fit the state, and nothing is awaited: a bug of the caller.
     #[error("{command} does not fit: {why}")]
     Misplaced { command: &'static str, why: &'static str },
 }

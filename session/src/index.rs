@@ -8,9 +8,11 @@ use crate::place::{BranchKind, OnRestart, Owner};
 use crate::state::Phase;
 
 pub use changes::{Before, Stamp, born, changes, defs, head, inflight, rows};
+pub use kept::kept;
 pub use obliged::{cancel_by, continue_from, continue_input, notice_from, refusal_from, unreadable_from};
 
 mod changes;
+mod kept;
 mod obliged;
 
 /// One row per session, for listings.
@@ -27,7 +29,6 @@ pub struct Head {
     pub last_seq: Seq,
     /// The activation that wrote it.
     pub epoch: Epoch,
-    /// The phase of its run.
     pub state: Phase,
     /// The kind of branch; for a root only if it is a task of the host.
     #[serde(default)]
@@ -89,13 +90,15 @@ pub struct Inflight {
     pub depth: u32,
     /// The LSN of `RunOpened`: the position in the queue. 0 until the journal assigns it.
     pub opened_lsn: Lsn,
-    /// Remaining working time.
     pub deadline_left_ms: Option<u64>,
     pub wall_cap_at: Option<i64>,
     pub on_restart: OnRestart,
     pub epoch: Epoch,
     /// Starts of an activation since the last durable record.
     pub starts: u32,
+    /// The reset of the provider's limit that the run waits for, as wall clock in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_until: Option<i64>,
 }
 
 /// The obligation of an outbox row.
@@ -108,9 +111,7 @@ pub enum RowKind {
     Continue,
     /// Cancel an owned run.
     Cancel,
-    /// Request an approval.
     Ask,
-    /// Deliver an approval.
     Answer,
 }
 

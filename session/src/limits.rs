@@ -1,5 +1,8 @@
 //! Limits of a session and its tree.
 
+use std::fmt;
+
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// Every bound of a session and of the tree below it.
@@ -28,7 +31,6 @@ pub struct Limits {
     pub first_byte_ms: u64,
     /// Silence of a model between two events.
     pub stall_ms: u64,
-    /// One tool call.
     pub tool_ms: u64,
     /// Time for kills, once for a whole subtree.
     pub grace_ms: u64,
@@ -43,7 +45,6 @@ pub struct Limits {
     pub argument_bytes: u64,
     /// Read-only calls of one turn that run concurrently.
     pub local_calls: u32,
-    /// Queued inputs.
     pub queue: u32,
     pub input_bytes: u64,
     pub tool_result_bytes: u64,
@@ -54,19 +55,60 @@ pub struct Limits {
     /// Text of answers, results and notices that one run records. A run above it ends before its next model call.
     pub recorded_bytes: Option<u64>,
     pub output_tokens: Option<u64>,
+    /// Percent of the model's context window at which old history is summarised and hidden before the next model call,
+    /// also once after a provider reports an overflow; 0 never. Absent: 80, where the window is known.
+    pub compact_at: Option<u32>,
     /// Tokens of a root run and its owned runs, input and output: reserved by estimate before each model call, settled
     /// by what the provider reports, else by the reservation. A run whose call does not fit ends out of budget.
     pub tokens: Option<u64>,
     /// Millionths of a US dollar, likewise, for models with a known price.
     pub cost_micro: Option<u64>,
     pub wall_ms: Option<u64>,
-    /// Time for an approval; then the call is denied.
+    /// Time for an approval; then the call is denied. No restart prolongs it.
     pub ask_ms: u64,
     /// How long a check waits for its run; the timeout ends only the wait.
     pub check_ms: u64,
     /// Wall-clock time of a detached run.
     pub detached_ms: u64,
     pub inherited_bytes: u64,
+    /// Whether a run waits for the reset of a provider's limit that exceeds its turn; off, it fails at once.
+    pub park: Parking,
+}
+
+/// Whether runs park at limits of providers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Parking {
+    #[default]
+    On,
+    Off,
+}
+
+/// From `on` or `off`, which some readers of YAML take for `true` and `false`.
+impl<'de> Deserialize<'de> for Parking {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OnOrOff;
+        impl Visitor<'_> for OnOrOff {
+            type Value = Parking;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`on` or `off`")
+            }
+
+            fn visit_bool<E: Error>(self, on: bool) -> Result<Parking, E> {
+                Ok(if on { Parking::On } else { Parking::Off })
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<Parking, E> {
+                match word {
+                    "on" => Ok(Parking::On),
+                    "off" => Ok(Parking::Off),
+                    other => Err(E::invalid_value(Unexpected::Str(other), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(OnOrOff)
+    }
 }
 
 impl Default for Limits {
@@ -96,6 +138,7 @@ impl Default for Limits {
             notices_bytes: 128 << 10,
             recorded_bytes: Some(64 << 20),
             output_tokens: None,
+            compact_at: None,
             tokens: None,
             cost_micro: None,
             wall_ms: None,
@@ -103,6 +146,7 @@ impl Default for Limits {
             check_ms: 300_000,
             detached_ms: 3_600_000,
             inherited_bytes: 16 << 20,
+            park: Parking::On,
         }
     }
 }
@@ -111,18 +155,21 @@ impl Default for Limits {
 /// refused while it streams.
 pub const MAX_CALLS_PER_ANSWER: u32 = 1_024;
 
-/// A limit of zero, under which no run could start or end.
+/// A limit that cannot take effect, or under which no run could start or end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("with the limit `{name}` of 0 nothing could be done: give 1 or more")]
+#[error("the limit `{name}` is {why}")]
 pub struct BadLimit {
     pub name: &'static str,
+    pub why: &'static str,
 }
+
+/// Percent of a context window at which a compaction leaves room for its summary, and comes before the overflow.
+const SHARES: std::ops::RangeInclusive<u32> = 10..=95;
 
 impl Limits {
     /// Checks that work is possible under these limits.
-    ///
     /// # Errors
-    /// [`BadLimit`] for the first zero that is not allowed.
+    /// [`BadLimit`] for the first value that is not allowed.
     pub fn check(&self) -> Result<(), BadLimit> {
         let wide = |limit: Option<u64>| limit != Some(0);
         let checked = [
@@ -148,15 +195,33 @@ impl Limits {
             ("detached_ms", self.detached_ms > 0),
         ];
         match checked.iter().find(|(_, fine)| !fine) {
-            Some((name, _)) => Err(BadLimit { name }),
+            Some((name, _)) => Err(BadLimit { name, why: "0, so nothing could run: give 1 or more" }),
+            None if self.compact_at.is_some_and(|share| share > 0 && !SHARES.contains(&share)) => Err(BadLimit {
+                name: "compact_at",
+                why: "no share of a context window: give 10 to 95 percent, or 0 for never",
+            }),
             None => Ok(()),
         }
+    }
+
+    /// Returns the share of the context window at which a compaction was asked for: it needs a known window.
+    pub fn asked_share(&self) -> Option<u32> {
+        self.compact_at.filter(|share| *share > 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parking_is_on_or_off() {
+        let read = |park: serde_json::Value| serde_json::from_value::<Parking>(park).map_err(|error| error.to_string());
+        assert_eq!([read("on".into()), read(true.into())], [Ok(Parking::On), Ok(Parking::On)]);
+        assert_eq!([read("off".into()), read(false.into())], [Ok(Parking::Off), Ok(Parking::Off)]);
+        assert_eq!(read("no".into()), Err("invalid value: string \"no\", expected `on` or `off`".into()));
+        assert_eq!(serde_json::to_value(Limits::default()).unwrap()["park"], "on");
+    }
 
     #[test]
     fn limits_of_nothing_are_refused_by_name() {
@@ -197,6 +262,8 @@ mod tests {
         ] {
             assert_eq!((given(name, 0), given(name, 1)), (Err(name), Ok(())));
         }
+        let shares = [0, 9, 10, 95, 96].map(|share| given("compact_at", share).is_ok());
+        assert_eq!(shares, [true, false, true, true, false]);
         assert_eq!(ZERO.map(|name| given(name, 0)), [Ok(()); 3]);
     }
 }

@@ -12,7 +12,6 @@ use crate::record::ToolCall;
 #[serde(rename_all = "snake_case")]
 pub enum Message {
     User {
-        /// The record that took it.
         seq: Seq,
         text: Text,
     },
@@ -25,14 +24,31 @@ pub enum Message {
         calls: Arc<[ToolCall]>,
     },
     /// The result of one call, in call order, after all calls of the answer are closed.
-    Result { call: CallId, error: bool, content: Text },
+    Result {
+        call: CallId,
+        error: bool,
+        content: Text,
+    },
     /// A synthetic completion: rendered ends of owned runs, in the form that the provider accepts.
-    Notice { seq: Seq, text: Text },
+    Notice {
+        seq: Seq,
+        text: Text,
+    },
     /// A continuation or nudge for the model.
-    Prompt { text: Text },
+    Prompt {
+        text: Text,
+    },
 }
 
 impl Message {
+    /// Returns its record, for a message with one of its own.
+    pub fn record(&self) -> Option<Seq> {
+        match self {
+            Self::User { seq, .. } | Self::Assistant { seq, .. } | Self::Notice { seq, .. } => Some(*seq),
+            Self::Result { .. } | Self::Prompt { .. } => None,
+        }
+    }
+
     /// Returns the bytes of its texts and calls.
     pub fn bytes(&self) -> u64 {
         match self {

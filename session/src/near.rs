@@ -20,8 +20,8 @@ pub fn near<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> Option
 pub fn unknown_agent<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     match near(name, known.iter().copied()) {
-        Some(near) => format!("there is no agent `{name}`; did you mean `{near}`?"),
-        None => format!("there is no agent `{name}`; there are: {}", known.join(", ")),
+        Some(near) => format!("unknown agent `{name}`; did you mean `{near}`?"),
+        None => format!("unknown agent `{name}`; known agents: {}", known.join(", ")),
     }
 }
 
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn an_unknown_agent_is_named_with_the_near_one_or_all() {
         let known = ["build", "explore"];
-        assert_eq!(unknown_agent("exlpore", known), "there is no agent `exlpore`; did you mean `explore`?");
-        assert_eq!(unknown_agent("x", known), "there is no agent `x`; there are: build, explore");
+        assert_eq!(unknown_agent("exlpore", known), "unknown agent `exlpore`; did you mean `explore`?");
+        assert_eq!(unknown_agent("x", known), "unknown agent `x`; known agents: build, explore");
     }
 }

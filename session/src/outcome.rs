@@ -28,7 +28,6 @@ pub enum By {
 pub enum Outcome {
     /// A normal stop with text, or an explicit `return`.
     Completed,
-    /// The run could not finish.
     Failed {
         kind: FailKind,
     },
@@ -154,7 +153,6 @@ pub enum FailKind {
     /// The answer was empty, also after one nudge.
     Empty,
     Refused,
-    /// The model call failed.
     Model {
         error: ModelFail,
         /// The provider's message, bounded and free of secrets.

@@ -76,7 +76,6 @@ pub enum BranchKind {
     Human,
     /// An agent's child: empty context, one level deeper.
     Subagent,
-    /// A regenerated answer.
     Alternative,
     /// A helper of the host (title, summary, compaction).
     Service,
@@ -143,7 +142,6 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRestart {
-    /// The run ends `Lost`.
     #[default]
     Fail,
     /// The run continues, if all its owners allow it too.

@@ -13,6 +13,7 @@ use crate::outcome::By;
 pub use crate::agent_override::AgentOverride;
 pub use crate::outcome::ContinueRefusal;
 pub use birth::{RunOpened, SessionCreated};
+pub use compaction::{Compacted, CompactionCause, CompactionFailed, CompactionFailure};
 pub use description::{MetadataSet, SummarySet, TitleSet};
 pub use input::{From, InputAccepted, Lane, QueueChange};
 pub use run::{Hold, Park, RunEnded};
@@ -20,6 +21,7 @@ pub use tree::{BranchCreated, Carrier, ChildSpawned, ContinueAsked, Notice, Noti
 pub use turn::{AskBy, AskVerdict, AttemptDiscarded, CallFinished, Prompt, Reserved, Stop, ToolCall, TurnAnswered};
 
 mod birth;
+mod compaction;
 mod description;
 mod input;
 mod run;
@@ -29,8 +31,9 @@ mod turn;
 /// One fact of one session, in the order of decisions.
 ///
 /// At most 80 bytes, so that a decision of many records stays cheap to move; large records are boxed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantNames)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Record {
     /// The first record of every session, in its birth batch.
     SessionCreated(Box<SessionCreated>),
@@ -54,7 +57,6 @@ pub enum Record {
         change: QueueChange,
         by: By,
     },
-    /// The intent of a model call.
     TurnStarted {
         run: RunNo,
         turn: TurnNo,
@@ -63,6 +65,9 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reserved: Option<Box<Reserved>>,
         model: Text,
+        /// Set if the attempt first waits for a compaction.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        compacts: Option<CompactionCause>,
     },
     /// A failed attempt, which leaves no trace in the transcript.
     AttemptDiscarded(Box<AttemptDiscarded>),
@@ -86,7 +91,6 @@ pub enum Record {
     ContinueAsked(Box<ContinueAsked>),
     /// This session, the child, refuses to continue; obliges a `notice` row.
     ContinueRefused {
-        /// The owner that asked.
         owner: SessionId,
         key: CallId,
         why: ContinueRefusal,
@@ -106,7 +110,6 @@ pub enum Record {
     RunResumed {
         run: RunNo,
         why: Park,
-        /// Whether it holds a slot again.
         slot: bool,
     },
     /// The run is held: no model call until an input, or never again.
@@ -125,6 +128,9 @@ pub enum Record {
         resource: Text,
         /// The root that receives the ask.
         root: SessionId,
+        /// When the ask is denied, as wall clock in milliseconds. `None` in older journals: each activation waits again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline_at: Option<i64>,
     },
     /// An approver answered, or the ask was closed.
     AskAnswered {
@@ -154,6 +160,13 @@ pub enum Record {
         run: RunNo,
         by: By,
     },
+    /// Old messages are replaced by a summary in what models see. Nothing is deleted.
+    Compacted(Box<Compacted>),
+    CompactionFailed(Box<CompactionFailed>),
+    /// The messages that the last compaction hid are visible again.
+    CompactionUndone {
+        by: By,
+    },
     /// The session is deleted: it takes nothing and is in no listing. Its journal stays readable.
     SessionDeleted {
         by: By,
@@ -168,6 +181,13 @@ pub enum Record {
 }
 
 impl Record {
+    pub const KINDS: &'static [&'static str] = <Self as strum::VariantNames>::VARIANTS;
+
+    /// Returns the record's kind in the journal.
+    pub fn kind(&self) -> &'static str {
+        self.into()
+    }
+
     /// Returns the bytes of text that a model, a tool or an owned run put into the record: counted by `recorded_bytes`.
     /// Inputs of people have their own limits.
     pub fn text_bytes(&self) -> u64 {
@@ -179,6 +199,8 @@ impl Record {
             discarded.message.len()
         } else if let Self::CallFinished(finished) = self {
             finished.content.len()
+        } else if let Self::Compacted(compacted) = self {
+            compacted.text.len()
         } else if let Self::NoticeTaken(taken) = self {
             taken.items.iter().map(|notice| notice.prefix.len()).fold(0, usize::saturating_add)
         } else {
@@ -186,53 +208,4 @@ impl Record {
         };
         bytes as u64
     }
-}
-
-macro_rules! kinds {
-    ($($record:pat => $kind:literal,)*) => {
-        impl Record {
-            pub const KINDS: &'static [&'static str] = &[$($kind),*];
-
-            /// Returns the record's kind in the journal.
-            pub fn kind(&self) -> &'static str {
-                match self {
-                    $($record => $kind,)*
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    Self::SessionCreated(_) => "session_created",
-    Self::RunOpened(_) => "run_opened",
-    Self::RunStarted { .. } => "run_started",
-    Self::InputAccepted(_) => "input_accepted",
-    Self::InputsTaken { .. } => "inputs_taken",
-    Self::QueueChanged { .. } => "queue_changed",
-    Self::TurnStarted { .. } => "turn_started",
-    Self::AttemptDiscarded(_) => "attempt_discarded",
-    Self::TurnAnswered(_) => "turn_answered",
-    Self::CallStarted { .. } => "call_started",
-    Self::CallFinished(_) => "call_finished",
-    Self::ChildSpawned(_) => "child_spawned",
-    Self::ContinueAsked(_) => "continue_asked",
-    Self::ContinueRefused { .. } => "continue_refused",
-    Self::CancelAsked { .. } => "cancel_asked",
-    Self::RunParked { .. } => "run_parked",
-    Self::RunResumed { .. } => "run_resumed",
-    Self::RunHeld { .. } => "run_held",
-    Self::RunEnded(_) => "run_ended",
-    Self::NoticeTaken(_) => "notice_taken",
-    Self::AskOpened { .. } => "ask_opened",
-    Self::AskAnswered { .. } => "ask_answered",
-    Self::BranchCreated(_) => "branch_created",
-    Self::AlternativeSwitched { .. } => "alternative_switched",
-    Self::TitleSet(_) => "title_set",
-    Self::SummarySet(_) => "summary_set",
-    Self::MetadataSet(_) => "metadata_set",
-    Self::RolledBack { .. } => "rolled_back",
-    Self::SessionDeleted { .. } => "session_deleted",
-    Self::SessionClosed { .. } => "session_closed",
-    Self::SessionReopened { .. } => "session_reopened",
 }

@@ -16,6 +16,7 @@ use crate::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Time
 use crate::record::{ContinueRefusal, Notice, Prompt};
 use crate::state::{Child, State};
 
+mod compaction;
 mod minion;
 mod spawn;
 mod spawn_task;
@@ -23,9 +24,9 @@ mod subagent;
 mod task;
 mod wait;
 
+pub(crate) use compaction::compacted;
 pub(crate) use wait::{has_ended, waited};
 
-/// Returns the prompt text, if any.
 pub(crate) fn prompt(prompt: Prompt) -> Option<Text> {
     match prompt {
         Prompt::Plain => None,

@@ -12,12 +12,14 @@ use crate::message::{Message, Transcript};
 use crate::outcome::{By, Outcome};
 use crate::place::{BranchKind, Mode, Owner};
 use crate::record::{
-    AgentOverride, From, Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated, SummarySet,
+    AgentOverride, CompactionCause, From, Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated,
+    SummarySet,
 };
 use crate::usage::Usage;
 
 pub use crate::phase::Phase;
 pub use arrived::Arrived;
+pub use compaction::Compaction;
 pub use due::Due;
 pub use fold::FoldError;
 pub use kept::Kept;
@@ -25,6 +27,7 @@ pub use waiting::{Boundary, Waiting};
 
 mod apply;
 mod arrived;
+mod compaction;
 mod due;
 mod fold;
 mod kept;
@@ -79,6 +82,13 @@ pub struct State {
     pub alternatives: BTreeMap<Seq, Alternatives>,
     /// The messages of runs that did not complete: a rollback hides them.
     pub stretches: BTreeMap<RunNo, Stretch>,
+    /// The compactions that apply, in order: the last one hides most.
+    pub compactions: Vec<Compaction>,
+    /// The input tokens of a call with the first so many messages, as the provider counted them last or a compaction
+    /// estimated them.
+    pub measured: Option<(u64, usize)>,
+    /// The last record that changed which earlier messages are visible.
+    pub revised: Seq,
     /// The title set after the birth, by a person or a service of the host.
     pub title: Option<Text>,
     /// The latest summary by a service of the host.
@@ -97,6 +107,8 @@ pub struct State {
     pub due: Due,
     /// Volatile: dropped texts that calls of the current turn read again, from their journals.
     pub recalled: BTreeMap<SessionId, Text>,
+    /// Volatile: the tokens that the session's model accepts, if known.
+    pub window: Option<u64>,
     /// Volatile: children whose run is queued for its first slot, of those that a check names, as the hub found it
     /// last.
     pub queued_children: BTreeSet<SessionId>,
@@ -154,7 +166,6 @@ pub struct Child {
     pub kind: BranchKind,
     /// The call that created it; none for a branch that a person or the host created.
     pub call: Option<CallId>,
-    /// Whether its first run is detached.
     pub detached: bool,
     /// The key of its owned run in flight, until its notice is taken.
     pub key: Option<CallId>,
@@ -199,6 +210,10 @@ pub struct Run {
     pub cancels: u32,
     /// Inputs taken since the last final answer.
     pub unanswered: Vec<InputId>,
+    /// The length of the transcript before the first of them was taken.
+    pub asked_from: usize,
+    /// Whether a compaction failed: none follows by share.
+    pub compaction_failed: bool,
     /// JSON schema for the next final answer, from the last of these inputs that has one.
     pub format: Option<Text>,
     /// The last answer without calls that has text: the result so far.
@@ -244,6 +259,12 @@ pub struct Turn {
     pub prompt: Prompt,
     /// Whether a model stream is active or due: started, neither answered nor discarded.
     pub streaming: bool,
+    /// Why the attempt waits for a compaction, if it does.
+    pub compacting: Option<CompactionCause>,
+    /// Whether a compaction followed a provider's report of an overflow.
+    pub overflowed: bool,
+    /// Whether a compaction failed.
+    pub compaction_failed: bool,
     /// The record of the answer, if it arrived.
     pub answered: Option<Seq>,
     /// The calls of the answer, by position.
@@ -262,6 +283,8 @@ pub struct Turn {
     pub unstarted: u32,
     /// Calls that await approval.
     pub asked: u32,
+    /// The reset of the provider's limit that its next attempt waits for, also while it then waits for a slot.
+    pub limited: Option<i64>,
 }
 
 /// One call of a turn.
@@ -280,13 +303,20 @@ pub struct Call {
 /// The progress of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPhase {
-    /// Requested, not started.
     Unstarted,
     /// Awaiting approval.
-    Asked(Box<Access>),
+    Asked(Box<OpenAsk>),
     /// Started, no result yet.
     Started,
     Closed(Arc<CallResult>),
+}
+
+/// An approval that a call awaits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenAsk {
+    pub access: Access,
+    /// When the ask is denied, as wall clock in milliseconds.
+    pub deadline_at: Option<i64>,
 }
 
 /// An ended run.

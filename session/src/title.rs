@@ -17,7 +17,6 @@ pub enum BadTitle {
     Empty,
     #[error("the title has {chars} characters, the limit is {MAX_CHARS}")]
     Long { chars: usize },
-    /// A listing could not show it on its line.
     #[error("the title is more than one line, or has control characters")]
     NotOneLine,
 }
@@ -45,9 +44,6 @@ pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Text, D::Error>
 }
 
 /// Checks that a session may have this title.
-///
-/// # Errors
-/// [`BadTitle`].
 pub fn check(title: &str) -> Result<(), BadTitle> {
     let chars = title.chars().count();
     if title.trim().is_empty() {

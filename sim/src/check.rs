@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 use subtend_invariants::{Coverage, Violation};
 
-use crate::fault::Fault;
+use crate::fault::SimFault;
 use crate::model::{INVARIANTS, Whole};
 use crate::size::Size;
 
@@ -40,7 +40,7 @@ impl CheckReport {
 }
 
 /// Checks a model of `size` with `fault` seeded.
-pub fn check(size: Size, fault: Fault, effort: Effort) -> CheckReport {
+pub fn check(size: Size, fault: SimFault, effort: Effort) -> CheckReport {
     let coverage = Arc::<Coverage>::default();
     let whole = Whole { size, fault, coverage: Arc::clone(&coverage) };
     let finish = if effort.first_violation { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
@@ -69,7 +69,7 @@ pub fn check(size: Size, fault: Fault, effort: Effort) -> CheckReport {
 }
 
 /// Searches for a violation: first in the size where this bug shows soonest, then in growing sizes.
-pub fn hunt(fault: Fault, threads: usize) -> CheckReport {
+pub fn hunt(fault: SimFault, threads: usize) -> CheckReport {
     let look = |size| check(size, fault, Effort { threads, states: Some(2_000_000), first_violation: true });
     let mut report = look(fault.shows_in());
     for size in [Size::SMALL, Size::PANIC, Size::HALF_PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM] {

@@ -1,5 +1,6 @@
 //! The commands, one file for each.
 
+pub(crate) mod clients;
 pub(crate) mod controls;
 pub(crate) mod coverage;
 pub(crate) mod matrix;

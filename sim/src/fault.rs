@@ -31,10 +31,12 @@ pub enum Around {
     OnePool,
     /// A queued run that survives a restart of the host does not request a slot again.
     PlaceForgotten,
+    /// A restart of the host loses runs that are parked at limits.
+    ParkedAreLost,
 }
 
 impl Around {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::RowsLost,
         Self::SlotFreedTwice,
         Self::EpochNotBumped,
@@ -46,11 +48,12 @@ impl Around {
         Self::CauseLost,
         Self::OnePool,
         Self::PlaceForgotten,
+        Self::ParkedAreLost,
     ];
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
+pub enum SimFault {
     #[default]
     None,
     /// A rule of sessions is switched off.
@@ -59,7 +62,7 @@ pub enum Fault {
     World(Around),
 }
 
-impl Fault {
+impl SimFault {
     /// A bug that only the simulator can notice: the model deletes nothing.
     pub const HIDDEN: Bug = Bug::UnreadTextKept;
 
@@ -80,7 +83,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SimFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
@@ -90,7 +93,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl Fault {
+impl SimFault {
     /// Returns the size in which this bug shows soonest.
     pub fn shows_in(self) -> Size {
         match self {
@@ -113,8 +116,11 @@ fn of_heart(bug: Bug) -> Size {
         Bug::BackgroundStaysBlocking => Size::MOVE,
         Bug::AskLeftOpen => Size { cancels: 1, ..Size::ASK },
         Bug::SlotKeptWhileAsking | Bug::AskWithoutDeadline => Size::ASK,
+        Bug::ResetForgotten => Size { crashes: 1, doubles: 0, ..Size::LIMIT },
+        Bug::ResetTwice | Bug::SlotKeptAtLimit => Size::LIMIT,
         Bug::AlternativeOverwrites | Bug::BranchSeesLater => Size::BRANCH,
         Bug::RolledBackSeen => Size::ROLLBACK,
+        Bug::OwedCompacted => Size { crashes: 0, cancels: 0, rollbacks: 0, ..Size::COMPACT },
         Bug::PersonsRunShown | Bug::UnreadTextKept | Bug::MessageExtendsOwnedRun => {
             Size { closes: 0, continues: 0, ..Size::PERSON }
         }
@@ -139,6 +145,7 @@ fn of_world(around: Around) -> Size {
         Around::CauseLost => Size::STOP,
         Around::OnePool => Size::PERSON,
         Around::PlaceForgotten => Size { crashes: 1, closes: 0, continues: 0, ..Size::PERSON },
+        Around::ParkedAreLost => Size { crashes: 1, doubles: 0, ..Size::LIMIT },
         Around::RowsLost
         | Around::SlotFreedTwice
         | Around::CancelNotDurable

@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
 pub mod check;
+pub mod clients;
 pub mod coverage;
 pub mod fault;
 pub mod model;

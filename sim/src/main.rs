@@ -1,4 +1,5 @@
-//! The commands: `model` tries every interleaving of a small system, `run` simulates seeds, `controls` shows that both notice seeded
+//! The commands: `model` tries every interleaving of a small system, `run` simulates seeds, `clients` does so with clients of
+//! a host, `controls` shows that both notice seeded
 //! bugs, and `coverage` counts what they can refute.
 
 mod cli;
@@ -7,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::cli::clients::{self, ClientsArgs};
 use crate::cli::controls::{self, ControlsArgs};
 use crate::cli::coverage::{self, CoverageArgs};
 use crate::cli::model::{self, ModelArgs};
@@ -21,22 +23,24 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "subtend-sim", version)]
 struct Cli {
     #[command(subcommand)]
-    verb: Verb,
+    verb: SimCommand,
 }
 
 #[derive(Subcommand)]
-enum Verb {
+enum SimCommand {
     Model(ModelArgs),
     Run(RunArgs),
+    Clients(ClientsArgs),
     Controls(ControlsArgs),
     Coverage(CoverageArgs),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().verb {
-        Verb::Model(args) => model::model(&args),
-        Verb::Run(args) => run::run(&args),
-        Verb::Controls(args) => controls::controls(&args),
-        Verb::Coverage(args) => coverage::coverage(&args),
+        SimCommand::Model(args) => model::model(&args),
+        SimCommand::Run(args) => run::run(&args),
+        SimCommand::Clients(args) => clients::clients(&args),
+        SimCommand::Controls(args) => controls::controls(&args),
+        SimCommand::Coverage(args) => coverage::coverage(&args),
     }
 }

@@ -23,17 +23,17 @@ use stateright::{Model, Property};
 use subtend_invariants::Coverage;
 use subtend_session::record::{AskBy, AskVerdict};
 
-pub use action::{Action, Reply};
+pub use action::{Action, FakeReply};
 pub use system::{Message, System};
 
-use crate::fault::Fault;
+use crate::fault::SimFault;
 use crate::size::Size;
 
 /// The model: its size, and its seeded bug.
 #[derive(Clone, Debug)]
 pub struct Whole {
     pub size: Size,
-    pub fault: Fault,
+    pub fault: SimFault,
     /// What the predicates examined so far, in all states.
     pub coverage: Arc<Coverage>,
 }
@@ -62,8 +62,8 @@ impl Model for Whole {
         let size = self.size;
         let mut properties =
             vec![Property::always(INVARIANTS, |whole: &Self, state: &System| state.judge(whole).is_ok())];
-        // Ends of services notify no owner; a rolled-back run has nothing below it.
-        if size.services == 0 && size.rollbacks == 0 {
+        // Ends of services notify no owner; a rolled-back or compacted run has nothing below it.
+        if size.services == 0 && size.rollbacks == 0 && size.overflows == 0 {
             properties
                 .push(Property::sometimes("a root completes with its child's result", |_: &Self, state: &System| {
                     state.root_completed()
@@ -122,6 +122,8 @@ impl Model for Whole {
             || size.regenerates > 0
             || size.services > 0
             || size.rollbacks > 0
+            || size.overflows > 0
+            || size.limits > 0
         {
             properties.extend(later_verbs(size));
         }
@@ -151,9 +153,17 @@ fn later_verbs(size: Size) -> Vec<Property<Whole>> {
     let branches = size.branches > 0 && size.resumes > 0;
     sometimes(branches, "a branch answers", |_, state| state.branch_answers());
     sometimes(size.rollbacks > 0, "a run is rolled back", |_, state| state.is_rolled_back());
+    let overflows = size.overflows > 0;
+    sometimes(overflows, "a history is compacted", |_, state| state.is_compacted());
+    sometimes(overflows, "a compaction fails", |_, state| state.is_not_compacted());
     let services = size.services > 0;
     sometimes(services, "a session is named", |_, state| state.is_named());
     sometimes(size.services > 1, "a session is summed up", |_, state| state.is_summed_up());
+    let limits = size.limits > 0;
+    sometimes(limits, "a parked run completes after the reset", |_, state| state.reset_completes());
+    sometimes(limits && size.crashes > 0, "a parked run survives a crash", |whole, state| {
+        state.left_crashes() < whole.size.crashes && state.parked()
+    });
     let asks = size.asks > 0;
     sometimes(asks && size.approvers > 0, "a person allows", |_, state| {
         state.word_given(AskVerdict::Allow, AskBy::Person)

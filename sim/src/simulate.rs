@@ -24,8 +24,8 @@ mod watcher;
 mod world;
 
 pub use crowd::{Crowd, Failed, Result as CrowdResult};
-pub use plan::Plan;
-pub use report::{Failure, RunReport};
+pub use plan::SeedPlan;
+pub use report::{RunReport, SimFailure};
 pub use seeded::{NoSuchBug, Rot, Seeded};
 pub use tally::{Mishap, Tally, Verb};
 
@@ -37,7 +37,7 @@ use crate::simulate::world::World;
 /// The number of processes at most: a run that dies in each recovery would never end.
 const LIVES: u32 = 60;
 
-pub fn simulate(plan: Plan) -> RunReport {
+pub fn simulate(plan: SeedPlan) -> RunReport {
     panics::listen();
     let world = World::new(plan);
     let mut lives = 0;

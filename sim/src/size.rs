@@ -39,7 +39,11 @@ pub struct Size {
     pub deadlines: u8,
     /// Model attempts that fail.
     pub failures: u8,
-    /// Rows that are delivered twice.
+    /// Model attempts whose provider reports an overflow. Inputs are then large.
+    pub overflows: u8,
+    /// Model attempts that a provider's limit refuses until its reset.
+    pub limits: u8,
+    /// Rows, and resets of limits, that are delivered twice.
     pub doubles: u8,
     /// Slots of owned runs.
     pub slots: u8,
@@ -76,6 +80,8 @@ impl Size {
         interrupts: 0,
         deadlines: 0,
         failures: 0,
+        overflows: 0,
+        limits: 0,
         doubles: 0,
         slots: 1,
         person_slots: 1,
@@ -134,6 +140,26 @@ impl Size {
     pub const SERVICE: Self =
         Self { children: 0, services: 2, doubles: 1, tree_cancels: 1, closes: 1, crashes: 1, turns: 2, ..Self::PAIR };
 
+    /// A root that is compacted after an overflow, with an earlier run, a tool, a rollback and a crash.
+    pub const COMPACT: Self = Self {
+        children: 0,
+        tools: 1,
+        sends: 2,
+        overflows: 1,
+        rollbacks: 1,
+        cancels: 1,
+        crashes: 1,
+        turns: 3,
+        ..Self::PAIR
+    };
+
+    /// A root and one child that a provider's limit refuses, with a reset that is delivered twice.
+    pub const LIMIT: Self = Self { limits: 2, doubles: 1, turns: 3, ..Self::PAIR };
+
+    /// The same with everything that may happen to a parked run, through a crash.
+    pub const LIMITED: Self =
+        Self { limits: 2, doubles: 0, crashes: 1, cancels: 1, interrupts: 1, sends: 2, deadlines: 1, ..Self::LIMIT };
+
     /// Two children, siblings or nested.
     pub const MEDIUM: Self = Self { children: 2, depth: 2, tools: 0, crashes: 1, panics: 1, cancels: 1, ..Self::SMALL };
 
@@ -165,16 +191,18 @@ impl Size {
     };
 
     /// The sizes that are checked to the end, by name.
-    pub const NAMED: [(&'static str, Self); 10] = [
+    pub const NAMED: [(&'static str, Self); 12] = [
         ("small", Self::SMALL),
         ("medium", Self::MEDIUM),
         ("held", Self::HELD),
         ("continued", Self::CONTINUED),
         ("asking", Self::ASKING),
+        ("limited", Self::LIMITED),
         ("queueing", Self::QUEUEING),
         ("branching", Self::BRANCHING),
         ("serving", Self::SERVICE),
         ("rolling_back", Self::ROLLBACK),
+        ("compacting", Self::COMPACT),
         ("large", Self::LARGE),
     ];
 }

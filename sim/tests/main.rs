@@ -1,6 +1,4 @@
-//! The model checker, the simulator and the documents: one binary, so that it is linked once.
+//! Parts of the product outside of a run, and the documents: one binary, so that it is linked once.
 
-mod model;
 mod outside;
-mod simulate;
 mod verification;

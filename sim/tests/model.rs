@@ -3,11 +3,11 @@
 use subtend_invariants::InvariantId;
 use subtend_invariants::bugs::Bug;
 use subtend_sim::check::{CheckReport, Effort, check, hunt};
-use subtend_sim::fault::{Around, Fault};
+use subtend_sim::fault::{Around, SimFault};
 use subtend_sim::size::Size;
 
 fn every_interleaving(size: Size) -> CheckReport {
-    check(size, Fault::None, Effort { threads: 1, states: None, first_violation: false })
+    check(size, SimFault::None, Effort { threads: 1, states: None, first_violation: false })
 }
 
 #[track_caller]
@@ -115,6 +115,19 @@ fn call_that_needs_an_approval() {
 }
 
 #[test]
+fn runs_that_are_parked_at_limits() {
+    holds(Size::LIMIT);
+    holds(Size { limits: 1, cancels: 1, doubles: 0, ..Size::LIMIT });
+    holds(Size { limits: 1, interrupts: 1, sends: 2, doubles: 0, ..Size::LIMIT });
+}
+
+#[test]
+fn parked_runs_survive_a_crash_and_a_panic() {
+    holds(Size { crashes: 1, doubles: 0, ..Size::LIMIT });
+    holds(Size { limits: 1, half_panics: 1, doubles: 0, ..Size::LIMIT });
+}
+
+#[test]
 fn inputs_that_wait_while_the_whole_tree_is_cancelled() {
     holds(Size { sends: 2, ..Size::QUEUE });
     holds(Size { sends: 2, crashes: 1, ..Size::QUEUE });
@@ -139,6 +152,13 @@ fn runs_that_are_rolled_back() {
 }
 
 #[test]
+fn histories_that_are_compacted_after_an_overflow() {
+    holds(Size { crashes: 0, rollbacks: 0, ..Size::COMPACT });
+    holds(Size { cancels: 0, rollbacks: 0, ..Size::COMPACT });
+    holds(Size { crashes: 0, tools: 0, ..Size::COMPACT });
+}
+
+#[test]
 fn services_of_the_host() {
     holds(Size { services: 1, doubles: 0, closes: 0, ..Size::SERVICE });
     holds(Size { tree_cancels: 0, crashes: 0, ..Size::SERVICE });
@@ -147,12 +167,13 @@ fn services_of_the_host() {
 /// All events at once, within a test's limits; `subtend-sim model` checks all interleavings.
 #[test]
 fn two_children_through_the_first_of_everything() {
-    let report = check(Size::MEDIUM, Fault::None, Effort { threads: 1, states: Some(60_000), first_violation: true });
+    let report =
+        check(Size::MEDIUM, SimFault::None, Effort { threads: 1, states: Some(60_000), first_violation: true });
     assert_eq!(report.violation.map(|(violation, _)| violation.to_string()), None);
 }
 
 #[track_caller]
-fn noticed(fault: Fault, expected: InvariantId) {
+fn noticed(fault: SimFault, expected: InvariantId) {
     let found = hunt(fault, 1).violation.map(|(violation, _)| violation.id);
     assert_eq!(found, Some(expected), "{fault}");
 }
@@ -190,8 +211,12 @@ fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
         (Bug::CompletionsJoinMessages, InvariantId::S13),
         (Bug::MessageExtendsOwnedRun, InvariantId::S13),
         (Bug::AskWithoutDeadline, InvariantId::S6),
+        (Bug::OwedCompacted, InvariantId::N8),
+        (Bug::ResetForgotten, InvariantId::S6),
+        (Bug::ResetTwice, InvariantId::S7),
+        (Bug::SlotKeptAtLimit, InvariantId::T3),
     ] {
-        noticed(Fault::Heart(bug), expected);
+        noticed(SimFault::Heart(bug), expected);
     }
 }
 
@@ -209,12 +234,13 @@ fn a_world_that_breaks_its_promise_is_noticed() {
         (Around::CauseLost, InvariantId::T5),
         (Around::OnePool, InvariantId::T3),
         (Around::PlaceForgotten, InvariantId::S1),
+        (Around::ParkedAreLost, InvariantId::S8),
     ] {
-        noticed(Fault::World(around), expected);
+        noticed(SimFault::World(around), expected);
     }
 }
 
 #[test]
 fn every_seeded_bug_is_tried() {
-    assert_eq!(Fault::all().count(), Bug::ALL.len() - 1 + Around::ALL.len(), "all but `Fault::HIDDEN`");
+    assert_eq!(SimFault::all().count(), Bug::ALL.len() - 1 + Around::ALL.len(), "all but `Fault::HIDDEN`");
 }

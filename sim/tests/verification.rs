@@ -9,3 +9,4 @@ mod features;
 mod invariants;
 mod surface;
 mod threats;
+mod type_names;

@@ -5,37 +5,38 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use subtend::config::Key;
-use subtend_agents::catalog::{Catalog, Problem, ProblemKind};
+use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::{AgentMode, Manifest, Source};
 use subtend_session::ids::Text;
 use subtend_session::settings::Settings;
 
 use super::fail::{Code, Fail};
-use super::paint::{BAD, BOLD, DIM, In, ODD, clip, fill};
+use super::paint::{BAD, BOLD, DIM, In, ODD, clip, count, fill};
 use super::trust::Trust;
-use super::work::{choice, hub};
-use super::{settings, workspace};
+use super::work::{choice, setup};
+use super::{guidance, servers, settings, workspace};
 use crate::cli::json;
 
 mod check;
+mod commands;
 pub(crate) mod lookup;
 pub(crate) mod model;
 mod one;
 pub(crate) mod prompt;
 mod schema;
 
-/// Lists the agents of a workspace: the built-in ones, those in `.subtend/agents/` and the profiles of subtend.yaml, with what is
-/// wrong with them. With a name, shows one whole.
+/// Lists the agents of a workspace: the built-in ones, those in `.subtend/agents/` and the profiles of subtend.yaml, with their
+/// problems. With a name, shows one in full.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_value_name = "COMMAND")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<AgentsCommand>,
 
-    /// Agent to show whole
+    /// Agent to show in full
     name: Option<String>,
 
-    /// Workspace whose agents count
+    /// Workspace whose agents apply
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
 
@@ -45,21 +46,23 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum AgentsCommand {
     Check(check::Args),
+    Commands(commands::CommandsArgs),
     Prompt(prompt::Args),
     Schema(schema::Args),
+    Skills(commands::SkillsArgs),
 }
 
 #[derive(Serialize)]
-struct Listing<'a> {
-    agents: Vec<Row<'a>>,
+struct AgentList<'a> {
+    agents: Vec<AgentRow<'a>>,
     profiles: Vec<ProfileRow>,
     warnings: Vec<Warning>,
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct AgentRow<'a> {
     name: &'a Text,
     mode: AgentMode,
     source: String,
@@ -93,12 +96,13 @@ struct Warning {
     message: String,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     match &args.what {
-        Some(What::Check(check)) => return check::verb(check),
-        Some(What::Prompt(prompt)) => return prompt::verb(prompt),
-        Some(What::Schema(schema)) => return schema::verb(schema),
+        Some(AgentsCommand::Check(check)) => return check::verb(check),
+        Some(AgentsCommand::Commands(args)) => return commands::commands(args),
+        Some(AgentsCommand::Skills(args)) => return commands::skills(args),
+        Some(AgentsCommand::Prompt(prompt)) => return prompt::verb(prompt),
+        Some(AgentsCommand::Schema(schema)) => return schema::verb(schema),
         None => {}
     }
     let workspace = workspace::open(&args.workspace)?;
@@ -106,10 +110,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let catalog = trust.catalog(&workspace);
     let agent = args.name.as_deref().map(|name| lookup::agent(&catalog, name)).transpose()?;
     let loaded = settings::load(&workspace, trust)?;
-    let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &hub::tools()?);
+    let mut problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools()?);
     if let Some(agent) = agent {
         return one::show(agent, &problems, args.json);
     }
+    problems.extend_from_slice(guidance::instructions(&workspace, trust).problems());
+    problems.extend_from_slice(guidance::skills(&workspace, trust).problems());
+    problems.extend(servers::missing(&catalog, (&workspace, trust), &loaded)?);
     let dialects = settings::dialects(&loaded, &workspace)?;
     let profile = |profile: &std::sync::Arc<subtend_agents::profile::Profile>| ProfileRow {
         name: profile.name.clone(),
@@ -119,7 +126,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         tools: profile.tools.clone(),
         pool: profile.pool.clone(),
     };
-    let listing = Listing {
+    let listing = AgentList {
         agents: catalog.all().map(|manifest| row(manifest)).collect(),
         profiles: dialects.profiles.all().map(profile).collect(),
         warnings: problems.iter().map(warning).collect(),
@@ -140,13 +147,26 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 /// Tells on stderr what is wrong with agent files.
-pub(crate) fn warn(problems: &[Problem]) -> Result<Code, Fail> {
+pub(crate) fn warn(problems: &[AgentProblem]) -> Result<Code, Fail> {
     problems.iter().try_for_each(tell)?;
     Ok(Code::Done)
 }
 
+/// Tells what is wrong with agent files to a verb that is about something else: files of other products are one line.
+pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<Code, Fail> {
+    let (foreign, own): (Vec<_>, Vec<_>) = problems.iter().partition(|problem| problem.product.is_some());
+    own.into_iter().try_for_each(tell)?;
+    let refused = foreign.iter().filter(|problem| problem.kind == ProblemKind::Refused).count();
+    if refused > 0 {
+        let files = count(refused as u64, "agent file");
+        let word = In(ODD, "warning");
+        writeln!(anstream::stderr(), "{word}: {files} of other products refused: `subtend agents` says why")?;
+    }
+    Ok(Code::Done)
+}
+
 /// Tells one thing that is wrong with an agent file.
-fn tell(problem: &Problem) -> Result<(), Fail> {
+fn tell(problem: &AgentProblem) -> Result<(), Fail> {
     let (style, word) = match problem.kind {
         ProblemKind::Refused => (BAD, "refused"),
         ProblemKind::Warning => (ODD, "warning"),
@@ -156,8 +176,8 @@ fn tell(problem: &Problem) -> Result<(), Fail> {
     Ok(())
 }
 
-fn row(manifest: &Manifest) -> Row<'_> {
-    Row {
+fn row(manifest: &Manifest) -> AgentRow<'_> {
+    AgentRow {
         name: &manifest.name,
         mode: manifest.mode,
         source: source(&manifest.source),
@@ -179,11 +199,12 @@ fn source(source: &Source) -> String {
     match source {
         Source::Builtin => "built in".to_owned(),
         Source::File(path) => path.display().to_string(),
+        Source::Foreign(product, path) => format!("{}, {}", path.display(), product.name()),
         Source::Host => "host".to_owned(),
     }
 }
 
-fn warning(problem: &Problem) -> Warning {
+fn warning(problem: &AgentProblem) -> Warning {
     Warning {
         path: problem.path.display().to_string(),
         refused: problem.kind == ProblemKind::Refused,
@@ -191,7 +212,7 @@ fn warning(problem: &Problem) -> Warning {
     }
 }
 
-fn line(row: &Row<'_>, width: usize) -> String {
+fn line(row: &AgentRow<'_>, width: usize) -> String {
     let mode = row.mode.word();
     format!(
         "{name}{pad}  {mode}{gap}  {description}  {source}",
@@ -203,7 +224,7 @@ fn line(row: &Row<'_>, width: usize) -> String {
     )
 }
 
-fn marks(row: &Row<'_>) -> String {
+fn marks(row: &AgentRow<'_>) -> String {
     let marks = [(row.hidden, ", hidden"), (row.replaces_builtin, ", instead of the built-in one")];
     marks.into_iter().filter(|(is, _)| *is).map(|(_, mark)| mark).collect()
 }

@@ -2,40 +2,44 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
-use serde::Serialize;
+use hyper::Method;
+use serde::{Deserialize, Serialize};
 use subtend_journal::ReadError;
-use subtend_session::ids::{CallId, SessionId, Short, Text};
+use subtend_session::ids::{CallId, SessionId, Short, Text, TurnNo};
 use subtend_session::index::{Head, RowKey, RowKind};
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::plan_exit;
 
+use super::client::Attached;
+use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted::Hosted;
 use super::paint::{BAD, DIM, GOOD, In, ODD, clip, exact, first_line, harmless};
-use super::shelf::Shelf;
+use super::store_reader::StoreReader;
 use super::work::approve;
 use crate::cli::json;
 
-/// Lists what agents asked a person for: what still waits, or with --all everything that was ever asked.
+/// Lists calls that wait for approval, and answers them.
 ///
-/// `run`, `send` and `chat` ask on their own terminal; from any other one, --allow, --always and --deny answer a call that waits.
+/// `run`, `send` and `chat` ask on their own terminal; from any other one, --allow, --always and --deny answer a call that waits. The list
+/// names each call with a digest of what it shows (`3.0:5f1c22a09b7d`), so that an answer counts for nothing else.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Only of this session and what is below it: an id, the start of one, a short name, or a path
+    /// List only calls of this session and those below it: an id, the start of one, a short name, or a path
     session: Option<String>,
 
-    /// Also what was answered
+    /// Include answered requests
     #[arg(long)]
     all: bool,
 
-    /// Allow this call of SESSION, named as the list does (`3.0`)
+    /// Allow this call of SESSION, named as the list does; without the digest, a terminal shows it and asks
     #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "always", "deny", "json"])]
     allow: Option<String>,
 
-    /// Allow this call, and the same in that session from here on
+    /// Allow this call, and the same in that session from now on
     #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "deny", "json"])]
     always: Option<String>,
 
@@ -52,7 +56,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct Row {
+struct ApprovalRow {
     session: SessionId,
     short: Short,
     root: SessionId,
@@ -64,25 +68,71 @@ struct Row {
     /// The resource as the call has it, where the record shortens it.
     #[serde(skip)]
     whole: String,
-    /// The plan that is proposed, where that is what is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Text>,
+    /// Names what is shown, for an answer; where a host has the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    /// The arguments, where they are to be answered.
+    #[serde(skip)]
+    args: Option<Text>,
 }
+
+/// A call that waits, as the host gives it.
+#[derive(Deserialize)]
+struct WaitingApproval {
+    session: SessionId,
+    root: SessionId,
+    call: String,
+    args: Text,
+    action: Text,
+    resource: Text,
+    plan: Option<Text>,
+    digest: String,
+}
+
+impl WaitingApproval {
+    fn row(self) -> Option<ApprovalRow> {
+        let (turn, ix) = self.call.split_once('.')?;
+        Some(ApprovalRow {
+            whole: approve::resource(&self.action, &self.resource, &self.args),
+            session: self.session,
+            short: self.session.short(),
+            root: self.root,
+            call: CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? },
+            action: self.action,
+            resource: self.resource,
+            verdict: None,
+            by: None,
+            plan: self.plan,
+            digest: Some(self.digest),
+            args: Some(self.args),
+        })
+    }
+}
+
+/// Hexadecimal digits of a digest that are shown and compared.
+const DIGITS: usize = 12;
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some((call, verdict)) = args.answer() {
         return answer(args, call, verdict);
     }
-    let Some(shelf) = Shelf::open(&args.store)? else { return nothing(args) };
-    let above = args.session.as_deref().map(|name| shelf.find(name)).transpose()?;
+    let Some(reader) = StoreReader::open(&args.store)? else { return nothing(args) };
+    let above = args.session.as_deref().map(|name| reader.find(name)).transpose()?;
     // A session whose head is damaged is in no listing.
-    for (session, error) in shelf.journal().damaged()? {
+    for (session, error) in reader.journal().damaged()? {
         if let Some(session) = session {
             left_out(session, &error)?;
         }
     }
-    let rows = if args.all { ever(&shelf, above)? } else { open(&shelf, above)? };
+    let waiting = if args.all || !reader.is_hosted() { None } else { waiting(args, &reader, above)? };
+    let rows = match waiting {
+        Some(rows) => rows,
+        None if args.all => ever(&reader, above)?,
+        None => open(&reader, above)?,
+    };
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &rows)?;
@@ -93,51 +143,106 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return nothing(args);
     }
     rows.iter().try_for_each(|row| writeln!(out, "{}", line(row)))?;
+    if let Some(row) = rows.iter().find(|row| row.digest.is_some()) {
+        let (name, again, call) = (row.session.short().0, args.store.again(), named(row));
+        writeln!(anstream::stderr(), "answer: subtend approvals {name}{again} --allow {call}, or --deny {call}")?;
+    }
     Ok(Code::Done)
 }
 
 impl Args {
-    /// The call that is answered, and how.
     fn answer(&self) -> Option<(&str, &'static str)> {
         let answers = [(&self.allow, "allow"), (&self.always, "always"), (&self.deny, "deny")];
         answers.into_iter().find_map(|(call, verdict)| Some((call.as_deref()?, verdict)))
     }
 }
 
-/// Answers a call that waits in the process that hosts the store.
-fn answer(args: &Args, call: &str, verdict: &str) -> Result<Code, Fail> {
-    let name = args.session.as_deref().unwrap_or_default();
-    match Hosted::find(&args.store, name)? {
-        Some(hosted) => hosted.answer(call, verdict),
-        None => Err(Fail::Other("no process hosts the store, so no call waits for an answer".to_owned())),
+/// Answers a call that waits in the process that hosts the store. An answer that allows it names what was shown by its digest
+/// (`3.0:5f1c22a09b7d`); without one, a terminal shows the call and asks.
+fn answer(args: &Args, named: &str, verdict: &str) -> Result<Code, Fail> {
+    let none = || Fail::Other("no process hosts the store, so no call waits for approval".to_owned());
+    let session = args.session.as_deref().unwrap_or_default();
+    let id = Hosted::find(&args.store, session)?.ok_or_else(none)?.id;
+    let host = Attached::to(&args.store.place()?)?.ok_or_else(none)?;
+    let (call, seen) = named.split_once(':').map_or((named, None), |(call, seen)| (call, Some(seen)));
+    let open: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
+    let name = id.short().0;
+    let Some(asked) = open.into_iter().find(|asked| asked.session == id && asked.call == call) else {
+        return Err(Fail::Other(format!(
+            "call {call} of session {name} does not wait for an approval: `subtend approvals` lists those that do"
+        )));
+    };
+    let digest = asked.digest.clone();
+    match seen {
+        Some(seen) if seen.len() >= DIGITS && digest.starts_with(seen) => {}
+        Some(_) => {
+            return Err(Fail::Other(format!(
+                "call {call} of session {name} is not what was shown: `subtend approvals {name}` shows it as it is now"
+            )));
+        }
+        None if verdict == "deny" => {}
+        None => confirmed(asked, call, &name)?,
+    }
+    let body = serde_json::json!({"verdict": verdict, "digest": digest});
+    let _: serde_json::Value = host.call(Method::POST, &format!("/v1/approvals/{id}/{call}"), Some(&body))?;
+    let done = if verdict == "deny" { "denied" } else { "allowed" };
+    control::say(&format!("session {name}: call {call} is {done}"))?;
+    Ok(Code::Done)
+}
+
+/// Shows a call and asks whether it is allowed.
+fn confirmed(asked: WaitingApproval, call: &str, name: &str) -> Result<(), Fail> {
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(Fail::Usage(format!(
+            "call {call}: say what is allowed, by the digest that `subtend approvals {name}` shows (`{call}:DIGEST`); there is no \
+             terminal to show it and ask"
+        )));
+    }
+    let mut err = anstream::stderr();
+    let shown = asked.row().map(|row| line(&row)).unwrap_or_default();
+    write!(err, "{shown}\nallow? [y/N] ")?;
+    err.flush()?;
+    let mut typed = String::new();
+    std::io::stdin().read_line(&mut typed)?;
+    match typed.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Fail::Other(format!("call {call} of session {name} is not answered"))),
     }
 }
 
+/// What waits in the process that hosts the store, oldest first; `None` where that has ended.
+fn waiting(args: &Args, reader: &StoreReader, above: Option<SessionId>) -> Result<Option<Vec<ApprovalRow>>, Fail> {
+    let Some(host) = Attached::to(&args.store.place()?)? else { return Ok(None) };
+    let asked: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
+    let wanted = asked.into_iter().filter(|asked| above.is_none_or(|above| below(reader, asked.session, above)));
+    Ok(Some(wanted.filter_map(WaitingApproval::row).collect()))
+}
+
 /// What was ever asked, by session.
-fn ever(shelf: &Shelf, above: Option<SessionId>) -> Result<Vec<Row>, Fail> {
+fn ever(reader: &StoreReader, above: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
     let mut rows = Vec::new();
-    for (id, head) in shelf.heads() {
-        if above.is_none_or(|above| below(shelf, *id, above)) {
-            rows.extend(readable(shelf, *id, head)?);
+    for (id, head) in reader.heads() {
+        if above.is_none_or(|above| below(reader, *id, above)) {
+            rows.extend(readable(reader, *id, head)?);
         }
     }
     Ok(rows)
 }
 
-/// What waits, oldest first: the rows that oblige to a word name it, and no other session needs to be read.
-fn open(shelf: &Shelf, above: Option<SessionId>) -> Result<Vec<Row>, Fail> {
+/// Returns open asks, oldest first. Rows for the approver name them, so no other session is read.
+fn open(reader: &StoreReader, above: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
     let mut rows = Vec::new();
-    let mut read: BTreeMap<SessionId, Vec<Row>> = BTreeMap::new();
-    for (row, _) in shelf.journal().outbox()? {
-        let (RowKind::Ask, RowKey::Call(call), Some(head)) = (row.kind, row.key, shelf.heads().get(&row.from)) else {
+    let mut read: BTreeMap<SessionId, Vec<ApprovalRow>> = BTreeMap::new();
+    for (row, _) in reader.journal().outbox()? {
+        let (RowKind::Ask, RowKey::Call(call), Some(head)) = (row.kind, row.key, reader.heads().get(&row.from)) else {
             continue;
         };
-        if !above.is_none_or(|above| below(shelf, row.from, above)) {
+        if !above.is_none_or(|above| below(reader, row.from, above)) {
             continue;
         }
         let asked = match read.entry(row.from) {
             Entry::Occupied(asked) => asked.into_mut(),
-            Entry::Vacant(none) => none.insert(readable(shelf, row.from, head)?),
+            Entry::Vacant(none) => none.insert(readable(reader, row.from, head)?),
         };
         let at = asked.iter().position(|asked| asked.call == call && asked.verdict.is_none());
         rows.extend(at.map(|at| asked.remove(at)));
@@ -145,9 +250,9 @@ fn open(shelf: &Shelf, above: Option<SessionId>) -> Result<Vec<Row>, Fail> {
     Ok(rows)
 }
 
-/// What a session asked; nothing, and a warning, where it cannot be read: the others are not concerned.
-fn readable(shelf: &Shelf, id: SessionId, head: &Head) -> Result<Vec<Row>, Fail> {
-    match shelf.journal().records(id) {
+/// Returns what a session asked; nothing, and a warning, where it cannot be read: the others are not concerned.
+fn readable(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<ApprovalRow>, Fail> {
+    match reader.journal().records(id) {
         Ok(records) => Ok(asked(id, &head.short, head.root, records.iter().map(|stored| &stored.record))),
         Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
             left_out(id, &error)?;
@@ -159,29 +264,28 @@ fn readable(shelf: &Shelf, id: SessionId, head: &Head) -> Result<Vec<Row>, Fail>
 
 fn left_out(session: SessionId, error: &ReadError) -> Result<(), Fail> {
     let why = harmless(&error.to_string());
-    Ok(writeln!(anstream::stderr(), "session {session} cannot be read and is left out: {why}")?)
+    Ok(writeln!(anstream::stderr(), "session {session} cannot be read and is not listed: {why}")?)
 }
 
 fn nothing(args: &Args) -> Result<Code, Fail> {
     if args.json {
         writeln!(anstream::stdout(), "[]")?;
     } else {
-        let what = if args.all { "nothing was asked" } else { "nothing waits for a word" };
+        let what = if args.all { "no approvals were requested" } else { "no call waits for approval" };
         writeln!(anstream::stderr(), "{what} in {}", args.store.place()?.name())?;
     }
     Ok(Code::Done)
 }
 
-/// Whether `id` is `above` or stands below it.
-fn below(shelf: &Shelf, id: SessionId, above: SessionId) -> bool {
+fn below(reader: &StoreReader, id: SessionId, above: SessionId) -> bool {
     let mut at = Some(id);
     // No chain is longer than there are sessions: a damaged store may hold a ring.
-    for _ in 0..=shelf.heads().len() {
+    for _ in 0..=reader.heads().len() {
         let Some(session) = at else { return false };
         if session == above {
             return true;
         }
-        at = shelf.heads().get(&session).and_then(|head| head.parent);
+        at = reader.heads().get(&session).and_then(|head| head.parent);
     }
     false
 }
@@ -191,8 +295,8 @@ fn asked<'a>(
     short: &Short,
     root: SessionId,
     records: impl Iterator<Item = &'a Record>,
-) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
+) -> Vec<ApprovalRow> {
+    let mut rows: Vec<ApprovalRow> = Vec::new();
     let mut answers = BTreeMap::new();
     for record in records {
         if let Record::TurnAnswered(answer) = record {
@@ -202,7 +306,7 @@ fn asked<'a>(
             let of = answers.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
             let plan = of.filter(|of| *of.tool == *plan_exit::NAME).and_then(|of| plan_exit::parse(&of.args).ok());
             let whole = approve::resource(&action, &resource, of.map_or("", |of| &*of.args));
-            rows.push(Row {
+            rows.push(ApprovalRow {
                 whole,
                 session,
                 short: short.clone(),
@@ -213,6 +317,8 @@ fn asked<'a>(
                 verdict: None,
                 by: None,
                 plan,
+                digest: None,
+                args: None,
             });
         } else if let Record::AskAnswered { call, verdict, by } = record
             && let Some(row) = rows.iter_mut().rfind(|row| row.call == *call)
@@ -224,25 +330,34 @@ fn asked<'a>(
     rows
 }
 
-fn line(row: &Row) -> String {
+/// The call, with what names its content where it can be answered.
+fn named(row: &ApprovalRow) -> String {
+    match row.digest.as_deref().and_then(|digest| digest.get(..DIGITS)) {
+        Some(digest) => format!("{}:{digest}", row.call),
+        None => row.call.to_string(),
+    }
+}
+
+fn line(row: &ApprovalRow) -> String {
     let (word, style) = match (row.verdict, row.by) {
         (None, _) => ("waits", ODD),
         (Some(AskVerdict::Allow), _) => ("allowed", GOOD),
-        (Some(AskVerdict::Always), _) => ("allowed for good", GOOD),
-        (Some(AskVerdict::Deny), Some(AskBy::Deadline)) => ("denied: nobody answered in time", BAD),
-        (Some(AskVerdict::Deny), Some(AskBy::NoApprover)) => ("denied: nobody could be asked", BAD),
-        (Some(AskVerdict::Deny), Some(AskBy::Closed)) => ("denied: the call was closed before", BAD),
+        (Some(AskVerdict::Always), _) => ("always allowed", GOOD),
+        (Some(AskVerdict::Deny), Some(AskBy::Deadline)) => ("denied: no answer in time", BAD),
+        (Some(AskVerdict::Deny), Some(AskBy::NoApprover)) => ("denied: no approver attached", BAD),
+        (Some(AskVerdict::Deny), Some(AskBy::Closed)) => ("denied: the call ended first", BAD),
         (Some(AskVerdict::Deny), Some(AskBy::Person) | None) => ("denied", BAD),
     };
     // A command of several lines is listed whole: its first line alone may say something else.
     let several = row.plan.is_none() && row.whole.contains('\n');
-    let text = row.plan.as_deref().map(str::trim_end).or_else(|| several.then_some(&*row.whole));
+    let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
+    let text = row.plan.as_deref().map(str::trim_end).or(args).or_else(|| several.then_some(&*row.whole));
     let lines = text.into_iter().flat_map(|text| text.split('\n'));
     let plan: String = lines.map(|line| format!("\n    {}", exact(line)).trim_end_matches(' ').to_owned()).collect();
     format!(
         "{session} call {call}  {action} on {resource}  {word}{plan}",
         session = In(DIM, row.session),
-        call = row.call,
+        call = named(row),
         action = clip(&row.action, 40),
         resource = first_line(&row.whole, 80),
         word = In(style, word),
@@ -251,20 +366,23 @@ fn line(row: &Row) -> String {
 
 #[cfg(test)]
 mod tests {
-    use subtend_session::ids::TurnNo;
-
     use super::*;
 
     #[test]
-    fn a_question_stands_until_its_answer() {
+    fn ask_remains_open_until_its_answer() {
         let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
         let call = |ix| CallId { turn: TurnNo(1), ix };
-        let opened =
-            |ix| Record::AskOpened { call: call(ix), action: "shell.run".into(), resource: "make".into(), root: id };
+        let opened = |ix| Record::AskOpened {
+            call: call(ix),
+            action: "shell.run".into(),
+            resource: "make".into(),
+            root: id,
+            deadline_at: None,
+        };
         let answered = Record::AskAnswered { call: call(0), verdict: AskVerdict::Always, by: AskBy::Person };
         let rows = asked(id, &id.short(), id, [opened(0), opened(1), answered].iter());
         let verdicts: Vec<_> = rows.iter().map(|row| (row.call, row.verdict)).collect();
         assert_eq!(verdicts, [(call(0), Some(AskVerdict::Always)), (call(1), None)]);
-        assert!(line(&rows[0]).contains("allowed for good") && line(&rows[1]).contains("waits"));
+        assert!(line(&rows[0]).contains("always allowed") && line(&rows[1]).contains("waits"));
     }
 }

@@ -1,20 +1,18 @@
 //! `subtend attach`: joins a session that runs in another process.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use subtend_session::ids::Seq;
 
 use super::chat::earlier;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::hosted::Hosted;
 use super::work::face::Face;
-use super::work::hub;
-use super::work::remote::{self, Remote};
+use super::work::{self, Work};
 
-/// Joins a session that runs in the process that hosts the store: shows the conversation so far, and follows the run in flight.
+/// Joins a session of the process that hosts the store: shows the conversation so far, and follows the run in flight.
 ///
-/// Leaving stops nothing: close the terminal, or press Ctrl-D. Ctrl-C cancels the run.
+/// Leaving stops nothing: close the terminal or press Ctrl-D. Ctrl-C cancels the run.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
@@ -33,7 +31,6 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let none = || {
         let (name, again) = (&args.session, args.store.again());
@@ -42,16 +39,29 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
              {name}{again}` continues it"
         ))
     };
-    let hosted = Hosted::find(&args.store, &args.session)?.ok_or_else(none)?;
-    // Read before the conversation: what comes after it is followed.
-    let after = hosted.journal.durable();
-    if !args.json {
-        let mut out = anstream::stdout().lock();
-        for text in earlier::read(&hosted.journal, hosted.id, Seq(u64::MAX), &hub::tools()?)? {
-            writeln!(out, "{text}")?;
-        }
-    }
     let face = Face { json: args.json, raw: false, quiet: args.quiet, store: &args.store };
-    let done = remote::verb(face, |_| Ok(()), async |mut remote: Remote<'_>| remote.attach(hosted.id, after).await)?;
-    done.ok_or_else(none)
+    let done = work::attached(face, &args.session, async |mut work: Work<'_>| {
+        let id = work.session()?;
+        // Before the conversation is read: what comes after it is followed.
+        let since = work.since(Some(id)).await?;
+        if !args.json {
+            let tools = work.screen.tools().clone();
+            let mut out = anstream::stdout().lock();
+            for text in work.read(|journal| earlier::read(journal, id, Seq(u64::MAX), &tools))? {
+                writeln!(out, "{text}")?;
+            }
+        }
+        let run = work.read(|journal| journal.inflight_of(id))?.map(|row| row.run);
+        let Some(run) = run else {
+            let (name, again) = (id.short().0, args.store.again());
+            work.screen.note(&format!("no run is in flight; write to it: subtend send {name}{again} TEXT"));
+            return Ok(Code::Done);
+        };
+        if std::io::stdin().is_terminal() {
+            work.leaves = true;
+            work.screen.note("Ctrl-D leaves, Ctrl-C cancels the run");
+        }
+        work.follow(since, id, run).await
+    });
+    done?.ok_or_else(none)
 }

@@ -6,7 +6,6 @@ use subtend_session::record::ContinueRefusal;
 use super::fail::Code;
 use super::paint::harmless;
 
-/// The exit code of a run.
 pub(crate) fn code(outcome: &Outcome) -> Code {
     match outcome {
         Outcome::Completed => Code::Done,
@@ -20,7 +19,6 @@ pub(crate) fn code(outcome: &Outcome) -> Code {
     }
 }
 
-/// Why the run ended so.
 pub(crate) fn sentence(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed => "completed".to_owned(),
@@ -28,17 +26,15 @@ pub(crate) fn sentence(outcome: &Outcome) -> String {
         Outcome::Cancelled { by } => format!("cancelled {}", whose(by)),
         Outcome::Interrupted { by } => format!("interrupted {}", whose(by)),
         Outcome::TimedOut { what } => format!("timed out: {}", time(*what)),
-        Outcome::OutOfTurns => "out of turns: the allowance was spent before a final answer".to_owned(),
+        Outcome::OutOfTurns => "out of turns: no final answer within the allowed turns (--limit turns)".to_owned(),
         Outcome::OutOfBudget { which: Budget::Tokens } => {
-            "out of budget: what its tree may still spend of tokens does not hold another call (--limit tokens)"
-                .to_owned()
+            "out of budget: the tokens that remain do not cover another call (--limit tokens)".to_owned()
         }
         Outcome::OutOfBudget { which: Budget::Money } => {
-            "out of budget: what its tree may still spend of money does not hold another call (--limit cost_micro)"
-                .to_owned()
+            "out of budget: the money that remains does not cover another call (--limit cost_micro)".to_owned()
         }
         Outcome::OutOfBudget { which: Budget::Recorded } => {
-            "out of budget: what the run recorded is above its limit of bytes (--limit recorded_bytes)".to_owned()
+            "out of budget: the run recorded more bytes than its limit (--limit recorded_bytes)".to_owned()
         }
         Outcome::Lost => "lost: the process ended while the run was in flight".to_owned(),
         Outcome::RestartsExhausted { command: None } => {
@@ -52,25 +48,27 @@ pub(crate) fn sentence(outcome: &Outcome) -> String {
 
 fn failure(kind: &FailKind) -> String {
     match kind {
-        FailKind::Truncated => "the answer was cut off by its length, also after a continuation".to_owned(),
+        FailKind::Truncated => "the answer was truncated at its length limit, also after a continuation".to_owned(),
         FailKind::Empty => "the model gave an empty answer, also when asked again".to_owned(),
         FailKind::Refused => "the model refused".to_owned(),
         FailKind::Model { error, message } if message.is_empty() => model(*error).to_owned(),
         FailKind::Model { error, message } => format!("{}: {message}", model(*error)),
         FailKind::Panic { part, message } => format!("{} panicked: {message}", part_word(*part)),
-        FailKind::NotContinued { why: ContinueRefusal::InFlight } => "it is at work already".to_owned(),
+        FailKind::NotContinued { why: ContinueRefusal::InFlight } => "it is already running".to_owned(),
         FailKind::NotContinued { why: ContinueRefusal::Closed } => "it is closed".to_owned(),
         FailKind::NotContinued { why: ContinueRefusal::Deleted } => "it is deleted".to_owned(),
         FailKind::Unreadable { message } => {
-            format!("its session cannot be read any more ({}): `subtend verify` tells what is wrong", harmless(message))
+            format!(
+                "its session cannot be read any more ({}): `subtend verify` reports what is wrong",
+                harmless(message)
+            )
         }
         FailKind::AgentMissing => "its agent is not known here: `subtend agents` lists those that are".to_owned(),
-        FailKind::Authority => "the authority that it needs is not there".to_owned(),
+        FailKind::Authority => "a permission that it needs is missing".to_owned(),
         FailKind::Internal { message } => format!("a fault in subtend, please report it: {message}"),
     }
 }
 
-/// What a model's error means.
 pub(crate) fn model(error: ModelFail) -> &'static str {
     match error {
         ModelFail::Auth => "the model's key is missing or refused",
@@ -78,7 +76,7 @@ pub(crate) fn model(error: ModelFail) -> &'static str {
         ModelFail::Access => "the provider does not give access to the model",
         ModelFail::Rate => "the model's rate limit was reached",
         ModelFail::Unavailable => "the model was not available",
-        ModelFail::BadAnswer => "what the model sent is no answer",
+        ModelFail::BadAnswer => "the model's answer could not be read",
         ModelFail::ContextOverflow => "the conversation is larger than the model's context",
         ModelFail::InvalidRequest => "the model refused the request as invalid",
         ModelFail::Dropped => "the call of the model was dropped",
@@ -94,10 +92,10 @@ fn part_word(part: Part) -> &'static str {
 
 fn time(limit: TimeLimit) -> &'static str {
     match limit {
-        TimeLimit::Run => "its working time is over",
-        TimeLimit::Queue => "no slot of its root was free for too long",
-        TimeLimit::Turn => "one turn took too long",
-        TimeLimit::WallCap => "its wall-clock limit passed",
+        TimeLimit::Run => "the limit of its working time was reached (--limit run_ms)",
+        TimeLimit::Queue => "it waited too long for a slot (--limit queue_ms)",
+        TimeLimit::Turn => "one turn took too long (--limit turn_ms)",
+        TimeLimit::WallCap => "its wall-clock limit was reached (--limit wall_ms)",
     }
 }
 
@@ -108,7 +106,7 @@ fn whose(by: &By) -> String {
         By::Model { call } => format!("by its owner's model (call {call})"),
         By::Owner { outcome: OutcomeKind::Interrupted } => "because its owner was interrupted".to_owned(),
         By::Owner { outcome } => format!("because its owner ended ({})", outcome.word()),
-        By::Sweep => "at the start after a crash, because its owner did not survive".to_owned(),
+        By::Sweep => "at the start after a crash, because its owner was lost".to_owned(),
     }
 }
 

@@ -2,31 +2,26 @@
 
 use std::io::IsTerminal as _;
 
-use subtend_actors::SessionHandle;
-use subtend_actors::event::Subscription;
-
-use super::client::Serving;
 use super::fail::{Code, Fail};
-use super::work::remote::Remote;
-use super::work::{self, About, HereArgs, Screen, Work, WorkArgs, hub};
-use talk::Talk;
+use super::work::{self, About, HereArgs, Screen, Work, WorkArgs};
+use conversation::Conversation;
 
 mod command;
+mod condensing;
+mod conversation;
 pub(super) mod earlier;
 mod lines;
 mod piped;
-mod remote;
-mod talk;
-mod told;
+mod read_positions;
 
-/// Talks with an agent, and shows what it and all below it do.
+/// Talks with an agent, and shows what it and its subagents do.
 ///
-/// A line is sent when the session is quiet, and steers when it works: it enters at the next turn boundary. /help tells the
-/// commands. A run that an earlier process left and that goes on (`on_restart: resume`) is shown. Without a terminal, each line of
-/// stdin is sent in turn and each answer goes to stdout.
+/// A line opens a run if the session is idle, and steers the run in flight otherwise: it enters at the next turn boundary. /help
+/// lists the commands. A run of an earlier process that resumes (`on_restart: resume`) is shown. Without a terminal, each line of
+/// stdin is sent in turn, and each answer goes to stdout.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session to go on with: an id, the start of one, a short name, or a path such as `root/a3f9c1` [default: a new one]
+    /// Session to continue: an id, the start of one, a short name, or a path such as `root/a3f9c1` [default: a new one]
     session: Option<String>,
 
     /// Agent that answers in a new session [default: `agent` in subtend.yaml, else `general`]
@@ -41,53 +36,45 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    if args.session.is_some() {
+    if let Some(session) = &args.session {
         args.work.not_for_opened()?;
+        if let Some(agent) = &args.agent {
+            return Err(Fail::Usage(format!(
+                "`--agent {agent}`: an existing session keeps its agent; choose another one in the chat with `/agent NAME`, or with \
+                 `subtend send {session} --agent NAME TEXT`"
+            )));
+        }
     } else if args.here.here {
         return Err(Fail::Usage(
-            "`--here` is for a session that is there: a new one belongs to this directory".to_owned(),
+            "`--here` is for an existing session: a new one belongs to this directory. Leave it out".to_owned(),
         ));
-    }
-    remote::earlier(args)?;
-    let fits = |serving: &Serving| args.work.through(serving, args.session.is_some());
-    let hosted = work::remote::verb(args.work.face(), fits, async |mut through: Remote<'_>| {
-        remote::talk(args, &mut through).await
-    });
-    if let Some(code) = hosted? {
-        return Ok(code);
     }
     let typed = std::io::stdin().is_terminal();
     let about = match args.session.as_deref() {
         Some(name) => About::Session(name, args.here),
         None => About::New(args.agent.as_deref()),
     };
-    // Where lines are what is said, there is nobody to ask.
+    // Without a terminal, lines are messages, so no approver is attached.
     let asked = |screen: &Screen| typed && screen.is_drawn();
     work::verb_asking(&args.work, about, asked, async |mut work: Work<'_>| {
-        let (session, events) = session(args, &work)?;
         if !(typed && work.screen.is_drawn()) {
-            return piped::talk(&mut work, &session, events).await;
+            return piped::talk(&mut work, &args.work, args.session.is_some()).await;
         }
-        // A new session may not be in the journal yet.
-        let agent = match args.session {
-            Some(_) => work.agent_of(session.id())?,
-            None => work.opens.agent.clone(),
+        let (id, since) = match &args.session {
+            Some(_) => {
+                let id = work.session()?;
+                let since = work.since(Some(id)).await?;
+                (id, since)
+            }
+            None => {
+                let since = work.since(None).await?;
+                (work.open(None).await?.session.id, since)
+            }
         };
-        let id = session.id();
-        let code = Talk::begin(&mut work, session, events, agent).await?.talk().await?;
-        if args.work.store.place()?.path().is_some() && work.runtime.journal().head(id)?.is_some() {
+        let code = Conversation::begin(&mut work, args.work.slash_commands()?, (id, since)).await?.talk().await?;
+        if args.work.store.place()?.path().is_some() && work.read(|journal| journal.head(id))?.is_some() {
             work.screen.note(&format!("return to it: subtend chat {}{}", id.short().0, args.work.store.again()));
         }
         Ok(code)
     })
-}
-
-fn session(args: &Args, work: &Work<'_>) -> Result<(SessionHandle, Subscription), Fail> {
-    match &args.session {
-        Some(_) => work.session().map(|session| {
-            let events = session.watch();
-            (session, events)
-        }),
-        None => hub::open(work.runtime, work.opens.clone()),
-    }
 }

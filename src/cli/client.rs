@@ -1,21 +1,21 @@
 //! The host of a store, as the command reaches it: its HTTP API, on the Unix socket of the data directory.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
-use hyper::{Method, Request, Response, header};
+use hyper::{Method, Request, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
+use subtend_host::{Body, Local};
 use subtend_journal::remote::Remote;
 use subtend_journal::{Journal, OpenError};
 use tokio::runtime::Runtime;
+use tokio::sync::Mutex;
 
-use super::data::Place;
+use super::data::StoreLocation;
 use super::fail::Fail;
 use super::progress::Teller;
 
@@ -28,18 +28,24 @@ const LOOKS: u32 = 60;
 
 /// The process that serves a store.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Serving {
+pub(crate) struct ServingProcess {
     pub(crate) pid: u32,
     pub(crate) version: String,
 }
 
 /// A connection to the host of a store. One request at a time.
-pub(crate) struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+pub(crate) struct Connection(Way);
+
+/// How the host is reached.
+enum Way {
+    /// Another process hosts the store.
+    Socket(SendRequest<Full<Bytes>>),
+    /// This process hosts it.
+    Own(Local),
 }
 
 /// Where the host of a store listens, if one does.
-pub(crate) fn socket(place: &Place) -> Option<PathBuf> {
+pub(crate) fn socket(place: &StoreLocation) -> Option<PathBuf> {
     place.host_dir().map(|dir| dir.join(SOCKET))
 }
 
@@ -48,9 +54,10 @@ impl Connection {
     ///
     /// # Errors
     /// When another user listens there, or a host of another version.
-    pub(crate) async fn open(path: &Path) -> Result<Option<(Self, Serving)>, Fail> {
+    pub(crate) async fn open(path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
         let Some(mut connection) = Self::connect(path).await? else { return Ok(None) };
-        let serving: Serving = connection.get("/v1/host").await?;
+        // A process that just ended leaves connections that no one answers.
+        let Ok(serving) = connection.get::<ServingProcess>("/v1/host").await else { return Ok(None) };
         let own = env!("CARGO_PKG_VERSION");
         if serving.version != own {
             return Err(Fail::Store(format!(
@@ -59,6 +66,11 @@ impl Connection {
             )));
         }
         Ok(Some((connection, serving)))
+    }
+
+    /// The host of this process.
+    pub(crate) fn own(local: Local) -> Self {
+        Self(Way::Own(local))
     }
 
     /// Without Unix sockets a store has no host that others could reach.
@@ -88,35 +100,83 @@ impl Connection {
             handshake(TokioIo::new(stream)).await.map_err(|error| unreachable_at(path, &error.to_string()))?;
         // It ends with the sender.
         tokio::spawn(async move { drop(connection.await) });
-        Ok(Some(Self { sender }))
+        Ok(Some(Self(Way::Socket(sender))))
     }
 
     /// Sends a request; the response is not read yet.
     ///
     /// # Errors
-    /// A problem, as [`Fail`]; [`Fail::Store`] when the host went away.
+    /// A problem, as [`Fail`]; [`Fail::Unavailable`] when the host went away.
     pub(crate) async fn send(
         &mut self,
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Response<Incoming>, Fail> {
+    ) -> Result<Response<Body>, Fail> {
+        self.accepted(method, path, body, None).await
+    }
+
+    async fn accepted(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> Result<Response<Body>, Fail> {
+        let response = self.exchange(method, path, body, key).await?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        Err(refused(status, &whole(response).await?))
+    }
+
+    /// Sends a request; the response may be a refusal.
+    async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> Result<Response<Body>, Fail> {
         let bytes = body.map_or_else(|| Ok(Vec::new()), serde_json::to_vec)?;
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Full::new(bytes.into())).map_err(|error| gone(&error.to_string()))?;
-        // The connection takes the next request when the answer before it was read whole.
-        self.sender.ready().await.map_err(|error| gone(&error.to_string()))?;
-        let response = self.sender.send_request(request).await.map_err(|error| gone(&error.to_string()))?;
-        if response.status().is_success() {
-            return Ok(response);
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
         }
+        let request = request.body(Full::new(Bytes::from(bytes))).map_err(|error| gone(&error.to_string()))?;
+        Ok(match &mut self.0 {
+            Way::Socket(sender) => {
+                // The connection takes the next request when the answer before it was read whole.
+                sender.ready().await.map_err(|error| gone(&error.to_string()))?;
+                sender.send_request(request).await.map_err(|error| gone(&error.to_string()))?.map(Body::new)
+            }
+            Way::Own(local) => local.request(request.map(Body::new)).await,
+        })
+    }
+
+    /// Sends a request without a body; `None` where there is no such resource.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub(crate) async fn find<T: for<'a> Deserialize<'a>>(
+        &mut self,
+        method: Method,
+        path: &str,
+    ) -> Result<Option<T>, Fail> {
+        let response = self.exchange(method, path, None, None).await?;
         let status = response.status();
-        let problem: Problem = serde_json::from_slice(&whole(response).await?)
-            .unwrap_or_else(|_| Problem { detail: format!("the host answers {status}"), code: String::new() });
-        Err(problem.into())
+        let bytes = whole(response).await?;
+        if status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        if !status.is_success() {
+            return Err(refused(status, &bytes));
+        }
+        read(&bytes).map(Some)
     }
 
     /// Sends a command with a body of JSON, and reads the answer.
@@ -129,10 +189,20 @@ impl Connection {
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, Fail> {
-        let response = self.send(method, path, body).await?;
-        let bytes = whole(response).await?;
-        let text: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
-        serde_json::from_slice(text).map_err(|error| gone(&format!("its answer cannot be read: {error}")))
+        read(&whole(self.send(method, path, body).await?).await?)
+    }
+
+    /// Sends a command that creates something, with its idempotency key if it has one; other commands refuse a key.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub(crate) async fn create<T: for<'a> Deserialize<'a>>(
+        &mut self,
+        path: &str,
+        body: &Value,
+        key: Option<&str>,
+    ) -> Result<T, Fail> {
+        read(&whole(self.accepted(Method::POST, path, Some(body), key).await?).await?)
     }
 
     /// Reads a resource.
@@ -144,30 +214,44 @@ impl Connection {
     }
 }
 
-/// Why the host refused.
+/// A refusal of the host.
 #[derive(Deserialize)]
-struct Problem {
+struct HostRefusal {
     detail: String,
     code: String,
 }
 
-impl From<Problem> for Fail {
-    fn from(of: Problem) -> Self {
+impl From<HostRefusal> for Fail {
+    fn from(of: HostRefusal) -> Self {
         match &*of.code {
+            "unknown_agent" => Self::Usage(format!("{} (--agent NAME; `subtend agents` describes them)", of.detail)),
             "store_failed" | "session_damaged" => Self::Store(of.detail),
             "malformed" | "invalid_body" | "invalid_input" | "invalid_limit" | "invalid_rule" | "invalid_title"
-            | "unknown_agent" | "unknown_model" | "workspace_unusable" | "no_price" => Self::Usage(of.detail),
+            | "unknown_model" | "workspace_unusable" | "no_price" => Self::Usage(of.detail),
             _ => Self::Other(of.detail),
         }
     }
 }
 
-async fn whole(response: Response<Incoming>) -> Result<Bytes, Fail> {
+/// The answer of the host.
+fn read<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, Fail> {
+    let text: &[u8] = if bytes.is_empty() { b"null" } else { bytes };
+    serde_json::from_slice(text).map_err(|error| gone(&format!("its answer cannot be read: {error}")))
+}
+
+/// Why the host refused.
+fn refused(status: StatusCode, bytes: &[u8]) -> Fail {
+    let problem: HostRefusal = serde_json::from_slice(bytes)
+        .unwrap_or_else(|_| HostRefusal { detail: format!("the host answers {status}"), code: String::new() });
+    problem.into()
+}
+
+async fn whole(response: Response<Body>) -> Result<Bytes, Fail> {
     Ok(response.into_body().collect().await.map_err(|error| gone(&error.to_string()))?.to_bytes())
 }
 
 fn gone(why: &str) -> Fail {
-    Fail::Store(format!("the host of the store did not answer: {why}. Call this again"))
+    Fail::Unavailable(format!("the host of the store did not answer: {why}. Call this again"))
 }
 
 fn unreachable_at(path: &Path, why: &str) -> Fail {
@@ -179,15 +263,25 @@ pub(crate) struct Attached {
     threads: Runtime,
     connection: Mutex<Connection>,
     /// The process.
-    pub(crate) serving: Serving,
+    pub(crate) serving: ServingProcess,
 }
 
 impl Attached {
+    pub(crate) fn own(threads: Runtime, local: Local) -> Self {
+        let serving = ServingProcess { pid: std::process::id(), version: env!("CARGO_PKG_VERSION").to_owned() };
+        Self { threads, connection: Mutex::new(Connection::own(local)), serving }
+    }
+
+    /// Closes the connection.
+    pub(crate) fn into_threads(self) -> Runtime {
+        self.threads
+    }
+
     /// Connects to the host of a store, if it has one.
     ///
     /// # Errors
     /// As [`Connection::open`].
-    pub(crate) fn to(place: &Place) -> Result<Option<Self>, Fail> {
+    pub(crate) fn to(place: &StoreLocation) -> Result<Option<Self>, Fail> {
         let Some(path) = socket(place).filter(|path| path.exists()) else { return Ok(None) };
         let threads = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -207,8 +301,25 @@ impl Attached {
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, Fail> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        self.threads.block_on(connection.call(method, path, body))
+        self.threads.block_on(self.ask(method, path, body))
+    }
+
+    /// As [`Attached::call`], for a caller that waits for something else too.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub(crate) async fn ask<T: for<'a> Deserialize<'a>>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<T, Fail> {
+        self.connection.lock().await.call(method, path, body).await
+    }
+
+    /// Waits for `work`.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.threads.block_on(work)
     }
 
     /// The store, read through the host.
@@ -236,8 +347,8 @@ pub(crate) enum Store {
 /// Starts no runtime, so that it may be called within one.
 ///
 /// # Errors
-/// As [`Place::open`]; where another process hosts it, that it is in use.
-pub(crate) fn alone(place: &Place) -> Result<Journal, Fail> {
+/// As [`StoreLocation::open`]; where another process hosts it, that it is in use.
+pub(crate) fn alone(place: &StoreLocation) -> Result<Journal, Fail> {
     let mut teller = Teller::new();
     for _ in 0..LOOKS {
         if listens(place) {
@@ -253,8 +364,8 @@ pub(crate) fn alone(place: &Place) -> Result<Journal, Fail> {
 /// Connects to the host of a store, or opens it where it has none.
 ///
 /// # Errors
-/// As [`Place::open`] and [`Attached::to`]. A process that has the store and does not listen yet is waited for.
-pub(crate) fn either(place: &Place) -> Result<Store, Fail> {
+/// As [`StoreLocation::open`] and [`Attached::to`]. A process that has the store and does not listen yet is waited for.
+pub(crate) fn either(place: &StoreLocation) -> Result<Store, Fail> {
     let mut teller = Teller::new();
     for _ in 0..LOOKS {
         if let Some(host) = Attached::to(place)? {
@@ -268,11 +379,11 @@ pub(crate) fn either(place: &Place) -> Result<Store, Fail> {
 }
 
 /// Opens a store; `None`, a moment later, where a process has it that may listen soon.
-fn try_own(place: &Place, teller: &mut Teller) -> Result<Option<Journal>, Fail> {
+fn try_own(place: &StoreLocation, teller: &mut Teller) -> Result<Option<Journal>, Fail> {
     match place.try_open() {
         Ok(journal) => Ok(Some(journal)),
-        // It made the directory of its socket, and recovers.
-        Err(OpenError::InUse { .. }) if place.host_dir().is_some_and(|dir| dir.exists()) => {
+        // It starts and will listen, or it ends.
+        Err(OpenError::InUse { .. } | OpenError::Held { .. }) => {
             teller.tell(|| "waiting for the process that has the store to be ready".to_owned());
             std::thread::sleep(LOOK);
             Ok(None)
@@ -283,11 +394,11 @@ fn try_own(place: &Place, teller: &mut Teller) -> Result<Option<Journal>, Fail> 
 
 /// Says whether a process listens on the socket of a store. A killed one leaves the socket, and does not.
 #[cfg(unix)]
-fn listens(place: &Place) -> bool {
+fn listens(place: &StoreLocation) -> bool {
     socket(place).is_some_and(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
 }
 
 #[cfg(not(unix))]
-fn listens(_: &Place) -> bool {
+fn listens(_: &StoreLocation) -> bool {
     false
 }

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since the epoch; 0 where the clock stands before it.
+/// Milliseconds since 1970; 0 for an earlier clock.
 #[expect(clippy::disallowed_methods, reason = "an age is said to a person; nothing is decided by it")]
 pub(crate) fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -10,18 +10,17 @@ use super::fail::{Code, Fail};
 use super::paint::{count, size};
 use super::progress::Teller;
 
-/// Erases the text of deleted sessions from the files of the store, and removes blobs that nothing names.
+/// Erases the text of deleted sessions from the files of the store, and removes unreferenced blobs.
 ///
-/// It writes a new store alongside the old one, which then takes its place: there must be room for both, and no other process may
-/// have the store open. Killed at any moment, it leaves the old store or the new one. What the disk keeps of removed files, and copies
-/// of the store elsewhere, are beyond its reach.
+/// It writes a new store next to the old one and then replaces the old one: both must fit on the disk, and no other process may
+/// have the store open. If it is killed, the old store or the new one remains. It cannot erase copies of the store, or what the
+/// disk keeps of removed files.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
     store: StoreArgs,
 }
 
-/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     if !place.exists()? {

@@ -14,7 +14,6 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::Cli::command(), "subtend", &mut script);

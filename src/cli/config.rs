@@ -12,7 +12,7 @@ use subtend_journal::owner_only::{create_dir_all, file_options};
 
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, DIM, In, clip, fill};
-use super::part::Part;
+use super::partial_file::PartialFile;
 use super::trust::{self, Trust};
 use super::{settings, work, workspace};
 use crate::cli::json;
@@ -20,8 +20,7 @@ use crate::cli::json;
 mod options;
 
 const AFTER: &str = "\
-A value is said, from weakest to strongest, by its default, by your own file, by the workspace's file, by a variable of the \
-environment, by an option of the command.
+Sources of a value, from weakest to strongest: its default, your own file, the workspace's file, an environment variable, an option of the command.
 
 Examples:
   subtend config show limits.turns
@@ -29,22 +28,22 @@ Examples:
   subtend config set llm.pools.cheap '[anthropic/claude-haiku-4-5, offline]'
   SUBTEND_MAX_CONCURRENT=8 subtend config show";
 
-/// Shows and changes the configuration: `subtend.yaml` of the workspace, your own, and variables of the environment.
+/// Shows and changes the configuration: `subtend.yaml` of the workspace, your own, and environment variables.
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: ConfigCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
-    /// Prints every value with who said it, or one
+enum ConfigCommand {
+    /// Prints all values, or one, with the source of each
     Show {
-        /// Key, such as `limits.turns`, or one above several, such as `limits` [default: all]
+        /// Key, such as `limits.turns`, or a group of keys, such as `limits` [default: all]
         key: Option<String>,
 
-        /// Workspace whose file counts
+        /// Workspace whose file applies
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
 
@@ -52,11 +51,11 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Writes a value into subtend.yaml of the workspace; comments and everything else stay as they are
+    /// Writes a value into subtend.yaml of the workspace, and keeps comments and all other lines
     ///
-    /// A file that is written in a way that one value cannot be changed in is left alone, and you are told the line to write.
+    /// If a value cannot be changed without touching others, the file is not changed, and the error names the line to write.
     Set {
-        /// Key, such as `limits.turns`; a name that holds a dot stands in quotes
+        /// Key, such as `limits.turns`; a name with a dot is quoted
         key: String,
 
         /// Value; a list as `[a, b]`
@@ -67,19 +66,19 @@ enum What {
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
 
-        /// Write your own file, which counts in all workspaces, instead
+        /// Write your own file instead, which applies to all workspaces
         #[arg(long, conflicts_with = "workspace")]
         user: bool,
     },
     /// Prints a JSON Schema, for editors: of `subtend.yaml`, or of the front matter of agent files
     Schema {
         /// Which
-        of: Of,
+        of: SchemaSubject,
     },
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Of {
+enum SchemaSubject {
     /// `subtend.yaml`
     Config,
     /// The front matter of agent files
@@ -87,20 +86,19 @@ enum Of {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ConfigOutput<'a> {
     values: &'a [Setting],
     warnings: &'a [Warning],
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     match &args.what {
-        What::Show { key, workspace, json } => show(key.as_deref(), workspace, *json),
-        What::Set { key, value, workspace, user } => set(key, value, workspace, *user),
-        What::Schema { of } => {
+        ConfigCommand::Show { key, workspace, json } => show(key.as_deref(), workspace, *json),
+        ConfigCommand::Set { key, value, workspace, user } => set(key, value, workspace, *user),
+        ConfigCommand::Schema { of } => {
             let schema = match of {
-                Of::Config => schema(),
-                Of::Agent => front_matter(),
+                SchemaSubject::Config => schema(),
+                SchemaSubject::Agent => front_matter(),
             };
             write!(anstream::stdout(), "{}", shipped(&schema))?;
             Ok(Code::Done)
@@ -117,7 +115,7 @@ fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
     let values = key.map_or_else(|| Ok(loaded.values.clone()), |key| loaded.at(&key)).map_err(refused)?;
     let mut out = anstream::stdout().lock();
     if json {
-        json::write(&mut out, &Shown { values: &values, warnings: &loaded.warnings })?;
+        json::write(&mut out, &ConfigOutput { values: &values, warnings: &loaded.warnings })?;
         writeln!(out)?;
         return Ok(Code::Done);
     }
@@ -140,7 +138,6 @@ fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
     settings::warn(&loaded)
 }
 
-/// A value as a person reads it.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
@@ -160,12 +157,13 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let key: Key = key.parse().map_err(|error| refused(&error))?;
     let text = value;
     let value = key.value(text).map_err(|error| refused(&error))?.map_err(|error| refused(&error))?;
-    let tools = work::hub::tools()?;
+    let tools = work::setup::tools()?;
     let value = options::checked(&key, value, text, &tools)?;
     let workspace = workspace::open(folder)?;
     let (path, written) = if user {
-        let path =
-            settings::user_file().ok_or_else(|| Fail::Usage("there is no home directory to keep it in".into()))?;
+        let path = settings::user_file().ok_or_else(|| {
+            Fail::Usage("no home directory for the configuration: set HOME or XDG_CONFIG_HOME".into())
+        })?;
         // A link of the person's own leads to where they keep it.
         let path = path.canonicalize().unwrap_or(path);
         let text = std::fs::read_to_string(&path);
@@ -174,11 +172,11 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
         (workspace.path().join(configuration::FILE), workspace.text(configuration::FILE, MAX_FILE_BYTES))
     };
     if path.is_symlink() {
-        let why = "it is a symbolic link, which is not followed: use a file";
-        return Err(Fail::Usage(format!("{} is left as it is: {why}", path.display())));
+        let why = "it is a symbolic link, which is not followed. Use a regular file";
+        return Err(Fail::Usage(format!("{} was not changed: {why}", path.display())));
     }
     let before = settings::found(&path.display().to_string(), written)?.unwrap_or_default();
-    let said = |error: configuration::CannotEdit| Fail::Other(format!("{} was left as it is: {error}", path.display()));
+    let said = |error: configuration::CannotEdit| Fail::Other(format!("{} was not changed: {error}", path.display()));
     let mut after = configuration::set(&before, &key, &value).map_err(said)?;
     let origin = if user { Origin::User(path.clone()) } else { Origin::Project(path.clone()) };
     let mut loaded = read(origin.clone(), &after)?;
@@ -207,7 +205,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     settings::warn(&loaded)
 }
 
-/// The file alone, so that nothing is written that could not be read again.
+/// Returns the file alone, so that nothing is written that could not be read again.
 fn read(origin: Origin, text: &str) -> Result<Loaded, Fail> {
     Ok(Loaded::of([configuration::Layer::file(origin, text)?])?)
 }
@@ -232,7 +230,7 @@ fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail>
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
     // A name of its own: two processes may write at a time.
-    let (part, mut file) = Part::of(path, &std::process::id().to_string(), options).map_err(failed)?;
+    let (part, mut file) = PartialFile::of(path, &std::process::id().to_string(), options).map_err(failed)?;
     // One that was closed to others stays so.
     if let Some(before) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) {
         file.set_permissions(before.permissions()).map_err(failed)?;

@@ -7,7 +7,7 @@ use etcetera::BaseStrategy as _;
 use subtend_journal::owner_only::close_to_others;
 use subtend_journal::{
     Compacted, Compacting, Journal, OpenError, Options, StoreSpec, compact_store, discard_store, open_store_to_read,
-    open_store_with,
+    open_store_with, store_exists,
 };
 
 use super::fail::Fail;
@@ -16,6 +16,9 @@ use super::progress::Teller;
 
 /// The variable that names the data directory where no option does.
 const DATA_VARIABLE: &str = "SUBTEND_DATA";
+
+/// The variable that names the store where no option does: an address may hold a password, and arguments are seen by everyone.
+const STORE_VARIABLE: &str = "SUBTEND_STORE";
 
 /// Engines of a data directory, the default first; each keeps its store in a directory of its name.
 const ENGINES: [&str; 2] = ["redb", "sled"];
@@ -27,82 +30,92 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Store, named by engine and path: `redb:PATH`, `sled:PATH`, or `memory`
+    /// Store, named by engine and path: `redb:PATH`, `sled:PATH`, `memory`, or the address of a database,
+    /// `postgres://USER@HOST/DATABASE?shard=NAME` [default: $SUBTEND_STORE, else that of the data directory]
     #[arg(long, value_name = "ENGINE:PATH")]
     pub(crate) store: Option<String>,
 
-    /// Open the store although it has lost its end (an older copy was put back, say), and go on without what is missing
+    /// Open a store that has lost its end, such as a restored older copy, without the lost part
     #[arg(long)]
     pub(crate) accept_loss: bool,
 }
 
-/// A store, before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct StoreLocation {
     spec: StoreSpec,
-    /// The data directory, where one holds the store.
     data: Option<PathBuf>,
     accept_loss: bool,
 }
 
 impl StoreArgs {
-    /// The store that the arguments name.
-    pub(crate) fn place(&self) -> Result<Place, Fail> {
+    pub(crate) fn place(&self) -> Result<StoreLocation, Fail> {
         let data = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
-        let data = match &self.store {
-            Some(_) => None,
-            None => Some(data().map_or_else(platform, Ok)?),
+        let accept_loss = self.accept_loss;
+        let Some(spec) = self.named() else {
+            let data = data().map_or_else(platform, Ok)?;
+            return Ok(StoreLocation { spec: kept_in(&data)?, data: Some(data), accept_loss });
         };
-        let spec = match (&self.store, &data) {
-            (Some(spec), _) => StoreSpec::parse(spec)?,
-            (None, Some(data)) => kept_in(data)?,
-            (None, None) => StoreSpec::Memory,
+        let spec = StoreSpec::parse(&spec)?;
+        // What this machine keeps of a store in a database: what it acknowledged, the socket, and tokens.
+        let data = match spec.place() {
+            Some(place) => Some(data().map_or_else(platform, Ok)?.join("postgres").join(place)),
+            None => None,
         };
-        Ok(Place { spec, data, accept_loss: self.accept_loss })
+        Ok(StoreLocation { spec, data, accept_loss })
     }
 
-    /// What tools must not reach: the store, and the data directory that holds it.
+    /// Returns the store that an option or the variable names.
+    fn named(&self) -> Option<String> {
+        let variable = || std::env::var(STORE_VARIABLE).ok().filter(|store| !store.is_empty() && self.data.is_none());
+        self.store.clone().or_else(variable)
+    }
+
+    /// Returns what tools must not reach: the store, and the data directory that holds it.
     pub(crate) fn kept(&self) -> Result<Vec<PathBuf>, Fail> {
-        let Some(store) = self.place()?.path().map(Path::to_owned) else { return Ok(Vec::new()) };
-        let data = store.parent().filter(|_| self.store.is_none());
-        let host = self.place()?.host_dir();
+        let place = self.place()?;
+        let Some(store) = place.path().map(Path::to_owned) else { return Ok(place.data.into_iter().collect()) };
+        let data = store.parent().filter(|_| self.named().is_none());
+        let host = place.host_dir();
         Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(host).collect())
     }
 
-    /// The options that find the store again.
-    pub(crate) fn words(&self) -> Vec<std::ffi::OsString> {
+    /// Has a command find the store again.
+    pub(crate) fn pass_to(&self, command: &mut std::process::Command) {
         match (&self.data, &self.store) {
-            (Some(data), _) => vec!["--data".into(), data.into()],
-            (None, Some(store)) => vec!["--store".into(), store.into()],
-            (None, None) => Vec::new(),
+            (Some(data), _) => drop(command.arg("--data").arg(data)),
+            // Not as an argument, which may hold a password.
+            (None, Some(store)) => drop(command.env(STORE_VARIABLE, store)),
+            (None, None) => {}
         }
     }
 
-    /// The options that find the store again, as a shell takes them.
+    /// Returns the options that find the store again, as a shell takes them.
     pub(crate) fn again(&self) -> String {
         match (&self.data, &self.store) {
             (Some(data), _) => format!(" --data {}", quoted(&data.to_string_lossy())),
-            (None, Some(store)) => format!(" --store {}", quoted(store)),
+            // An address is shown without its password.
+            (None, Some(store)) => {
+                let shown = StoreSpec::parse(store).map_or_else(|_| "ENGINE:PATH".to_owned(), |spec| spec.to_string());
+                format!(" --store {}", quoted(&shown))
+            }
             (None, None) => String::new(),
         }
     }
 }
 
-/// A word as a shell takes it.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+@".contains(c);
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 fn platform() -> Result<PathBuf, Fail> {
-    let base = etcetera::choose_base_strategy().map_err(|error| {
-        Fail::Usage(format!("there is no home directory to keep sessions in ({error}): use --data DIR"))
-    })?;
+    let base = etcetera::choose_base_strategy()
+        .map_err(|error| Fail::Usage(format!("no home directory for the sessions ({error}): use --data DIR")))?;
     Ok(base.data_dir().join("subtend"))
 }
 
-/// The store of a data directory: the one that is there, else one of the first engine that this build holds. A build without the
-/// engine of the one that is there must not begin another beside it.
+/// Returns the existing store of a data directory, or a new one of the first engine. A build without the engine of an existing
+/// store must not create a second one.
 fn kept_in(data: &Path) -> Result<StoreSpec, Fail> {
     let mut there = None;
     for name in ENGINES {
@@ -126,7 +139,7 @@ fn kept_in(data: &Path) -> Result<StoreSpec, Fail> {
     Ok(StoreSpec::of(engine, data.join(engine))?)
 }
 
-/// Whether the path exists. A directory above it that cannot be read is an error: its sessions must not seem never to have been.
+/// Returns whether the path exists. A directory above it that cannot be read is an error: its sessions must not seem never to have been.
 fn is_there(path: &Path) -> Result<bool, Fail> {
     path.try_exists().map_err(|error| {
         Fail::Store(format!(
@@ -136,13 +149,22 @@ fn is_there(path: &Path) -> Result<bool, Fail> {
     })
 }
 
-impl Place {
-    /// The directory, unless the store is in memory.
+impl StoreLocation {
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.spec == StoreSpec::Memory
+    }
+
+    /// Returns where this machine keeps what it knows of a store in a database.
+    pub(crate) fn node_dir(&self) -> Option<&Path> {
+        self.data.as_deref().filter(|_| self.spec.place().is_some())
+    }
+
+    /// Returns the directory, unless the store is in memory or in a database.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.spec.path()
     }
 
-    /// The directory of the host's socket and tokens: in the data directory, or alongside the store. `None` of a store in memory.
+    /// Returns the directory of the host's socket and tokens: in the data directory, or alongside the store. `None` of a store in memory.
     pub(crate) fn host_dir(&self) -> Option<PathBuf> {
         let beside = |store: &Path| {
             let mut name = store.as_os_str().to_owned();
@@ -152,43 +174,41 @@ impl Place {
         self.data.as_ref().map(|data| data.join("host")).or_else(|| self.path().map(beside))
     }
 
-    /// The place for people.
     pub(crate) fn name(&self) -> String {
-        self.path().map_or_else(|| "memory".to_owned(), |path| harmless(&path.display().to_string()))
+        self.path().map_or_else(|| harmless(&self.spec.to_string()), |path| harmless(&path.display().to_string()))
     }
 
-    /// Whether there is a store already.
     pub(crate) fn exists(&self) -> Result<bool, Fail> {
-        self.path().map_or(Ok(false), is_there)
+        match self.path() {
+            Some(path) => is_there(path),
+            None => store_exists(&self.spec).map_err(|error| self.refused(error)),
+        }
     }
 
-    /// Opens the store, and makes it if it is not there.
     pub(crate) fn open(&self) -> Result<Journal, Fail> {
         self.try_open().map_err(|error| self.refused(error))
     }
 
-    /// Why it does not open, for people.
     pub(crate) fn refused(&self, error: OpenError) -> Fail {
         if error.is_full() { Fail::Store(full(&self.name(), &error.to_string())) } else { error.into() }
     }
 
     /// Closes the store's directories to other users, and says on stderr which of them were open.
     fn close_to_others(&self) {
-        let Some(dir) = self.data.as_deref().or(self.path()) else { return };
+        let Some(dir) = self.data.as_deref().or(self.path()).filter(|dir| dir.exists()) else { return };
         let mut err = anstream::stderr();
-        // What cannot be said or read here is told by the opening.
+        // Opening the store reports what cannot be read here.
         for exposed in close_to_others(dir).unwrap_or_default() {
             drop(writeln!(err, "{}: {}", In(ODD, "warning"), harmless(&exposed.to_string())));
         }
     }
 
-    /// As [`Place::open`], for whoever tells by the reason what to do.
+    /// As [`StoreLocation::open`], with the reason as a typed error.
     pub(crate) fn try_open(&self) -> Result<Journal, OpenError> {
         self.close_to_others();
         open_store_with(&self.spec, self.options())
     }
 
-    /// Rewrites the store without what is deleted.
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<Compacted, Fail> {
         self.close_to_others();
         compact_store(&self.spec, &self.options(), progress).map_err(|error| self.refused(error))
@@ -196,19 +216,19 @@ impl Place {
 
     /// Removes the store, if it was made for nothing, with the directories that were not there before it.
     pub(crate) fn discard(&self, made: &[PathBuf]) {
-        // Whatever is not empty stays, and what cannot be removed is told by nobody: why it was for nothing is told already.
+        // Files remain if the directory is not empty; the failure of the open is already reported.
         if discard_store(&self.spec).unwrap_or(false) {
             made.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
         }
     }
 
-    /// The directories that an opening would have to make, deepest first.
+    /// Returns the directories that an opening would have to make, deepest first.
     pub(crate) fn missing(&self) -> Vec<PathBuf> {
         let dirs = self.path().into_iter().flat_map(Path::ancestors);
         dirs.take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).map(Path::to_owned).collect()
     }
 
-    /// As [`Place::try_read`], for people.
+    /// As [`StoreLocation::try_read`], for people.
     pub(crate) fn read(&self) -> Result<Journal, Fail> {
         self.try_read().map_err(|error| if error.is_full() { Fail::Store(no_room(&error)) } else { error.into() })
     }
@@ -225,26 +245,24 @@ impl Place {
     }
 
     fn options(&self) -> Options {
-        Options { accept_loss: self.accept_loss, ..Options::default() }
+        let node_dir = self.node_dir().map(Path::to_owned);
+        Options { accept_loss: self.accept_loss, node_dir, ..Options::default() }
     }
 
-    /// That there is no store here.
     pub(crate) fn none(&self) -> Fail {
-        if self.path().is_none() {
+        if self.is_in_memory() {
             return Fail::Usage(
-                "a store in memory has nothing of an earlier process, and is gone with this one: name the store that has the session by \
-                 --data DIR or --store ENGINE:PATH"
+                "a store in memory holds no earlier sessions: name the store of the session with --data DIR or --store ENGINE:PATH"
                     .to_owned(),
             );
         }
         Fail::Other(format!(
-            "there is no store at {}: `subtend run` makes one, or choose another with --data DIR or --store ENGINE:PATH",
+            "no store at {}: `subtend run` creates one, or name another with --data DIR or --store ENGINE:PATH",
             self.name()
         ))
     }
 }
 
-/// That the disk is full, where, and what to do.
 pub(crate) fn full(place: &str, why: &str) -> String {
     format!(
         "the disk that holds {place} is full, and nothing more can be kept there: make room on it, and call this again; what was \
@@ -252,7 +270,7 @@ pub(crate) fn full(place: &str, why: &str) -> String {
     )
 }
 
-/// What to do where a store cannot be copied to be read.
+/// Returns what to do where a store cannot be copied to be read.
 pub(crate) fn no_room(error: &OpenError) -> String {
     let temporary = std::env::temp_dir();
     format!(
@@ -274,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_holds_a_store_of_the_first_engine_of_the_build() {
+    fn new_store_uses_the_first_engine_of_the_build() {
         let Some(engine) = ENGINES.into_iter().find(|name| StoreSpec::engines().any(|held| held == *name)) else {
             let fail = args(Some("/srv/agents"), None).place().expect_err("no engine");
             assert!(fail.to_string().contains("use `--store memory`, or build with the feature `redb`"), "{fail}");
@@ -285,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_in_the_data_directory_is_taken_whatever_its_engine() {
+    fn existing_store_is_opened_with_its_own_engine() {
         for engine in ENGINES {
             let data = tempfile::tempdir().expect("a directory");
             std::fs::create_dir(data.path().join(engine)).expect("a store");
@@ -316,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_with_its_directory_and_what_to_do() {
+    fn full_disk_error_names_its_directory_and_a_remedy() {
         let place = args(Some("/srv/agents"), Some("memory"));
         let place = StoreArgs { store: None, ..place }.place().expect("a place");
         let io = || std::io::Error::from(std::io::ErrorKind::StorageFull);

@@ -1,5 +1,6 @@
 //! `subtend delete`: a session and all below it are deleted.
 
+use std::collections::HashSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use hyper::Method;
@@ -11,26 +12,26 @@ use subtend_session::place::BranchKind;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::hosted::Hosted;
+use super::hosted;
 use super::paint::{clip, count, harmless, size};
-use super::shelf::Shelf;
+use super::store_reader::StoreReader;
 
 /// Sessions that the question lists.
 const LISTED: usize = 20;
 /// Columns of a title.
 const TITLE: usize = 50;
 
-/// Deletes a session and everything below it: they take no input and are in no listing and no export.
+/// Deletes a session and everything below it: they accept no input and appear in no listing or export.
 ///
-/// Their text stays in the files of the store until `subtend compact` erases it. At a terminal it shows what it deletes and asks first.
-/// A session above keeps what belongs to its own conversation: the task of a subagent and the result that it was given, and an answer
-/// that was regenerated. Delete that session to erase those too.
+/// Their text stays in the files of the store until `subtend compact` erases it. At a terminal, the command shows what it deletes
+/// and asks first. A parent session keeps its own conversation: the task of a subagent, the result that it received, and
+/// regenerated answers. Delete that session to erase those too.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
-    /// Cancel what is in flight there first
+    /// Cancel runs in flight first
     #[arg(long)]
     force: bool,
 
@@ -42,36 +43,27 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What a host deleted.
 #[derive(Deserialize)]
-struct Deleted {
+struct DeleteReply {
     sessions: u64,
 }
 
-/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !args.yes && !attended {
         // A name that means nothing is the better answer.
-        Shelf::must_open(&args.store)?.find(&args.session)?;
+        StoreReader::must_open(&args.store)?.find(&args.session)?;
         return Err(Fail::Usage(
             "nothing is deleted: delete asks first, and no terminal can answer; use --yes to delete without asking"
                 .into(),
         ));
     }
-    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+    hosted::with(&args.store, &args.session, |hosted| {
         if !args.yes && !confirmed(&hosted.journal, hosted.id)? {
             return Err(Fail::Other("nothing is deleted".into()));
         }
-        let done: Deleted = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
-        return told(args, done.sessions);
-    }
-    control::with_runtime(&args.store, async |runtime| {
-        let session = control::session(runtime, &args.session)?;
-        if !args.yes && !confirmed(runtime.journal(), session.id())? {
-            return Err(Fail::Other("nothing is deleted".into()));
-        }
-        told(args, session.delete(args.force).await?)
+        let done: DeleteReply = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
+        told(args, done.sessions)
     })
 }
 
@@ -81,7 +73,6 @@ fn told(args: &Args, deleted: impl Into<u64>) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Shows what is to be deleted, and asks.
 fn confirmed(journal: &Journal, session: SessionId) -> Result<bool, Fail> {
     let mut err = anstream::stderr();
     writeln!(err, "{}", listed(journal, session)?)?;
@@ -92,7 +83,7 @@ fn confirmed(journal: &Journal, session: SessionId) -> Result<bool, Fail> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// What the session above keeps of one of this kind: it is part of that one's own conversation.
+/// Returns what the session above keeps of one of this kind: it is part of that one's own conversation.
 fn kept_above(kind: Option<BranchKind>) -> Option<&'static str> {
     match kind {
         Some(BranchKind::Subagent) => Some("The session above keeps the task and the result that its model was given."),
@@ -101,11 +92,14 @@ fn kept_above(kind: Option<BranchKind>) -> Option<&'static str> {
     }
 }
 
-/// The sessions that are to be deleted, with their titles and sizes.
 fn listed(journal: &Journal, top: SessionId) -> Result<String, Fail> {
     let (mut lines, mut bytes, mut records, mut sessions) = (Vec::new(), 0_u64, 0_u64, 0_u64);
-    let mut next = vec![(top, 0_usize)];
+    let (mut seen, mut next) = (HashSet::new(), vec![(top, 0_usize)]);
     while let Some((id, depth)) = next.pop() {
+        // Each once: a damaged store may hold a cycle.
+        if !seen.insert(id) {
+            continue;
+        }
         let Some(head) = journal.head(id)?.filter(|head| !head.deleted) else { continue };
         let own = journal.bytes_of(id)?;
         bytes = bytes.saturating_add(own);
@@ -132,4 +126,40 @@ fn listed(journal: &Journal, top: SessionId) -> Result<String, Fail> {
     lines.extend(kept_above(kind).map(str::to_owned));
     let all = format!("{}, {}, {}", count(sessions, "session"), count(records, "record"), size(bytes));
     Ok(format!("This deletes {all}:\n{}", lines.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::Value;
+    use subtend_journal::Options;
+    use subtend_journal::memory::Memory;
+    use subtend_journal::remote::{Read, Remote};
+    use subtend_models::scripted::{Scripted, Step};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn cycle_of_sessions_is_listed_once() {
+        let model = Scripted::builder("s").rule("*", [Step::text("a")]);
+        let memory = Memory::new();
+        let journal = || Journal::open(Box::new(memory.clone()), Options::default()).expect("a journal");
+        let runtime = subtend_actors::Runtime::builder().journal(journal()).model(model.build().expect("a script"));
+        let runtime = runtime.start().await.expect("a runtime");
+        let session = runtime.open("general").expect("opened");
+        session.send("hello").await.expect("accepted").answer().await.expect("answered");
+        runtime.shutdown(std::time::Duration::from_secs(1)).await;
+        let (top, count, journal) = (session.id(), AtomicUsize::new(0), journal());
+        let ask = move |read: &Read| {
+            // It is its own child; without the guard the list would not end before this does.
+            if matches!(read, Read::Kids { .. }) && count.fetch_add(1, Ordering::Relaxed) < 1_000 {
+                return Ok(Value::from(vec![top.to_string()]));
+            }
+            journal.read(read).map_err(|error| error.to_string())
+        };
+        let cyclic = Journal::open(Box::new(Remote::new(ask)), Options::default()).expect("a journal");
+        let text = listed(&cyclic, top).expect("listed");
+        assert!(text.starts_with("This deletes 1 session, "), "{text}");
+    }
 }

@@ -4,14 +4,15 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use subtend_agents::catalog::ProblemKind;
+use subtend_agents::catalog::{AgentProblem, ProblemKind};
 
 use super::agents::model;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, GOOD, In, ODD, harmless};
+use super::paint::{BAD, GOOD, In, ODD, count, harmless};
+use super::servers::ServerPool;
 use super::trust::Trust;
-use super::work::{choice, hub};
+use super::work::{choice, setup};
 use super::{settings, workspace};
 use crate::cli::json;
 
@@ -19,12 +20,12 @@ mod disk;
 mod installation;
 mod store;
 
-/// Checks installation, store and disk, and says what to do; the exit code is 1 if something must be done.
+/// Checks installation, store and disk, and says what to do; the exit code is 1 if something must be repaired.
 ///
-/// Reads the whole store, as `subtend verify` does, and repeats what that finds.
+/// Reads the whole store, as `subtend verify` does, and reports what it finds.
 ///
-/// Changes nothing in the store but its lock file, which names this process meanwhile, and writes a small file beside it that it
-/// removes. What the engine writes whenever it opens a store goes elsewhere, as for `subtend verify`.
+/// Changes nothing in the store except its lock file, which names this process meanwhile. It writes a small file next to the
+/// store and removes it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Workspace whose agents and configuration are checked
@@ -39,21 +40,18 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Area {
+enum DoctorArea {
     Installation,
     Workspace,
     Store,
     Disk,
 }
 
-/// How it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Grade {
-    /// As it should be.
     Good,
     /// To be known; nothing must be done.
     Note,
@@ -61,10 +59,9 @@ enum Grade {
     Bad,
 }
 
-/// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Finding {
-    area: Area,
+    area: DoctorArea,
     check: &'static str,
     grade: Grade,
     found: String,
@@ -74,15 +71,15 @@ struct Finding {
 }
 
 impl Finding {
-    fn good(area: Area, check: &'static str, found: impl Into<String>) -> Self {
+    fn good(area: DoctorArea, check: &'static str, found: impl Into<String>) -> Self {
         Self { area, check, grade: Grade::Good, found: found.into(), advice: None }
     }
 
-    fn note(area: Area, check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn note(area: DoctorArea, check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { area, check, grade: Grade::Note, found: found.into(), advice: Some(advice.into()) }
     }
 
-    fn bad(area: Area, check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn bad(area: DoctorArea, check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { area, check, grade: Grade::Bad, found: found.into(), advice: Some(advice.into()) }
     }
 }
@@ -97,8 +94,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     let mut findings = installation::look();
     findings.push(agents(&args.workspace)?);
+    findings.extend(mcp(&args.workspace)?);
     findings.extend(store::look(&place));
-    findings.extend(disk::look(place.path()));
+    findings.extend(disk::look(&place));
     let sound = findings.iter().all(|finding| finding.grade != Grade::Bad);
     let mut out = anstream::stdout().lock();
     if args.json {
@@ -110,7 +108,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(if sound { Code::Done } else { Code::Failed })
 }
 
-/// What agent files and profiles of the workspace name that does not exist, and files that are refused.
+/// Returns what agent files and profiles of the workspace name that does not exist, and files that are refused.
 fn agents(folder: &Path) -> Result<Finding, Fail> {
     let workspace = workspace::open(folder)?;
     let trust = Trust::told(&workspace)?;
@@ -118,22 +116,43 @@ fn agents(folder: &Path) -> Result<Finding, Fail> {
     let loaded = match settings::load(&workspace, trust) {
         Ok(loaded) => loaded,
         Err(fail) => {
-            return Ok(Finding::bad(Area::Workspace, "configuration", fail.to_string(), "correct that value"));
+            return Ok(Finding::bad(DoctorArea::Workspace, "configuration", fail.to_string(), "correct that value"));
         }
     };
-    let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &hub::tools()?);
-    let Some(first) = problems.first() else {
-        return Ok(Finding::good(Area::Workspace, "agents", "agent files and profiles are sound"));
+    let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools()?);
+    // A file of another product may be none of its agents, such as a readme.
+    let is_bad = |problem: &&AgentProblem| problem.kind == ProblemKind::Refused && problem.product.is_none();
+    let bad = problems.iter().find(is_bad);
+    let Some(first) = bad.or_else(|| problems.first()) else {
+        return Ok(Finding::good(DoctorArea::Workspace, "agents", "agent files and profiles are sound"));
     };
     let found = format!("{}: {}", first.path.display(), first.message);
     let more = match problems.len() {
         1 => "correct it".to_owned(),
         all => format!("correct it; `subtend agents` lists {} more", all.saturating_sub(1)),
     };
-    let refused = problems.iter().any(|problem| problem.kind == ProblemKind::Refused);
+    Ok(match bad.is_some() {
+        true => Finding::bad(DoctorArea::Workspace, "agents", found, more),
+        false => Finding::note(DoctorArea::Workspace, "agents", found, more),
+    })
+}
+
+/// Returns what is wrong with the MCP servers that are named, without starting one; nothing where none is.
+fn mcp(folder: &Path) -> Result<Option<Finding>, Fail> {
+    let workspace = workspace::open(folder)?;
+    let trust = Trust::silent(&workspace)?;
+    // A configuration that cannot be read is a finding already.
+    let Ok(loaded) = settings::load(&workspace, trust) else { return Ok(None) };
+    let servers = ServerPool::default().of(&workspace, trust, &loaded)?;
+    let named = servers.reports().len();
+    let refused = servers.problems().iter().find(|problem| !problem.ends_with("has no effect"));
     Ok(match refused {
-        true => Finding::bad(Area::Workspace, "agents", found, more),
-        false => Finding::note(Area::Workspace, "agents", found, more),
+        None if named == 0 => None,
+        None => {
+            let found = format!("{} named", count(named as u64, "server"));
+            Some(Finding::note(DoctorArea::Workspace, "MCP servers", found, "`subtend tools list` starts them"))
+        }
+        Some(why) => Some(Finding::bad(DoctorArea::Workspace, "MCP servers", why.clone(), "correct it")),
     })
 }
 
@@ -152,10 +171,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_says_what_to_do() {
+    fn finding_names_a_remedy() {
         let plain = |finding: &Finding| anstream::adapter::strip_str(&text(finding)).to_string();
-        assert_eq!(plain(&Finding::good(Area::Store, "rows", "all are sound")), "✓ rows: all are sound");
-        let full = Finding::bad(Area::Disk, "free space", "1 MiB", "make room");
+        assert_eq!(plain(&Finding::good(DoctorArea::Store, "rows", "all are sound")), "✓ rows: all are sound");
+        let full = Finding::bad(DoctorArea::Disk, "free space", "1 MiB", "make room");
         assert_eq!(plain(&full), "✗ free space: 1 MiB\n    → make room");
         let json = serde_json::to_value(&full).expect("JSON");
         let expected = serde_json::json!({

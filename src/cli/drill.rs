@@ -4,14 +4,15 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use subtend_drill::{DrillError, Options, Report, Sabotage, Verdict};
+use subtend_drill::{DrillError, DrillOptions, DrillVerdict, Report, Sabotage};
 
 use super::fail::{Code, Fail};
 use super::guard;
 use super::json;
-use super::work::{self, Stop};
-use progress::Progress;
+use super::work::{self, StopSignal};
+use progress::DrillProgress;
 
+mod clients;
 mod progress;
 mod text;
 
@@ -19,30 +20,35 @@ pub(crate) use subtend_drill::child::Args as ChildArgs;
 
 /// Kills subtend with SIGKILL at random moments, on stores of its own, and checks that nothing is lost or done twice.
 ///
-/// Starts itself again and again: many trees of agents at the same time, with children that are waited for and children in the
-/// background, cancels, continues, and tools whose side effects can be counted; kills it at work, while it opens a store and within
-/// recovery; reads what is on the disk; has it recover and come to rest; and reads again. One store ages, through a hundred kills at
-/// most before another takes its place; the others are fresh.
+/// It starts itself with many concurrent trees of agents: children that are awaited and children in the background, cancels,
+/// continued sessions, and tools with countable side effects. It kills that process while it runs, opens a store and recovers,
+/// and reads the disk. Then it lets a new process recover, and reads the disk again. One store is kept for up to a hundred kills;
+/// the others are new.
 ///
-/// The same seed gives the same work and the same kills in the same order. When exactly a kill comes down is up to the machine.
+/// The same seed gives the same work and the same order of kills. The exact moment of a kill depends on the machine.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// How many times to kill; fewer than ten hit too little to show anything
+    /// Number of kills; fewer than ten hit too little to show anything
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     kills: u64,
 
-    /// Repeats the work and the kills of another drill [default: another each time]
+    /// Seed of the work and the kills [default: a new one each time]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
 
-    /// Engine to drill, and the directory to do it in: one that is empty or not there. Without a directory a temporary one; is it
-    /// on the disk that you want to know of?
+    /// Engine to drill, and an empty or new directory for it, on the disk that you want to check. Without a directory, a
+    /// temporary one is used
     #[arg(long, value_name = "ENGINE[:DIR]", default_value = "redb")]
     store: String,
 
-    /// Puts a bug in, and ends well as soon as it is noticed; needs a binary that was built for it
+    /// Inject a bug, and succeed as soon as it is noticed; needs a binary built with the feature `fault-points`
     #[arg(long, value_name = "BUG", value_enum)]
     sabotage: Option<Sabotage>,
+
+    /// Kill a host under so many clients instead: they follow all events and send commands with keys, and must receive each event once
+    /// and see each command take effect once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    clients: Option<u64>,
 
     /// Print one JSON object
     #[arg(long)]
@@ -55,7 +61,18 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Err(Fail::Usage(sabotage.refusal()));
     }
     let seed = args.seed.unwrap_or_else(any_seed);
-    let report = run(Options { store: args.store.clone(), seed, kills: args.kills, sabotage: args.sabotage })?;
+    if let Some(sabotage) = args.sabotage.filter(|sabotage| sabotage.is_of_clients() != args.clients.is_some()) {
+        let (without, with) = if args.clients.is_some() {
+            ("leave out", "is noticed without it")
+        } else {
+            ("add", "is noticed by clients alone")
+        };
+        return Err(Fail::Usage(format!("`--sabotage {}` {with}; {without} `--clients N`", sabotage.name())));
+    }
+    if let Some(clients) = args.clients {
+        return clients::verb(args, clients, seed);
+    }
+    let report = run(DrillOptions { store: args.store.clone(), seed, kills: args.kills, sabotage: args.sabotage })?;
     let mut out = anstream::stdout().lock();
     if args.json {
         writeln!(out, "{}", json::escaped(report.json()?))?;
@@ -63,13 +80,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         writeln!(out, "{}", text::text(&report))?;
     }
     Ok(match report.verdict() {
-        Verdict::Sound | Verdict::Caught => Code::Done,
-        Verdict::Violated | Verdict::Vacuous | Verdict::Uncaught => Code::Failed,
-        Verdict::Stopped => Code::Cancelled,
+        DrillVerdict::Sound | DrillVerdict::Caught => Code::Done,
+        DrillVerdict::Violated | DrillVerdict::Vacuous | DrillVerdict::Uncaught => Code::Failed,
+        DrillVerdict::Stopped => Code::Cancelled,
     })
 }
 
-/// Runs the process that is killed.
 pub(crate) fn child(args: &ChildArgs) -> Result<Code, Fail> {
     let guard = guard::guard()
         .map_err(|error| Fail::Other(format!("the running program cannot be found, so it guards nothing: {error}")))?;
@@ -77,19 +93,18 @@ pub(crate) fn child(args: &ChildArgs) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Runs it, to its end or until we are asked to stop.
-fn run(options: Options) -> Result<Report, Fail> {
+fn run(options: DrillOptions) -> Result<Report, Fail> {
     let threads = work::threads()?;
     let asked = Arc::new(AtomicBool::new(false));
     threads.block_on(async {
-        let mut stop = Stop::listen()?;
+        let mut stop = StopSignal::listen()?;
         let flag = Arc::clone(&asked);
         tokio::spawn(async move {
             stop.asked().await;
             flag.store(true, Ordering::Relaxed);
         });
         let course = tokio::task::spawn_blocking(move || {
-            let mut progress = Progress::new();
+            let mut progress = DrillProgress::new();
             let report = subtend_drill::drill(&options, &asked, &mut |report| progress.tell(report, options.kills));
             progress.clear();
             report
@@ -109,7 +124,7 @@ impl From<DrillError> for Fail {
     }
 }
 
-/// A seed that nobody has chosen. Of 32 bits, so that it is easily typed again.
+/// Returns a random seed of 32 bits, short enough to type again.
 fn any_seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish() >> 32

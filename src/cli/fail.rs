@@ -3,23 +3,19 @@
 use std::io;
 use std::process::ExitCode;
 
-use subtend_journal::{OpenError, ReadError};
+use subtend_journal::{EngineError, OpenError, ReadError};
 
-/// What the process tells its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Code {
     /// The verb did its work; a run completed.
     Done = 0,
-    /// A run failed, or anything without a code of its own.
     Failed = 1,
     /// The command line asks for something that cannot be.
     Usage = 2,
     /// The store was refused: in use, newer, damaged, or behind what it acknowledged.
     Store = 3,
-    /// The allowance of turns or a budget was spent.
     Spent = 4,
-    /// Cancelled.
     Cancelled = 130,
 }
 
@@ -38,20 +34,22 @@ pub(crate) enum Fail {
     /// Look at the store.
     #[error("{0}")]
     Store(String),
+    /// Call it again: another process has the store and does not serve it, or ended while it did.
+    #[error("{0}")]
+    Unavailable(String),
     /// Look at the message.
     #[error("{0}")]
     Other(String),
-    /// The reader of our output went away: nothing to say, and nobody to say it to.
+    /// The reader of stdout has closed it; nothing is reported.
     #[error("the output is closed")]
     Closed,
 }
 
 impl Fail {
-    /// The exit code.
     pub(crate) fn code(&self) -> Code {
         match self {
             Self::Usage(_) => Code::Usage,
-            Self::Store(_) => Code::Store,
+            Self::Store(_) | Self::Unavailable(_) => Code::Store,
             Self::Other(_) => Code::Failed,
             Self::Closed => Code::Done,
         }
@@ -79,9 +77,12 @@ impl From<serde_json::Error> for Fail {
 impl From<OpenError> for Fail {
     fn from(error: OpenError) -> Self {
         match &error {
+            OpenError::Engine(EngineError::Unreachable(_)) => Self::Unavailable(error.to_string()),
             OpenError::BadSpec { .. } => Self::Usage(error.to_string()),
-            OpenError::InUse { .. } => Self::Store(format!("{error} (--data DIR or --store ENGINE:PATH)")),
+            OpenError::Unreachable { .. } | OpenError::Held { .. } => Self::Unavailable(error.to_string()),
+            OpenError::InUse { .. } => Self::Unavailable(format!("{error} (--data DIR or --store ENGINE:PATH)")),
             OpenError::Io { .. }
+            | OpenError::Missing { .. }
             | OpenError::OtherEngine { .. }
             | OpenError::Engine(_)
             | OpenError::Newer { .. }
@@ -95,8 +96,9 @@ impl From<OpenError> for Fail {
 impl From<ReadError> for Fail {
     fn from(error: ReadError) -> Self {
         match &error {
+            ReadError::Engine(EngineError::Unreachable(_)) => Self::Unavailable(error.to_string()),
             ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) => {
-                Self::Store(format!("{error}; `subtend verify` tells what else is wrong"))
+                Self::Store(format!("{error}; `subtend verify` reports what else is wrong"))
             }
             ReadError::NoSuchSession(_) | ReadError::Closed => Self::Other(error.to_string()),
         }

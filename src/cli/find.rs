@@ -13,12 +13,11 @@ const LISTED: usize = 10;
 
 pub(crate) use subtend_actors::Heads;
 
-/// The one session that `name` means.
 pub(crate) fn find(heads: &Heads, name: &str) -> Result<SessionId, Fail> {
     let name = name.trim();
     if name.is_empty() {
         return Err(Fail::Usage(
-            "an empty name means no session: give an id, the start of one, a short name, or a path".into(),
+            "the name of the session is empty: give an id, the start of one, a short name, or a path".into(),
         ));
     }
     if let Ok(id) = name.parse::<SessionId>() {
@@ -37,12 +36,11 @@ pub(crate) fn find(heads: &Heads, name: &str) -> Result<SessionId, Fail> {
 }
 
 fn none(name: &str) -> Fail {
-    Fail::Other(format!("no session is called `{}`: `subtend sessions --all` lists them", clip(name, 80)))
+    Fail::Other(format!("no session matches `{}`; `subtend sessions --all` lists all", clip(name, 80)))
 }
 
 fn ambiguous(heads: &Heads, name: &str, found: &BTreeSet<SessionId>) -> Fail {
-    let mut text =
-        format!("`{}` may be any of {} sessions; give more of the id, or a path:", clip(name, 80), found.len());
+    let mut text = format!("`{}` matches {} sessions; give more of the id, or a path:", clip(name, 80), found.len());
     // Newest first: the one that is meant was most likely seen last.
     for (id, head) in found.iter().rev().take(LISTED).filter_map(|id| heads.get(id).map(|head| (id, head))) {
         text.push_str(&format!("\n  {id}  {}  {}  {}", head.short, head.agent, clip(&head.title, 50)));

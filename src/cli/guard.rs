@@ -1,4 +1,4 @@
-//! `subtend guard`: stands over the processes of one tool call. Started by subtend itself.
+//! `subtend guard`: supervises the processes of one tool call. subtend starts it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,13 +13,11 @@ pub(crate) struct Args {
     rest: Vec<OsString>,
 }
 
-/// Does it.
 pub(crate) fn verb(args: Args) -> ExitCode {
     let code = subtend_tools::guard::main(args.rest);
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
-/// How to start this verb.
 pub(crate) fn guard() -> std::io::Result<Guard> {
     Ok(Guard { program: std::env::current_exe()?, args: vec!["guard".into(), "--".into()] })
 }

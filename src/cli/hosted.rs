@@ -1,57 +1,99 @@
-//! A session of a store that another process hosts: controls go to that process.
+//! A session and the host of its store: controls are requests of the HTTP API.
+
+use std::time::Duration;
 
 use hyper::Method;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
+use subtend_actors::{QueueEntry, QueueKind};
+use subtend_host::Host;
 use subtend_journal::Journal;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::index::Inflight;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
+use tokio::runtime::Runtime;
 
-use super::client::Attached;
+use super::answers::{Controlled, RunReply};
+use super::client::{self, Attached, Store};
 use super::control;
-use super::data::StoreArgs;
+use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
-use super::{cause, paint};
+use super::names;
+use super::{cause, paint, work};
 
 /// How long the end of a run is waited for that was cancelled, in milliseconds.
 const PATIENCE_MS: u32 = 10_000;
 
-/// A session, and the host that has it.
 pub(crate) struct Hosted {
     host: Attached,
-    /// The store, read through the host.
+    /// The store.
     pub(crate) journal: Journal,
     pub(crate) id: SessionId,
+    /// Whether this process hosts the store: no agent works in it.
+    pub(crate) is_own: bool,
 }
 
-/// What a control came to.
-#[derive(Deserialize)]
-struct Controlled {
-    run: Option<u32>,
-    cancelled: Option<u32>,
+/// Does `job` with the session that `name` means, through the host of the store. Where no process hosts it, this one does for the time
+/// of `job`.
+///
+/// # Errors
+/// Those of `job`; as [`names::find`]; and when the store or its host cannot be used.
+pub(crate) fn with(
+    store: &StoreArgs,
+    name: &str,
+    job: impl FnOnce(&Hosted) -> Result<Code, Fail>,
+) -> Result<Code, Fail> {
+    let place = store.place()?;
+    if !place.exists()? {
+        return Err(place.none());
+    }
+    let journal = match client::either(&place)? {
+        Store::Hosted(reader) => return job(&Hosted::through(reader, &place, name)?),
+        Store::Own(journal) => journal,
+    };
+    let id = names::find(&journal, name)?;
+    hosting(work::threads()?, journal, id, control::begin, job)
 }
 
-/// Whether a run has ended.
-#[derive(Deserialize)]
-struct Run {
-    in_flight: bool,
+/// Does `job` with a session of the store `journal`, which a host of this process has for the time of `job`.
+///
+/// # Errors
+/// Those of `begin` and `job`.
+pub(crate) fn hosting(
+    threads: Runtime,
+    journal: Journal,
+    id: SessionId,
+    begin: impl AsyncFnOnce(Journal) -> Result<Host, Fail>,
+    job: impl FnOnce(&Hosted) -> Result<Code, Fail>,
+) -> Result<Code, Fail> {
+    let host = threads.block_on(begin(journal.clone()))?;
+    let hosted = Hosted { host: Attached::own(threads, host.local()), journal, id, is_own: true };
+    let done = job(&hosted);
+    let threads = hosted.host.into_threads();
+    threads.block_on(control::end(host));
+    threads.shutdown_timeout(Duration::from_secs(1));
+    done
 }
 
 impl Hosted {
-    /// Finds the session that `name` means; `None` where no process hosts the store.
+    /// Finds the session that `name` means in the host of the store; `None` where no process hosts it.
     ///
     /// # Errors
-    /// As [`control::find`], and when the host cannot be used.
+    /// As [`names::find`], and when the host cannot be used.
     pub(crate) fn find(store: &StoreArgs, name: &str) -> Result<Option<Self>, Fail> {
         let place = store.place()?;
         let Some(reader) = Attached::to(&place)? else { return Ok(None) };
+        Self::through(reader, &place, name).map(Some)
+    }
+
+    fn through(reader: Attached, place: &StoreLocation, name: &str) -> Result<Self, Fail> {
         let journal = reader.journal()?;
-        let id = control::find(&journal, name)?;
+        let id = names::find(&journal, name)?;
         // One connection reads, the other one controls.
-        let host = Attached::to(&place)?.ok_or_else(|| Fail::Store("the host of the store is gone".to_owned()))?;
-        Ok(Some(Self { host, journal, id }))
+        let host = Attached::to(place)?
+            .ok_or_else(|| Fail::Unavailable("the host of the store is gone: call this again".to_owned()))?;
+        Ok(Self { host, journal, id, is_own: false })
     }
 
     /// Sends a command to `what` below the session.
@@ -65,6 +107,19 @@ impl Hosted {
         body: Option<&Value>,
     ) -> Result<T, Fail> {
         self.host.call(method, &format!("/v1/sessions/{}{what}", self.id), body)
+    }
+
+    /// As [`Hosted::call`] without a body, for a caller that waits for something else too.
+    ///
+    /// # Errors
+    /// As [`Attached::call`].
+    pub(crate) async fn ask<T: for<'a> Deserialize<'a>>(&self, method: Method, what: &str) -> Result<T, Fail> {
+        self.host.ask(method, &format!("/v1/sessions/{}{what}", self.id), None).await
+    }
+
+    /// Waits for `work`.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.host.block_on(work)
     }
 
     /// Cancels the run in flight, or all of the tree, and waits for the ends.
@@ -81,7 +136,7 @@ impl Hosted {
         for (id, run) in runs {
             let path = format!("/v1/sessions/{id}/runs/{run}?wait=true&timeout={PATIENCE_MS}");
             // A host in the foreground ends with its own run: the cancel was accepted, and nothing is left to wait for.
-            let Ok(ended) = self.host.call::<Run>(Method::GET, &path, None) else { break };
+            let Ok(ended) = self.host.call::<RunReply>(Method::GET, &path, None) else { break };
             if ended.in_flight {
                 return Err(Fail::Other(format!(
                     "cancelled, and run {run} of session {} has not ended after {} s: `subtend tree {}` shows when it has",
@@ -101,7 +156,21 @@ impl Hosted {
     }
 
     /// Interrupts the run in flight.
+    ///
+    /// # Errors
+    /// [`Fail::Other`] where the run would take an input at once that no agent of this process could answer.
     pub(crate) fn interrupt(&self) -> Result<Code, Fail> {
+        let in_flight = self.journal.inflight_of(self.id)?.is_some();
+        let inputs = |entry: &QueueEntry| entry.kind != QueueKind::Completion;
+        let waiting = QueueEntry::list(&self.journal, self.id, in_flight)?.into_iter().filter(inputs).count();
+        if self.is_own && in_flight && waiting > 0 {
+            let name = self.id.short().0;
+            return Err(Fail::Other(format!(
+                "{} in session {name}: the first would be taken at once, and no agent works in this process; \
+                 `subtend queue {name} clear` removes what waits, `subtend cancel {name}` ends the run and leaves it",
+                if waiting == 1 { "1 input waits".to_owned() } else { format!("{waiting} inputs wait") }
+            )));
+        }
         let done: Controlled = self.call(Method::POST, "/interrupt", None)?;
         self.told(&done, "is interrupted")
     }
@@ -112,7 +181,7 @@ impl Hosted {
             Some(run) => format!("session {name}: run {run} {what}"),
             None => {
                 let sentence = self.last_outcome()?.map_or_else(String::new, |outcome| cause::sentence(&outcome));
-                format!("session {name}: its last run had ended: {sentence}")
+                format!("session {name}: no run is in flight; the last one ended as {sentence}")
             }
         })?;
         Ok(Code::Done)
@@ -125,21 +194,5 @@ impl Hosted {
             let Record::RunEnded(ended) = stored.record else { return None };
             Some(ended.outcome)
         }))
-    }
-
-    /// Answers a call that waits for an approval, as it is shown now.
-    pub(crate) fn answer(&self, call: &str, verdict: &str) -> Result<Code, Fail> {
-        let open: Vec<Value> = self.host.call(Method::GET, "/v1/approvals", None)?;
-        let (id, name) = (json!(self.id), self.id.short().0);
-        let Some(row) = open.iter().find(|row| row["session"] == id && row["call"] == call) else {
-            return Err(Fail::Other(format!(
-                "call {call} of session {name} does not wait for an approval: `subtend approvals` lists those that do"
-            )));
-        };
-        let body = json!({"verdict": verdict, "digest": row["digest"]});
-        let _: Value = self.host.call(Method::POST, &format!("/v1/approvals/{}/{call}", self.id), Some(&body))?;
-        let done = if verdict == "deny" { "denied" } else { "allowed" };
-        control::say(&format!("session {name}: call {call} is {done}"))?;
-        Ok(Code::Done)
     }
 }

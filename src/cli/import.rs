@@ -10,28 +10,29 @@ use super::data::StoreArgs;
 use super::export::words;
 use super::fail::{Code, Fail};
 use super::progress::Teller;
-use super::work::{self, hub, policy};
+use super::work::{self, policy, setup};
 
 pub(crate) mod rights;
 
-/// Takes the sessions of an export into the store: all of them or none.
+/// Imports the sessions of an export into the store: all of them or none.
 ///
-/// A file that is damaged, cut or of a newer version is refused, and so is a session that the store has. An import that was
-/// killed can be repeated with the same file; until then `verify` and `doctor` tell of it. What was in flight when it was exported is ended by whatever opens the store next.
+/// A file that is damaged, truncated or of a newer version is refused, and so is a session that the store has. An import that was
+/// killed can be repeated with the same file; until then `verify` and `doctor` report it. Runs that were in flight in the export
+/// end when the store is next opened.
 ///
-/// The file is somebody's text: names with paths or control characters in them are refused, and what was allowed for good there counts
-/// as allowed that once. The sessions keep at most the rights of a session that `subtend run` opens here with the same options, now and
-/// for good, and a script answers in them only where --model names it.
+/// The file is not trusted: names with paths or control characters are refused, and an approval for a whole session counts only
+/// once. The sessions have at most the permissions of a session that `subtend run` opens here with the same options. A script
+/// answers in them only if --model names it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// File that `subtend export` wrote
     file: PathBuf,
 
-    /// Let the sessions keep an action beyond reading the workspace where they have it, such as `fs.write=src/**`; may be given again
+    /// Let the sessions keep an action beyond reading the workspace where they have it, such as `fs.write=src/**`; repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     allow: Vec<String>,
 
-    /// Ask before an action that is allowed otherwise, such as `fs.read=private/**`; may be given again
+    /// Ask before an action that is allowed otherwise, such as `fs.read=private/**`; repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     ask: Vec<String>,
 
@@ -39,12 +40,14 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let said = |error| Fail::Usage(format!("{} cannot be read: {error}", args.file.display()));
     let file = File::open(&args.file).map_err(said)?;
     if !file.metadata().map_err(said)?.is_file() {
-        return Err(Fail::Usage(format!("{} is no file: an export is read more than once", args.file.display())));
+        return Err(Fail::Usage(format!(
+            "`{}` is not a regular file: an export is read more than once. Name a file",
+            args.file.display()
+        )));
     }
     let within = policy::of_imports(&args.allow, &args.ask)?;
     let threads = work::threads()?;
@@ -64,7 +67,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             Ok(tally) => Ok((tally, rights::lost(&journal, &before)?)),
             Err(error) => Err(error),
         };
-        let full = hub::full(&journal);
+        let full = setup::full(&journal);
         let closed = journal.close().await;
         match (done, full) {
             (Err(_), Some(full)) => Err(Fail::Store(full)),

@@ -7,12 +7,11 @@ use subtend_session::unseen::is_unseen;
 
 use super::fail::Fail;
 
-/// The JSON of `value`, in which no character is unseen: outside of strings there is none, within them `\u` names it.
+/// Returns the JSON of `value` with unseen characters escaped as `\u`.
 pub(crate) fn text(value: &impl Serialize) -> Result<String, serde_json::Error> {
     Ok(escaped(serde_json::to_string(value)?))
 }
 
-/// `json`, in which no character is unseen.
 pub(crate) fn escaped(json: String) -> String {
     if !json.contains(is_odd) {
         return json;
@@ -34,7 +33,6 @@ fn is_odd(c: char) -> bool {
     !c.is_ascii() && is_unseen(c) || c == '\u{7f}'
 }
 
-/// Writes [`text`].
 pub(crate) fn write(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Fail> {
     Ok(out.write_all(text(value)?.as_bytes())?)
 }

@@ -2,23 +2,23 @@
 
 use hyper::Method;
 use serde_json::{Map, Value};
-use subtend_actors::past::Past;
+use subtend_actors::history::History;
 use subtend_actors::transcript::object;
 
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::hosted::Hosted;
+use super::hosted;
 use super::json;
-use super::shelf::Shelf;
+use super::store_reader::StoreReader;
 
 /// Prints the metadata of a session as JSON; with changes, merges them first.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session or branch: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session or branch: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
-    /// Key to set: VALUE is JSON where it reads as JSON, else text; KEY=null removes the key
+    /// Key to set: VALUE is JSON if it parses as JSON, else text; KEY=null removes the key
     #[arg(value_name = "KEY=VALUE", value_parser = change)]
     changes: Vec<(String, Value)>,
 
@@ -28,21 +28,16 @@ pub(crate) struct Args {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if args.changes.is_empty() {
-        let shelf = Shelf::must_open(&args.store)?;
-        let past = Past::of(&shelf.records(shelf.find(&args.session)?)?);
-        control::say(&json::text(&object(past.metadata.as_deref()))?)?;
+        let reader = StoreReader::must_open(&args.store)?;
+        let history = History::of(&reader.records(reader.find(&args.session)?)?);
+        control::say(&json::text(&object(history.metadata.as_deref()))?)?;
         return Ok(Code::Done);
     }
     let changes: Map<String, Value> = args.changes.iter().cloned().collect();
-    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+    hosted::with(&args.store, &args.session, |hosted| {
         let _: Value = hosted.call(Method::PATCH, "", Some(&serde_json::json!({"metadata": changes})))?;
-        let past = Past::of(&hosted.journal.records(hosted.id)?);
-        control::say(&json::text(&object(past.metadata.as_deref()))?)?;
-        return Ok(Code::Done);
-    }
-    control::with(&args.store, &args.session, async |session| {
-        let merged = session.merge_metadata(Value::Object(changes)).await?;
-        control::say(&json::text(&merged)?)?;
+        let history = History::of(&hosted.journal.records(hosted.id)?);
+        control::say(&json::text(&object(history.metadata.as_deref()))?)?;
         Ok(Code::Done)
     })
 }

@@ -1,7 +1,7 @@
-//! How things look: styles, marks, figures, and text that cannot move the cursor.
+//! Styles, marks, figures, and text that cannot move the cursor.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
 use subtend_actors::worked::Worked;
@@ -10,9 +10,7 @@ use subtend_session::state::Phase;
 pub(crate) use subtend_tools::escape::{exact, harmless};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Text that stands back.
 pub(crate) const DIM: Style = Style::new().dimmed();
-/// Text that stands out.
 pub(crate) const BOLD: Style = Style::new().bold();
 /// What went well.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
@@ -23,7 +21,6 @@ pub(crate) const ODD: Style = AnsiColor::Yellow.on_default();
 /// What is under way.
 pub(crate) const LIVE: Style = AnsiColor::Cyan.on_default();
 
-/// A value between the codes of a style.
 pub(crate) struct In<T>(pub(crate) Style, pub(crate) T);
 
 impl<T: fmt::Display> fmt::Display for In<T> {
@@ -32,7 +29,6 @@ impl<T: fmt::Display> fmt::Display for In<T> {
     }
 }
 
-/// The mark and the colour of an outcome.
 pub(crate) fn mark(outcome: OutcomeKind) -> (&'static str, Style) {
     match outcome {
         OutcomeKind::Completed => ("✓", GOOD),
@@ -55,7 +51,6 @@ Marks: ○ no run yet or queued   ● in flight   ◐ works   ◌ waits for suba
        ✓ completed   ✗ failed   ■ cancelled, interrupted or held   ◷ out of time, turns or budget
        ? lost with its process   ◦ closed   ! unreadable";
 
-/// The word for a run's standing.
 pub(crate) fn phase_word(phase: Phase) -> &'static str {
     match phase {
         Phase::Queued => "queued",
@@ -68,12 +63,26 @@ pub(crate) fn phase_word(phase: Phase) -> &'static str {
     }
 }
 
-/// Whether a run is in flight there.
+/// Returns what a run in flight does, and until when it waits for a provider's limit.
+pub(crate) fn doing(phase: Phase, limited_until: Option<i64>) -> String {
+    limited_until.map_or_else(|| phase_word(phase).to_owned(), limited)
+}
+
+pub(crate) fn limited(until_ms: i64) -> String {
+    format!("waits for the provider's limit until {}", moment(until_ms))
+}
+
+/// Returns a moment in UTC: `24 Nov 2026 08:58:15 UTC`.
+fn moment(ms: i64) -> String {
+    let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+    format!("{} UTC", httpdate::fmt_http_date(at).get(5..25).unwrap_or_default())
+}
+
 pub(crate) fn in_flight(phase: Phase) -> bool {
     phase != Phase::Quiet
 }
 
-/// One line of `text`, at most `width` columns wide, and without anything that a terminal would obey.
+/// Returns one line of `text`, at most `width` columns wide, and without anything that a terminal would obey.
 pub(crate) fn clip(text: &str, width: usize) -> String {
     let line = one_line(text);
     if line.width() <= width {
@@ -94,13 +103,13 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    // A screen's line is never longer than this: the rest of a huge text is not looked at.
+    // A screen line is shorter than this; the rest of a huge text is not scanned.
     const ENOUGH: usize = 4096;
     let start = text.get(..text.floor_char_boundary(ENOUGH)).unwrap_or_default();
     harmless(start).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The first line of `text`, at most `width` columns wide, and how many lines follow: no line is folded into another.
+/// Returns the first line of `text`, at most `width` columns wide, and how many lines follow: no line is folded into another.
 pub(crate) fn first_line(text: &str, width: usize) -> String {
     let (first, rest) = text.split_once('\n').map_or((text, None), |(first, rest)| (first, Some(rest)));
     let more =
@@ -113,7 +122,7 @@ pub(crate) fn fill(text: &str, width: usize) -> String {
     " ".repeat(width.saturating_sub(text.width()))
 }
 
-/// A count with its noun: `1 turn`, `2 turns`.
+/// Returns a count with its noun: `1 turn`, `2 turns`.
 pub(crate) fn count(n: impl Into<u64>, noun: &str) -> String {
     match n.into() {
         1 => format!("1 {noun}"),
@@ -121,7 +130,7 @@ pub(crate) fn count(n: impl Into<u64>, noun: &str) -> String {
     }
 }
 
-/// A count of tokens: `950 tokens`, `12.3k tokens`, `4.5M tokens`.
+/// Returns a count of tokens: `950 tokens`, `12.3k tokens`, `4.5M tokens`.
 pub(crate) fn tokens(n: u64) -> String {
     let tenths = |unit: u64| {
         let tenths = n / (unit / 10);
@@ -134,7 +143,7 @@ pub(crate) fn tokens(n: u64) -> String {
     }
 }
 
-/// A size: `950 B`, `12.3 kB`, `4.5 MB`.
+/// Returns a size: `950 B`, `12.3 kB`, `4.5 MB`.
 pub(crate) fn size(bytes: u64) -> String {
     let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit / (unit / 10));
     match bytes {
@@ -144,7 +153,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// A span of time: `0.4s`, `12s`, `3m 05s`, `2h 10m`.
+/// Returns a span of time: `0.4s`, `12s`, `3m 05s`, `2h 10m`.
 pub(crate) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -155,7 +164,7 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
-/// A working time: `1.2s`, or `at least 1.2s` where a process ended in between; none where that would be nothing.
+/// Returns a working time: `1.2s`, or `at least 1.2s` where a process ended in between; none where that would be nothing.
 pub(crate) fn work_span(worked: Worked) -> Option<String> {
     let known = span(Duration::from_millis(worked.ms));
     match worked {
@@ -168,7 +177,7 @@ pub(crate) fn work_span(worked: Worked) -> Option<String> {
 /// What is said where a working time is not known.
 pub(crate) const UNKNOWN_WORK: &str = "working time unknown";
 
-/// How long ago something was, from two wall-clock times in milliseconds: `just now`, `5 minutes ago`, `3 days ago`.
+/// Returns how long ago something was, from two wall-clock times in milliseconds: `just now`, `5 minutes ago`, `3 days ago`.
 pub(crate) fn ago(now_ms: i64, then_ms: i64) -> String {
     let seconds = u64::try_from(now_ms.saturating_sub(then_ms) / 1_000).unwrap_or(0);
     match seconds {
@@ -184,6 +193,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn parked_run_says_until_when() {
+        let says = "waits for the provider's limit until 24 Nov 2026 08:58:15 UTC";
+        assert_eq!(doing(Phase::WaitingMidTurn, Some(1_795_510_695_000)), says);
+        assert_eq!(doing(Phase::WaitingMidTurn, None), "waiting");
+    }
+
+    #[test]
     fn clipped_text_is_one_harmless_line_of_the_width() {
         assert_eq!(clip("two\nlines \u{1b}[2Jof it", 40), "two lines <U+001B>[2Jof it");
         assert_eq!(clip("abcdef", 6), "abcdef");
@@ -194,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn u4_first_line_says_how_many_follow() {
+    fn u4_first_line_counts_the_omitted_lines() {
         assert_eq!(first_line("make", 10), "make");
         assert_eq!(first_line("git status # look\ntouch x\n", 40), "git status # look (and 2 more lines)");
     }

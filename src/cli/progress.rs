@@ -3,20 +3,16 @@
 use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
 
-/// When is told.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// Nothing is told before.
     first: Duration,
-    /// Between two lines, or two rewritings of the one line of a terminal.
+    /// Time between two lines, or two rewrites at a terminal.
     step: Duration,
 }
 
 /// Nothing is told before.
 const FIRST: Duration = Duration::from_secs(1);
-/// Between two lines, where nobody can have a line rewritten.
 const LINES: Duration = Duration::from_secs(10);
-/// Between two rewritings of the line of a terminal.
 const REWRITES: Duration = Duration::from_millis(200);
 
 /// Tells how far a verb is; the line of a terminal goes when it is dropped.
@@ -34,7 +30,6 @@ fn now() -> Instant {
 }
 
 impl Teller {
-    /// From now on.
     pub(crate) fn new() -> Self {
         let watched = std::io::stderr().is_terminal();
         let step = if watched { REWRITES } else { LINES };
@@ -46,7 +41,6 @@ impl Teller {
         Self { out, watched, step: pace.step, next: now.checked_add(pace.first).unwrap_or(now), told: false }
     }
 
-    /// Tells `words`, if it is time to.
     pub(crate) fn tell(&mut self, words: impl FnOnce() -> String) {
         let now = now();
         if now < self.next {
@@ -55,7 +49,7 @@ impl Teller {
         let line = if self.watched { format!("\r\u{1b}[K{}", words()) } else { words() + "\n" };
         self.next = now.checked_add(self.step).unwrap_or(now);
         self.told = true;
-        // What cannot be told about progress is no reason to stop.
+        // A failed write of progress does not stop the verb.
         drop(self.out.write_all(line.as_bytes()));
     }
 }
@@ -69,7 +63,7 @@ impl Drop for Teller {
 }
 
 #[cfg(test)]
-pub(crate) use tests::Told;
+pub(crate) use tests::CapturedProgress;
 
 #[cfg(test)]
 mod tests {
@@ -77,17 +71,16 @@ mod tests {
 
     use super::*;
 
-    /// What was told, in place of stderr.
     #[derive(Clone, Default)]
-    pub(crate) struct Told(Arc<Mutex<Vec<u8>>>);
+    pub(crate) struct CapturedProgress(Arc<Mutex<Vec<u8>>>);
 
-    impl Told {
+    impl CapturedProgress {
         pub(crate) fn text(&self) -> String {
             String::from_utf8(self.0.lock().expect("nobody panicked").clone()).expect("a text")
         }
     }
 
-    impl Write for Told {
+    impl Write for CapturedProgress {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
             Ok(bytes.len())
@@ -99,8 +92,7 @@ mod tests {
     }
 
     impl Teller {
-        /// One that tells everything that is told `first` after its start or later.
-        pub(crate) fn of(told: Told, watched: bool, first: Duration) -> Self {
+        pub(crate) fn of(told: CapturedProgress, watched: bool, first: Duration) -> Self {
             Self::paced(Box::new(told), watched, Pace { first, step: Duration::ZERO })
         }
     }

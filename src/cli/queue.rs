@@ -3,21 +3,22 @@
 use std::io::Write as _;
 
 use hyper::Method;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use subtend_actors::boot::at_next_boot;
-use subtend_actors::{QueueEntry, QueueKind, SessionHandle};
+use subtend_actors::{QueueEntry, QueueKind};
 use subtend_session::ids::InputId;
 use subtend_session::record::Lane;
 use subtend_session::state::Boundary;
 
+use super::answers::Removed;
 use super::clock::wall_ms;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::hosted::Hosted;
+use super::hosted;
 use super::paint::{DIM, In, ago, clip, count};
-use super::shelf::Shelf;
+use super::store_reader::StoreReader;
 use crate::cli::json;
 
 /// Lists the queue of a session (inputs, and completions not yet given to its model), removes an input, or clears all inputs.
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     session: String,
 
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<QueueCommand>,
 
     /// Print one JSON array
     #[arg(long, global = true)]
@@ -38,8 +39,8 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
-    /// List them, in the order in which they are taken (also if nothing is said)
+enum QueueCommand {
+    /// List the entries in the order in which they are taken (default)
     List,
     /// Remove one
     Remove {
@@ -51,7 +52,7 @@ enum What {
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct QueueRow<'a> {
     id: InputId,
     kind: &'static str,
     lane: Lane,
@@ -61,9 +62,9 @@ struct Row<'a> {
     time_ms: Option<i64>,
 }
 
-fn row(entry: &QueueEntry) -> Row<'_> {
+fn row(entry: &QueueEntry) -> QueueRow<'_> {
     let (text, metadata) = (&*entry.text, entry.metadata.as_deref());
-    Row {
+    QueueRow {
         id: entry.id,
         kind: kind(entry.kind),
         lane: entry.lane,
@@ -100,56 +101,39 @@ fn kind(kind: QueueKind) -> &'static str {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     match &args.what {
-        None | Some(What::List) => list(args),
-        Some(What::Remove { input }) => {
+        None | Some(QueueCommand::List) => list(args),
+        Some(QueueCommand::Remove { input }) => {
             let id: InputId = input.parse().map_err(|_| {
-                Fail::Usage(format!("`{}` is no input's id: `subtend queue SESSION` lists them", clip(input, 80)))
+                Fail::Usage(format!(
+                    "`{}` is not the id of an input; `subtend queue SESSION` lists them",
+                    clip(input, 80)
+                ))
             })?;
-            if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+            hosted::with(&args.store, &args.session, |hosted| {
                 let _: Value = hosted.call(Method::DELETE, &format!("/queue/{id}"), None)?;
                 control::say(&format!("removed {id}"))?;
-                return Ok(Code::Done);
-            }
-            control::with(&args.store, &args.session, async |session| remove(&session, id).await)
+                Ok(Code::Done)
+            })
         }
-        Some(What::Clear) => clear(args),
+        Some(QueueCommand::Clear) => clear(args),
     }
-}
-
-/// What a host removed.
-#[derive(Deserialize)]
-struct Removed {
-    removed: u64,
 }
 
 fn clear(args: &Args) -> Result<Code, Fail> {
-    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
+    hosted::with(&args.store, &args.session, |hosted| {
         let done: Removed = hosted.call(Method::DELETE, "/queue", None)?;
         control::say(&format!("removed {}", count(done.removed, "input")))?;
-        return Ok(Code::Done);
-    }
-    control::with(&args.store, &args.session, async |session| {
-        let cleared = session.queue_clear().await?;
-        control::say(&format!("removed {}", count(cleared, "input")))?;
         Ok(Code::Done)
     })
 }
 
-async fn remove(session: &SessionHandle, id: InputId) -> Result<Code, Fail> {
-    if !session.queue_remove(id).await? {
-        return Err(Fail::Other(format!("no input {id} waits there: it was taken, or never sent")));
-    }
-    control::say(&format!("removed {id}"))?;
-    Ok(Code::Done)
-}
-
 /// Lists what the journal has: nothing is started, and a run that a killed process left stays as it is.
 fn list(args: &Args) -> Result<Code, Fail> {
-    let shelf = Shelf::must_open(&args.store)?;
-    let id = shelf.find(&args.session)?;
-    let (goes_on, keeps) = at_next_boot(&shelf.journal().inflight()?);
-    let runs = shelf.is_hosted() || goes_on.contains(&id) || keeps.contains(&id);
-    let entries = QueueEntry::list(shelf.journal(), id, runs)?;
+    let reader = StoreReader::must_open(&args.store)?;
+    let id = reader.find(&args.session)?;
+    let (goes_on, keeps) = at_next_boot(&reader.journal().inflight()?);
+    let runs = reader.is_hosted() || goes_on.contains(&id) || keeps.contains(&id);
+    let entries = QueueEntry::list(reader.journal(), id, runs)?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;

@@ -4,19 +4,22 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
-use subtend_actors::{BootReport, Runtime, Undone};
+use subtend_actors::{BootReport, Undone};
 use subtend_session::ids::SessionId;
 
+use super::client;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, In, clip, count, span};
+use super::work;
 use crate::cli::json;
 
-/// Ends what a former process left in flight and delivers what is owed; the exit code is 3 if something could not be done.
+/// Settles the runs that an earlier process left in flight, and delivers pending notices; the exit code is 3 if something is left
+/// undone.
 ///
-/// Every verb that changes sessions does this when it opens the store; this one does nothing else, and reports. No agent works:
-/// runs that were opened to go on over a restart are left to the next process that works.
+/// Every command that changes sessions does this when it opens the store. This one does nothing else, and reports. No agent runs:
+/// runs that resume after a restart wait for the next process that runs agents.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Print one JSON object
@@ -29,7 +32,6 @@ pub(crate) struct Args {
 
 #[derive(Debug, Serialize)]
 struct Recovered {
-    /// Runs that were in flight and have ended.
     swept: usize,
     /// Runs that never started, and keep their place.
     waiting: usize,
@@ -37,37 +39,44 @@ struct Recovered {
     goes_on: usize,
     /// Inputs that wait behind runs that have ended.
     inputs: usize,
-    /// Notices that were owed and delivered.
     notices: usize,
-    /// What could not be done.
-    undone: Vec<Left>,
+    undone: Vec<UnrecoveredRow>,
     took_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Left {
+struct UnrecoveredRow {
     session: Option<SessionId>,
     why: String,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    control::with_runtime(&args.store, async |runtime: &Runtime| {
-        let recovered = recovered(runtime.boot());
-        let mut out = anstream::stdout().lock();
-        if args.json {
-            json::write(&mut out, &recovered)?;
-            writeln!(out)?;
-        } else {
-            writeln!(out, "{}", text(&recovered))?;
-        }
-        Ok(if recovered.undone.is_empty() { Code::Done } else { Code::Store })
-    })
+    let place = args.store.place()?;
+    if !place.exists()? {
+        return Err(place.none());
+    }
+    let journal = client::alone(&place)?;
+    let threads = work::threads()?;
+    let recovered = threads.block_on(async {
+        let host = control::begin(journal).await?;
+        let recovered = recovered(host.runtime().boot());
+        control::end(host).await;
+        Ok::<_, Fail>(recovered)
+    })?;
+    threads.shutdown_timeout(Duration::from_secs(1));
+    let mut out = anstream::stdout().lock();
+    if args.json {
+        json::write(&mut out, &recovered)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{}", text(&recovered))?;
+    }
+    Ok(if recovered.undone.is_empty() { Code::Done } else { Code::Store })
 }
 
 fn recovered(boot: &BootReport) -> Recovered {
     let BootReport { swept, waiting, resumed, staying, inputs, notices, undone, took_ms } = boot.clone();
-    let undone = undone.into_iter().map(|Undone { session, why }| Left { session, why }).collect();
+    let undone = undone.into_iter().map(|Undone { session, why }| UnrecoveredRow { session, why }).collect();
     Recovered { swept, waiting, goes_on: resumed.saturating_add(staying), inputs, notices, undone, took_ms }
 }
 
@@ -78,13 +87,10 @@ fn text(recovered: &Recovered) -> String {
         format!("{} delivered", count(*notices as u64, "notice")),
     ];
     if *waiting > 0 {
-        parts.push(format!("{} left waiting for a place", count(*waiting as u64, "run")));
+        parts.push(format!("{} waiting for a slot", count(*waiting as u64, "run")));
     }
     if *goes_on > 0 {
-        parts.push(format!(
-            "{} left to go on with the next verb that works for its session",
-            count(*goes_on as u64, "run")
-        ));
+        parts.push(format!("{} to resume with the next command that lets agents work", count(*goes_on as u64, "run")));
     }
     if *inputs > 0 {
         parts.push(format!("{} left in queues behind what ended", count(*inputs as u64, "input")));
@@ -101,7 +107,7 @@ fn text(recovered: &Recovered) -> String {
     }));
     if !undone.is_empty() {
         lines.push(
-            "  they stay as they are, and all others work: `subtend verify` tells what is wrong with them".into(),
+            "  they stay as they are, and all others work: `subtend verify` reports what is wrong with them".into(),
         );
     }
     lines.join("\n")
@@ -116,17 +122,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_one_line_and_each_thing_that_was_not_one_more() {
+    fn recovery_prints_one_summary_line_and_undone_items() {
         let mut recovered =
             Recovered { swept: 3, waiting: 0, goes_on: 0, inputs: 0, notices: 1, undone: vec![], took_ms: 420 };
         assert_eq!(plain(&recovered), "✓ recovered in 0.4s: 3 runs swept, 1 notice delivered");
         (recovered.waiting, recovered.goes_on, recovered.inputs) = (2, 1, 1);
-        recovered.undone.push(Left { session: None, why: "a row is damaged".into() });
+        recovered.undone.push(UnrecoveredRow { session: None, why: "a row is damaged".into() });
         let expected = "\
-✗ recovered in 0.4s: 3 runs swept, 1 notice delivered, 2 runs left waiting for a place, 1 run left to go on with the \
-next verb that works for its session, 1 input left in queues behind what ended, 1 thing left undone
+✗ recovered in 0.4s: 3 runs swept, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume with the next \
+command that lets agents work, 1 input left in queues behind what ended, 1 thing left undone
   store: a row is damaged
-  they stay as they are, and all others work: `subtend verify` tells what is wrong with them";
+  they stay as they are, and all others work: `subtend verify` reports what is wrong with them";
         assert_eq!(plain(&recovered), expected);
     }
 }

@@ -72,7 +72,6 @@ fn section(command: &Command, name: &str, level: usize, shared: &BTreeSet<String
     }
 }
 
-/// Returns how an entry's option is written without its value.
 fn option_name(entry: &str) -> &str {
     entry.trim_start_matches('`').split(['`', ' ']).next().unwrap_or_default()
 }
@@ -133,7 +132,7 @@ fn textwrapped(text: &str) -> String {
 fn reference_lists_the_command_line() {
     let text = std::fs::read_to_string(FILE).expect("docs/cli.md");
     let (head, before) = text.split_once(MARK).expect("the mark");
-    let now = sections(&super::Cli::command());
+    let now = sections(&super::examples::add(super::Cli::command()));
     if std::env::var_os("SUBTEND_WRITE").is_some() {
         std::fs::write(FILE, format!("{head}{MARK}{now}")).expect("the reference is written");
         return;

@@ -1,17 +1,15 @@
-//! `subtend regenerate`: an answer is given anew.
+//! `subtend regenerate`: adds another answer to a message.
 
 use serde_json::json;
 
-use super::client::Serving;
-use super::control;
 use super::fail::{Code, Fail};
-use super::work::remote::{self, Remote};
+use super::names;
 use super::work::{self, About, HereArgs, Work, WorkArgs};
 
-/// Lets an answer be given anew, beside the one that is there.
+/// Regenerates an answer, as an alternative to the existing one.
 ///
-/// The new answer takes the place of the old one when it is complete; the old one stays intact, and `subtend switch` brings it
-/// back. Refused while the session works.
+/// The new answer replaces the old one in the conversation when it is complete; `subtend switch` brings the old one back. Refused
+/// while a run is in flight.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Answer: SESSION:RECORD as `subtend show` names it, or SESSION for its last one
@@ -24,22 +22,11 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_opened()?;
-    let (session, of) = control::message(&args.message)?;
-    let fits = |serving: &Serving| args.work.through(serving, true);
+    let (session, of) = names::message(&args.message)?;
     let body = json!({"of": of.map(|of| of.0)});
-    let hosted = remote::verb(args.work.face(), fits, async |mut remote: Remote<'_>| {
-        remote.send(session, "regenerate", &body).await
-    })?;
-    if let Some(code) = hosted {
-        return Ok(code);
-    }
     work::verb(&args.work, About::Session(session, args.here), async |mut work: Work<'_>| {
-        let session = work.session()?;
-        let events = session.watch();
-        let (alternative, run) = session.regenerate(of).await?;
-        work.follow(events, &alternative, run).await
+        work.send("regenerate", &body).await
     })
 }

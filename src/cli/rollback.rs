@@ -8,10 +8,10 @@ use subtend_session::ids::{RunNo, SessionId};
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::hosted::Hosted;
+use super::hosted;
 use super::json;
 
-/// Hides what a run said that did not complete: no later call of its model and no later branch is given it.
+/// Hides the messages of a run that did not complete from later model calls and branches.
 ///
 /// Nothing is deleted: `subtend show` marks the messages. Files that the run changed stay as they are.
 #[derive(clap::Args, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     #[arg(value_name = "ID")]
     session: String,
 
-    /// The run, by its number; the last one if absent
+    /// Number of the run [default: the last one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     run: Option<u32>,
 
@@ -34,19 +34,14 @@ pub(crate) struct Args {
 
 /// What a host rolled back.
 #[derive(Deserialize)]
-struct Done {
+struct RollbackReply {
     run: RunNo,
 }
 
-/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    if let Some(hosted) = Hosted::find(&args.store, &args.session)? {
-        let done: Done = hosted.call(Method::POST, "/rollback", Some(&object!({"run": args.run})))?;
-        return told(args, hosted.id, done.run);
-    }
-    control::with(&args.store, &args.session, async |session| {
-        let run = session.roll_back(args.run.map(RunNo)).await?;
-        told(args, session.id(), run)
+    hosted::with(&args.store, &args.session, |hosted| {
+        let done: RollbackReply = hosted.call(Method::POST, "/rollback", Some(&object!({"run": args.run})))?;
+        told(args, hosted.id, done.run)
     })
 }
 

@@ -1,17 +1,19 @@
 //! `subtend run`: one prompt, one answer, and the tree of sessions that finds it.
 
-use super::client::Serving;
+use std::io::Write as _;
+
+use subtend_session::ids::RunNo;
+
 use super::fail::{Code, Fail};
 use super::work::background;
-use super::work::remote::{self, Remote};
-use super::work::{self, About, Work, WorkArgs, hub, prompt};
+use super::work::{self, About, Work, WorkArgs, prompt};
 
 /// Runs one prompt in a new session and prints the answer.
 ///
-/// The answer goes to stdout, progress to stderr. Every session that takes part is kept: `subtend tree` shows them.
+/// The answer goes to stdout, progress to stderr. Every session that takes part is kept; `subtend tree` shows them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// What to do; `-` reads it from stdin
+    /// Prompt; `-` reads it from stdin
     prompt: String,
 
     /// Agent that answers [default: `agent` in subtend.yaml, else `general`]
@@ -27,23 +29,23 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let prompt = prompt::read(&args.prompt, std::io::stdin())?;
-    let fits = |serving: &Serving| args.work.through(serving, false);
     if args.detach {
         background::host(&args.work.store)?;
     }
-    let hosted = remote::verb(args.work.face(), fits, async |mut remote: Remote<'_>| {
-        let body = args.work.opening(args.agent.as_deref(), &prompt)?;
-        Ok(remote.open(&body, args.detach).await?.1)
-    })?;
-    if let Some(code) = hosted {
-        return Ok(code);
-    }
     work::verb(&args.work, About::New(args.agent.as_deref()), async |mut work: Work<'_>| {
-        let (session, events) = hub::open(work.runtime, work.opens.clone())?;
-        let receipt = session.send(prompt).await?;
-        work.follow(events, &session, receipt.run).await
+        let prompt = args.work.prompt(&prompt, work.screen)?;
+        let since = work.since(None).await?;
+        let opened = work.open(Some(&prompt)).await?;
+        let id = opened.session.id;
+        if args.detach {
+            writeln!(std::io::stdout(), "{id}")?;
+            let again = args.work.store.again();
+            work.screen.note(&format!("it keeps running; follow it: subtend attach {}{again}", id.short().0));
+            return Ok(Code::Done);
+        }
+        let run = opened.input.map_or(RunNo(1), |input| input.run);
+        work.follow(since, id, run).await
     })
 }

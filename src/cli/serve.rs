@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use subtend_actors::Runtime;
-use subtend_host::auth::{Guard, Tokens};
+use subtend_drill::FAULT;
+use subtend_host::auth::{Guard, TokenFile};
+use subtend_host::flaw::Flawed;
 use subtend_host::listen::{self, Bounds};
 use subtend_host::{Host, HostOptions};
 use subtend_session::index::Inflight;
@@ -16,12 +18,14 @@ use subtend_session::state::Phase;
 use tokio::net::TcpListener;
 
 use super::client::SOCKET;
-use super::data::Place;
+use super::data::StoreLocation;
 use super::fail::{Code, Fail};
 use super::work::{self, Hosting, WorkArgs};
 use crate::cli::json;
+use log::LogFormat;
 use settings::HomeSettings;
 
+mod log;
 mod settings;
 
 /// Time for an orderly end: running calls may finish within it.
@@ -44,13 +48,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7475", value_parser = listen_at)]
     listen: Listen,
 
-    /// End when no run is in flight any more
+    /// End when no run is in flight
     #[arg(long)]
     until_idle: bool,
 
-    /// Another name of this host in the address of requests, such as `box.lan:7475`; may be given again
+    /// Another name of this host in the address of requests, such as `box.lan:7475`; repeatable
     #[arg(long, value_name = "HOST")]
     allow_host: Vec<String>,
+
+    /// Write a log to stderr, with one line for each request and its trace id (`traceparent`); needs `--json`, which has the login link
+    #[arg(long, value_name = "FORMAT", value_enum, requires = "json")]
+    log: Option<LogFormat>,
 
     #[command(flatten)]
     work: WorkArgs,
@@ -70,9 +78,8 @@ fn listen_at(word: &str) -> Result<Listen, String> {
     }
 }
 
-/// What a machine reads when the host is ready.
 #[derive(Serialize)]
-struct Serving {
+struct ReadyLine {
     r#type: &'static str,
     pid: u32,
     address: Option<SocketAddr>,
@@ -80,23 +87,28 @@ struct Serving {
     login: Option<String>,
 }
 
-/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_host()?;
-    if args.work.store.place()?.path().is_none() {
+    if args.work.store.place()?.is_in_memory() {
         return Err(Fail::Usage(
             "`serve` needs a store on disk: name one with --data DIR or --store ENGINE:PATH".to_owned(),
         ));
+    }
+    if let Some(log) = args.log {
+        log.begin()?;
     }
     work::hosted(&args.work, async |runtime, hosting| served(args, runtime, hosting).await)
 }
 
 async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<Code, Fail> {
-    let dir = directory(&hosting.place)?;
-    let listener = match bound(args.listen).await {
-        Ok(listener) => listener,
+    let prepared = match directory(&hosting.place) {
+        Ok(dir) => bound(args.listen).await.map(|listener| (dir, listener)),
+        Err(why) => Err(why),
+    };
+    let (dir, listener) = match prepared {
+        Ok(prepared) => prepared,
         Err(why) => {
-            work::hub::shut_down(runtime, GRACE).await;
+            work::setup::shut_down(runtime, GRACE).await;
             return Err(why);
         }
     };
@@ -104,15 +116,15 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
         open: hosting.open.clone(),
         home: Some(hosting.home.clone()),
         settings: Some(Arc::new(HomeSettings::of(&hosting.home))),
+        flawed: Flawed::named(&std::env::var(FAULT).unwrap_or_default()),
         ..HostOptions::default()
     };
     let host = Host::new(runtime, options);
     let ends = host.ends().clone();
     let mut servers = tokio::task::JoinSet::new();
     let mut guard = None;
-    if let Some(listener) = listener {
-        let address = listener.local_addr()?;
-        let guards = Guard::new(address, args.allow_host.iter().cloned(), Tokens::at(dir.join(TOKENS)));
+    if let Some((listener, address)) = listener {
+        let guards = Guard::new(address, args.allow_host.iter().cloned(), TokenFile::at(dir.join(TOKENS)));
         servers.spawn(listen::tcp(listener, guards.protect(host.router()), Bounds::default(), ends.clone()));
         guard = Some((address, guards));
     }
@@ -154,12 +166,15 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
     done
 }
 
-async fn bound(at: Listen) -> Result<Option<TcpListener>, Fail> {
+async fn bound(at: Listen) -> Result<Option<(TcpListener, SocketAddr)>, Fail> {
     let Listen::At(address) = at else { return Ok(None) };
-    let listener = TcpListener::bind(address).await.map_err(|error| {
+    let listener = TcpListener::bind(address).await.and_then(|listener| {
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    });
+    listener.map(Some).map_err(|error| {
         Fail::Other(format!("cannot listen on {address}: {error}. Choose another with --listen ADDRESS"))
-    })?;
-    Ok(Some(listener))
+    })
 }
 
 /// Waits until no run is in flight, twice in a row: a client that has just connected sends its first input meanwhile.
@@ -173,7 +188,7 @@ async fn idle(runtime: &Runtime) {
     }
 }
 
-/// Whether a run continues by itself: one that is held waits for an input.
+/// Returns whether a run continues by itself: one that is held waits for an input.
 pub(crate) fn is_busy(row: &Inflight) -> bool {
     match row.state {
         Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Quiet => false,
@@ -191,21 +206,27 @@ fn ended_early(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Fa
 }
 
 /// Makes the directory of socket and tokens, which only its owner may enter.
-pub(crate) fn directory(place: &Place) -> Result<PathBuf, Fail> {
+pub(crate) fn directory(place: &StoreLocation) -> Result<PathBuf, Fail> {
     let dir = place.host_dir().ok_or_else(|| Fail::Usage("a store in memory has no host directory".to_owned()))?;
     private(&dir).map_err(|error| Fail::Store(format!("the host's directory {}: {error}", dir.display())))?;
     Ok(dir)
 }
 
+/// Makes `dir` for this user alone. A link or a directory of another user is refused, also to root: its owner would choose the tokens.
 #[cfg(unix)]
 fn private(dir: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
-        }
-        made => made,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => return made,
     }
+    let found = std::fs::symlink_metadata(dir)?;
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(std::io::Error::other(
+            "it is a link or belongs to another user: remove it, or use a store in a directory of your own",
+        ));
+    }
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
 }
 
 #[cfg(not(unix))]
@@ -225,8 +246,13 @@ fn announce(args: &Args, socket: Option<&Path>, guard: Option<&(SocketAddr, Guar
     let tcp = guard.map(login).transpose()?;
     if args.work.json {
         let (address, login) = tcp.unzip();
-        let serving =
-            Serving { r#type: "serving", pid: std::process::id(), address, socket: socket.map(Path::to_owned), login };
+        let serving = ReadyLine {
+            r#type: "serving",
+            pid: std::process::id(),
+            address,
+            socket: socket.map(Path::to_owned),
+            login,
+        };
         let mut out = std::io::stdout().lock();
         json::write(&mut out, &serving)?;
         return Ok(writeln!(out).and_then(|()| out.flush())?);
@@ -238,7 +264,7 @@ fn announce(args: &Args, socket: Option<&Path>, guard: Option<&(SocketAddr, Guar
             writeln!(err, "other machines can reach it: each request needs a token or a login")?;
         }
         writeln!(err, "  login, once and within 5 minutes: {login}")?;
-        writeln!(err, "  tokens: subtend token create NAME{}", args.work.store.again())?;
+        writeln!(err, "  tokens: subtend token{} create NAME", args.work.store.again())?;
     }
     if let Some(socket) = socket {
         writeln!(err, "  socket: {}", socket.display())?;
@@ -246,13 +272,12 @@ fn announce(args: &Args, socket: Option<&Path>, guard: Option<&(SocketAddr, Guar
     Ok(())
 }
 
-/// The file of a host's tokens.
-pub(crate) fn tokens(place: &Place) -> Result<Tokens, Fail> {
+pub(crate) fn tokens(place: &StoreLocation) -> Result<TokenFile, Fail> {
     let dir = place.host_dir().ok_or_else(|| {
         Fail::Usage("a store in memory has no tokens: name a store with --data DIR or --store ENGINE:PATH".to_owned())
     })?;
     if let Some(above) = dir.parent() {
         std::fs::create_dir_all(above).map_err(|error| Fail::Store(format!("{}: {error}", above.display())))?;
     }
-    Ok(Tokens::at(directory(place)?.join(TOKENS)))
+    Ok(TokenFile::at(directory(place)?.join(TOKENS)))
 }

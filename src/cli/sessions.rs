@@ -13,31 +13,31 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::SessionCreated;
 use subtend_session::state::Phase;
 
-use super::aside::Aside;
 use super::branched::is_fresh;
+use super::damaged_sessions::DamagedSessions;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{ASKS, ASKS_WORD, BAD, DIM, In, LIVE, MARKS, ago, clip, fill, in_flight, mark, phase_word};
-use super::shelf::Shelf;
+use super::store_reader::StoreReader;
 use crate::cli::json;
 
 /// Columns of a workspace's path.
 const FOLDER: usize = 24;
 
-/// Lists sessions, newest first: those that a person opened, branches too, and children that ask to be listed.
+/// Lists sessions, newest first: those that people opened, with branches, and children of agents with `inspectable: true`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = MARKS)]
 pub(crate) struct Args {
-    /// List every session, also the children that trees show
+    /// List every session, including all children
     #[arg(long)]
     all: bool,
 
-    /// List sessions of this workspace only
+    /// List only sessions of this workspace
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
 
-    /// List the newest N only
+    /// List only the newest N
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
 
@@ -50,7 +50,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct SessionRow<'a> {
     id: SessionId,
     short: &'a Short,
     agent: &'a Text,
@@ -64,7 +64,6 @@ struct Row<'a> {
     depth: u32,
     inspectable: bool,
     closed: bool,
-    /// Whether a call of it waits for approval.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     asks: bool,
     kind: Option<BranchKind>,
@@ -73,21 +72,21 @@ struct Row<'a> {
     fresh: bool,
     created_ms: i64,
     updated_ms: i64,
-    /// What is wrong with its row in the index, where something is: the rest is told by its own records then.
+    /// The error of its index row, if damaged; its own records supply the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     damaged: Option<&'a str>,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let shelf = Shelf::open(&args.store)?;
-    let none = (Heads::new(), Aside::default());
-    let (heads, aside) = shelf.as_ref().map_or((&none.0, &none.1), |shelf| (shelf.heads(), shelf.aside()));
-    let birth = |id| shelf.as_ref().map_or(Ok(None), |shelf| shelf.birth(id));
-    let asking = shelf.as_ref().map_or(Ok(BTreeSet::new()), Shelf::asking)?;
-    let mut rows = chosen(listed(heads, aside, args.all), args, &birth)?;
+    let reader = StoreReader::open(&args.store)?;
+    let none = (Heads::new(), DamagedSessions::default());
+    let (heads, damaged) = reader.as_ref().map_or((&none.0, &none.1), |reader| (reader.heads(), reader.damaged()));
+    let birth = |id| reader.as_ref().map_or(Ok(None), |reader| reader.birth(id));
+    let asking = reader.as_ref().map_or(Ok(BTreeSet::new()), StoreReader::asking)?;
+    let mut rows = chosen(listed(heads, damaged, args.all), args, &birth)?;
     rows.iter_mut().for_each(|row| row.asks = asking.contains(&row.id));
-    for (session, why) in aside.all().filter(|(session, _)| !heads.contains_key(session)) {
-        writeln!(anstream::stderr(), "session {session} cannot be read and is left out: {why}")?;
+    for (session, why) in damaged.all().filter(|(session, _)| !heads.contains_key(session)) {
+        writeln!(anstream::stderr(), "session {session} cannot be read and is not listed: {why}")?;
     }
     let mut out = anstream::stdout().lock();
     if args.json {
@@ -108,12 +107,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// The rows that the filters leave, each with what its birth says, which is read for no other row.
+/// Returns the rows that the filters leave, each with what its birth says, which is read for no other row.
 fn chosen<'a>(
-    rows: Vec<Row<'a>>,
+    rows: Vec<SessionRow<'a>>,
     args: &Args,
     birth: &dyn Fn(SessionId) -> Result<Option<SessionCreated>, Fail>,
-) -> Result<Vec<Row<'a>>, Fail> {
+) -> Result<Vec<SessionRow<'a>>, Fail> {
     let wanted = args.workspace.as_deref().map(resolved).transpose()?;
     let limit = args.limit.map_or(usize::MAX, NonZeroUsize::get);
     let mut left = Vec::new();
@@ -125,13 +124,13 @@ fn chosen<'a>(
         let fresh = birth.as_ref().is_some_and(|birth| is_fresh(&birth.place));
         let workspace = birth.map(|birth| birth.workspace);
         if wanted.is_none() || wanted == workspace {
-            left.push(Row { workspace, fresh, ..row });
+            left.push(SessionRow { workspace, fresh, ..row });
         }
     }
     Ok(left)
 }
 
-/// The name by which sessions record the folder. One that no longer exists may still have sessions.
+/// Returns the name by which sessions record the folder. One that no longer exists may still have sessions.
 fn resolved(dir: &Path) -> Result<Text, Fail> {
     let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     let found = dir.canonicalize().or_else(|error| if gone(&error) { std::path::absolute(dir) } else { Err(error) });
@@ -141,17 +140,17 @@ fn resolved(dir: &Path) -> Result<Text, Fail> {
     Ok(path.to_string_lossy().into())
 }
 
-fn listed<'a>(heads: &'a Heads, aside: &'a Aside, all: bool) -> Vec<Row<'a>> {
+fn listed<'a>(heads: &'a Heads, damaged: &'a DamagedSessions, all: bool) -> Vec<SessionRow<'a>> {
     let own = |head: &Head| head.parent.is_none() || head.kind == Some(BranchKind::Human);
     let shown = |head: &Head| all || own(head) || head.inspectable;
     let mut rows: Vec<_> =
-        heads.iter().filter(|(_, head)| shown(head)).map(|(id, head)| row(*id, head, aside)).collect();
+        heads.iter().filter(|(_, head)| shown(head)).map(|(id, head)| row(*id, head, damaged)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.created_ms, row.id)));
     rows
 }
 
-fn row<'a>(id: SessionId, head: &'a Head, aside: &'a Aside) -> Row<'a> {
-    Row {
+fn row<'a>(id: SessionId, head: &'a Head, damaged: &'a DamagedSessions) -> SessionRow<'a> {
+    SessionRow {
         id,
         short: &head.short,
         agent: &head.agent,
@@ -169,11 +168,11 @@ fn row<'a>(id: SessionId, head: &'a Head, aside: &'a Aside) -> Row<'a> {
         fresh: false,
         created_ms: head.created_ms,
         updated_ms: head.updated_ms,
-        damaged: aside.why(id),
+        damaged: damaged.why(id),
     }
 }
 
-fn line(row: &Row<'_>, agents: usize, now: i64) -> String {
+fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
     let agent = clip(row.agent, agents);
     let (sign, style, word) = match row.outcome {
         _ if row.damaged.is_some() => ("✗", BAD, "damaged"),
@@ -201,8 +200,7 @@ fn line(row: &Row<'_>, agents: usize, now: i64) -> String {
     )
 }
 
-/// The title, after what kind of branch the session is.
-fn titled(row: &Row<'_>) -> String {
+fn titled(row: &SessionRow<'_>) -> String {
     let title = if row.title.is_empty() { "no message yet".to_owned() } else { clip(row.title, 60) };
     match row.kind {
         None => title,
@@ -216,7 +214,7 @@ fn titled(row: &Row<'_>) -> String {
     }
 }
 
-/// The end of a path, which tells folders apart, at most `width` columns wide.
+/// Returns the end of a path, which tells folders apart, at most `width` columns wide.
 fn end_of(path: &str, width: usize) -> String {
     let path = clip(path, usize::MAX);
     let many = path.chars().count();
@@ -266,7 +264,7 @@ mod tests {
         session(&mut heads, root, None, false, 1_000);
         session(&mut heads, hidden, Some(root), false, 2_000);
         session(&mut heads, shown, Some(root), true, 3_000);
-        let none = Aside::default();
+        let none = DamagedSessions::default();
         let ids = |all| listed(&heads, &none, all).iter().map(|row| row.id.to_string()).collect::<Vec<_>>();
         assert_eq!(ids(false), [shown, root]);
         assert_eq!(ids(true), [shown, hidden, root]);
@@ -277,7 +275,7 @@ mod tests {
         let root = "0192f0c1-2d3e-7abc-8def-0123456789ab";
         let mut heads = Heads::new();
         session(&mut heads, root, None, false, 0);
-        let none = Aside::default();
+        let none = DamagedSessions::default();
         let mut rows = listed(&heads, &none, false);
         rows[0].workspace = Some("/home/kim/work/projects/subtend".into());
         let text = anstream::adapter::strip_str(&line(&rows[0], 7, 120_000)).to_string();

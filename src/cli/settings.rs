@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use etcetera::BaseStrategy as _;
 use subtend::config::{ConfigError, FILE, Layer, Loaded, MAX_FILE_BYTES, Origin, Warning};
 use subtend_agents::dialect::Dialects;
+use subtend_agents::product::Product;
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
@@ -15,9 +16,26 @@ use super::trust::level::Trust;
 /// Bytes of one file that a prompt takes in at most.
 const MAX_PROMPT_BYTES: u64 = 256 << 10;
 
-/// The user's own file, where there is a home.
 pub(crate) fn user_file() -> Option<PathBuf> {
     etcetera::choose_base_strategy().ok().map(|base| base.config_dir().join("subtend").join(FILE))
+}
+
+/// The person's home directory.
+pub(crate) fn home() -> Option<PathBuf> {
+    let home = etcetera::choose_base_strategy().ok()?.home_dir().to_owned();
+    Some(home.canonicalize().unwrap_or(home))
+}
+
+/// The folders of other products that hold the person's own agents.
+pub(crate) fn products() -> Vec<(Product, PathBuf)> {
+    let Ok(base) = etcetera::choose_base_strategy() else { return Vec::new() };
+    let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = |product: Product| match product {
+        Product::Claude => said("CLAUDE_CONFIG_DIR").unwrap_or_else(|| base.home_dir().join(".claude")),
+        Product::OpenCode => base.config_dir().join("opencode"),
+        Product::Codex => said("CODEX_HOME").unwrap_or_else(|| base.home_dir().join(".codex")),
+    };
+    Product::ALL.map(|product| (product, home(product))).to_vec()
 }
 
 /// Reads what counts in a workspace; its own file where that is trusted.
@@ -41,7 +59,7 @@ pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> 
     if trust.is_used() {
         match project(workspace)? {
             Project::Linked => {
-                let message = "it is a symbolic link, which is not followed, and says nothing: use a file".to_owned();
+                let message = "ignored: it is a symbolic link, which is not followed. Use a regular file".to_owned();
                 linked = Some(Warning { origin: Origin::Project(path), message });
             }
             Project::Says(text) => layers.push(Layer::file(Origin::Project(path), &text)?),
@@ -56,13 +74,10 @@ pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> 
     Ok(loaded)
 }
 
-/// The configuration of a workspace.
 pub(crate) enum Project {
-    /// There is none.
     Missing,
     /// It is a symbolic link: who may write what it leads to would write the configuration, and no rule for this file covers that.
     Linked,
-    /// Its text.
     Says(String),
 }
 
@@ -86,7 +101,6 @@ fn read(path: &std::path::Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// A file that is not there says nothing.
 pub(crate) fn found(path: &str, text: io::Result<String>) -> Result<Option<String>, Fail> {
     match text {
         Ok(text) => Ok(Some(text)),
@@ -95,7 +109,6 @@ pub(crate) fn found(path: &str, text: io::Result<String>) -> Result<Option<Strin
     }
 }
 
-/// The dialects that sessions are offered, with their profiles.
 pub(crate) fn dialects(loaded: &Loaded, workspace: &Workspace) -> Result<Dialects, Fail> {
     loaded.config.dialects(&reader(workspace)).map_err(|error| {
         let profile = subtend::config::Key::from(["tools", "spawn", "profiles", &error.profile]);
@@ -108,12 +121,11 @@ pub(crate) fn reader(workspace: &Workspace) -> impl Fn(&str) -> Result<String, S
     |path| {
         workspace.text(path, MAX_PROMPT_BYTES).map_err(|error| {
             let gone = error.kind() == io::ErrorKind::NotFound;
-            if gone { "there is no such file".to_owned() } else { error.to_string() }
+            if gone { "no such file".to_owned() } else { error.to_string() }
         })
     }
 }
 
-/// Tells on stderr what has no effect.
 pub(crate) fn warn(loaded: &Loaded) -> Result<Code, Fail> {
     let mut err = anstream::stderr().lock();
     for warning in &loaded.warnings {

@@ -2,11 +2,11 @@
 
 use std::io::Write as _;
 
-use subtend_actors::transcript::{Reading, Transcript, TranscriptError};
+use subtend_actors::transcript::{Transcript, TranscriptError, TranscriptReading};
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::shelf::Shelf;
+use super::store_reader::StoreReader;
 use crate::cli::json;
 
 mod draw;
@@ -18,11 +18,12 @@ pub(crate) struct Args {
     #[arg(value_name = "ID")]
     session: String,
 
-    /// Cut nothing: the whole system prompt, arguments, results, and the transcripts of children that have no row of their own
+    /// Truncate nothing: print the whole system prompt, arguments, results, and the transcripts of children that `sessions` does
+    /// not list
     #[arg(long)]
     full: bool,
 
-    /// Print one JSON object, with nothing cut and such children within the calls that started them
+    /// Print one JSON object, with nothing truncated and such children within the calls that started them
     #[arg(long)]
     json: bool,
 
@@ -31,16 +32,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let shelf = Shelf::must_open(&args.store)?;
-    let id = shelf.find(&args.session)?;
-    let how = Reading { nests: args.full || args.json, ..Reading::default() };
-    let transcript = Transcript::read(shelf.journal(), id, how)?;
+    let reader = StoreReader::must_open(&args.store)?;
+    let id = reader.find(&args.session)?;
+    let how = TranscriptReading { nests: args.full || args.json, ..TranscriptReading::default() };
+    let transcript = Transcript::read(reader.journal(), id, how)?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &transcript)?;
         writeln!(out)?;
     } else {
-        draw::draw(&mut out, &transcript, args.full)?;
+        let how = draw::How { full: args.full, hosted: reader.is_hosted() };
+        draw::draw(&mut out, &transcript, how)?;
     }
     Ok(Code::Done)
 }

@@ -4,9 +4,11 @@ use std::io::Write as _;
 
 use super::control;
 use super::fail::{Code, Fail};
+use super::hosted::Hosted;
+use super::work::StopSignal;
 use super::work::serve::{self, ServeArgs, Unmet};
 
-/// Sums up what was done in a session, by the agent `summary`, and prints it; `subtend show` shows it from then on.
+/// Summarizes a session with the agent `summary`, and prints the summary; `subtend show` shows it from then on.
 ///
 /// The session's own model answers, unless `--model` names another.
 #[derive(clap::Args, Debug)]
@@ -18,9 +20,12 @@ pub(crate) struct Args {
     serve: ServeArgs,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let listening = serve::listen()?;
+    let (threads, mut stop) = serve::listen()?;
+    if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
+        args.serve.through()?;
+        return summed_up(&hosted, &mut stop);
+    }
     let ready = args.serve.ready(&args.session)?;
     if ready.parts.models.is_offline() {
         return Err(Fail::Usage(
@@ -29,18 +34,20 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 .to_owned(),
         ));
     }
-    serve::with(listening, ready, async |session, mut stop| {
-        match serve::waited(session.summarise(), &mut stop).await {
-            Ok(summary) => {
-                control::say(&summary?)?;
-                Ok(Code::Done)
-            }
-            Err(Unmet::Late) => Err(Fail::Other("the summary took too long: nothing is recorded".to_owned())),
-            Err(Unmet::Stopped) => {
-                // Without a stderr there is nobody to tell; the exit code still says it.
-                drop(writeln!(anstream::stderr(), "cancelled: the session is not summed up"));
-                Ok(Code::Cancelled)
-            }
+    serve::with(threads, ready, |hosted| summed_up(hosted, &mut stop))
+}
+
+fn summed_up(hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
+    match serve::summarised(hosted, stop, false) {
+        Ok(summary) => {
+            control::say(&summary?.unwrap_or_default())?;
+            Ok(Code::Done)
         }
-    })
+        Err(Unmet::Late) => Err(Fail::Other("the summary took too long: nothing is recorded".to_owned())),
+        Err(Unmet::Stopped) => {
+            // Without stderr, the exit code alone reports it.
+            drop(writeln!(anstream::stderr(), "cancelled: the session is not summed up"));
+            Ok(Code::Cancelled)
+        }
+    }
 }

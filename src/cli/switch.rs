@@ -1,54 +1,40 @@
 //! `subtend switch`: another alternative of an answer is seen.
 
 use hyper::Method;
-use serde::Deserialize;
 use serde_json::json;
 use subtend_session::command::SwitchTo;
 
+use super::answers::Switched;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::hosted::Hosted;
+use super::hosted;
+use super::names;
 use super::paint::clip;
 
-/// Chooses which alternative of an answer the session goes on with.
+/// Chooses the alternative of an answer that the session continues with.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Answer: SESSION:RECORD as `subtend show` names it, or SESSION for its last one that has alternatives
     message: String,
 
-    /// Which: 0 is the original, then 1, 2, …; or `next`, `previous`
+    /// Alternative: 0 is the original, then 1, 2, …; or `next`, `previous`
     to: String,
 
     #[command(flatten)]
     store: StoreArgs,
 }
 
-/// What a host switched to.
-#[derive(Deserialize)]
-struct Switched {
-    of: u64,
-    to: u32,
-}
-
-/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let (session, of) = control::message(&args.message)?;
-    let to = read(&args.to)?;
-    if let Some(hosted) = Hosted::find(&args.store, session)? {
-        let to = match to {
-            SwitchTo::Next => json!("next"),
-            SwitchTo::Previous => json!("previous"),
-            SwitchTo::Index(index) => json!(index),
-        };
+    let (session, of) = names::message(&args.message)?;
+    let to = match read(&args.to)? {
+        SwitchTo::Next => json!("next"),
+        SwitchTo::Previous => json!("previous"),
+        SwitchTo::Index(index) => json!(index),
+    };
+    hosted::with(&args.store, session, |hosted| {
         let done: Switched = hosted.call(Method::POST, "/switch", Some(&json!({"of": of.map(|of| of.0), "to": to})))?;
         control::say(&format!("{}:{} shows alternative {}", hosted.id.short().0, done.of, done.to))?;
-        return Ok(Code::Done);
-    }
-    control::with(&args.store, session, async |session| {
-        let switched = session.switch(of, to).await?;
-        let name = session.id().short();
-        control::say(&format!("{}:{} shows alternative {}", name.0, switched.of, switched.to))?;
         Ok(Code::Done)
     })
 }
@@ -59,7 +45,7 @@ fn read(word: &str) -> Result<SwitchTo, Fail> {
         "previous" | "prev" => Ok(SwitchTo::Previous),
         _ => word.parse().map(SwitchTo::Index).map_err(|_| {
             Fail::Usage(format!(
-                "`{}` is no alternative: give a number from 0 on, `next` or `previous`",
+                "`{}` is not an alternative: give a number from 0 on, `next` or `previous`",
                 clip(word, 40)
             ))
         }),

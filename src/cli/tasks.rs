@@ -15,27 +15,27 @@ use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, DIM, GOOD, In, LIVE, ODD, ago, clip, fill, harmless};
-use super::shelf::Shelf;
+use super::store_reader::StoreReader;
 use crate::cli::json;
 
-/// Lists what agents were given to do by other agents or by the host, newest first.
+/// Lists the tasks that agents and the host gave to agents, newest first.
 ///
-/// Each task has an id `task_…`, which every verb takes in place of its session's.
+/// Each task has an id `task_…`, which every command accepts in place of the id of its session.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Only those that stand so
+    /// List only tasks with this status
     #[arg(long, value_name = "STATUS", value_parser = ["pending", "running", "completed", "failed", "cancelled"])]
     status: Option<String>,
 
-    /// Only those that this session started: an id, the start of one, a short name, or a path
+    /// List only tasks that this session started: an id, the start of one, a short name, or a path
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
 
-    /// So many at most
+    /// List at most N tasks
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
 
-    /// Print one JSON array with the whole results; times are milliseconds since 1970
+    /// Print one JSON array with complete results; times are milliseconds since 1970
     #[arg(long)]
     json: bool,
 
@@ -44,12 +44,10 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct Row {
+struct TaskRow {
     id: String,
-    /// The session that does it.
     session: SessionId,
     short: Short,
-    /// Its agent.
     r#type: Text,
     status: &'static str,
     outcome: Option<OutcomeKind>,
@@ -65,13 +63,12 @@ struct Row {
     metadata: Value,
     created: i64,
     updated: i64,
-    /// When the last run ended.
     completed: Option<i64>,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let shelf = Shelf::open(&args.store)?;
-    let rows = shelf.map_or_else(|| Ok(Vec::new()), |shelf| listed(&shelf, args))?;
+    let reader = StoreReader::open(&args.store)?;
+    let rows = reader.map_or_else(|| Ok(Vec::new()), |reader| listed(&reader, args))?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &rows)?;
@@ -86,17 +83,17 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn listed(shelf: &Shelf, args: &Args) -> Result<Vec<Row>, Fail> {
+fn listed(reader: &StoreReader, args: &Args) -> Result<Vec<TaskRow>, Fail> {
     let status = args.status.as_deref().and_then(|word| TaskStatus::ALL.into_iter().find(|of| of.word() == word));
-    let parent = args.parent.as_deref().map(|name| shelf.find(name)).transpose()?;
-    let tasks = Task::list(shelf.journal(), TaskFilter { status, parent, limit: args.limit.map(NonZeroUsize::get) })?;
+    let parent = args.parent.as_deref().map(|name| reader.find(name)).transpose()?;
+    let tasks = Task::list(reader.journal(), TaskFilter { status, parent, limit: args.limit.map(NonZeroUsize::get) })?;
     Ok(tasks.into_iter().map(row).collect())
 }
 
-fn row(task: Task) -> Row {
+fn row(task: Task) -> TaskRow {
     let cause = task.cause.filter(|cause| *cause != Outcome::Completed);
     let unread = task.unread.map(|why| format!("its records cannot be read: {}", harmless(&why)));
-    Row {
+    TaskRow {
         id: task_id(task.session),
         session: task.session,
         short: task.short,
@@ -116,7 +113,7 @@ fn row(task: Task) -> Row {
     }
 }
 
-fn line(row: &Row, now: i64) -> String {
+fn line(row: &TaskRow, now: i64) -> String {
     let style = match row.status {
         "completed" => GOOD,
         "running" => LIVE,
@@ -167,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_came_to_nothing_says_why() {
+    fn failed_task_has_its_error() {
         let row = row(failed());
         assert_eq!(
             (row.error.as_deref(), &row.metadata),
@@ -178,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn r1_a_task_that_cannot_be_read_says_why() {
+    fn r1_unreadable_task_has_its_error() {
         let row = row(Task { unread: Some("session x is damaged".into()), cause: None, ..failed() });
         assert_eq!(row.error.as_deref(), Some("its records cannot be read: session x is damaged"));
     }
 
     #[test]
-    fn a_task_that_completed_has_no_error_and_metadata_that_is_no_json_is_a_text() {
+    fn completed_task_has_no_error_and_keeps_metadata_text() {
         let task = Task { cause: Some(Outcome::Completed), metadata: Some("plain".into()), ..failed() };
         let row = row(task);
         assert_eq!((row.error, row.metadata), (None, Value::from("plain")));
@@ -206,11 +203,11 @@ mod tests {
     fn the_words_of_the_option_are_those_of_the_list() {
         use clap::CommandFactory as _;
         #[derive(clap::Parser)]
-        struct Verb {
+        struct TestCommand {
             #[command(flatten)]
             args: Args,
         }
-        let command = Verb::command();
+        let command = TestCommand::command();
         let option = command.get_arguments().find(|option| option.get_id() == "status").expect("--status");
         let words: Vec<_> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
         assert_eq!(words, TaskStatus::ALL.map(TaskStatus::word));

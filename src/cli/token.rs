@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use clap::ValueEnum;
-use subtend_host::auth::{Scope, TokenError};
+use subtend_host::auth::{TokenError, TokenScope};
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -11,21 +11,21 @@ use super::paint::harmless;
 use super::serve;
 use crate::cli::json;
 
-/// Creates, lists and revokes tokens for `subtend serve`. A change counts at once, also for a host that is running.
+/// Creates, lists and revokes tokens for `subtend serve`. A change takes effect at once, also in a running host.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: TokenCommand,
 
     #[command(flatten)]
     store: StoreArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum TokenCommand {
     /// Create a token; its secret is printed once
     Create {
-        /// Its name, by which it is revoked
+        /// Name, by which it is revoked
         name: String,
 
         /// What it allows: `read` sees everything, `act` also sends, approves and cancels, `admin` also deletes and exports
@@ -52,13 +52,12 @@ enum Allows {
     Admin,
 }
 
-/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     let tokens = serve::tokens(&place)?;
     let mut out = std::io::stdout().lock();
     match &args.what {
-        What::Create { name, scope } => {
+        TokenCommand::Create { name, scope } => {
             if name.is_empty() || name.len() > 64 || name.chars().any(|c| c.is_control()) {
                 return Err(Fail::Usage(format!(
                     "token name {:?}: 1 to 64 characters on one line are needed",
@@ -66,15 +65,15 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 )));
             }
             let scope = match scope {
-                Allows::Read => Scope::Read,
-                Allows::Act => Scope::Act,
-                Allows::Admin => Scope::Admin,
+                Allows::Read => TokenScope::Read,
+                Allows::Act => TokenScope::Act,
+                Allows::Admin => TokenScope::Admin,
             };
             let secret = tokens.create(name, scope)?;
             writeln!(out, "{secret}")?;
             writeln!(anstream::stderr(), "token {name:?} allows {scope}; it is shown this once")?;
         }
-        What::List { json } => {
+        TokenCommand::List { json } => {
             let tokens = tokens.list()?;
             if *json {
                 let rows: Vec<_> =
@@ -88,7 +87,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 writeln!(out, "{:<6} {}", token.scope.to_string(), harmless(&token.name))?;
             }
         }
-        What::Revoke { name } => {
+        TokenCommand::Revoke { name } => {
             tokens.revoke(name)?;
             writeln!(anstream::stderr(), "token {name:?} is revoked")?;
         }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use serde::Serialize;
 use subtend_actors::boot::at_next_boot;
-use subtend_actors::past::Past;
+use subtend_actors::history::History;
 use subtend_actors::worked::Worked;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::index::Head;
@@ -20,10 +20,10 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, In, LIVE, MARKS, UNKNOWN_WORK, clip, count, harmless, in_flight, mark, phase_word,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, In, LIVE, MARKS, UNKNOWN_WORK, clip, count, doing, harmless, in_flight, mark,
     tokens, work_span,
 };
-use super::shelf::Shelf;
+use super::store_reader::StoreReader;
 use crate::cli::json;
 
 /// Shows a session and everything below it, with how each run ended.
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 
 /// One session of a tree. What is skipped is drawn for people; machines find it with `show --json`.
 #[derive(Serialize)]
-struct Node {
+struct TreeNode {
     id: SessionId,
     #[serde(skip)]
     short: Short,
@@ -52,10 +52,12 @@ struct Node {
     #[serde(skip)]
     title: Text,
     state: Phase,
+    /// Until when its run is parked at a provider's limit, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limited_until: Option<i64>,
     outcome: Option<Outcome>,
     depth: u32,
     background: bool,
-    /// What kind of branch it is, where it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<BranchKind>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -67,7 +69,6 @@ struct Node {
     usage: Usage,
     #[serde(skip)]
     worked: Worked,
-    /// Whether a call of it waits for approval.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     asks: bool,
     /// Whether a person made it as a branch that starts afresh.
@@ -76,22 +77,20 @@ struct Node {
     /// Why the session's journal cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// What its parent knows of it, where it is a branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     branch: Option<Branch>,
-    children: Vec<Node>,
+    children: Vec<TreeNode>,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let shelf = Shelf::must_open(&args.store)?;
-    let top = shelf.find(&args.session)?;
+    let reader = StoreReader::must_open(&args.store)?;
+    let top = reader.find(&args.session)?;
     let read = |id| {
-        let past = shelf.records(id).map(|records| Past::of(&records))?;
-        let why = shelf.aside().why(id).map(|why| format!("its row in the index is damaged: {why}"));
-        Ok((past, why))
+        let history = reader.records(id).map(|records| History::of(&records))?;
+        let why = reader.damaged().why(id).map(|why| format!("its row in the index is damaged: {why}"));
+        Ok((history, why))
     };
-    let tree = grow(shelf.heads(), &shelf.asking()?, top, &read)?;
+    let tree = grow(reader.heads(), &reader.asking()?, top, &read)?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &tree)?;
@@ -100,18 +99,18 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let mut text = String::new();
         draw(&tree, &mut Vec::new(), &mut text);
         write!(out, "{text}")?;
-        let fates = at_next_boot(&shelf.journal().inflight()?);
-        let fates = (!shelf.is_hosted()).then_some((&fates.0, &fates.1));
+        let fates = at_next_boot(&reader.journal().inflight()?);
+        let fates = (!reader.is_hosted()).then_some((&fates.0, &fates.1));
         writeln!(out, "{}", footer(&tree, fates))?;
     }
     Ok(if broken(&tree) { Code::Failed } else { Code::Done })
 }
 
 /// What is read of a session, and what is wrong with it all the same.
-type Read<'a> = dyn Fn(SessionId) -> Result<(Past, Option<String>), Fail> + 'a;
+type ReadSession<'a> = dyn Fn(SessionId) -> Result<(History, Option<String>), Fail> + 'a;
 
 /// Builds the tree below `top`; `asking` are the sessions that wait for approval. A session that cannot be read is shown with the reason and hides no other.
-fn grow(heads: &Heads, asking: &BTreeSet<SessionId>, top: SessionId, read: &Read<'_>) -> Result<Node, Fail> {
+fn grow(heads: &Heads, asking: &BTreeSet<SessionId>, top: SessionId, read: &ReadSession<'_>) -> Result<TreeNode, Fail> {
     let mut kids: BTreeMap<SessionId, Vec<SessionId>> = BTreeMap::new();
     for (id, parent) in heads.iter().filter_map(|(id, head)| head.parent.map(|parent| (id, parent))) {
         kids.entry(parent).or_default().push(*id);
@@ -127,47 +126,48 @@ fn grow(heads: &Heads, asking: &BTreeSet<SessionId>, top: SessionId, read: &Read
     }
     // Its parent is not in the tree.
     let above = heads.get(&top).and_then(|head| head.parent).and_then(|parent| read(parent).ok());
-    let label = above.and_then(|(past, _)| past.tasks.get(&top).cloned());
-    let mut done: BTreeMap<SessionId, Node> = BTreeMap::new();
+    let label = above.and_then(|(history, _)| history.tasks.get(&top).cloned());
+    let mut done: BTreeMap<SessionId, TreeNode> = BTreeMap::new();
     for id in order.into_iter().rev() {
         let head = heads.get(&id).ok_or_else(|| Fail::Other(format!("session {id} is not in the index")))?;
-        let (past, error) = match read(id) {
+        let (history, error) = match read(id) {
             Ok(read) => read,
-            Err(fail) => (Past::default(), Some(fail.to_string())),
+            Err(fail) => (History::default(), Some(fail.to_string())),
         };
         let known: Vec<_> = kids.get(&id).into_iter().flatten().copied().collect();
         let labelled = |kid: &SessionId| {
             let mut node = done.remove(kid)?;
-            if let (Some(branch), Some(label)) = (&mut node.branch, past.tasks.get(kid)) {
+            if let (Some(branch), Some(label)) = (&mut node.branch, history.tasks.get(kid)) {
                 branch.task = Some(label.clone());
             }
             Some(node)
         };
-        let children = past.born.iter().chain(&known).filter_map(labelled).collect();
-        let branch = Branch::of(id, head, &past, label.as_ref().filter(|_| id == top));
-        done.insert(id, Node { branch, asks: asking.contains(&id), ..node(id, head, past, error, children) });
+        let children = history.born.iter().chain(&known).filter_map(labelled).collect();
+        let branch = Branch::of(id, head, &history, label.as_ref().filter(|_| id == top));
+        done.insert(id, TreeNode { branch, asks: asking.contains(&id), ..node(id, head, history, error, children) });
     }
-    done.remove(&top).ok_or_else(|| Fail::Other(format!("session {top} stands below itself: run `subtend verify`")))
+    done.remove(&top).ok_or_else(|| Fail::Other(format!("session {top} is its own descendant: run `subtend verify`")))
 }
 
-fn node(id: SessionId, head: &Head, past: Past, error: Option<String>, children: Vec<Node>) -> Node {
-    Node {
+fn node(id: SessionId, head: &Head, history: History, error: Option<String>, children: Vec<TreeNode>) -> TreeNode {
+    TreeNode {
         id,
         short: head.short.clone(),
         agent: head.agent.clone(),
         title: head.title.clone(),
         state: head.state,
-        outcome: past.outcome,
+        limited_until: history.limited_until,
+        outcome: history.outcome,
         depth: head.depth,
-        background: past.background,
+        background: history.background,
         kind: head.kind.filter(|kind| *kind != BranchKind::Subagent),
         closed: head.closed,
-        runs: past.run.0,
-        turns: past.turns,
-        usage: past.usage,
-        worked: past.worked,
+        runs: history.run.0,
+        turns: history.turns,
+        usage: history.usage,
+        worked: history.worked,
         asks: false,
-        fresh: past.place.as_ref().is_some_and(is_fresh),
+        fresh: history.place.as_ref().is_some_and(is_fresh),
         error,
         branch: None,
         children,
@@ -175,7 +175,7 @@ fn node(id: SessionId, head: &Head, past: Past, error: Option<String>, children:
 }
 
 /// Appends one line for each session; `lasts` says for each level above whether its session is the last of its siblings.
-fn draw(node: &Node, lasts: &mut Vec<bool>, text: &mut String) {
+fn draw(node: &TreeNode, lasts: &mut Vec<bool>, text: &mut String) {
     if let Some((last, above)) = lasts.split_last() {
         above.iter().for_each(|last| text.push_str(if *last { "   " } else { "│  " }));
         text.push_str(if *last { "└─ " } else { "├─ " });
@@ -190,7 +190,7 @@ fn draw(node: &Node, lasts: &mut Vec<bool>, text: &mut String) {
     }
 }
 
-fn line(node: &Node) -> String {
+fn line(node: &TreeNode) -> String {
     let (sign, style, word) = standing(node);
     let mut figures = vec![count(node.turns, "turn"), tokens(node.usage.tokens())];
     if node.runs > 1 {
@@ -223,11 +223,11 @@ fn line(node: &Node) -> String {
     )
 }
 
-fn standing(node: &Node) -> (&'static str, anstyle::Style, String) {
+fn standing(node: &TreeNode) -> (&'static str, anstyle::Style, String) {
     match (&node.error, &node.outcome) {
         (Some(error), _) => ("!", BAD, clip(&format!("unreadable: {error}"), 200)),
         (None, _) if node.asks => (ASKS.0, ASKS.1, ASKS_WORD.to_owned()),
-        (None, _) if in_flight(node.state) => ("●", LIVE, phase_word(node.state).to_owned()),
+        (None, _) if in_flight(node.state) => ("●", LIVE, doing(node.state, node.limited_until)),
         (None, None) => ("○", DIM, "no run yet".to_owned()),
         (None, Some(outcome)) => {
             let (sign, style) = mark(outcome.kind());
@@ -236,9 +236,8 @@ fn standing(node: &Node) -> (&'static str, anstyle::Style, String) {
     }
 }
 
-/// `fates` are the sessions whose runs continue, and those whose runs keep their place, where no process has the store: the others
-/// that are in flight end as lost.
-fn footer(tree: &Node, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<SessionId>)>) -> String {
+/// `fates` are the sessions whose runs resume and those whose runs stay queued; other runs in flight end as lost.
+fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<SessionId>)>) -> String {
     let (mut sessions, mut usage) = (0_u64, Usage::default());
     let (mut live, mut going, mut kept, mut left) = (0_u64, 0_u64, 0_u64, None);
     each(tree, &mut |node| {
@@ -250,7 +249,7 @@ fn footer(tree: &Node, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<SessionId>
             let (goes, keeps) = (goes_on.contains(&node.id), keeps.contains(&node.id));
             going = going.saturating_add(u64::from(goes));
             kept = kept.saturating_add(u64::from(keeps));
-            // The topmost: with it goes on what it owns.
+            // The topmost: what it owns resumes with it.
             if (goes || keeps) && left.is_none() {
                 left = Some(node.short.clone());
             }
@@ -258,7 +257,7 @@ fn footer(tree: &Node, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<SessionId>
     });
     let mut text = format!("{}, {} in all; session {}", count(sessions, "session"), tokens(usage.tokens()), tree.id);
     if fates.is_some() && live > 0 {
-        // Nobody else has the store while we read it: what is in flight there was left by a process that is gone.
+        // No other process holds the store while it is read: runs in flight were left by a dead one.
         let were = if live == 1 { "1 run was".to_owned() } else { format!("{live} runs were") };
         let lost = live.saturating_sub(going).saturating_sub(kept);
         let said = |runs: u64, one: &str, more: &str| match runs {
@@ -269,29 +268,27 @@ fn footer(tree: &Node, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<SessionId>
         };
         let mut fates = Vec::new();
         if lost > 0 {
-            fates.push(format!(
-                "with the next verb that changes this store {}",
-                said(lost, "ends as lost", "end as lost")
-            ));
+            let lost = said(lost, "ends as lost", "end as lost");
+            fates.push(format!("{lost} with the next command that changes this store"));
         }
-        let runs = [(going, "goes on", "go on"), (kept, "keeps its place", "keep their places")];
+        let runs = [(going, "resumes", "resume"), (kept, "starts", "start")];
         let runs = runs.into_iter().filter(|(runs, ..)| *runs > 0).map(|(runs, one, more)| said(runs, one, more));
         let runs = runs.collect::<Vec<_>>().join(", ");
         if let Some(short) = left {
-            fates.push(format!("with the next that works for it (`subtend continue {short}`) {runs}"));
+            fates.push(format!("{runs} with the next command that lets agents work (`subtend continue {short}`)"));
         }
         text.push_str(&format!("\n{were} in flight when the last process ended: {}", fates.join("; ")));
     }
     In(DIM, text).to_string()
 }
 
-fn broken(tree: &Node) -> bool {
+fn broken(tree: &TreeNode) -> bool {
     let mut found = false;
     each(tree, &mut |node| found |= node.error.is_some());
     found
 }
 
-fn each<'a>(node: &'a Node, visit: &mut dyn FnMut(&'a Node)) {
+fn each<'a>(node: &'a TreeNode, visit: &mut dyn FnMut(&'a TreeNode)) {
     visit(node);
     node.children.iter().for_each(|child| each(child, visit));
 }

@@ -2,18 +2,19 @@
 //!
 //! They come with a clone, so they are left aside until the person has seen them and said yes, once for each directory.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use subtend::config::{FILE, Layer, Loaded, Origin};
 use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::Source;
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
+use super::guidance;
 use super::paint::{BOLD, In, ODD, clip, count, harmless};
 use super::settings::{self, Project};
-use super::workspace;
+use super::{servers, workspace};
 pub(crate) use level::Trust;
 use record::Record;
 
@@ -23,20 +24,20 @@ mod record;
 /// The variable that says what `--trust` says.
 const VARIABLE: &str = "SUBTEND_TRUST";
 
-/// Shows what a workspace brings along (subtend.yaml, agents), and asks whether to use it; until then it is left aside.
+/// Shows the configuration and agents of a workspace, and asks whether to use them; until then they are ignored.
 ///
-/// The answer is kept with your own configuration, for this directory: one that is moved, or another one in its place, is asked about anew.
+/// The answer is kept with your own configuration, for this directory. A directory that was moved or replaced needs a new answer.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Workspace
     #[arg(value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
 
-    /// Trust it without a question
+    /// Trust it without asking
     #[arg(long)]
     yes: bool,
 
-    /// Trust it no more
+    /// Revoke the trust
     #[arg(long, conflicts_with = "yes")]
     revoke: bool,
 
@@ -46,12 +47,21 @@ pub(crate) struct Args {
 }
 
 impl Trust {
-    /// Settles it for a verb that lets agents work: by `--trust`, by what is kept, by a question at a terminal. What is left aside is one
-    /// line on stderr, also where nothing else is told there.
+    /// Decides by `--trust`, by the recorded answer, or by a question at a terminal. Ignored files are reported on
+    /// stderr.
     pub(crate) fn settle(workspace: &Workspace, flag: bool, machine: bool) -> Result<Self, Fail> {
+        if flag || by_variable() {
+            Brought::of(workspace).forget_nothing(workspace)?;
+            return Ok(Self::Used);
+        }
+        Self::settle_by_record(workspace, machine)
+    }
+
+    /// As [`Trust::settle`], without `--trust` and its variable: they are for the process that has the store, and for its directory.
+    pub(crate) fn settle_by_record(workspace: &Workspace, machine: bool) -> Result<Self, Fail> {
         let brought = Brought::of(workspace);
         brought.forget_nothing(workspace)?;
-        if flag || by_variable() || brought.is_nothing() {
+        if brought.is_nothing() {
             return Ok(Self::Used);
         }
         let path = workspace.path();
@@ -61,41 +71,52 @@ impl Trust {
                 show(workspace, &brought)?;
                 ask(path)?
             }
-            Some(false) | None => Self::Aside,
+            Some(false) | None => Self::LeftOut,
         };
-        if trust == Self::Aside {
+        if trust == Self::LeftOut {
             brought.left_aside()?;
         }
         Ok(trust)
     }
 
-    /// Settles it for a verb that asks nothing: what is left aside is one line on stderr.
+    /// Decides without a question. Ignored files are reported on stderr.
     pub(crate) fn told(workspace: &Workspace) -> Result<Self, Fail> {
         let brought = Brought::of(workspace);
         brought.forget_nothing(workspace)?;
         let trust = Self::silent(workspace)?;
-        if trust == Self::Aside {
+        if trust == Self::LeftOut {
             brought.left_aside()?;
         }
         Ok(trust)
     }
 
-    /// Settles it for a verb that lets no agent work.
     pub(crate) fn silent(workspace: &Workspace) -> Result<Self, Fail> {
-        let used = by_variable() || Brought::of(workspace).is_nothing() || Record::of(workspace.path())? == Some(true);
-        Ok(if used { Self::Used } else { Self::Aside })
+        if by_variable() { Ok(Self::Used) } else { Self::recorded(workspace) }
     }
 
-    /// The agents that count.
+    /// Settles it by what is kept alone: for a directory that this process was not called for.
+    pub(crate) fn recorded(workspace: &Workspace) -> Result<Self, Fail> {
+        let used = Brought::of(workspace).is_nothing() || Record::of(workspace.path())? == Some(true);
+        Ok(if used { Self::Used } else { Self::LeftOut })
+    }
+
     pub(crate) fn catalog(self, workspace: &Workspace) -> Catalog {
-        if self.is_used() { Catalog::load_checked(workspace.path()) } else { Catalog::builtin() }
+        let path = workspace.path();
+        let mut catalog = if self.is_used() { Catalog::load_checked(path) } else { Catalog::builtin() };
+        for (product, home) in settings::products() {
+            catalog.add_own(product, &home, path);
+        }
+        catalog
     }
 }
 
 /// What a workspace brings along that needs trust.
 struct Brought {
     config: bool,
+    /// `.mcp.json`.
+    servers: bool,
     agents: usize,
+    texts: guidance::Brought,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
@@ -106,7 +127,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let path = workspace.path();
     if args.revoke {
         let told = match Record::forget(path)? {
-            true => format!("{} is not trusted any more", path.display()),
+            true => format!("{} is no longer trusted", path.display()),
             false => format!("{} was not trusted", path.display()),
         };
         return say(&told);
@@ -114,7 +135,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let brought = Brought::of(&workspace);
     // Trust of nothing would be trust of whatever comes later, unseen.
     if brought.is_nothing() {
-        return say(&format!("{} brings nothing along that needs trust; nothing is recorded", path.display()));
+        return say(&format!("{} contains nothing that needs trust; nothing is recorded", path.display()));
     }
     show(&workspace, &brought)?;
     if args.yes {
@@ -122,15 +143,14 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return say(&format!("{} is trusted", path.display()));
     }
     if !at_terminal() {
-        return Err(Fail::Usage("not trusted: there is no terminal to ask at; use --yes".to_owned()));
+        return Err(Fail::Usage("not trusted: there is no terminal to ask on. Use --yes to trust it".to_owned()));
     }
     match ask(path)? {
         Trust::Used => say(&format!("{} is trusted", path.display())),
-        Trust::Aside => Err(Fail::Other(format!("{} is not trusted", path.display()))),
+        Trust::LeftOut => Err(Fail::Other(format!("{} is not trusted", path.display()))),
     }
 }
 
-/// Whether the workspace brings nothing along.
 pub(crate) fn needs_none(workspace: &Workspace) -> bool {
     Brought::of(workspace).is_nothing()
 }
@@ -145,16 +165,20 @@ impl Brought {
     fn of(workspace: &Workspace) -> Self {
         let path = workspace.path();
         let catalog = Catalog::load(path);
-        let files = catalog.all().filter(|manifest| matches!(manifest.source, Source::File(_))).count();
-        let agents = files.max(catalog.problems().len());
-        Self { config: path.join(FILE).symlink_metadata().is_ok(), agents }
+        // A file may have several problems.
+        let files = catalog.all().filter_map(|manifest| manifest.source.path());
+        let problems = catalog.problems().iter().map(|problem| &*problem.path);
+        let agents = files.chain(problems).collect::<BTreeSet<_>>().len();
+        let (config, servers) = (path.join(FILE).symlink_metadata().is_ok(), servers::is_named(workspace));
+        Self { config, servers, agents, texts: guidance::Brought::of(workspace) }
     }
 
     fn is_nothing(&self) -> bool {
-        !self.config && self.agents == 0
+        let texts = self.texts.counts().iter().any(|(files, _)| *files > 0);
+        !self.config && !self.servers && self.agents == 0 && !texts
     }
 
-    /// Ends the trust of a workspace that brings nothing along any more: a command could make what comes next, and nobody saw it.
+    /// Ends the trust of a workspace without files to trust: a command could create unseen ones later.
     fn forget_nothing(&self, workspace: &Workspace) -> Result<(), Fail> {
         if self.is_nothing() && Record::of(workspace.path())? == Some(true) {
             Record::forget(workspace.path())?;
@@ -163,16 +187,18 @@ impl Brought {
     }
 
     fn names(&self) -> String {
-        let agents = (self.agents > 0).then(|| count(self.agents as u64, "agent"));
+        let all = std::iter::once((self.agents, "agent")).chain(self.texts.counts());
+        let counted = all.filter(|(files, _)| *files > 0).map(|(files, what)| count(files as u64, what));
         let config = self.config.then(|| FILE.to_owned());
-        config.into_iter().chain(agents).collect::<Vec<_>>().join(" and ")
+        let servers = self.servers.then(|| subtend_tools::mcp::FILE.to_owned());
+        config.into_iter().chain(servers).chain(counted).collect::<Vec<_>>().join(" and ")
     }
 
     fn left_aside(&self) -> Result<(), Fail> {
         let names = self.names();
         writeln!(
             anstream::stderr(),
-            "{}: {names} of this workspace left aside, which you have not trusted: `subtend trust` shows and trusts what it brings along, \
+            "{}: {names} of this workspace ignored, which you have not trusted: `subtend trust` shows and trusts the workspace, \
              --trust uses it this time",
             In(ODD, "warning")
         )?;
@@ -193,7 +219,6 @@ fn say(text: &str) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Asks, and keeps the answer. No answer is none.
 fn ask(path: &Path) -> Result<Trust, Fail> {
     let mut err = anstream::stderr();
     write!(err, "Use it? [y/N] ")?;
@@ -201,18 +226,18 @@ fn ask(path: &Path) -> Result<Trust, Fail> {
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {
         writeln!(err)?;
-        return Ok(Trust::Aside);
+        return Ok(Trust::LeftOut);
     }
     let yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
     Record::keep(path, yes)?;
-    Ok(if yes { Trust::Used } else { Trust::Aside })
+    Ok(if yes { Trust::Used } else { Trust::LeftOut })
 }
 
 /// Prints on stderr what the workspace brings along.
 fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
     let mut err = anstream::stderr().lock();
     let path = workspace.path();
-    writeln!(err, "{} brings along:", In(BOLD, harmless(&path.display().to_string())))?;
+    writeln!(err, "{} contains:", In(BOLD, harmless(&path.display().to_string())))?;
     if brought.config {
         writeln!(err, "  {FILE}")?;
         let text = match settings::project(workspace) {
@@ -233,15 +258,25 @@ fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
             Err(why) => writeln!(err, "    {}", clip(&harmless(&why), 400))?,
         }
     }
+    if brought.servers {
+        writeln!(err, "  {}", subtend_tools::mcp::FILE)?;
+        for line in servers::lines(workspace) {
+            writeln!(err, "    {}", clip(&harmless(&line), 400))?;
+        }
+    }
     let catalog = Catalog::load(path);
     for manifest in catalog.all() {
-        if let Source::File(file) = &manifest.source {
+        if let Some(file) = manifest.source.path() {
             let model = manifest.model.as_ref().map_or_else(String::new, |model| format!(", model {model}"));
             let line = format!("agent {}{model}: {} ({})", manifest.name, manifest.description, file.display());
             writeln!(err, "  {}", clip(&harmless(&line), 300))?;
         }
     }
-    for problem in catalog.problems() {
+    for line in brought.texts.lines() {
+        writeln!(err, "  {}", clip(&harmless(&line), 300))?;
+    }
+    let problems = catalog.problems().iter().chain(brought.texts.problems());
+    for problem in problems {
         let line = format!("{}: {}", problem.path.display(), problem.message);
         writeln!(err, "  {}", clip(&harmless(&line), 300))?;
     }
@@ -254,7 +289,7 @@ fn list() -> Result<Code, Fail> {
         let word = match (entry.trusted, entry.is_same()) {
             (true, true) => "trusted",
             (true, false) => "gone or replaced",
-            (false, _) => "left aside",
+            (false, _) => "not trusted",
         };
         writeln!(out, "{word}  {}", harmless(&entry.path))?;
     }

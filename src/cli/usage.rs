@@ -11,12 +11,12 @@ use subtend_session::usage::Usage;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, DIM, In, ago, clip, size, tokens};
-use super::shelf::Shelf;
+use super::store_reader::StoreReader;
 use super::trust::Trust;
 use super::{settings, workspace};
 use crate::cli::json;
 
-/// Tells what a session cost: by itself, with the runs that it owns, and with everything below it.
+/// Shows what a session cost: by itself, with the runs that it owns, and with everything below it.
 ///
 /// Each model call is counted once in each of these.
 #[derive(clap::Args, Debug)]
@@ -33,15 +33,14 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct SessionUsage<'a> {
     id: SessionId,
     parent: Option<SessionId>,
     own: &'a Usage,
     owned: &'a Usage,
     tree: &'a Usage,
-    context: Context,
-    children: Vec<Child<'a>>,
-    /// Bytes of its journal, and of it and all journals below it.
+    context: ContextUse,
+    children: Vec<ChildRow<'a>>,
     recorded: u64,
     recorded_below: u64,
     created_ms: i64,
@@ -50,27 +49,26 @@ struct Told<'a> {
 
 /// How full the model's context was at the last answer; nothing is used before the first.
 #[derive(Serialize)]
-struct Context {
+struct ContextUse {
     used: u64,
-    window: Known,
-    percent: Known,
+    window: KnownCount,
+    percent: KnownCount,
 }
 
-/// A number, or the word `unknown`.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Known {
+enum KnownCount {
     Number(u64),
     Unknown(&'static str),
 }
 
-impl From<Option<u64>> for Known {
+impl From<Option<u64>> for KnownCount {
     fn from(number: Option<u64>) -> Self {
         number.map_or(Self::Unknown("unknown"), Self::Number)
     }
 }
 
-impl From<Option<ContextShare>> for Context {
+impl From<Option<ContextShare>> for ContextUse {
     fn from(share: Option<ContextShare>) -> Self {
         let of = share.unwrap_or(ContextShare { used: 0, window: None });
         Self { used: of.used, window: of.window.into(), percent: of.percent().into() }
@@ -78,21 +76,21 @@ impl From<Option<ContextShare>> for Context {
 }
 
 #[derive(Serialize)]
-struct Child<'a> {
+struct ChildRow<'a> {
     id: SessionId,
     short: &'a Short,
     agent: &'a Text,
     own: &'a Usage,
-    context: Context,
+    context: ContextUse,
     recorded: u64,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(Path::new("."))?;
     let windows = settings::load(&workspace, Trust::told(&workspace)?)?.config.llm.windows();
-    let shelf = Shelf::must_open(&args.store)?;
-    let id = shelf.find(&args.session)?;
-    let view = UsageView::read(shelf.journal(), id, |model| windows.of(model))?;
+    let reader = StoreReader::must_open(&args.store)?;
+    let id = reader.find(&args.session)?;
+    let view = UsageView::read(reader.journal(), id, |model| windows.of(model))?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &told(id, &view))?;
@@ -103,9 +101,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn told(id: SessionId, view: &UsageView) -> Told<'_> {
+fn told(id: SessionId, view: &UsageView) -> SessionUsage<'_> {
     let UsageView { own, owned, tree, parent, children, recorded, recorded_below, created_ms, updated_ms, .. } = view;
-    Told {
+    SessionUsage {
         id,
         parent: *parent,
         own,
@@ -120,9 +118,9 @@ fn told(id: SessionId, view: &UsageView) -> Told<'_> {
     }
 }
 
-fn child(of: &ChildUsage) -> Child<'_> {
+fn child(of: &ChildUsage) -> ChildRow<'_> {
     let ChildUsage { session, short, agent, own, context, recorded } = of;
-    Child { id: *session, short, agent, own, context: (*context).into(), recorded: *recorded }
+    ChildRow { id: *session, short, agent, own, context: (*context).into(), recorded: *recorded }
 }
 
 fn lines(view: &UsageView, now: i64) -> Vec<String> {
@@ -150,7 +148,6 @@ fn lines(view: &UsageView, now: i64) -> Vec<String> {
     lines
 }
 
-/// How full the model's context was.
 fn context(of: &ContextShare) -> String {
     match (of.window, of.percent()) {
         (Some(window), Some(percent)) => format!("{} of {window} ({percent}%)", tokens(of.used)),
@@ -158,13 +155,12 @@ fn context(of: &ContextShare) -> String {
     }
 }
 
-/// Figures that are not zero, in words.
 fn figures(usage: &Usage) -> String {
     let named = [
         (usage.input, "in"),
         (usage.output, "out"),
         (usage.reasoning, "reasoning"),
-        (usage.cache_new, "cached anew"),
+        (usage.cache_new, "newly cached"),
         (usage.cache_read, "read from cache"),
     ];
     let mut parts: Vec<String> =
@@ -176,7 +172,7 @@ fn figures(usage: &Usage) -> String {
         parts.push(format!("${}.{:06}", micro / 1_000_000, micro % 1_000_000));
     }
     if usage.unreliable {
-        parts.push("and some that nobody told".to_owned());
+        parts.push("and calls without reported usage".to_owned());
     }
     parts.join(" · ")
 }
@@ -186,14 +182,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_told_with_their_cost_and_their_holes() {
+    fn usage_prints_cost_and_missing_figures() {
         assert_eq!(figures(&Usage::default()), "no tokens");
         let usage = Usage { input: 10, output: 2, cost_micro: Some(1_500_020), unreliable: true, ..Usage::default() };
-        assert_eq!(figures(&usage), "10 in · 2 out · $1.500020 · and some that nobody told");
+        assert_eq!(figures(&usage), "10 in · 2 out · $1.500020 · and calls without reported usage");
     }
 
     #[test]
-    fn times_the_context_and_children_are_told_where_they_are_known() {
+    fn usage_prints_known_times_context_and_children() {
         let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
         let own = Usage { input: 10, output: 2, ..Usage::default() };
         let child = ChildUsage {

@@ -13,11 +13,11 @@ use super::paint::{BAD, GOOD, In, clip, count};
 use super::progress::Teller;
 use crate::cli::json;
 
-/// Reads the whole store and tells what does not hold; the exit code is 1 if anything does not.
+/// Reads the whole store and reports every violation; the exit code is 1 if there are any.
 ///
-/// Changes nothing in the store but its lock file, which names this process meanwhile. What the engine writes whenever it opens a
-/// store, such as the cutting of a torn end, goes elsewhere: into memory for redb, and for sled into a copy of the files
-/// that they write to, in the directory for temporary files (TMPDIR).
+/// Changes nothing in the store except its lock file, which names this process meanwhile. What an engine writes when it opens a
+/// store, such as the repair of a torn end, goes into memory for redb, and for sled into a copy of the written files under
+/// TMPDIR.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Print one JSON object
@@ -101,7 +101,6 @@ fn text(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// One problem with its place, on one line.
 pub(super) fn line(problem: &Problem) -> String {
     let session = problem.session.map(|session| format!("session {session}"));
     let lsn = problem.lsn.map(|lsn| format!("lsn {lsn}"));

@@ -1,62 +1,62 @@
 //! Verbs that let agents work: what they share, from options to the followed run.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use subtend::config::Config;
-use subtend_actors::event::Subscription;
-use subtend_actors::{Approver, BootReport, OpenOptions, Options, Receipt, Runtime, SessionHandle};
-use subtend_agents::catalog::Catalog;
+use serde_json::Value;
+use subtend_actors::{BootReport, OpenOptions, Runtime};
 use subtend_host::{Host, HostOptions};
-use subtend_session::authority::Authority;
-use subtend_session::ids::{RunNo, Seq, SessionId, Text};
-use subtend_tools::policy::HostPolicy;
-use subtend_tools::workspace::Workspace;
+use subtend_session::ids::Seq;
 
-use super::data::{Place, StoreArgs};
+use super::client::{Attached, Connection, Store};
+use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::paint::{count, harmless};
-use super::trust::Trust;
-use super::{agents, cause, client, settings, workspace};
-use approve::Approving;
+use super::{client, names};
+use attempts::Attempts;
 use choice::ModelArgs;
-use here::Found;
-use listening::Listening;
-use watch::Watch;
+use client_work::At;
+use face::Face;
+use listening::ListeningSocket;
+use prepared::PreparedWork;
 
-pub(crate) use here::{About, HereArgs};
+pub(crate) use client_work::{Accepted, Work};
+pub(crate) use found_session::{About, HereArgs};
 pub(crate) use hosted::{Hosting, hosted};
 pub(crate) use screen::Screen;
-pub(crate) use stop::Stop;
+pub(crate) use stop::StopSignal;
 
 pub(crate) mod approve;
+mod attempts;
 pub(crate) mod background;
 pub(crate) mod brief;
 pub(crate) mod choice;
+mod client_work;
 pub(crate) mod diff;
 mod environments;
 pub(crate) mod face;
-mod here;
+mod follow;
+mod found_session;
 mod hosted;
-pub(crate) mod hub;
 mod limit;
 mod listening;
 mod live;
 mod named;
 mod other_clients;
 pub(crate) mod policy;
+mod prepared;
 mod price;
 pub(crate) mod prompt;
-pub(crate) mod remote;
 mod report;
 mod screen;
 pub(crate) mod serve;
+pub(crate) mod setup;
+pub(crate) mod slash;
+pub(crate) mod source;
 mod stop;
 mod stream;
+mod through;
 mod view;
-mod watch;
 
 /// Time for an orderly end after the run.
 const GRACE: Duration = Duration::from_secs(5);
@@ -71,30 +71,28 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
 
-    /// Allow an action beyond reading the workspace, such as `fs.write=src/**` or `shell.run`; may be given again
+    /// Allow an action beyond reading the workspace, such as `fs.write=src/**` or `shell.run`; repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     allow: Vec<String>,
 
-    /// Ask before an action, such as `fs.write` or `shell.run`: on a terminal you are asked, elsewhere it is denied; may be
-    /// given again
+    /// Ask before an action, such as `fs.write` or `shell.run`: on a terminal you are asked, elsewhere it is denied; repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     ask: Vec<String>,
 
-    /// Change a limit of a new session and all below it, such as `turns=10`, `live_runs=8` or `first_byte_ms=30000`; may be given
-    /// again
+    /// Change a limit of a new session and all below it, such as `turns=10`, `live_runs=8` or `first_byte_ms=30000`; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     limit: Vec<String>,
 
-    /// Change a bound of this process, such as `slots=1000`: `slots`, `inbox`, `events` or `idle_ms`; may be given again
+    /// Change a bound of this process, such as `slots=1000`: `slots`, `inbox`, `events` or `idle_ms`; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     host: Vec<String>,
 
-    /// What a model costs, in US dollars a million tokens, for a limit of money (`--limit cost_micro=500000` is half a dollar);
-    /// a name may end with `*`; may be given again
+    /// Price of a model, in US dollars per million tokens, for a limit of money (`--limit cost_micro=500000` is half a dollar);
+    /// a name may end with `*`; repeatable
     #[arg(long, value_name = "MODEL=IN,OUT[,CACHE_READ[,CACHE_NEW[,REASONING]]]")]
     price: Vec<String>,
 
-    /// Use the configuration and the agents of a workspace that you have not trusted; this time only
+    /// Use the configuration and agents of an untrusted workspace, this time only
     #[arg(long)]
     trust: bool,
 
@@ -102,11 +100,11 @@ pub(crate) struct WorkArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Print the answer as the model wrote it, with control characters and others that cannot be seen; not at a terminal
+    /// Print the answer as the model wrote it, with control and invisible characters; refused at a terminal
     #[arg(long, conflicts_with = "json")]
     raw: bool,
 
-    /// Tell nothing on stderr but errors, and what of the workspace is left aside
+    /// Print nothing on stderr but errors, and what is ignored of an untrusted workspace
     #[arg(long)]
     quiet: bool,
 
@@ -115,30 +113,6 @@ pub(crate) struct WorkArgs {
 
     #[command(flatten)]
     models: ModelArgs,
-}
-
-/// A runtime at work for one verb, with where it tells what happens.
-pub(crate) struct Work<'a> {
-    /// The verb's options.
-    pub(crate) args: &'a WorkArgs,
-    /// The runtime.
-    pub(crate) runtime: &'a Runtime,
-    /// The session that the verb is about, if that is there.
-    session: Option<SessionId>,
-    /// The run of that session that an earlier process left, and that goes on here.
-    pub(crate) left: Option<RunNo>,
-    /// The last record of that session before the start.
-    pub(crate) since: Seq,
-    /// Where progress is told.
-    pub(crate) screen: &'a mut Screen,
-    /// Whether we were asked to stop.
-    pub(crate) stop: &'a mut Stop,
-    /// What new sessions are opened with.
-    pub(crate) opens: OpenOptions,
-    /// The files that agents work on.
-    pub(crate) workspace: Arc<Workspace>,
-    /// A person at the terminal: there from the start on, so that nothing that goes on or that an input leads to finds nobody.
-    pub(crate) approver: Option<Approver>,
 }
 
 impl WorkArgs {
@@ -175,27 +149,70 @@ impl WorkArgs {
     }
 }
 
-/// Starts a runtime, does `job` in it, and takes it down again. A person at the terminal is asked for their word.
+/// Does `job` with the host of the store. Where no process hosts it, this one does: until `job` is done, and no run of another terminal
+/// is in flight. You are asked about calls that need an approval.
 pub(crate) fn verb<J>(args: &WorkArgs, about: About<'_>, job: J) -> Result<Code, Fail>
 where
-    J: AsyncFnOnce(Work<'_>) -> Result<Code, Fail>,
+    J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
     verb_asking(args, about, |_| true, job)
 }
 
-/// As [`verb`], where a person is asked only if `asked`: what is asked and not shown would wait for nobody.
+/// As [`verb`], where you are asked only if `asked`: what is asked and not shown would wait for no one.
 pub(crate) fn verb_asking<J>(
     args: &WorkArgs,
     about: About<'_>,
-    asked: impl FnOnce(&Screen) -> bool,
+    asked: impl Fn(&Screen) -> bool,
     job: J,
 ) -> Result<Code, Fail>
 where
-    J: AsyncFnOnce(Work<'_>) -> Result<Code, Fail>,
+    J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
+    let place = args.store.place()?;
+    let attempts = Attempts::new();
+    loop {
+        match once(args, about, &place, &asked, &job, &attempts) {
+            // The process that had the store ended with its own work before it answered.
+            Err(fail) if attempts.again(&fail) => {}
+            done => return done,
+        }
+    }
+}
+
+/// Does `job` once, with the host that the store has now.
+fn once<J>(
+    args: &WorkArgs,
+    about: About<'_>,
+    place: &StoreLocation,
+    asked: &impl Fn(&Screen) -> bool,
+    job: &J,
+    attempts: &Attempts,
+) -> Result<Code, Fail>
+where
+    J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
+{
+    if let Some(reader) = Attached::to(place)? {
+        return through_another(args, about, place, reader, asked, job, attempts);
+    }
+    // What another host may have accepted is sent again as it was: by its key it is the same command.
+    let opening = match about {
+        About::New(agent) if attempts.may_be_accepted() => args.opening(agent)?,
+        About::New(_) | About::Session(..) => Value::Null,
+    };
     let mut screen = Screen::new(args.quiet, args.json);
-    let ready = Ready::of(args, about, &mut screen)?;
-    let (mut parts, place) = (ready.parts, args.store.place()?);
+    let prepare = |screen: &mut Screen| PreparedWork::of(args, about, screen).and_then(PreparedWork::opened);
+    let (ready, journal) = match prepare(&mut screen) {
+        // A process that started at the same time has the store: it listens by now, or has ended.
+        Err(Fail::Unavailable(_)) => match client::either(place)? {
+            Store::Hosted(reader) => return through_another(args, about, place, reader, asked, job, attempts),
+            Store::Own(journal) => {
+                drop(journal);
+                prepare(&mut screen)?
+            }
+        },
+        prepared => prepared?,
+    };
+    let parts = ready.parts;
     let opens = OpenOptions {
         model: ready.model,
         servers: ready.servers,
@@ -203,36 +220,51 @@ where
         ..OpenOptions::agent(ready.agent)
     };
     screen.show_calls_by(parts.tools.clone());
-    let session = ready.found.as_ref().map(|found| found.session);
-    let journal = ready.found.map_or_else(|| client::alone(&parts.place), |found| Ok(found.journal))?;
+    let session = ready.found.map(|found| found.session);
     let threads = threads()?;
     let done = threads.block_on(async {
-        let mut stop = Stop::listen()?;
-        let left = session.map_or(Ok(None), |session| here::left(&journal, session))?;
-        let since = session.map_or(Ok(Seq(0)), |session| here::last(&journal, session))?;
-        parts.options.recovery_scope = here::takes_up(session);
-        let workspace = Arc::clone(&parts.workspace);
-        let attended = approve::is_somebody_there(args.json || args.quiet) && asked(&screen);
+        let mut stop = StopSignal::listen()?;
+        let left = session.map_or(Ok(None), |session| found_session::left(&journal, session))?;
+        let before = session.map_or(Ok(Seq(0)), |session| found_session::last(&journal, session))?;
+        let attended = approve::has_approver(args.json || args.quiet) && asked(&screen);
         let (runtime, approver) = tokio::select! {
-            started = hub::start(journal, parts, attended) => started?,
+            started = setup::start(journal.clone(), parts, attended) => started?,
             () = stop.asked() => {
                 screen.alert("cancelled before the prompt was sent");
                 return Ok(Code::Cancelled);
             }
         };
         recovered(runtime.boot(), &mut screen);
-        let options = HostOptions { approvals: attended, open: opens.clone(), ..HostOptions::default() };
-        let host = Host::new(runtime, options);
-        let listening = Listening::begin(&place, &host, &mut screen);
-        let (screen, stop) = (&mut screen, &mut stop);
-        let runtime = host.runtime();
-        let before: Vec<_> = runtime.journal().inflight()?.into_iter().map(|(id, _)| id).collect();
-        let done = job(Work { args, runtime, session, left, since, screen, stop, opens, workspace, approver }).await;
-        other_clients::ended(runtime, &before, screen, stop).await;
-        named(runtime, stop).await;
-        hub::full_disk(runtime);
+        let host = Host::new(runtime, HostOptions { approvals: attended, open: opens, ..HostOptions::default() });
+        // Until here it held the place of the host's own.
+        drop(approver);
+        let listening = ListeningSocket::begin(place, &host, &mut screen);
+        // Whatever fails from here on, the host ends in order.
+        let work = async {
+            let done = job(Work {
+                face: args.face(),
+                host: At::Own(&host),
+                connection: Connection::own(host.local()),
+                journal: &journal,
+                session,
+                left,
+                before,
+                opening,
+                screen: &mut screen,
+                stop: &mut stop,
+                attended,
+                leaves: false,
+                attempts,
+            })
+            .await;
+            other_clients::ended(host.runtime(), &mut screen, &mut stop).await;
+            named(host.runtime(), &mut stop).await;
+            done
+        };
+        let done = work.await;
+        setup::full_disk(host.runtime());
         host.ends().cancel();
-        listening.end(screen).await;
+        listening.end(&mut screen).await;
         if host.shutdown(GRACE).await.is_none() {
             screen.alert("a request held the host beyond its end: runs in flight are recovered by the next start");
         }
@@ -243,8 +275,87 @@ where
     done
 }
 
-/// Waits a little for the title of a session that was begun here: it is asked for beside the run, and mostly there before its end.
-async fn named(runtime: &Runtime, stop: &mut Stop) {
+/// Does the job of a verb with a store that another process hosts.
+fn through_another<J>(
+    args: &WorkArgs,
+    about: About<'_>,
+    place: &StoreLocation,
+    reader: Attached,
+    asked: &impl Fn(&Screen) -> bool,
+    job: &J,
+    attempts: &Attempts,
+) -> Result<Code, Fail>
+where
+    J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
+{
+    args.through(&reader.serving, about)?;
+    let session = match about {
+        About::New(agent) => (None, args.opening(agent)?),
+        About::Session(name, _) => (Some(name), Value::Null),
+    };
+    with(args.face(), place, reader, session, asked, job, attempts)
+}
+
+/// Does `job` with the session `name` of a store that another process hosts; `None` where none does.
+pub(crate) fn attached<J>(face: Face<'_>, name: &str, job: J) -> Result<Option<Code>, Fail>
+where
+    J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
+{
+    let place = face.store.place()?;
+    let Some(reader) = Attached::to(&place)? else { return Ok(None) };
+    with(face, &place, reader, (Some(name), Value::Null), &|_: &Screen| true, &job, &Attempts::new()).map(Some)
+}
+
+/// Does `job` with a store that another process hosts: with the session of a name, or what a new one is opened with.
+fn with<J>(
+    face: Face<'_>,
+    place: &StoreLocation,
+    reader: Attached,
+    (name, opening): (Option<&str>, Value),
+    asked: &impl Fn(&Screen) -> bool,
+    job: &J,
+    attempts: &Attempts,
+) -> Result<Code, Fail>
+where
+    J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
+{
+    let path = client::socket(place).ok_or_else(|| place.none())?;
+    let journal = reader.journal()?;
+    let session = name.map(|name| names::find(&journal, name)).transpose()?;
+    let left = session.map_or(Ok(None), |session| found_session::running(&journal, session))?;
+    let before = session.map_or(Ok(Seq(0)), |session| found_session::last(&journal, session))?;
+    let mut screen = Screen::new(face.quiet, face.json);
+    screen.show_calls_by(setup::tools()?);
+    let attended = approve::has_approver(face.json || face.quiet) && asked(&screen);
+    let threads = threads()?;
+    let done = threads.block_on(async {
+        let mut stop = StopSignal::listen()?;
+        let Some((connection, _)) = Connection::open(&path).await? else {
+            return Err(Fail::Unavailable("the host of the store is gone: call this again".to_owned()));
+        };
+        job(Work {
+            face,
+            host: At::Socket(path),
+            connection,
+            journal: &journal,
+            session,
+            left,
+            before,
+            opening,
+            screen: &mut screen,
+            stop: &mut stop,
+            attended,
+            leaves: false,
+            attempts,
+        })
+        .await
+    });
+    threads.shutdown_timeout(Duration::from_secs(1));
+    done
+}
+
+/// Waits briefly for the title of a new session, which is written during the run.
+async fn named(runtime: &Runtime, stop: &mut StopSignal) {
     tokio::select! {
         _ = tokio::time::timeout(NAMING, runtime.services_done()) => {}
         () = stop.asked() => {}
@@ -256,211 +367,24 @@ pub(crate) fn threads() -> Result<tokio::runtime::Runtime, Fail> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Fail::Other(format!("the system gives no threads to work with: {error}")))
-}
-
-impl Work<'_> {
-    /// The session that the verb is about.
-    pub(crate) fn session(&self) -> Result<SessionHandle, Fail> {
-        let session = match self.session {
-            Some(session) => self.runtime.session(session)?,
-            None => None,
-        };
-        session.ok_or_else(|| Fail::Other("the session is not in the store any more".to_owned()))
-    }
-
-    /// Follows `run` of `session` to its end, shows what happens from where `events` begin, and tells the end. A run that is never
-    /// opened counts as cancelled.
-    pub(crate) async fn follow(
-        &mut self,
-        events: Subscription,
-        session: &SessionHandle,
-        run: RunNo,
-    ) -> Result<Code, Fail> {
-        let agent = self.agent_of(session.id())?;
-        self.screen.watch(session.id(), agent);
-        // Where the answer goes elsewhere, it is not printed here too.
-        if std::io::stdout().is_terminal() {
-            self.screen.hear(session.id());
-        }
-        let mut watch = Watch { session, events, screen: self.screen, json: self.args.json, ended: false };
-        let approving = self.approver.take().map(|approver| Approving::by(approver, Arc::clone(&self.workspace)));
-        let followed = watch.follow(run, self.stop, approving).await;
-        self.screen.close();
-        let Some(ended) = followed? else { return Ok(Code::Cancelled) };
-        report::told(self.args.face(), self.screen, session.id(), &ended)?;
-        Ok(cause::code(&ended.outcome))
-    }
-
-    /// Follows the run that takes an input, as [`Work::follow`], and tells what to do with the input if no run took it: the one before
-    /// was cancelled by Ctrl-C, say, while it still did what an earlier process had begun.
-    pub(crate) async fn answer(
-        &mut self,
-        events: Subscription,
-        session: &SessionHandle,
-        receipt: &Receipt,
-    ) -> Result<Code, Fail> {
-        let code = self.follow(events, session, receipt.run).await?;
-        let (input, kept) = (receipt.input, self.args.store.place()?.path().is_some());
-        if kept && session.queue().await?.iter().any(|entry| entry.id == input) {
-            let (name, again) = (session.id().short().0, self.args.store.again());
-            self.screen.alert(&format!(
-                "the input was not taken and waits in session {name}: `subtend continue {name}{again}` goes on with it, `subtend \
-                 queue {name}{again} remove {input}` takes it back"
-            ));
-        }
-        Ok(code)
-    }
-
-    /// The agent of a session, for the tree.
-    pub(crate) fn agent_of(&self, session: SessionId) -> Result<Text, Fail> {
-        Ok(self.runtime.journal().head(session)?.map_or_else(|| "?".into(), |head| head.agent))
-    }
-}
-
-/// What a verb needs before anything is started.
-struct Ready {
-    parts: hub::Parts,
-    agent: Text,
-    model: Option<Text>,
-    servers: Vec<Text>,
-    /// What a new session may do at most.
-    opens: Authority,
-    found: Option<Found>,
-}
-
-impl Ready {
-    /// Checks everything that can be wrong before anything is started.
-    fn of(args: &WorkArgs, about: About<'_>, screen: &mut Screen) -> Result<Self, Fail> {
-        if args.raw && std::io::stdout().is_terminal() {
-            return Err(Fail::Usage("`--raw`: a terminal obeys what a model wrote: redirect the output".to_owned()));
-        }
-        let workspace = workspace::open(&args.workspace)?;
-        let trust = Trust::settle(&workspace, args.trust, args.json)?;
-        let catalog = trust.catalog(&workspace);
-        let rules = policy::read(&args.allow, &args.ask, &catalog, &workspace)?;
-        let loaded = settings::load(&workspace, trust)?;
-        if !args.quiet {
-            settings::warn(&loaded)?;
-        }
-        // Read here too: a profile that cannot be used is a mistake to be told before any work is done.
-        let dialects = settings::dialects(&loaded, &workspace)?;
-        if let Some(why) = agents::model::unusable(&loaded, &catalog) {
-            return Err(Fail::Usage(why));
-        }
-        let (limits, host) = limit::bounds(&args.limit, &args.host, &loaded)?;
-        let prices = price::read(&args.price, loaded.config.prices.clone())?;
-        let agent: Text = match about {
-            About::New(Some(name)) => name.into(),
-            About::New(None) | About::Session(..) => loaded.config.agent.clone(),
-        };
-        if let About::New(_) = about {
-            usable(&catalog, &agent, args.models.is_given())?;
-        }
-        let place = args.store.place()?;
-        let found = about.find(&place, &workspace)?;
-        let own = found.as_ref().map(Found::own);
-        let models = args.models.choose(&loaded, own)?;
-        let tools = hub::tools_with(loaded.config.commands())?;
-        // What a session may do is recorded when it is opened; this process adds nothing, and takes nothing away.
-        let bounds = policy::bounds(&args.store, &workspace)?;
-        let protected = HostPolicy::protected(&rules);
-        if !args.quiet && found.is_none() {
-            let [linked, kept] = bounds.clone();
-            hub::withheld(&tools, &rules, &[protected.clone(), linked, kept]).iter().for_each(|why| screen.alert(why));
-        }
-        let opens = Authority::of(rules).meet(&Authority::of(protected));
-        let of_new = catalog.get(&agent).filter(|_| found.is_none());
-        screen.note(&models.line(of_new.map(|manifest| &**manifest)));
-        told_place(&place, screen);
-        if !args.quiet {
-            agents::warn(&agents::model::problems(&catalog, &loaded, args.models.words(), &tools))?;
-        }
-        let model = args.models.is_given().then(|| models.name());
-        let servers = models.recorded();
-        let hooks = match (&found, &model) {
-            // The same model needs no detour, by which its calls would wait for the journal.
-            (Some(found), Some(model)) if *model != found.birth.model || found.overridden()? => {
-                Some(named::answering(found, model, &models, &prices)?)
-            }
-            _ => None,
-        };
-        if let Some(found) = &found {
-            limit::lowered(found, &host)?.iter().for_each(|text| screen.alert(text));
-        }
-        let (tool_options, windows) = (loaded.config.tool_options(), loaded.config.llm.windows());
-        let caps = loaded.config.llm.caps();
-        let options = Config { host, ..loaded.config }.options(models.calls_servers());
-        let titles = options.titles && !models.is_offline();
-        let slots = u32::try_from(options.slots).unwrap_or(u32::MAX);
-        let (quiet, options) = (args.quiet, Options { titles, ..options });
-        let parts = hub::Parts {
-            place,
-            workspace,
-            catalog,
-            tools,
-            models,
-            prices,
-            windows,
-            caps,
-            limits,
-            bounds,
-            dialects,
-            tool_options,
-            options,
-            hooks,
-            load: Some(Box::new(environments::loader(args.store.clone(), slots))),
-            at_home: found.as_ref().map(|found| found.root),
-            quiet,
-        };
-        Ok(Self { parts, agent, model, servers, opens, found })
-    }
-}
-
-/// Refuses an agent whose file is refused, and one that names a script where that is to answer.
-fn usable(catalog: &Catalog, agent: &str, named: bool) -> Result<(), Fail> {
-    if let Some(why) = super::agents::lookup::refused(catalog, agent) {
-        return Err(Fail::Usage(why));
-    }
-    let model = catalog.get(agent).and_then(|manifest| manifest.model.clone());
-    match model.filter(|_| !named).map(|model| choice::no_script(&model)) {
-        Some(Err(why)) => Err(Fail::Usage(format!("the model of the agent `{agent}` cannot answer: {why}"))),
-        Some(Ok(())) | None => Ok(()),
-    }
-}
-
-fn told_place(place: &Place, screen: &mut Screen) {
-    if let Some(path) = place.path().filter(|path| !path.exists()) {
-        screen.note(&format!("sessions are kept in {} (--data DIR for another place)", path.display()));
-    }
+        .map_err(|error| Fail::Other(format!("cannot start the async runtime: {error}")))
 }
 
 /// Tells what an earlier process left.
 fn recovered(boot: &BootReport, screen: &mut Screen) {
     if boot.swept > 0 {
         let runs = count(boot.swept as u64, "run");
-        screen.note(&format!(
-            "an earlier process ended with {runs} in flight, which ended as lost: `subtend sessions` lists them"
-        ));
+        screen.note(&format!("{runs} of an earlier process ended as lost: `subtend sessions` lists sessions"));
     }
     if boot.resumed > 0 {
         let runs = count(boot.resumed as u64, "run");
-        let go = if boot.resumed == 1 { "goes" } else { "go" };
-        screen.note(&format!(
-            "an earlier process ended with {runs} in flight that {go} on now: `subtend sessions` lists them"
-        ));
-    }
-    if boot.staying > 0 {
-        let runs = count(boot.staying as u64, "run");
-        let stay = if boot.staying == 1 { "stays as it is" } else { "stay as they are" };
-        screen.note(&format!(
-            "an earlier process ended with {runs} of other sessions in flight that {stay}: `subtend continue ID` lets one go on"
-        ));
+        let go = if boot.resumed == 1 { "resumes" } else { "resume" };
+        screen.note(&format!("{runs} of an earlier process {go} now: `subtend sessions` lists sessions"));
     }
     if boot.inputs > 0 {
-        let wait = if boot.inputs == 1 { "waits" } else { "wait" };
+        let wait = if boot.inputs == 1 { "is queued" } else { "are queued" };
         screen.note(&format!(
-            "{} {wait} behind runs that ended: `subtend queue ID` lists them, `subtend continue ID` takes them up",
+            "{} {wait} behind runs that ended: `subtend queue ID` lists them, `subtend continue ID` takes them",
             count(boot.inputs as u64, "input")
         ));
     }
@@ -468,7 +392,7 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
         let things = count(boot.undone.len() as u64, "thing");
         let session = first.session.map_or_else(String::new, |session| format!("session {session}: "));
         screen.alert(&format!(
-            "{things} that an earlier process left could not be brought to an end, such as this: {session}{} (`subtend recover` \
+            "{things} of an earlier process could not be settled, such as this: {session}{} (`subtend recover` \
              lists all)",
             harmless(&first.why)
         ));

@@ -9,7 +9,7 @@ use super::fail::Fail;
 
 /// Opens the folder, by the name that it has without links and `..`: sessions are kept with it, and found by it.
 pub(crate) fn open(path: &Path) -> Result<Arc<Workspace>, Fail> {
-    // What cannot be resolved cannot be opened either, and that is told better.
+    // Opening the path reports the better error.
     Workspace::open(path.canonicalize().as_deref().unwrap_or(path))
         .map(Arc::new)
         .map_err(|error| Fail::Usage(format!("{error} (--workspace DIR)")))

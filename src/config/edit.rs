@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::key::Key;
 use super::layer::yaml;
 
-/// A value that cannot be set without rewriting what else is there.
+/// A value that cannot be set without rewriting other lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}: write `{line}` there by hand")]
+#[error("{why}. Write `{line}` there by hand")]
 pub struct CannotEdit {
     /// Why.
     pub why: String,
@@ -15,7 +15,7 @@ pub struct CannotEdit {
     pub line: String,
 }
 
-/// The text with `key` set to `value`. All other lines stay as they are; what comes out is read again, and given only if it says
+/// Returns the text with `key` set to `value`. All other lines stay as they are; what comes out is read again, and given only if it says
 /// what was said before with that one value changed.
 ///
 /// # Errors
@@ -33,7 +33,7 @@ pub fn set(text: &str, key: &Key, value: &Value) -> Result<String, CannotEdit> {
     put(&mut wanted, key.names(), value);
     match yaml(&after) {
         Ok(read) if read == wanted => Ok(after),
-        Ok(_) | Err(_) => Err(cannot("the file is written in a way that one value cannot be changed in")),
+        Ok(_) | Err(_) => Err(cannot("one value of it cannot be changed without changing others")),
     }
 }
 
@@ -50,7 +50,7 @@ fn put(tree: &mut Value, names: &[String], value: &Value) {
     }
 }
 
-/// Changes the lines. `from..to` is the block that is looked into, `indent` that of the keys in it.
+/// Changes the lines `from..to`, whose keys have the indent `indent`.
 fn edit(lines: &mut Vec<String>, names: &[String], value: &Value) -> Result<(), &'static str> {
     let (mut from, mut to, mut above) = (0, lines.len(), None::<usize>);
     for (at, name) in names.iter().enumerate() {
@@ -79,14 +79,13 @@ fn edit(lines: &mut Vec<String>, names: &[String], value: &Value) -> Result<(), 
                     *text = format!("{head}{tail}\n");
                 }
             }
-            _ => return Err("what it stands under is written on one line"),
+            _ => return Err("the parent of the key is written on one line"),
         }
         (from, to, above) = (line.saturating_add(1), end, Some(indent));
     }
     Ok(())
 }
 
-/// Lines for what is not there yet.
 fn nested(names: &[String], indent: usize, value: &Value) -> Vec<String> {
     let last = names.len().saturating_sub(1);
     let line = |(at, name): (usize, &String)| {
@@ -97,7 +96,7 @@ fn nested(names: &[String], indent: usize, value: &Value) -> Vec<String> {
     names.iter().enumerate().map(line).collect()
 }
 
-/// Whether a line says nothing: empty, a comment, or the mark of a document.
+/// Returns whether a line says nothing: empty, a comment, or the mark of a document.
 fn is_silent(line: &str) -> bool {
     let text = line.trim();
     text.is_empty() || text.starts_with('#') || text == "---"
@@ -107,12 +106,11 @@ fn indent_of(line: &str) -> usize {
     line.len().saturating_sub(line.trim_start_matches(' ').len())
 }
 
-/// The indent of the keys of a block: that of its first line that says something.
+/// Returns the indent of the keys of a block: that of its first line that says something.
 fn block_indent(lines: &[String], from: usize, to: usize) -> Option<usize> {
     lines.get(from..to)?.iter().find(|line| !is_silent(line)).map(|line| indent_of(line))
 }
 
-/// The line of a key.
 fn find(lines: &[String], from: usize, to: usize, indent: usize, name: &str) -> Option<usize> {
     let fits = |line: &&String| {
         !is_silent(line)
@@ -122,7 +120,7 @@ fn find(lines: &[String], from: usize, to: usize, indent: usize, name: &str) -> 
     lines.get(from..to)?.iter().position(|line| fits(&line)).map(|at| from.saturating_add(at))
 }
 
-/// Where the value of the key on `line` ends: its last line that says something is before it. The items of a list may stand as
+/// Returns where the value of the key on `line` ends: its last line that says something is before it. The items of a list may stand as
 /// far left as its key.
 fn end_of_value(lines: &[String], line: usize, to: usize, indent: usize) -> usize {
     let first = line.saturating_add(1);
@@ -133,13 +131,13 @@ fn end_of_value(lines: &[String], line: usize, to: usize, indent: usize) -> usiz
     end_of_content(lines, first, first.saturating_add(length))
 }
 
-/// The end of `from..to` without the lines at its end that say nothing.
+/// Returns the end of `from..to` without the lines at its end that say nothing.
 fn end_of_content(lines: &[String], from: usize, to: usize) -> usize {
     let silent = lines.get(from..to).map_or(0, |block| block.iter().rev().take_while(|line| is_silent(line)).count());
     to.saturating_sub(silent)
 }
 
-/// A line `KEY: VALUE # comment` as the key with its colon, the value, and the comment with the space before it.
+/// Returns a line `KEY: VALUE # comment` as the key with its colon, the value, and the comment with the space before it.
 fn parts(line: &str) -> Option<(String, String, String)> {
     let line = line.trim_end();
     let colon = if let Some(quote) = line.trim_start().chars().next().filter(|c| matches!(c, '"' | '\'')) {
@@ -161,7 +159,7 @@ fn parts(line: &str) -> Option<(String, String, String)> {
     Some((head.to_owned(), value.trim().to_owned(), format!("{gap}{tail}")))
 }
 
-/// Where a comment begins: at a `#` after a space, outside quotes.
+/// Returns where a comment begins: at a `#` after a space, outside quotes.
 fn comment_at(text: &str) -> Option<usize> {
     let (mut quote, mut before) = (None, ' ');
     for (at, c) in text.char_indices() {
@@ -186,7 +184,6 @@ fn quoted(name: &str) -> String {
     if is_word(name) { name.to_owned() } else { Value::from(name).to_string() }
 }
 
-/// Whether YAML takes it as a text without quotes.
 fn is_word(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/' | '.');
     let word = text.to_ascii_lowercase();
@@ -195,7 +192,7 @@ fn is_word(text: &str) -> bool {
         && !matches!(word.as_str(), "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n")
 }
 
-/// A value as one line of YAML: JSON is, and words go without quotes.
+/// Returns a value as one line of YAML: JSON is, and words go without quotes.
 fn written(value: &Value) -> String {
     match value {
         Value::String(text) if is_word(text) => text.clone(),

@@ -8,7 +8,7 @@ use super::origin::Origin;
 /// Why a configuration is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A file is no YAML.
+    /// A file is not valid YAML.
     #[error("{origin} is not valid YAML: {why}")]
     Yaml {
         /// The file.
@@ -19,15 +19,15 @@ pub enum ConfigError {
     /// A key holds what it cannot.
     #[error("{origin}: {bad}")]
     Value {
-        /// Who said it.
+        /// The source of the value.
         origin: Origin,
         /// Which key, what it holds, and what is allowed.
         bad: BadValue,
     },
-    /// Values that are fine each by itself do not go together.
+    /// Values that conflict with each other.
     #[error("{origin}: {why}")]
     Together {
-        /// Who said the one that does not fit.
+        /// The source of the value that conflicts.
         origin: Origin,
         /// What does not fit, and what to do.
         why: String,

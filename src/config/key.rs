@@ -5,22 +5,20 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// A key, such as `limits.turns` or `prices."gpt-4.1*".input`: names with dots between; one that holds a dot stands in quotes.
+/// A key, such as `limits.turns` or `prices."gpt-4.1*".input`. A name with a dot is quoted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(Vec<String>);
 
 impl Key {
-    /// The key of the whole.
     pub(super) fn whole() -> Self {
         Self::default()
     }
 
-    /// Whether it is the key of the whole.
     pub(super) fn is_whole(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The key of `name` under this one.
+    /// Returns the key of `name` under this one.
     #[must_use]
     pub fn with(&self, name: &str) -> Self {
         let mut names = self.0.clone();
@@ -28,12 +26,11 @@ impl Key {
         Self(names)
     }
 
-    /// The names on the way.
+    /// Returns the names on the way.
     pub fn names(&self) -> &[String] {
         &self.0
     }
 
-    /// Whether `other` is this key or lies under it.
     pub(super) fn holds(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
@@ -71,7 +68,6 @@ impl Serialize for Key {
 impl FromStr for Key {
     type Err = BadKey;
 
-    /// Reads a key as it is written.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = |hint: &str| BadKey { key: text.to_owned(), hint: format!(": {hint}") };
         let (mut names, mut name, mut quoted) = (Vec::new(), String::new(), false);
@@ -95,7 +91,7 @@ impl FromStr for Key {
 
 /// A key that there is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no key `{key}`{hint}")]
+#[error("unknown key `{key}`{hint}")]
 pub struct BadKey {
     /// As it was asked for.
     pub key: String,
@@ -121,7 +117,7 @@ mod tests {
             );
         }
         let said = |text: &str| text.parse::<Key>().unwrap_err().to_string();
-        assert_eq!(said("a..b"), "there is no key `a..b`: a name is missing before or after a dot");
-        assert_eq!(said("a.\"b"), "there is no key `a.\"b`: a quotation mark is not closed");
+        assert_eq!(said("a..b"), "unknown key `a..b`: a name is missing before or after a dot");
+        assert_eq!(said("a.\"b"), "unknown key `a.\"b`: a quotation mark is not closed");
     }
 }

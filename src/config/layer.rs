@@ -61,7 +61,7 @@ impl Layer {
             let origin = Origin::Variable(name.to_owned());
             let Some((_, key, leaf)) = known.iter().find(|(of, ..)| of == name) else {
                 let near = hint(name, known.iter().map(|(name, ..)| name.as_str()));
-                let message = format!("there is no such variable, and it has no effect{near}");
+                let message = format!("unknown variable without effect{near}");
                 layer.warnings.push(Warning { origin, message });
                 continue;
             };
@@ -74,12 +74,11 @@ impl Layer {
     }
 }
 
-/// The value that YAML says.
 pub(super) fn yaml(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     serde_saphyr::from_str_with_options::<Option<Value>>(text, options).map(Option::unwrap_or_default).map_err(
         |error| {
-            // In the words for whoever wrote the file: the others name options of the library.
+            // The other messages of the library name its own options.
             let said = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
             said.split_whitespace().collect::<Vec<_>>().join(" ")
         },

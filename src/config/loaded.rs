@@ -8,7 +8,7 @@ use super::error::{BadValue, ConfigError};
 use super::key::{BadKey, Key};
 use super::layer::Layer;
 use super::origin::{Origin, Warning};
-use super::shape::{Kind, Shape};
+use super::shape::{Shape, ShapeKind};
 use super::{Config, reach, variable};
 
 pub(super) mod check;
@@ -29,9 +29,9 @@ pub struct Loaded {
 pub struct Setting {
     /// Its key.
     pub key: Key,
-    /// What it is; null is none.
+    /// Its value; null if it has none.
     pub value: Value,
-    /// Who said so.
+    /// Its source.
     pub origin: Origin,
     /// The variable of the environment that says it too, if there is one.
     pub variable: Option<String>,
@@ -40,7 +40,7 @@ pub struct Setting {
 /// The model of sessions whose agent names none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefaultModel {
-    /// Nobody said one.
+    /// No source names one.
     Unsaid,
     /// A model, or several with commas between.
     Model(Text),
@@ -83,7 +83,7 @@ impl Loaded {
         said.map_or(Origin::Default, |setting| setting.origin.clone())
     }
 
-    /// The values at `key` and below it, with who said them. One that may be said, has no default and was said by nobody is null.
+    /// Returns the values at and below `key`, with their sources. A key without value and default is null.
     ///
     /// # Errors
     /// [`BadKey`] where there is no such key, with what was probably meant.
@@ -105,7 +105,7 @@ impl Loaded {
         Ok(vec![Setting { key: key.clone(), value, origin, variable: None }])
     }
 
-    /// The model of sessions whose agent names none: that which was said more strongly, where a model and a pool were.
+    /// Returns the model of sessions whose agent names none: that which was said more strongly, where a model and a pool were.
     pub fn default_model(&self) -> DefaultModel {
         let rank = |name| self.origin(&Key::from(["llm", name])).rank();
         let over = rank("model") > rank("default_pool");
@@ -118,15 +118,15 @@ impl Loaded {
 }
 
 impl Key {
-    /// The value that `text` says for this key, as `subtend.yaml` would say it.
+    /// Returns the value that `text` says for this key, as `subtend.yaml` would say it.
     ///
     /// # Errors
     /// [`BadKey`] where there is no such key; [`BadValue`] in it where the text says what the key cannot hold.
     pub fn value(&self, text: &str) -> Result<Result<Value, BadValue>, BadKey> {
         let here = Shape::whole().at(self)?;
         let said = match here.kind() {
-            Kind::Leaf => variable::value(here, text),
-            Kind::Table(_) | Kind::Map(_) => super::layer::yaml(text).unwrap_or_else(|_| text.into()),
+            ShapeKind::Leaf => variable::value(here, text),
+            ShapeKind::Table(_) | ShapeKind::Map(_) => super::layer::yaml(text).unwrap_or_else(|_| text.into()),
         };
         // A list may be written as YAML has it too.
         let said = if text.trim_start().starts_with('[') { super::layer::yaml(text).unwrap_or(said) } else { said };
@@ -134,7 +134,7 @@ impl Key {
         Ok(match unknown {
             Err(bad) => Err(bad),
             Ok(Some((key, _))) => {
-                let allowed = "left out: there is no such key".to_owned();
+                let allowed = "left out: the key is unknown".to_owned();
                 Err(BadValue { key, value: subtend_agents::form::shown(&said), allowed })
             }
             Ok(None) => Ok(said),
@@ -142,7 +142,6 @@ impl Key {
     }
 }
 
-/// Puts `value` where `names` lead.
 fn place(tree: &mut Value, names: &[String], value: Value) {
     let Some((name, rest)) = names.split_first() else {
         *tree = value;
@@ -156,7 +155,6 @@ fn place(tree: &mut Value, names: &[String], value: Value) {
     }
 }
 
-/// All values, with who said them.
 fn settings(config: &Config, said: &[(Key, Value, Origin)]) -> Result<Vec<Setting>, serde_json::Error> {
     let (tree, mut settings) = (serde_json::to_value(config)?, Vec::new());
     list(Shape::whole(), &Key::whole(), &tree, &mut settings);
@@ -171,18 +169,18 @@ fn list(shape: Shape, key: &Key, value: &Value, settings: &mut Vec<Setting>) {
     let setting =
         |key: Key, value: &Value, variable| Setting { key, value: value.clone(), origin: Origin::Default, variable };
     match (shape.kind(), value) {
-        (Kind::Table(_), Value::Object(map)) => {
+        (ShapeKind::Table(_), Value::Object(map)) => {
             for (name, field) in shape.names().into_iter().filter_map(|name| Some((name, shape.below(name)?))) {
                 list(field, &key.with(name), map.get(name).unwrap_or(&Value::Null), settings);
             }
         }
-        (Kind::Map(entry), Value::Object(map)) if matches!(entry.kind(), Kind::Map(_)) && !map.is_empty() => {
+        (ShapeKind::Map(entry), Value::Object(map)) if matches!(entry.kind(), ShapeKind::Map(_)) && !map.is_empty() => {
             map.iter().for_each(|(name, value)| list(entry, &key.with(name), value, settings));
         }
-        (Kind::Map(_), Value::Object(map)) if !map.is_empty() => {
+        (ShapeKind::Map(_), Value::Object(map)) if !map.is_empty() => {
             settings.extend(map.iter().map(|(name, value)| setting(key.with(name), value, None)));
         }
-        (Kind::Leaf, value) => settings.push(setting(key.clone(), value, Some(variable::name(key)))),
-        (Kind::Table(_) | Kind::Map(_), value) => settings.push(setting(key.clone(), value, None)),
+        (ShapeKind::Leaf, value) => settings.push(setting(key.clone(), value, Some(variable::name(key)))),
+        (ShapeKind::Table(_) | ShapeKind::Map(_), value) => settings.push(setting(key.clone(), value, None)),
     }
 }

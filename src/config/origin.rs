@@ -1,14 +1,14 @@
-//! Who said a value.
+//! The source of a value.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
-/// Who said a value; a later one is stronger.
+/// The source of a value; a later variant overrides an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Nobody.
+    /// No source: the default.
     Default,
     /// The user's own file.
     User(PathBuf),
@@ -19,7 +19,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// How strong its word is: the greater counts.
+    /// Returns how strong its word is: the greater counts.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Default => 0,
@@ -29,7 +29,7 @@ impl Origin {
         }
     }
 
-    /// Its kind, in a word.
+    /// Returns its kind, in a word.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Default => "default",

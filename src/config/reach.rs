@@ -20,7 +20,7 @@ pub enum Reach {
 }
 
 /// Every key with what the file of a workspace may do with it, and why; one that ends with `.*` means all below it.
-pub const REACH: [(&str, Reach, &str); 18] = [
+pub const REACH: [(&str, Reach, &str); 20] = [
     ("agent", Reach::Free, "chooses among agents; none does more than options of the command allow"),
     ("sessions.*", Reach::Free, "titles and summaries, by agents without tools"),
     ("host.*", Reach::Own, "bounds of the process, in which sessions of other workspaces run too"),
@@ -28,11 +28,13 @@ pub const REACH: [(&str, Reach, &str); 18] = [
     ("llm.default_pool", Reach::Enabled, "chooses who answers"),
     ("llm.pools.*", Reach::Enabled, "chooses who answers"),
     ("llm.context_windows.*", Reach::Free, "bounds what one call sends"),
+    ("llm.output_tokens.*", Reach::Own, "a higher cap would spend more"),
     ("subagents.enabled", Reach::Free, "children do no more than their parents"),
     ("tools.minion.options.model", Reach::Enabled, "chooses who answers"),
     ("tools.minion.templates.*", Reach::Enabled, "a template may name a model"),
     ("tools.options.*", Reach::Enabled, "an option may name a model"),
     ("tools.*", Reach::Free, "which tools start children, with which prompts; children do no more than their parents"),
+    ("mcp.*", Reach::Own, "starts programs with your rights; a workspace names its servers in `.mcp.json`"),
     ("limits.tokens", Reach::Lower, "bounds what a run spends"),
     ("limits.cost_micro", Reach::Lower, "bounds what a run spends"),
     ("limits.wall_ms", Reach::Lower, "bounds what a run spends"),
@@ -42,18 +44,18 @@ pub const REACH: [(&str, Reach, &str); 18] = [
 ];
 
 impl Reach {
-    /// What the file of a workspace may do with `key`.
+    /// Returns what the file of a workspace may do with `key`.
     pub fn of(key: &Key) -> Self {
         let names = key.names().join(".");
         let holds = |pattern: &str| match pattern.strip_suffix('*') {
             Some(above) => names.starts_with(above),
             None => names == pattern,
         };
-        // A key without an entry is one that nobody judged.
+        // A key without an entry has not been classified.
         REACH.iter().find(|(pattern, ..)| holds(pattern)).map_or(Self::Own, |(_, reach, _)| *reach)
     }
 
-    /// The reach in words, for the guide.
+    /// Returns the reach in words, for the guide.
     pub fn words(self) -> &'static str {
         match self {
             Self::Free => "yes",
@@ -80,7 +82,7 @@ pub(super) fn check(said: &[(Key, Value, Origin)]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// What the person's own file says of `key`.
+/// Returns what the person's own file says of `key`.
 fn bound(said: &[(Key, Value, Origin)], key: &Key) -> Option<u64> {
     let own = said.iter().rfind(|(of, _, origin)| of == key && matches!(origin, Origin::User(_)));
     own.and_then(|(_, value, _)| value.as_u64())
@@ -98,6 +100,7 @@ mod tests {
         let maps = [
             "llm.pools.",
             "llm.context_windows.",
+            "llm.output_tokens.",
             "prices.",
             "tools.options.",
             "tools.spawn.profiles.",

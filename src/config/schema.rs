@@ -7,7 +7,7 @@ use subtend_session::limits::Limits;
 
 use super::Config;
 
-/// The JSON Schema of `subtend.yaml`, for editors.
+/// Returns the JSON Schema of `subtend.yaml`, for editors.
 pub fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut schema: Value = settings.into_generator().into_root_schema_for::<Config>().into();
@@ -38,7 +38,7 @@ fn settle(node: &mut Value, default: Option<&Value>) {
 }
 
 /// What each limit bounds.
-const LIMITS: [(&str, &str); 31] = [
+const LIMITS: [(&str, &str); 33] = [
     ("max_depth", "Subagents below subagents: a child at this depth is the last."),
     ("live_runs", "Runs of subagents that work at the same time, in one tree; more wait."),
     ("live_person_runs", "Runs that persons opened in branches of one tree, at the same time."),
@@ -66,16 +66,22 @@ const LIMITS: [(&str, &str); 31] = [
     ("notices_bytes", "All answers of subagents that come to a model at once."),
     ("recorded_bytes", "Text of answers, results and notices that one run records; above it the run ends."),
     ("output_tokens", "Output tokens of one model call."),
+    (
+        "compact_at",
+        "Percent of the model's context window at which old messages are summarised and hidden before the next call; 0 never. Where it is \
+         set, the window must be known; where it is not, 80 where the window is known.",
+    ),
     ("tokens", "Tokens of a person's run and of all that it starts, in and out."),
     ("cost_micro", "Money of a person's run and of all that it starts, in millionths of a US dollar."),
-    ("wall_ms", "Time by the clock of a person's run."),
+    ("wall_ms", "Wall-clock time of a person's run."),
     ("ask_ms", "How long a question waits for a person; then it is denied."),
-    ("check_ms", "How long a check waits for its task; the task goes on."),
-    ("detached_ms", "Time by the clock of a run that nobody owns."),
+    ("check_ms", "How long a check waits for its task; the task continues."),
+    ("detached_ms", "Wall-clock time of a run without an owner."),
     ("inherited_bytes", "What a branch may take over from where it branches off."),
+    ("park", "Whether a run waits for the reset of a provider's usage limit; `off` fails at once."),
 ];
 
-/// The schema of limits: what may be given is found by trying, so that it cannot differ from what is taken.
+/// Returns the schema of limits: what may be given is found by trying, so that it cannot differ from what is taken.
 pub(super) fn limits(_: &mut SchemaGenerator) -> Schema {
     let mut fields = Map::new();
     if let Ok(Value::Object(all)) = serde_json::to_value(Limits::default()) {
@@ -91,6 +97,9 @@ pub(super) fn limits(_: &mut SchemaGenerator) -> Schema {
 
 fn limit(name: &str, about: &str) -> Value {
     let takes = |value: Value| serde_json::from_value::<Limits>(json!({ (name): value })).ok();
+    if takes(json!("off")).is_some() {
+        return json!({"enum": ["on", "off", true, false], "description": about});
+    }
     let least = u32::from(takes(json!(0)).is_none_or(|limits| limits.check().is_err()));
     let mut number = Map::from_iter([("type".to_owned(), json!("integer")), ("minimum".to_owned(), json!(least))]);
     if takes(json!(u64::MAX)).is_none() {
@@ -125,14 +134,13 @@ struct PriceForm {
     reasoning: Option<f64>,
 }
 
-/// The schema of prices.
 pub(super) fn prices(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = json_schema!({"type": "object"});
     schema.insert("additionalProperties".to_owned(), PriceForm::json_schema(generator).into());
     schema
 }
 
-/// The text of a schema as it is shipped: pretty, keys in the order of the alphabet, texts on one line.
+/// Returns the text of a schema as it is shipped: pretty, keys in the order of the alphabet, texts on one line.
 pub fn shipped(schema: &Value) -> String {
     let text = serde_json::to_string_pretty(&sorted(schema)).unwrap_or_default();
     text + "\n"
@@ -157,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_limit_says_what_it_bounds_and_takes_what_is_taken() {
+    fn schema_describes_and_accepts_every_limit() {
         let schema = schema();
         let limits = schema["properties"]["limits"]["properties"].as_object().unwrap();
         let silent: Vec<_> =

@@ -9,51 +9,40 @@ use super::error::BadValue;
 use super::key::{BadKey, Key};
 use super::near::{hint, near};
 
-/// What may be under a key: a part of the schema.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape(&'static Value);
 
-/// The kinds of shapes.
-pub(super) enum Kind {
-    /// Keys that are known, by name.
+pub(super) enum ShapeKind {
     Table(&'static Map<String, Value>),
-    /// Keys that the user names.
     Map(Shape),
-    /// A value.
     Leaf,
 }
 
-/// What one file says.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    /// Values, each with its key.
+pub(super) struct ConfigFindings {
     pub(super) values: Vec<(Key, Value)>,
     /// Keys that mean nothing, with what was probably meant.
     pub(super) unknown: Vec<(Key, Option<String>)>,
 }
 
 impl Shape {
-    /// Returns the shape of a whole configuration.
     pub(super) fn whole() -> Self {
         static SCHEMA: LazyLock<Value> = LazyLock::new(super::schema::schema);
         Self(&SCHEMA)
     }
 
-    /// Returns its kind.
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> ShapeKind {
         match (self.0.get("properties"), self.0.get("additionalProperties")) {
-            (Some(Value::Object(fields)), _) => Kind::Table(fields),
-            (_, Some(entry @ Value::Object(_))) => Kind::Map(Self(entry)),
-            (_, _) => Kind::Leaf,
+            (Some(Value::Object(fields)), _) => ShapeKind::Table(fields),
+            (_, Some(entry @ Value::Object(_))) => ShapeKind::Map(Self(entry)),
+            (_, _) => ShapeKind::Leaf,
         }
     }
 
-    /// Returns the type of its value.
     pub(super) fn type_of(self) -> &'static str {
         form::type_of(self.0)
     }
 
-    /// Returns what is under `name` in it.
     pub(super) fn below(self, name: &str) -> Option<Self> {
         form::below(self.0, name).map(Self)
     }
@@ -66,14 +55,15 @@ impl Shape {
         names
     }
 
-    /// Returns what is under `key`.
     pub(super) fn at(self, key: &Key) -> Result<Self, BadKey> {
         key.names().iter().try_fold(self, |here, name| {
             let bad = |hint| BadKey { key: key.to_string(), hint };
             here.below(name).ok_or_else(|| match here.kind() {
-                Kind::Leaf => bad(format!(": what stands above it is {}", form::allowed(here.0))),
-                Kind::Table(_) | Kind::Map(_) if near(name, here.names()).is_some() => bad(hint(name, here.names())),
-                Kind::Table(_) | Kind::Map(_) => bad(format!("; there are: {}", here.names().join(", "))),
+                ShapeKind::Leaf => bad(format!(": its parent is {}", form::allowed(here.0))),
+                ShapeKind::Table(_) | ShapeKind::Map(_) if near(name, here.names()).is_some() => {
+                    bad(hint(name, here.names()))
+                }
+                ShapeKind::Table(_) | ShapeKind::Map(_) => bad(format!("; known keys: {}", here.names().join(", "))),
             })
         })
     }
@@ -87,15 +77,17 @@ impl Shape {
 
     fn gather(self, key: &Key, leaves: &mut Vec<(Key, Self)>) {
         match self.kind() {
-            Kind::Table(fields) => fields.iter().for_each(|(name, field)| Self(field).gather(&key.with(name), leaves)),
-            Kind::Map(_) => {}
-            Kind::Leaf => leaves.push((key.clone(), self)),
+            ShapeKind::Table(fields) => {
+                fields.iter().for_each(|(name, field)| Self(field).gather(&key.with(name), leaves))
+            }
+            ShapeKind::Map(_) => {}
+            ShapeKind::Leaf => leaves.push((key.clone(), self)),
         }
     }
 
     /// Checks a value, and parts it into those that are settled by themselves. What is null says nothing.
-    pub(super) fn part(self, key: &Key, mut value: Value) -> Result<Found, BadValue> {
-        let mut found = Found::default();
+    pub(super) fn part(self, key: &Key, mut value: Value) -> Result<ConfigFindings, BadValue> {
+        let mut found = ConfigFindings::default();
         form::without_nulls(&mut value);
         if value.is_null() {
             return Ok(found);
@@ -121,16 +113,16 @@ impl Shape {
     }
 
     /// A map that the user names is settled entry by entry; an entry that is a table is settled whole.
-    fn split(self, key: &Key, value: Value, found: &mut Found) -> Result<(), BadValue> {
+    fn split(self, key: &Key, value: Value, found: &mut ConfigFindings) -> Result<(), BadValue> {
         match (self.kind(), value) {
-            (Kind::Table(fields), Value::Object(map)) => map.into_iter().try_for_each(|(name, value)| {
+            (ShapeKind::Table(fields), Value::Object(map)) => map.into_iter().try_for_each(|(name, value)| {
                 fields.get(&name).map_or(Ok(()), |field| Self(field).split(&key.with(&name), value, found))
             }),
-            (Kind::Map(entry), Value::Object(map)) => map.into_iter().try_for_each(|(name, value)| {
+            (ShapeKind::Map(entry), Value::Object(map)) => map.into_iter().try_for_each(|(name, value)| {
                 let key = key.with(&name);
                 match entry.kind() {
-                    Kind::Table(_) => found.values.push((key, value)),
-                    Kind::Map(_) | Kind::Leaf => entry.split(&key, value, found)?,
+                    ShapeKind::Table(_) => found.values.push((key, value)),
+                    ShapeKind::Map(_) | ShapeKind::Leaf => entry.split(&key, value, found)?,
                 }
                 Ok(())
             }),
@@ -149,7 +141,6 @@ impl Shape {
         }
     }
 
-    /// Whether its value may be `none`.
     fn has_none(self) -> bool {
         let forms = self.0.get("anyOf").and_then(Value::as_array);
         forms.into_iter().flatten().any(|form| form.get("const").is_some_and(|word| word == "none"))

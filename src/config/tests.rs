@@ -17,7 +17,6 @@ fn loaded(text: &str) -> Loaded {
     Loaded::of([project(text).unwrap()]).unwrap()
 }
 
-/// What is said of a file that is not taken.
 fn refused(text: &str) -> String {
     match project(text).and_then(|layer| Loaded::of([layer])) {
         Err(error) => error.to_string(),
@@ -55,7 +54,7 @@ fn k25_nothing_said_is_task_alone_and_the_limits_of_the_hub() {
 }
 
 #[test]
-fn sessions_are_named_and_summed_up_as_is_said_or_where_a_provider_answers() {
+fn titles_and_summaries_follow_configuration_or_provider() {
     let options = |text: &str, calls| {
         let options = loaded(text).config.options(calls);
         (options.titles, options.summaries)
@@ -96,7 +95,7 @@ tools:
   minion:
     enabled: true
     options: {systemPrompt: "Be brief.", model: offline, rollbackOnError: true}
-limits: {turns: 7, run_ms: none, tokens: 1000}
+limits: {turns: 7, run_ms: none, tokens: 1000, park: off}
 prices:
   "gpt-4.1*": {input: 2, output: 8, cache_read: 0.5}
 "#;
@@ -114,8 +113,8 @@ prices:
     let (system_prompt, model) = ("Be brief.".into(), Some("offline".into()));
     let options = MinionOptions { system_prompt, model, rollback_on_error: true };
     let expected = Config {
-        sessions: Sessions { titles: Some(true), summaries: None },
-        host: Host::default(),
+        sessions: SessionsConfig { titles: Some(true), summaries: None },
+        host: HostConfig::default(),
         agent: "plan".into(),
         llm: Llm {
             model: None,
@@ -126,13 +125,20 @@ prices:
         },
         subagents: Subagents { enabled: false },
         tools: Tools {
-            task: Switch { enabled: false },
+            task: ToolSwitch { enabled: false },
             spawn: Spawn { enabled: true, profiles: [("researcher".into(), researcher)].into() },
             minion: Minion { enabled: true, options: options.clone(), ..Minion::default() },
             ..Tools::default()
         },
+        mcp: Mcp::default(),
         shell: Shell::default(),
-        limits: Limits { turns: 7, run_ms: None, tokens: Some(1_000), ..Limits::default() },
+        limits: Limits {
+            turns: 7,
+            run_ms: None,
+            tokens: Some(1_000),
+            park: subtend_session::limits::Parking::Off,
+            ..Limits::default()
+        },
         prices: Prices::new().with("gpt-4.1*", price),
     };
     let loaded = Loaded::of([user(text)]).unwrap();
@@ -145,7 +151,7 @@ prices:
 }
 
 #[test]
-fn r8_variables_go_before_the_projects_file_and_that_before_the_users() {
+fn r8_variables_override_project_file_overrides_user_file() {
     let user = || user("limits: {turns: 1, live_runs: 1, run_ms: 1, spawns: 1}\nagent: mine");
     let project = || project("limits: {turns: 2, live_runs: 2, run_ms: 2}").unwrap();
     let variables = [("SUBTEND_MAX_CONCURRENT", "4"), ("SUBTEND_TIMEOUT_MS", "none"), ("SUBTEND_ENABLED", "false")];
@@ -210,7 +216,7 @@ fn a_pool_a_price_and_a_profile_are_settled_whole() {
 }
 
 #[test]
-fn the_stronger_word_chooses_between_model_and_pool() {
+fn stronger_source_chooses_between_model_and_pool() {
     let chosen = |layers: Vec<Layer>| Loaded::of(layers).unwrap().default_model();
     let pools = "llm: {default_pool: p, pools: {p: [offline]}}";
     let model = DefaultModel::Model("ollama/x".into());
@@ -220,14 +226,15 @@ fn the_stronger_word_chooses_between_model_and_pool() {
     assert_eq!(chosen(vec![project(pools).unwrap(), variable]), model);
     assert_eq!(
         refused("llm: {default_pool: p, model: offline, pools: {p: [offline]}}"),
-        "w/subtend.yaml: `llm.default_pool`: stands beside `llm.model`: a pool says which models there are, so leave one out"
+        "w/subtend.yaml: `llm.default_pool`: it cannot be combined with `llm.model`: leave one out"
     );
 }
 
 #[test]
-fn a_bad_value_names_file_key_value_and_what_is_allowed() {
+fn bad_value_error_names_file_key_value_and_range() {
     for (text, says) in [
         ("limits: {turns: many}", "`limits.turns` is \"many\", and must be a whole number from 1 to 4294967295"),
+        ("limits: {park: sometimes}", "`limits.park` is \"sometimes\", and must be on or off"),
         ("limits: {turns: 0}", "`limits.turns` is 0, and must be a whole number from 1 to 4294967295"),
         ("limits: {run_ms: -1}", "`limits.run_ms` is -1, and must be a whole number of at least 1, or none"),
         ("limits: {queue_ms: none}", "`limits.queue_ms` is \"none\", and must be a whole number of at least 0"),
@@ -247,14 +254,14 @@ fn a_bad_value_names_file_key_value_and_what_is_allowed() {
         ("prices: {m: {input: -1, output: 1}}", "`prices.m.input` is -1, and must be a number from 0 to 1000000"),
         (
             "llm: {default_pool: q, pools: {p: [offline]}}",
-            "`llm.default_pool`: there is no pool `q` under `llm.pools`; there are: p",
+            "`llm.default_pool`: unknown pool `q`; pools under `llm.pools`: p",
         ),
         ("llm: {pools: {p: []}}", "`llm.pools.p`: names 0 models: give from 1 to 16"),
         ("llm: {pools: {p: [offline, offline]}}", "`llm.pools.p`: names `offline` twice: each is asked once"),
     ] {
         assert_eq!(refused(text), format!("w/subtend.yaml: {says}"), "{text}");
     }
-    assert!(refused("llm: {model: gpt}").starts_with("w/subtend.yaml: `llm.model`: there is no model `gpt`"));
+    assert!(refused("llm: {model: gpt}").starts_with("w/subtend.yaml: `llm.model`: unknown model `gpt`"));
     assert!(refused("agent: A B").starts_with("w/subtend.yaml: `agent`: `A B` is not an agent's name"));
     assert!(refused("a: [").starts_with("w/subtend.yaml is not valid YAML: "));
     assert!(refused("a: 1\na: 2").starts_with("w/subtend.yaml is not valid YAML: "), "keys twice");
@@ -264,7 +271,7 @@ fn a_bad_value_names_file_key_value_and_what_is_allowed() {
 }
 
 #[test]
-fn unknown_keys_and_variables_are_warned_of_with_what_was_meant() {
+fn unknown_keys_are_warned_of_with_a_suggestion() {
     assert_eq!(
         warnings(
             "limts: {turns: 1}\nlimits: {truns: 1}\ntools: {spawn: {profiles: {p: {systm_prompt: x}}}}\nwhatever: 1"
@@ -281,20 +288,18 @@ fn unknown_keys_and_variables_are_warned_of_with_what_was_meant() {
     let said: Vec<_> = Layer::variables(other).unwrap().warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         said,
-        [
-            "$SUBTEND_MAX_CONCURENT: there is no such variable, and it has no effect: did you mean `SUBTEND_MAX_CONCURRENT`?"
-        ]
+        ["$SUBTEND_MAX_CONCURENT: unknown variable without effect: did you mean `SUBTEND_MAX_CONCURRENT`?"]
     );
     assert_eq!(
         warnings("tools: {spawn: {profiles: {p: {pool: smart}}}}"),
         [
-            "w/subtend.yaml: `tools.spawn.profiles.p` wants the pool `smart`, which is not there: its caller's model is used"
+            "w/subtend.yaml: `tools.spawn.profiles.p` names the pool `smart`, which does not exist: the caller's model is used"
         ]
     );
 }
 
 #[test]
-fn what_has_no_value_says_nothing() {
+fn empty_values_change_nothing() {
     assert_eq!(loaded("agent:\nlimits:\n  turns:\nllm: ~\n").config, Config::default());
     for empty in ["", "# nothing yet\n", "---\n"] {
         assert_eq!(loaded(empty).config, Config::default(), "{empty:?}");
@@ -312,7 +317,7 @@ fn a_profile_that_cannot_be_used_is_refused_when_it_is_loaded() {
 }
 
 #[test]
-fn a_key_says_what_it_takes() {
+fn key_parses_values_or_names_the_expected_kind() {
     let value = |key: &str, text: &str| {
         let key: Key = key.parse().unwrap();
         match key.value(text) {
@@ -331,18 +336,16 @@ fn a_key_says_what_it_takes() {
         value("limits.turns", "many"),
         Err("`limits.turns` is \"many\", and must be a whole number from 1 to 4294967295".into())
     );
-    assert_eq!(value("limits.truns", "1"), Err("there is no key `limits.truns`: did you mean `turns`?".into()));
+    assert_eq!(value("limits.truns", "1"), Err("unknown key `limits.truns`: did you mean `turns`?".into()));
     assert_eq!(
         value("nothing", "1"),
-        Err(
-            "there is no key `nothing`; there are: agent, host, limits, llm, prices, sessions, shell, subagents, tools"
-                .into()
-        )
+        Err("unknown key `nothing`; known keys: agent, host, limits, llm, mcp, prices, sessions, shell, subagents, tools"
+            .into())
     );
-    assert_eq!(value("agent.name", "x"), Err("there is no key `agent.name`: what stands above it is a text".into()));
+    assert_eq!(value("agent.name", "x"), Err("unknown key `agent.name`: its parent is a text".into()));
     assert_eq!(
         value("tools.spawn.profiles.p", "{pol: x}"),
-        Err("`tools.spawn.profiles.p.pol` is {\"pol\":\"x\"}, and must be left out: there is no such key".into())
+        Err("`tools.spawn.profiles.p.pol` is {\"pol\":\"x\"}, and must be left out: the key is unknown".into())
     );
 }
 
@@ -415,20 +418,20 @@ fn a_value_is_set_and_everything_else_stays_as_it_was_written() {
 }
 
 #[test]
-fn what_cannot_be_changed_line_by_line_is_left_alone_and_said() {
+fn set_refuses_files_it_cannot_edit_by_line() {
     assert_eq!(
         edited("limits: {turns: 5}\n", "limits.spawns", "2"),
-        Err("what it stands under is written on one line: write `limits.spawns: 2` there by hand".into())
+        Err("the parent of the key is written on one line. Write `limits.spawns: 2` there by hand".into())
     );
-    // What was anchored there would be gone for whoever refers to it.
+    // The anchor would be missing for its alias.
     let anchored = "agent: &a plan\nllm:\n  default_pool: *a\n";
-    let says = "the file is written in a way that one value cannot be changed in: write `agent: build` there by hand";
+    let says = "one value of it cannot be changed without changing others. Write `agent: build` there by hand";
     assert_eq!(edited(anchored, "agent", "build"), Err(says.into()));
     assert!(edited("a: [", "agent", "x").unwrap_err().starts_with("the file is not valid YAML"));
 }
 
 #[test]
-fn m3_options_of_tools_are_settled_one_by_one_with_who_said_each() {
+fn m3_tool_options_merge_one_by_one_with_their_sources() {
     let user = user("tools: {options: {digest: {images: false, notes: Mine.}}}");
     let project = project("tools: {options: {digest: {notes: Ours., model: offline}, other: {on: true}}}").unwrap();
     let loaded = Loaded::of([user, project]).unwrap();
@@ -460,12 +463,19 @@ fn m3_options_of_tools_are_settled_one_by_one_with_who_said_each() {
     assert!(number.contains("tools.options.digest.images") && number.contains("true or false, or a text"), "{number}");
 }
 
-/// The model that answers for all would be asked in its place, and nobody would know.
 #[test]
-fn m8_a_model_for_minions_that_nobody_has_is_refused() {
+fn m3_minion_options_under_the_wrong_key_name_the_right_one() {
+    let said = refused("tools: {options: {minion: {model: offline}}}");
+    let says = "w/subtend.yaml: `tools.options.minion.model`: the options of `minion` are under `tools.minion.options`";
+    assert!(said.starts_with(says), "{said}");
+}
+
+/// The default model would silently answer in its place.
+#[test]
+fn m8_unknown_model_for_minions_is_refused() {
     for model in ["nobody/none", "pool:cheap"] {
         let said = refused(&format!("tools: {{minion: {{options: {{model: \"{model}\"}}}}}}"));
-        let says = format!("w/subtend.yaml: `tools.minion.options.model`: there is no model `{model}`");
+        let says = format!("w/subtend.yaml: `tools.minion.options.model`: unknown model `{model}`");
         assert!(said.starts_with(&says), "{said}");
     }
     let pooled = "llm: {pools: {cheap: [offline]}}\ntools: {minion: {options: {model: \"pool:cheap\"}}}";
@@ -492,7 +502,7 @@ fn m10_templates_are_read_and_refused_where_they_cannot_be_used() {
     assert!(bad_tool.contains("its `enabledTools` name \"b c\", which no tool can be called"), "{bad_tool}");
     let bad_model = refused("{a: {model: nobody}}");
     assert!(
-        bad_model.starts_with("w/subtend.yaml: `tools.minion.templates.a.model`: there is no model `nobody`"),
+        bad_model.starts_with("w/subtend.yaml: `tools.minion.templates.a.model`: unknown model `nobody`"),
         "{bad_model}"
     );
     let script = refused("{a: {model: 'scripted:a.json'}}");

@@ -19,7 +19,6 @@ const NAMED: [(&str, &[&str]); 4] = [
     ("MODEL", &["llm", "model"]),
 ];
 
-/// The variable of a key.
 pub(super) fn name(key: &Key) -> String {
     let named = NAMED.iter().find(|(_, names)| key.names() == *names);
     let rest = named.map_or_else(|| made(key), |(name, _)| (*name).to_owned());
@@ -37,7 +36,6 @@ fn made(key: &Key) -> String {
     name
 }
 
-/// Whether a variable is one of ours that says something else.
 pub(super) fn is_other(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_none_or(|rest| OTHERS.iter().any(|other| rest.starts_with(other)))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use foldhash::fast::FixedState;
 use tokio::time::Instant;
 
 use crate::locked::Locked;
@@ -39,7 +40,6 @@ pub struct Spend {
 /// Limit of all spending; `None` is unlimited, and 0 is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpendLimit {
-    /// Tokens.
     pub tokens: Option<u64>,
     /// Millionths of a US dollar.
     pub cost_micro: Option<u64>,
@@ -48,9 +48,7 @@ pub struct SpendLimit {
 /// Limit that a request exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Currency {
-    /// Tokens.
     Tokens,
-    /// Money.
     Money,
 }
 
@@ -81,7 +79,7 @@ struct BudgetShared<K> {
 }
 
 struct BudgetState<K> {
-    accounts: HashMap<K, Account>,
+    accounts: HashMap<K, Account, FixedState>,
     /// Number of the next account or request; tells a reopened account from the one of an old reservation.
     next: u64,
     #[cfg(test)]
@@ -110,7 +108,7 @@ impl<K> Budgets<K> {
     /// Creates accounts whose requests wait for `patience` at most.
     pub fn new(patience: Duration) -> Self {
         let book = BudgetState {
-            accounts: HashMap::new(),
+            accounts: HashMap::default(),
             next: 0,
             #[cfg(test)]
             bug: None,
@@ -184,7 +182,6 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
         wake(old.map(Account::into_called).unwrap_or_default());
     }
 
-    /// Returns the settled spending of `root`.
     pub fn settled(&self, root: K) -> Spend {
         self.shared.book.lock().accounts.get(&root).map_or_else(Spend::default, |account| account.settled)
     }
@@ -199,12 +196,10 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
         self.shared.book.lock().accounts.get(&root).map_or(0, Account::waiting)
     }
 
-    /// Returns the number of open accounts.
     pub fn len(&self) -> usize {
         self.shared.book.lock().accounts.len()
     }
 
-    /// Whether no account is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -234,7 +229,6 @@ impl Spend {
     /// Zero.
     pub const NOTHING: Self = Self { tokens: 0, cost_micro: 0 };
 
-    /// Returns the sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -266,7 +260,6 @@ impl SpendLimit {
         over(self.cost_micro, spend.cost_micro).then_some(Currency::Money)
     }
 
-    /// Returns the limit to name when neither is exceeded.
     fn first(self) -> Currency {
         if self.tokens.is_none() && self.cost_micro.is_some() { Currency::Money } else { Currency::Tokens }
     }

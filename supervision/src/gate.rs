@@ -30,7 +30,6 @@ pub struct GatePass {
 }
 
 impl Gate {
-    /// Creates an open gate.
     pub fn new() -> Self {
         Self::default()
     }
@@ -48,12 +47,10 @@ impl Gate {
         self.hinge.state.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Whether the gate is closed.
     pub fn is_closed(&self) -> bool {
         self.hinge.state.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Returns the number of open passes.
     pub fn open(&self) -> usize {
         self.hinge.state.load(Ordering::Acquire) / PASS
     }

@@ -49,7 +49,6 @@ pub struct RestartBudget {
 }
 
 impl RestartBudget {
-    /// Creates an unused budget.
     pub fn new(intensity: Intensity) -> Self {
         Self { intensity, admitted: VecDeque::new(), doublings: 0 }
     }
@@ -109,7 +108,6 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// Creates an empty window.
     pub fn new(limit: StormLimit) -> Self {
         Self { limit, failures: VecDeque::new() }
     }

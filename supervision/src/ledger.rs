@@ -5,6 +5,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
+
 use crate::locked::Locked;
 
 /// Spawn accounts of all root runs (cheap clone, shared state).
@@ -15,7 +17,7 @@ pub struct Ledger<R> {
 }
 
 struct LedgerState<R> {
-    accounts: HashMap<R, SpawnAccount>,
+    accounts: HashMap<R, SpawnAccount, FixedState>,
     /// Number of the next account; tells a reopened account from the one of an old grant.
     next: u64,
 }
@@ -46,7 +48,7 @@ impl<R> Clone for Ledger<R> {
 
 impl<R> Default for Ledger<R> {
     fn default() -> Self {
-        Self { book: Arc::new(Locked::new(LedgerState { accounts: HashMap::new(), next: 0 })) }
+        Self { book: Arc::new(Locked::new(LedgerState { accounts: HashMap::default(), next: 0 })) }
     }
 }
 
@@ -103,12 +105,10 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
         self.book.lock().accounts.get(&root).map_or(0, |account| account.reserved)
     }
 
-    /// Returns the number of open accounts.
     pub fn len(&self) -> usize {
         self.book.lock().accounts.len()
     }
 
-    /// Whether no account is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -127,12 +127,10 @@ impl<R: Copy + Eq + Hash> LedgerState<R> {
 }
 
 impl<R: Copy + Eq + Hash> SpawnGrants<R> {
-    /// Returns the number of granted spawns.
     pub fn granted(&self) -> u32 {
         self.granted
     }
 
-    /// Returns the number of refused spawns.
     pub fn refused(&self) -> u32 {
         self.refused
     }

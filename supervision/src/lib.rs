@@ -8,6 +8,8 @@
 //! - [`Timers`]: many deadlines, one task. [`TokenTree`]: cancels an owned subtree at once.
 //! - [`Gate`]: refuses new work and waits for open work.
 
+#![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
+
 pub mod budget;
 pub mod gate;
 pub mod intensity;

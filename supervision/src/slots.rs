@@ -128,17 +128,14 @@ impl<R: Root, T: Ticket> Slots<R, T> {
         self.inner.pool.lock().queue.withdraw(ticket)
     }
 
-    /// Returns the number of queued tickets.
     pub fn queued(&self) -> usize {
         self.inner.pool.lock().queue.queued()
     }
 
-    /// Returns the number of slots in use.
     pub fn in_use(&self) -> usize {
         self.inner.pool.lock().queue.in_use()
     }
 
-    /// Returns the number of slots that `root` uses.
     pub fn in_use_of(&self, root: R) -> usize {
         self.inner.pool.lock().queue.in_use_of(root)
     }

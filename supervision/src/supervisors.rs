@@ -24,9 +24,7 @@ pub const SHARD_MAX: usize = 2_000;
 /// result follows. The actor's state has been dropped, except after `Failed`, where the actor's task drops it concurrently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// The actor that ended.
     pub actor: ActorId,
-    /// The reason.
     pub how: ExitReason,
 }
 
@@ -44,7 +42,6 @@ pub enum ExitReason {
 /// Shard whose children fail faster than its storm limit; reported once when the storm begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StormSeen {
-    /// Number of the shard.
     pub shard: usize,
     /// The limit that was exceeded.
     pub limit: StormLimit,
@@ -53,7 +50,6 @@ pub struct StormSeen {
 /// Error of [`Supervisors::start`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// The number of children per shard is out of range.
     #[error("a shard of {0} children is not possible; use 1 to {SHARD_MAX}")]
     Shard(usize),
 }
@@ -61,18 +57,14 @@ pub enum StartError {
 /// Error of [`Supervisors::spawn`]. No [`Exit`] follows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
-    /// The supervisors are shutting down.
     #[error("the supervisors are shutting down; nothing is started any more")]
     Closing,
-    /// The actor's `pre_start` failed or panicked.
     #[error("the actor did not start: {0}")]
     Start(String),
-    /// A new shard did not start.
     #[error("no supervisor had room and another one did not start: {0}")]
     Shard(String),
 }
 
-/// Receiver of ends.
 pub type ExitSink = Arc<dyn Fn(Exit) + Send + Sync>;
 
 /// Receiver of storms.
@@ -178,7 +170,6 @@ impl Supervisors {
         self.shared.roster.live()
     }
 
-    /// Returns the number of shards.
     pub fn shards(&self) -> usize {
         self.shared.roster.shards().len()
     }

@@ -12,7 +12,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::locked::Locked;
 
-mod hash;
 mod wheel;
 
 use wheel::{Tick, Wheel};
@@ -97,7 +96,6 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
         self.shared.bed.lock().wheel.contains(key)
     }
 
-    /// Returns the number of armed keys.
     pub fn armed(&self) -> usize {
         self.shared.bed.lock().wheel.len()
     }

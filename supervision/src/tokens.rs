@@ -6,6 +6,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use tokio_util::sync::CancellationToken;
 
 use crate::locked::Locked;
@@ -15,8 +16,10 @@ use crate::locked::Locked;
 /// Every key has its own token: only that can fire one subtree and no sibling. The cause of a cancellation travels with the token: it
 /// is there when the token fires, and removed when the key closes.
 pub struct TokenTree<K, C> {
-    tokens: Arc<Locked<HashMap<K, OpenToken<K, C>>>>,
+    tokens: Arc<Locked<OpenTokens<K, C>>>,
 }
+
+type OpenTokens<K, C> = HashMap<K, OpenToken<K, C>, FixedState>;
 
 struct OpenToken<K, C> {
     token: CancellationToken,
@@ -34,7 +37,7 @@ impl<K, C> Clone for TokenTree<K, C> {
 
 impl<K, C> Default for TokenTree<K, C> {
     fn default() -> Self {
-        Self { tokens: Arc::new(Locked::new(HashMap::new())) }
+        Self { tokens: Arc::new(Locked::new(HashMap::default())) }
     }
 }
 
@@ -45,7 +48,6 @@ impl<K, C> fmt::Debug for TokenTree<K, C> {
 }
 
 impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
-    /// Creates an empty tree.
     pub fn new() -> Self {
         Self::default()
     }
@@ -84,7 +86,6 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         self.open(key, None)
     }
 
-    /// Returns the token of an open key.
     pub fn token(&self, key: &K) -> Option<CancellationToken> {
         self.tokens.lock().get(key).map(|open| open.token.clone())
     }
@@ -120,12 +121,10 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         token.is_some()
     }
 
-    /// Returns the number of open keys.
     pub fn len(&self) -> usize {
         self.tokens.lock().len()
     }
 
-    /// Whether no key is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! What a model writes into its calls: agents that it may not start, permissions of its own, tools under names of ours.
+//! Arguments of calls: forbidden agents, permissions, and tools with built-in names.
 
 use std::sync::Arc;
 
@@ -10,12 +10,15 @@ use subtend_tools::closure::fn_tool;
 use subtend_tools::registry::{Registry, RegistryError};
 use subtend_tools::tool::{Tool, ToolOutput};
 
-use super::scene::{SECRET, Scene, call, script, write};
+use super::scene::{AttackScene, SECRET, call, script, write};
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_may_not_be_started_is_not_started_under_any_spelling() {
-    let mut scene =
-        Scene::new().policy(Verdict::Allow, &[("task:admin", "*", Verdict::Deny)]).agent("admin", Verdict::Allow, &[]);
+async fn forbidden_agent_is_refused_under_any_spelling() {
+    let mut scene = AttackScene::new().policy(Verdict::Allow, &[("task:admin", "*", Verdict::Deny)]).agent(
+        "admin",
+        Verdict::Allow,
+        &[],
+    );
     let host = scene.host().await;
     let attacks: [&str; 10] =
         ["admin", "Admin", " admin", "admin ", "worker,admin", "task:admin", "../admin", "*", "adm\u{456}n", ""];
@@ -30,7 +33,7 @@ async fn an_agent_that_may_not_be_started_is_not_started_under_any_spelling() {
 /// The controls: without the rule the agent starts, and its child writes the file.
 #[tokio::test(start_paused = true)]
 async fn without_the_rule_the_agent_is_started() {
-    let mut scene = Scene::new().agent("admin", Verdict::Allow, &[]);
+    let mut scene = AttackScene::new().agent("admin", Verdict::Allow, &[]);
     let host = scene.host().await;
     let args = json!({"subagent_type": "admin", "prompt": script(&[write("secret/key")])});
     let root = host.plays("worker", &[call("task", args)]).await;
@@ -43,7 +46,7 @@ async fn without_the_rule_the_agent_is_started() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
-    let mut scene = Scene::new().policy(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)]);
+    let mut scene = AttackScene::new().policy(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)]);
     let host = scene.host().await;
     let attacks: [(&str, Value); 11] = [
         ("permissions", json!({"fs.*": "allow"})),
@@ -84,7 +87,7 @@ async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
 /// There is no call by which a model becomes another agent, moves, or gives itself a word.
 #[tokio::test(start_paused = true)]
 async fn a_model_changes_neither_its_agent_nor_its_place() {
-    let mut scene = Scene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
+    let mut scene = AttackScene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
     let host = scene.host().await;
     let attacks: [&str; 10] =
         ["switch_agent", "plan_exit", "agent", "cd", "set_permissions", "approve", "ask", "config", "Task", "write"];
@@ -106,12 +109,12 @@ fn impostor(name: &str) -> Arc<dyn Tool> {
 }
 
 #[test]
-fn no_tool_takes_a_name_of_ours() {
+fn host_tool_with_a_builtin_name_is_refused() {
     for name in ["task", "TASK", "Task", "check_task", "Cancel_Task"] {
         let refused = Registry::builder().tool(impostor(name)).expect_err("the name is ours");
         assert_eq!(refused, RegistryError::Locked { name: name.into() });
     }
-    // Names that look like one of ours are no names at all.
+    // Look-alikes of built-in names are invalid.
     for name in ["t\u{430}sk", "task ", "task\u{200b}", "mcp:task"] {
         let refused = Registry::builder().tool(impostor(name)).expect_err("no name");
         assert_eq!(refused, RegistryError::BadName { name: name.into() });
@@ -122,8 +125,8 @@ fn no_tool_takes_a_name_of_ours() {
 
 /// A tool of the host's own is held to its own action, not to what its name suggests.
 #[tokio::test(start_paused = true)]
-async fn a_tool_beside_ours_needs_a_permission_of_its_own() {
-    let mut scene = Scene::new()
+async fn added_tool_needs_its_own_permission() {
+    let mut scene = AttackScene::new()
         .policy(Verdict::Allow, &[("tool:reader", "*", Verdict::Deny)])
         .tool(impostor("reader"))
         .tool(impostor("read_all"));

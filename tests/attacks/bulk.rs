@@ -5,7 +5,7 @@ use subtend_session::limits::Limits;
 use subtend_session::outcome::{Budget, FailKind, ModelFail, Outcome};
 use subtend_session::record::Record;
 
-use super::scene::{Scene, call, fill, read, reads, together};
+use super::scene::{AttackScene, call, fill, read, reads, together};
 
 fn limits(argument_bytes: u64) -> Limits {
     Limits { argument_bytes, ..Limits::default() }
@@ -13,7 +13,7 @@ fn limits(argument_bytes: u64) -> Limits {
 
 #[tokio::test(start_paused = true)]
 async fn arguments_of_40_mb_are_not_recorded() {
-    let mut scene = Scene::new();
+    let mut scene = AttackScene::new();
     let host = scene.host().await;
     let root = host.plays("worker", &[fill("big.txt", 41_943_040)]).await;
     let told = host.refused(root.id(), 1);
@@ -32,7 +32,7 @@ async fn arguments_of_40_mb_are_not_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn arguments_of_many_calls_are_bounded_together() {
-    let mut scene = Scene::new().limits(limits(100_000));
+    let mut scene = AttackScene::new().limits(limits(100_000));
     let host = scene.host().await;
     let turn: Vec<Value> = (0..8).map(|ix| fill(&format!("f{ix}.txt"), 30_000)).collect();
     let root = host.plays("worker", &[together(&turn)]).await;
@@ -47,7 +47,7 @@ async fn names_and_ids_of_calls_are_bounded_as_arguments_are() {
     let long = "n".repeat(50_000);
     let attacks: [Value; 2] = [call(&long, json!({})), json!([{"tool": "read", "args": {}, "id": long}])];
     for attack in attacks {
-        let mut scene = Scene::new().limits(limits(1_000));
+        let mut scene = AttackScene::new().limits(limits(1_000));
         let host = scene.host().await;
         let root = host.plays("worker", &[attack]).await;
         host.refused(root.id(), 1);
@@ -63,7 +63,7 @@ async fn names_and_ids_of_calls_are_bounded_as_arguments_are() {
 /// The control: without the limit the bytes are in the record, and in the workspace.
 #[tokio::test(start_paused = true)]
 async fn arguments_are_recorded_without_the_limit() {
-    let mut scene = Scene::new().limits(limits(u64::MAX));
+    let mut scene = AttackScene::new().limits(limits(u64::MAX));
     let host = scene.host().await;
     let root = host.plays("worker", &[fill("big.txt", 4_194_304)]).await;
     let answered = host.records(root.id()).await.into_iter().find_map(|record| match record {
@@ -76,8 +76,8 @@ async fn arguments_are_recorded_without_the_limit() {
 }
 
 /// Turns that read a file of 100 kB again and again.
-fn hoard() -> (Scene, Vec<Value>) {
-    let scene = Scene::new();
+fn hoard() -> (AttackScene, Vec<Value>) {
+    let scene = AttackScene::new();
     let lines = format!("{}\n", "y".repeat(99)).repeat(1_000);
     std::fs::write(scene.at("much.txt"), lines).expect("a file");
     (scene, vec![read("much.txt"); 30])
@@ -113,7 +113,7 @@ async fn a_run_records_anything_without_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_of_40_000_calls_is_no_answer() {
-    let mut scene = Scene::new();
+    let mut scene = AttackScene::new();
     let host = scene.host().await;
     let (root, outcome) = host.tries("worker", &[reads("top.txt", 40_000)]).await;
     let message = "the answer asks for 40000 calls, and may hold 1024 at most".into();
@@ -126,7 +126,7 @@ async fn an_answer_of_40_000_calls_is_no_answer() {
 /// The control: as many as an answer may hold are all in the record, and those within `calls_per_answer` run.
 #[tokio::test(start_paused = true)]
 async fn an_answer_of_1_024_calls_is_recorded() {
-    let mut scene = Scene::new();
+    let mut scene = AttackScene::new();
     let host = scene.host().await;
     let root = host.plays("worker", &[reads("top.txt", 1_024)]).await;
     let failed = host.results(root.id()).iter().filter(|(failed, _)| *failed).count();

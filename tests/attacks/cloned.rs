@@ -1,8 +1,8 @@
-//! A cloned repository: what its files may say of the person's models, rights and files.
+//! A cloned repository: its files must not choose models, permissions or files of the user.
 
 use serde_json::json;
 
-use crate::cli::call::{Done, User};
+use crate::cli::call::{CommandOutput, User};
 
 /// What a script of the repository answers.
 const PLAYED: &str = "played by the repository";
@@ -15,11 +15,11 @@ fn cloned() -> User {
     user
 }
 
-fn run(user: &User, more: &[&str]) -> Done {
+fn run(user: &User, more: &[&str]) -> CommandOutput {
     user.call(&[&["run", "--store", "memory", "hi"], more].concat())
 }
 
-fn with(user: &User, variable: (&str, &str), args: &[&str]) -> Done {
+fn with(user: &User, variable: (&str, &str), args: &[&str]) -> CommandOutput {
     let mut command = user.command(args);
     command.env(variable.0, variable.1);
     crate::cli::call::Under::start(command, "").done()
@@ -27,7 +27,7 @@ fn with(user: &User, variable: (&str, &str), args: &[&str]) -> Done {
 
 /// The script of a repository is refused wherever a file names it; the same script answers once the person names it.
 #[test]
-fn a_script_of_the_repository_answers_nobody() {
+fn script_of_the_repository_answers_no_call() {
     let attacks: [(&str, &str, &[&str]); 5] = [
         ("subtend.yaml", "llm: {model: 'scripted:notes.json'}\n", &[]),
         ("subtend.yaml", "llm: {default_pool: p, pools: {p: [offline, 'scripted:notes.json']}}\n", &[]),
@@ -40,7 +40,7 @@ fn a_script_of_the_repository_answers_nobody() {
         user.file(path, text);
         let done = run(&user, more);
         assert_eq!((done.code, &*done.out), (Some(2), ""), "{text}: {done:?}");
-        let says = "`scripted:notes.json` is a script, and a script comes from the command line only";
+        let says = "`scripted:notes.json` is a script, which only the command line can name";
         assert!(done.err.contains(says), "{text}: {done:?}");
     }
     let control = run(&cloned(), &["--model", "scripted:notes.json"]);
@@ -56,7 +56,10 @@ fn a_script_answers_for_no_child() {
     let steps = json!({"rules": [{"agent": "general", "steps": [{"calls": [call]}, {"text": "{last}"}]}]});
     let model = user.script(&steps.to_string());
     let done = run(&user, &["--model", &model]);
-    assert!(!done.out.contains(PLAYED) && done.out.contains("a script comes from the command line only"), "{done:?}");
+    assert!(
+        !done.out.contains(PLAYED) && done.out.contains("is a script, which only the command line can name"),
+        "{done:?}"
+    );
     user.file(".subtend/agents/sub.md", "---\nmode: all\ndescription: x\n---\nx\n");
     let both = json!({"rules": [
         {"agent": "general", "steps": [{"calls": [call]}, {"text": "{last}"}]},
@@ -71,7 +74,7 @@ fn a_variable_names_no_script() {
     let user = cloned();
     let done = with(&user, ("SUBTEND_MODEL", "scripted:notes.json"), &["run", "--store", "memory", "hi"]);
     assert_eq!((done.code, &*done.out), (Some(2), ""), "{done:?}");
-    assert!(done.err.contains("a script comes from the command line only"), "{done:?}");
+    assert!(done.err.contains("is a script, which only the command line can name"), "{done:?}");
     let control = with(&user, ("SUBTEND_MODEL", "offline"), &["run", "--store", "memory", "hi"]);
     assert_eq!(control.code, Some(0), "{control:?}");
 }
@@ -100,7 +103,7 @@ fn the_repository_chooses_among_enabled_providers_only() {
     let refused = run(&user, &[]);
     assert_eq!((refused.code, &*refused.out), (Some(2), ""), "{refused:?}");
     assert!(refused.err.contains("`ollama/small` is of a provider that you have not enabled"), "{refused:?}");
-    // Enabled by the person, it is asked: here nothing listens.
+    // Enabled by the user, it is called: nothing listens here.
     let enabled =
         with(&user, ("OLLAMA_HOST", "127.0.0.1:1"), &["run", "--store", "memory", "--limit", "attempts=1", "hi"]);
     assert_eq!(enabled.code, Some(1), "{enabled:?}");
@@ -135,7 +138,7 @@ fn the_repository_lifts_no_bound_and_names_no_server() {
 #[test]
 fn the_model_in_use_is_printed_with_its_origin() {
     let user = cloned();
-    let model = |done: &Done| done.err.lines().find(|line| line.starts_with("model: ")).map(str::to_owned);
+    let model = |done: &CommandOutput| done.err.lines().find(|line| line.starts_with("model: ")).map(str::to_owned);
     let option = run(&user, &["--model", "scripted:notes.json"]);
     assert_eq!(model(&option).as_deref(), Some("model: scripted:notes.json (--model)"), "{option:?}");
     assert_eq!(option.out.trim(), PLAYED);

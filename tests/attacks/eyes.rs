@@ -1,5 +1,4 @@
-//! Texts of others that a person reads: names and descriptions of a repository, labels and answers of children, errors and answers of
-//! servers, sessions of an import, and questions.
+//! Untrusted text shown to people: names, labels, answers, errors, imported sessions and asks.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -8,8 +7,8 @@ use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
 use subtend_session::record::AskVerdict;
 
-use super::scene::{Scene, call, script};
-use crate::cli::call::{Done, User};
+use super::scene::{AttackScene, call, script};
+use crate::cli::call::{CommandOutput, User};
 
 /// Clears the screen, sets the title, turns the direction of writing and hides a character.
 const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}\u{200b}y";
@@ -17,7 +16,7 @@ const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}\u{200b}y";
 const SPELLED: &str = r#""x\e[2J\e]0;owned\a\u202e\u200by""#;
 
 /// Fails where a terminal would obey what a call printed, or where nothing of the hostile text was printed.
-fn is_shown(what: &str, done: &Done) {
+fn is_shown(what: &str, done: &CommandOutput) {
     let printed = format!("{}{}", done.out, done.err);
     let obeyed = |c: char| (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{202e}' | '\u{200b}');
     assert!(!printed.contains(obeyed), "{what}: {done:?}");
@@ -52,7 +51,7 @@ fn names_of_a_repository_are_shown_escaped() {
 }
 
 /// A store with a child that has hostile texts wherever a model may write one; and the id of its root.
-fn told() -> (User, String, Done) {
+fn told() -> (User, String, CommandOutput) {
     let user = User::new();
     let task =
         json!({"subagent_type": "explore", "description": HOSTILE, "prompt": HOSTILE, "metadata": {"a": HOSTILE}});
@@ -108,7 +107,6 @@ fn texts_of_an_import_are_shown_escaped() {
     }
 }
 
-/// Answers each request with `head` and `body`.
 fn server(head: &'static str, body: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("its address"));
@@ -162,7 +160,7 @@ async fn a_question_shows_what_runs() {
         "git status\u{200b}; touch spoiled",
         "git status \u{1b}[8m; touch spoiled",
         "git status \u{2066}; touch spoiled",
-        // What does the harm is behind what a person reads.
+        // The harmful part is beyond what is shown first.
         concat!(
             "true ",
             "                                                                      ",
@@ -171,7 +169,7 @@ async fn a_question_shows_what_runs() {
     ];
     for attack in ATTACKS {
         let attack = attack.replace("LONG", &"x".repeat(3_000));
-        let mut scene = Scene::new().policy(Verdict::Allow, &[("shell.run", "*", Verdict::Ask)]);
+        let mut scene = AttackScene::new().policy(Verdict::Allow, &[("shell.run", "*", Verdict::Ask)]);
         let host = scene.host().await;
         let mut approver = host.runtime.approver();
         let session = host.runtime.open("worker").expect("a session");
@@ -187,7 +185,7 @@ async fn a_question_shows_what_runs() {
         if shown == attack {
             assert!(!shown.contains(hides), "{shown:?}");
         } else {
-            // The length and the hash of the whole: another command with the same appearance has other ones.
+            // The length and hash of the whole differ for a similar command.
             assert!(!shown.contains(hides) && shown.contains(&format!("({} bytes, ", attack.len())), "{shown:?}");
         }
         approver.answer(&question, AskVerdict::Deny).await.expect("an answer");
@@ -200,7 +198,7 @@ async fn a_question_shows_what_runs() {
 /// The control: where nothing is asked, the second line runs.
 #[tokio::test]
 async fn without_a_question_the_second_line_runs() {
-    let mut scene = Scene::new();
+    let mut scene = AttackScene::new();
     let host = scene.host().await;
     host.plays("worker", &[call("shell", json!({"command": "true # only\ntouch spoiled"}))]).await;
     assert!(scene.at("spoiled").exists());

@@ -1,4 +1,4 @@
-//! Another user of the system, who reads the files of a store or holds its lock.
+//! Another user who reads the store's files or holds its lock.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,6 @@ fn open_up(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("its owner may");
 }
 
-/// Every file and directory from `path` down with its mode.
 fn modes(path: &Path) -> Vec<(PathBuf, u32)> {
     let metadata = std::fs::symlink_metadata(path).expect("a file");
     let mut all = vec![(path.to_owned(), metadata.permissions().mode() & 0o777)];
@@ -58,7 +57,6 @@ fn modes(path: &Path) -> Vec<(PathBuf, u32)> {
     all
 }
 
-/// What others may do with anything there.
 fn open_to_others(path: &Path) -> Vec<(PathBuf, u32)> {
     modes(path).into_iter().filter(|(_, mode)| mode & 0o077 != 0).collect()
 }
@@ -118,7 +116,7 @@ fn sec6_a_data_directory_is_closed_and_other_files_stay() {
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(said.contains(&format!("warning: {} was open to other users (mode 755)", data.display())), "{said}");
     assert_eq!(open_to_others(&data), []);
-    // A directory that holds more than stores is somebody's own: it is left, and named.
+    // A directory with other files is left as it is, and named.
     std::fs::write(data.join("notes.txt"), "mine").expect("a file");
     [data.clone(), data.join("notes.txt")].iter().for_each(|path| open_up(path));
     let said = String::from_utf8_lossy(&home.call(&["sessions"]).stderr).into_owned();

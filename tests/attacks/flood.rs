@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::Outcome;
 
-use super::scene::{Scene, call, read, say, script, spawn, together};
+use super::scene::{AttackScene, call, read, say, script, spawn, together};
 use crate::cli::call::User;
 
 /// A child that starts a child, `levels` deep.
@@ -18,7 +18,7 @@ fn nested(levels: usize) -> Vec<Value> {
 async fn children_of_children_end_at_the_depth() {
     // The second is the control: with a higher limit they go as deep as they want.
     for (max_depth, reached) in [(3, 3), (8, 8)] {
-        let mut scene = Scene::new().limits(Limits { max_depth, ..Limits::default() });
+        let mut scene = AttackScene::new().limits(Limits { max_depth, ..Limits::default() });
         let host = scene.host().await;
         let root = host.plays("worker", &nested(8)).await;
         let deepest = (1..9).take_while(|depth| depth <= &1 || !host.kids(host.below(root.id(), depth - 1)).is_empty());
@@ -33,7 +33,7 @@ async fn children_of_a_run_end_at_the_number_of_spawns() {
     for (how, at_once) in ATTACKS {
         // The second is the control.
         for (spawns, born) in [(4, 4), (100, 12)] {
-            let mut scene = Scene::new().limits(Limits { spawns, ..Limits::default() });
+            let mut scene = AttackScene::new().limits(Limits { spawns, ..Limits::default() });
             let host = scene.host().await;
             let task = |n: usize| {
                 let prompt = script(&[say(&format!("{n}"))]);
@@ -52,7 +52,7 @@ async fn children_of_a_run_end_at_the_number_of_spawns() {
 #[tokio::test(start_paused = true)]
 async fn children_cannot_spend_what_their_root_may_not() {
     for (spawns, born) in [(4, 4), (100, 12)] {
-        let mut scene = Scene::new().limits(Limits { spawns, ..Limits::default() });
+        let mut scene = AttackScene::new().limits(Limits { spawns, ..Limits::default() });
         let host = scene.host().await;
         let busy = spawn("worker", &[spawn("worker", &[say("a")]), spawn("worker", &[say("b")])]);
         let root = host.plays("worker", &[busy.clone(), busy.clone(), busy.clone(), busy]).await;
@@ -67,7 +67,7 @@ async fn children_cannot_spend_what_their_root_may_not() {
 async fn turns_without_end_are_ended() {
     // The second is the control.
     for (turns, ends) in [(5, false), (100, true)] {
-        let mut scene = Scene::new().limits(Limits { turns, ..Limits::default() });
+        let mut scene = AttackScene::new().limits(Limits { turns, ..Limits::default() });
         let host = scene.host().await;
         let (_, outcome) = host.tries("worker", &vec![read("top.txt"); 30]).await;
         assert_eq!(outcome == Outcome::Completed, ends, "{outcome:?}");
@@ -105,7 +105,7 @@ fn pipes_and_devices_of_a_repository_hold_nothing_up() {
                 std::os::unix::fs::symlink("/dev/zero", user.workspace().join(path)).expect("a link");
             }
         }
-        // The control: who reads the file as it is waits without end.
+        // Control: reading the file directly never ends.
         let reads = format!("timeout 1 cat '{path}' > /dev/null");
         let mut control = Command::new("sh");
         let status = control.args(["-c", &reads]).current_dir(user.workspace()).status().expect("it runs");

@@ -1,4 +1,4 @@
-//! Files outside of the workspace that a held command must not read, whatever leads there.
+//! Files outside of the workspace that a confined command must not read.
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,6 @@ use subtend_tools::sandbox::{self, Strength};
 use super::scene::SECRET;
 use crate::cli::call::{Under, User};
 
-/// What a held command says, with the directories `path` in front on `PATH`.
 fn says(user: &User, path: &[PathBuf], script: &str, more: &[&str]) -> String {
     let call = json!({"tool": "shell", "args": {"command": script}});
     let steps: [Value; 2] = [json!({"calls": [call]}), json!({"text": "done"})];

@@ -1,9 +1,9 @@
-//! Ids of others: a task is one of the caller's own, whatever a model writes.
+//! Foreign ids: a task id resolves to the caller's own tasks only.
 
 use serde_json::{Value, json};
 use subtend_session::ids::SessionId;
 
-use super::scene::{Scene, call, say, script, spawn};
+use super::scene::{AttackScene, call, say, script, spawn};
 
 fn on(id: &str) -> [Value; 4] {
     [
@@ -15,12 +15,12 @@ fn on(id: &str) -> [Value; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_of_another_tree_of_a_parent_or_of_a_sibling_is_no_task() {
-    let mut scene = Scene::new();
+async fn task_id_of_another_tree_parent_or_sibling_is_refused() {
+    let mut scene = AttackScene::new();
     let host = scene.host().await;
     let other = host.plays("worker", &[spawn("worker", &[say("secret plans")])]).await;
     let others = host.below(other.id(), 1);
-    // A root with two children: the second is told the ids of the first, of its parent, and of the other tree.
+    // A root with two children; the second gets the ids of its sibling, parent and another tree.
     let root = host.plays("worker", &[spawn("worker", &[say("first")])]).await;
     let first = host.below(root.id(), 1);
     let names = |id: SessionId| [id.to_string(), id.short().0.to_string()];
@@ -42,7 +42,7 @@ async fn a_task_of_another_tree_of_a_parent_or_of_a_sibling_is_no_task() {
 /// A grandchild is its own parent's: the grandparent cancels or continues it through that one only.
 #[tokio::test(start_paused = true)]
 async fn a_task_of_a_task_is_not_the_callers_own() {
-    let mut scene = Scene::new();
+    let mut scene = AttackScene::new();
     let host = scene.host().await;
     let root = host.plays("worker", &[spawn("worker", &[spawn("worker", &[say("deep")])])]).await;
     let deep = host.below(root.id(), 2);
@@ -54,7 +54,7 @@ async fn a_task_of_a_task_is_not_the_callers_own() {
 /// The control: by the id of its own child the same calls are answered.
 #[tokio::test(start_paused = true)]
 async fn without_a_foreign_id_a_task_continues() {
-    let mut scene = Scene::new();
+    let mut scene = AttackScene::new();
     let host = scene.host().await;
     let root = host.plays("worker", &[spawn("worker", &[say("first")])]).await;
     let own = host.below(root.id(), 1);

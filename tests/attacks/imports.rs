@@ -1,4 +1,4 @@
-//! An export that somebody else made: its names, its trees and its approvals.
+//! Foreign exports: names, trees and approvals.
 
 use std::io::{BufReader, Cursor};
 
@@ -55,7 +55,6 @@ fn imported(lines: Vec<Value>) -> Result<Journal, String> {
     }
 }
 
-/// The first record of this kind.
 pub(crate) fn record<'a>(lines: &'a mut [Value], kind: &str) -> &'a mut Value {
     let records = lines.iter_mut().filter_map(|line| line.get_mut("frame")?.get_mut("records")?.as_array_mut());
     records.flatten().find_map(|record| record.get_mut(kind)).expect("a record of that kind")
@@ -116,7 +115,7 @@ fn import_refuses_frames_of_absurd_times() {
 #[test]
 fn sec7_a_child_is_of_the_tree_of_its_parent() {
     let mut other = lines();
-    // The child claims to stand below its parent, in a tree of its own.
+    // The child claims its parent, but in another tree.
     let births = other.iter_mut().filter_map(|line| line.get_mut("frame"));
     let child =
         births.filter_map(|frame| frame["records"][0].get_mut("session_created")).find(|it| it["place"] != "root");
@@ -162,7 +161,6 @@ fn imported_run_does_not_resume() {
     assert!(!restarts.is_empty() && restarts.iter().all(|it| *it == OnRestart::Fail), "{restarts:?}");
 }
 
-/// The states of the sessions, folded from these records.
 fn allowed_for_good(records: Vec<(SessionId, Vec<Record>)>) -> usize {
     let folded = records.into_iter().map(|(session, records)| State::fold(session, &records).expect("it folds"));
     folded.map(|state| state.always.len()).sum()

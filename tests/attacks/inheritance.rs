@@ -1,15 +1,15 @@
-//! A child that gets more than its parent: by its manifest, by depth, by the order of rules.
+//! Children that exceed their parent: by manifest, depth or rule order.
 
 use subtend_session::authority::Verdict;
 
-use super::scene::{SECRET, Scene, read, spawn, write};
+use super::scene::{AttackScene, SECRET, read, spawn, write};
 
 const ALL_BUT_ENV: &[(&str, &str, Verdict)] = &[("fs.*", "**/.env", Verdict::Deny)];
 
 /// A generous manifest under a strict host: three levels down the file is as far away as at the top.
 #[tokio::test(start_paused = true)]
 async fn a_child_of_a_child_does_not_read_what_the_host_denies() {
-    let mut scene = Scene::new().policy(Verdict::Allow, ALL_BUT_ENV).agent(
+    let mut scene = AttackScene::new().policy(Verdict::Allow, ALL_BUT_ENV).agent(
         "generous",
         Verdict::Allow,
         &[("fs.*", "**/.env", Verdict::Allow)],
@@ -30,7 +30,7 @@ async fn a_child_of_a_child_does_not_read_what_the_host_denies() {
 /// What a manifest forbids its own sessions it forbids their children too, though their manifest allows it.
 #[tokio::test(start_paused = true)]
 async fn a_child_of_a_reader_does_not_write() {
-    let mut scene = Scene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
+    let mut scene = AttackScene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
     let host = scene.host().await;
     let root =
         host.plays("reader", &[spawn("worker", &[write("top.txt"), spawn("worker", &[write("new.txt")])])]).await;
@@ -47,11 +47,9 @@ async fn a_child_of_a_reader_does_not_write() {
 /// Deny of the grandparent, allow of the parent: the parent's word counts for nothing.
 #[tokio::test(start_paused = true)]
 async fn an_allow_in_between_lifts_no_deny_above() {
-    let mut scene = Scene::new().agent("strict", Verdict::Allow, &[("fs.read", "secret/**", Verdict::Deny)]).agent(
-        "lax",
-        Verdict::Deny,
-        &[("*", "*", Verdict::Allow), ("fs.read", "secret/key", Verdict::Allow)],
-    );
+    let mut scene = AttackScene::new()
+        .agent("strict", Verdict::Allow, &[("fs.read", "secret/**", Verdict::Deny)])
+        .agent("lax", Verdict::Deny, &[("*", "*", Verdict::Allow), ("fs.read", "secret/key", Verdict::Allow)]);
     let host = scene.host().await;
     let root = host.plays("strict", &[spawn("lax", &[spawn("worker", &[read("secret/key")])])]).await;
     host.refused(host.below(root.id(), 2), 1);
@@ -65,7 +63,7 @@ async fn a_childs_own_denies_count_in_any_order() {
     let allow = ("fs.write", "*", Verdict::Allow);
     let ask = ("fs.*", "**", Verdict::Allow);
     for order in [[deny, allow, ask], [allow, deny, ask], [allow, ask, deny], [ask, allow, deny]] {
-        let mut scene = Scene::new().agent("limited", Verdict::Allow, &order);
+        let mut scene = AttackScene::new().agent("limited", Verdict::Allow, &order);
         let host = scene.host().await;
         let root = host.plays("worker", &[spawn("limited", &[write("secret/key"), write("secret/new")])]).await;
         host.refused(host.below(root.id(), 1), 2);
@@ -77,7 +75,7 @@ async fn a_childs_own_denies_count_in_any_order() {
 /// A rule that allows something is no permission for anything else.
 #[tokio::test(start_paused = true)]
 async fn one_allowed_path_allows_no_other() {
-    let mut scene = Scene::new().policy(
+    let mut scene = AttackScene::new().policy(
         Verdict::Deny,
         &[("task:*", "*", Verdict::Allow), ("fs.read", "*", Verdict::Allow), ("fs.write", "open/**", Verdict::Allow)],
     );
@@ -94,7 +92,7 @@ async fn one_allowed_path_allows_no_other() {
 /// The control: without a rule that denies, a child of a child writes.
 #[tokio::test(start_paused = true)]
 async fn a_child_may_do_what_all_above_it_allow() {
-    let mut scene = Scene::new().policy(Verdict::Allow, ALL_BUT_ENV);
+    let mut scene = AttackScene::new().policy(Verdict::Allow, ALL_BUT_ENV);
     let host = scene.host().await;
     let root =
         host.plays("worker", &[spawn("worker", &[spawn("worker", &[read("top.txt"), write("open/new.txt")])])]).await;

@@ -1,4 +1,4 @@
-//! What no rule for files covers: files that configure agents, and files of the host itself.
+//! Files that no file rule covers: agent configuration and the host's own files.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use subtend_tools::policy::PROTECTED;
 use subtend_tools::sandbox::{self, Strength};
 
 use super::scene::SECRET;
-use crate::cli::call::{Done, Under, User};
+use crate::cli::call::{CommandOutput, Under, User};
 
 /// Everything in the workspace, commands and the network.
 const ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
 
 /// A run whose model makes these calls; each event is on stdout.
-fn plays(user: &User, calls: &[Value], more: &[&str]) -> Done {
+fn plays(user: &User, calls: &[Value], more: &[&str]) -> CommandOutput {
     let mut steps: Vec<Value> = calls.iter().map(|call| json!({"calls": [call]})).collect();
     steps.push(json!({"text": "done"}));
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
@@ -119,7 +119,7 @@ fn a_command_works_at_the_top_of_a_plain_workspace() {
     let user = User::new();
     let agent = "printf -- '---\\nmode: all\\ndescription: Spoiled.\\n---\\nWork.\\n' > .subtend/agents/spoiled.md";
     let script = format!("mkdir target; echo made > target/a; mkdir -p .subtend/agents; {agent}");
-    // Nor does it reach what the host keeps outside: the store, and who is trusted.
+    // Nor the host's files outside: the store and the trust records.
     let (config, data) = (user.config().join("subtend"), user.data());
     std::fs::create_dir_all(&config).expect("a folder");
     let outside = format!(

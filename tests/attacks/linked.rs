@@ -1,4 +1,4 @@
-//! Links in the place of configuration: who may write what they lead to would write the configuration of the next session.
+//! Links as configuration: the owner of a target would write the next session's configuration.
 
 use std::os::unix::fs::symlink;
 

@@ -1,9 +1,9 @@
-//! A session of another store, through the command: what it may do here, and which model answers in it.
+//! An imported session: its permissions here, and the model that answers.
 
 use serde_json::{Value, json};
 
 use super::imports::{forged, record};
-use crate::cli::call::{Done, User};
+use crate::cli::call::{CommandOutput, User};
 
 /// Everything in the workspace, commands and the network.
 const ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
@@ -24,7 +24,7 @@ fn data(user: &User, name: &str) -> String {
     user.data().join(name).to_str().expect("a path").to_owned()
 }
 
-fn import(user: &User, data: &str, more: &[&str]) -> Done {
+fn import(user: &User, data: &str, more: &[&str]) -> CommandOutput {
     let done = user.call(&[&["import", "--data", data, "all.jsonl"], more].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
     done
@@ -57,7 +57,7 @@ fn imported_session_has_the_rights_of_a_new_one() {
     let done = import(&user, &bounded, &[]);
     assert!(
         done.err.ends_with(
-            "they may do no more than a new session here: 1 session had more (fs.write allow → ask, net.fetch allow → ask, \
+            "their permissions are limited to those of a new session here: 1 session had more (fs.write allow → ask, net.fetch allow → ask, \
              shell.run allow → ask); import into another store with --allow ACTION to leave them more\n"
         ),
         "{done:?}"
@@ -68,9 +68,12 @@ fn imported_session_has_the_rights_of_a_new_one() {
     };
     plays(&user, &id, &bounded, &calls("bounded"));
     assert_eq!(["bounded.sh", "bounded.txt", "subtend.yaml"].map(|path| is_there(&user, path)), [false; 3]);
-    // The control: who takes it may say that it keeps them. Protected paths ask all the same.
+    // Control: the importer may keep its permissions; protected paths still ask.
     let done = import(&user, &wide, &ALL);
-    assert!(done.err.ends_with("they may do no more than a new session here; none of them had more\n"), "{done:?}");
+    assert!(
+        done.err.ends_with("their permissions are limited to those of a new session here; none of them had more\n"),
+        "{done:?}"
+    );
     plays(&user, &id, &wide, &calls("wide"));
     assert!(is_there(&user, "wide.txt") && is_there(&user, "wide.sh"));
     assert!(!is_there(&user, "subtend.yaml") && !is_there(&user, ".subtend/agents/general.md"));
@@ -99,7 +102,7 @@ fn script_of_an_imported_session_is_not_opened() {
         import(&user, &other, &[]);
         let refused = user.call(&["send", "--data", &other, &id, "go"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
-        assert!(refused.err.contains("a script comes from the command line only"), "{refused:?}");
+        assert!(refused.err.contains("is a script, which only the command line can name"), "{refused:?}");
         // The control: the script answers where the person names it.
         let named = user.call(&["send", "--data", &other, "--model", &model, &id, "go"]);
         assert_eq!((named.code, named.out.trim()), (Some(0), "done"), "{named:?}");

@@ -1,4 +1,4 @@
-//! What a model writes, where it ends up: files and pipes are read at terminals sooner or later.
+//! Model output in files and pipes, which are read at terminals later.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn answered(more: &[&str]) -> String {
 fn u4_an_answer_in_a_pipe_is_escaped() {
     let escaped = "safe<U+001B>[2J<U+009B>31m<U+202E><U+2066><U+200B><U+FEFF><U+E0041>end\n";
     assert_eq!(answered(&[]), escaped);
-    // The control: with the guard off the same answer reaches whatever reads the pipe.
+    // Control: without the guard the same answer reaches the pipe.
     assert_eq!(answered(&["--raw"]), format!("{HOSTILE}\n"));
 }
 

@@ -1,9 +1,9 @@
-//! Tricks with paths: whatever a path is written like, the rules are asked about the file that it leads to.
+//! Path tricks: rules apply to the resolved file, whatever the spelling.
 
 use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
 
-use super::scene::{SECRET, Scene, call, read, write};
+use super::scene::{AttackScene, SECRET, call, read, write};
 
 fn tries(path: &str) -> Vec<Value> {
     vec![
@@ -17,7 +17,7 @@ fn tries(path: &str) -> Vec<Value> {
 #[tokio::test(start_paused = true)]
 async fn no_spelling_of_a_path_leads_to_a_denied_file() {
     let denied = [("fs.*", "secret/**", Verdict::Deny), ("fs.*", "**/.env", Verdict::Deny)];
-    let mut scene = Scene::new().policy(Verdict::Allow, &denied);
+    let mut scene = AttackScene::new().policy(Verdict::Allow, &denied);
     let whole = scene.at("secret/key").display().to_string();
     let attacks: [&str; 26] = [
         "secret/key",
@@ -65,7 +65,7 @@ async fn no_spelling_of_a_path_leads_to_a_denied_file() {
 #[tokio::test(start_paused = true)]
 async fn a1_a_file_in_a_denied_directory_is_out_of_reach() {
     for (pattern, told) in [("secret", false), ("s*t", false), ("secre", true)] {
-        let mut scene = Scene::new().policy(Verdict::Allow, &[("fs.*", pattern, Verdict::Deny)]);
+        let mut scene = AttackScene::new().policy(Verdict::Allow, &[("fs.*", pattern, Verdict::Deny)]);
         let host = scene.host().await;
         let root = host
             .plays("worker", &[read("secret/key"), call("search", json!({"path": "secret", "pattern": "hidden"}))])
@@ -81,7 +81,7 @@ async fn a1_a_file_in_a_denied_directory_is_out_of_reach() {
 #[tokio::test(start_paused = true)]
 async fn no_link_leads_to_a_denied_file_or_out() {
     use std::os::unix::fs::symlink;
-    let mut scene = Scene::new().policy(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)]);
+    let mut scene = AttackScene::new().policy(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)]);
     let outside = tempfile::tempdir().expect("a directory");
     std::fs::write(outside.path().join("key"), SECRET).expect("a file");
     for (target, link) in [
@@ -105,7 +105,7 @@ async fn no_link_leads_to_a_denied_file_or_out() {
     assert_eq!(scene.content("secret/key"), SECRET);
     assert_eq!(std::fs::read_to_string(outside.path().join("key")).expect("it is there"), SECRET);
     assert_eq!(std::fs::read_dir(outside.path()).expect("it is there").count(), 1);
-    // The control: whoever opens these names as they are arrives.
+    // Control: opening these names directly succeeds.
     for path in ["link", "again", "open/dir/key", "out", "away/key"] {
         assert_eq!(scene.content(path), SECRET, "{path}");
     }
@@ -115,7 +115,7 @@ async fn no_link_leads_to_a_denied_file_or_out() {
 /// The control: without the rule the file is read by each spelling that leads to it.
 #[tokio::test(start_paused = true)]
 async fn without_the_rule_the_same_spellings_read_the_file() {
-    let mut scene = Scene::new();
+    let mut scene = AttackScene::new();
     let host = scene.host().await;
     for path in ["secret/key", "./secret/key", "secret//key", "secret/./key"] {
         let root = host.plays("worker", &[read(path), call("search", json!({"pattern": SECRET}))]).await;
@@ -127,8 +127,8 @@ async fn without_the_rule_the_same_spellings_read_the_file() {
 
 /// Listing and searching above tell nothing of what is below and denied.
 #[tokio::test(start_paused = true)]
-async fn what_is_denied_is_not_come_upon() {
-    let mut scene = Scene::new()
+async fn denied_paths_do_not_appear_in_results() {
+    let mut scene = AttackScene::new()
         .policy(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny), ("fs.read", "secret/**", Verdict::Deny)]);
     let host = scene.host().await;
     let attacks: [Value; 4] = [
@@ -149,7 +149,7 @@ async fn what_is_denied_is_not_come_upon() {
 #[tokio::test(start_paused = true)]
 async fn list_names_no_denied_directory() {
     let listed = async |denied: &[(&str, &str, Verdict)]| {
-        let mut scene = Scene::new().policy(Verdict::Allow, denied);
+        let mut scene = AttackScene::new().policy(Verdict::Allow, denied);
         for path in ["open/plans/x/a.txt", "open/mixed/hidden/a.txt", "open/mixed/seen/a.txt"] {
             std::fs::create_dir_all(scene.at(path).parent().expect("a folder")).expect("a folder");
             std::fs::write(scene.at(path), "plain").expect("a file");

@@ -1,15 +1,15 @@
-//! What was allowed once: old sessions that go on after their host, their manifest or one above them was given less.
+//! Old sessions that continue after their permissions were reduced.
 
 use serde_json::json;
 use subtend_session::authority::Verdict;
 
-use super::scene::{Scene, call, read, script, spawn, write};
+use super::scene::{AttackScene, call, read, script, spawn, write};
 
 const NO_WRITES: &[(&str, &str, Verdict)] = &[("fs.write", "*", Verdict::Deny)];
 
 /// A tree of three that could write; then the host is started again with less.
-async fn shrunk(narrow: impl Fn(Scene) -> Scene) {
-    let mut scene = Scene::new().agent("lead", Verdict::Allow, &[]).agent("mid", Verdict::Allow, &[]);
+async fn shrunk(narrow: impl Fn(AttackScene) -> AttackScene) {
+    let mut scene = AttackScene::new().agent("lead", Verdict::Allow, &[]).agent("mid", Verdict::Allow, &[]);
     let host = scene.host().await;
     let root = host.plays("lead", &[spawn("mid", &[spawn("worker", &[write("open/first.txt")])])]).await.id();
     let (mid, deep) = (host.below(root, 1), host.below(root, 2));
@@ -26,7 +26,7 @@ async fn shrunk(narrow: impl Fn(Scene) -> Scene) {
         let [.., written, read] = &*results else { panic!("two results") };
         assert!(written.0 && !read.0, "{name}: {results:#?}");
     }
-    // Continued by its parent's model, and born anew below an old session.
+    // Continued by its parent's model, and created below an old session.
     let again = call("task", json!({"session_id": deep.to_string(), "prompt": script(&[write("open/again.txt")])}));
     host.goes_on(&host.handle(mid), &[again, spawn("worker", &[write("open/born.txt")])]).await;
     let born = *host.kids(mid).last().expect("a child");
@@ -51,7 +51,7 @@ async fn an_old_child_may_do_no_more_than_those_above_it_now() {
 /// What the host gains later is nothing to a session that was born with less.
 #[tokio::test(start_paused = true)]
 async fn a_ceiling_does_not_rise_with_the_host() {
-    let mut scene = Scene::new().policy(Verdict::Allow, NO_WRITES).agent("reader", Verdict::Allow, NO_WRITES);
+    let mut scene = AttackScene::new().policy(Verdict::Allow, NO_WRITES).agent("reader", Verdict::Allow, NO_WRITES);
     let host = scene.host().await;
     let root = host.plays("worker", &[spawn("reader", &[])]).await.id();
     let kid = host.below(root, 1);
@@ -66,7 +66,7 @@ async fn a_ceiling_does_not_rise_with_the_host() {
         host.refused(born, 1);
     }
     assert!(!scene.at("open/new.txt").exists());
-    // The control: a session that is born now has what the host has now.
+    // Control: a new session has the host's present permissions.
     host.plays("worker", &[write("open/new.txt")]).await;
     assert_eq!(scene.content("open/new.txt"), "spoiled");
     host.down().await;
@@ -75,7 +75,7 @@ async fn a_ceiling_does_not_rise_with_the_host() {
 /// An agent whose manifest is gone may do nothing, and neither may what stands below it.
 #[tokio::test(start_paused = true)]
 async fn a_session_of_an_agent_that_is_gone_may_do_nothing() {
-    let mut scene = Scene::new().agent("gone", Verdict::Allow, &[]);
+    let mut scene = AttackScene::new().agent("gone", Verdict::Allow, &[]);
     let host = scene.host().await;
     let root = host.plays("gone", &[spawn("worker", &[])]).await.id();
     let kid = host.below(root, 1);
@@ -92,7 +92,7 @@ async fn a_session_of_an_agent_that_is_gone_may_do_nothing() {
 /// Another agent answers in a session: it may do no more than the session may, nor may its children.
 #[tokio::test(start_paused = true)]
 async fn an_override_raises_nothing() {
-    let mut scene = Scene::new().agent("reader", Verdict::Allow, NO_WRITES).agent(
+    let mut scene = AttackScene::new().agent("reader", Verdict::Allow, NO_WRITES).agent(
         "planner",
         Verdict::Allow,
         &[("fs.read", "secret/**", Verdict::Deny)],

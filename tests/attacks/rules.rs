@@ -1,4 +1,4 @@
-//! Rules that cannot take effect as they are written: a person would take them for a bound, or for a permission.
+//! Rules without effect, which would look like a bound or a permission.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn rule_without_effect_is_refused() {
 
 /// Permissions of an agent's file that change nothing are told.
 #[test]
-fn permissions_without_effect_are_told() {
+fn permissions_without_effect_are_reported() {
     let user = User::new();
     let told = |permissions: &str| {
         user.file(".subtend/agents/mine.md", &format!("---\nmode: all\n{permissions}---\nWork.\n"));

@@ -1,4 +1,4 @@
-//! A host whose models do what they are told to, to the letter: the script of an attack is its prompt.
+//! A host whose models execute a script: the prompt of the attack.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::{Record, ToolCall};
 use subtend_tools::guard::Guard;
-use subtend_tools::registry::Registry;
+use subtend_tools::registry::{LiveTools, Registry};
 use subtend_tools::tool::Tool;
 use subtend_tools::workspace::Workspace;
 use tempfile::TempDir;
@@ -39,7 +39,6 @@ pub(crate) fn rules(default: Verdict, rules: Rules<'_>) -> RuleSet {
     RuleSet { default, rules: rules.iter().map(rule).collect() }
 }
 
-/// One turn of a script: a tool with its arguments.
 pub(crate) fn call(tool: &str, args: Value) -> Value {
     json!([{"tool": tool, "args": args}])
 }
@@ -57,23 +56,20 @@ pub(crate) fn spawn(agent: &str, steps: &[Value]) -> Value {
     call("task", json!({"subagent_type": agent, "prompt": script(steps)}))
 }
 
-/// One turn of several calls.
 pub(crate) fn together(turns: &[Value]) -> Value {
     turns.iter().filter_map(Value::as_array).flatten().cloned().collect()
 }
 
-/// The last turn: an answer in these words.
 pub(crate) fn say(text: &str) -> Value {
     json!(text)
 }
 
-/// A prompt that is a script: its steps, one a turn.
 pub(crate) fn script(steps: &[Value]) -> String {
     Value::from(steps.to_vec()).to_string()
 }
 
 fn next(request: &Request) -> Answer {
-    // An input starts its own script; what comes in between (notices, words of ours) does not.
+    // An input starts a script; notices and generated messages do not.
     let mut steps = Vec::new();
     let mut answered = 0;
     for message in request.messages.iter() {
@@ -116,13 +112,12 @@ pub(crate) fn fill(path: &str, bytes: u64) -> Value {
     json!([{"tool": "write", "args": {"path": path}, "fill": bytes}])
 }
 
-/// One turn of as many reads of a file.
 pub(crate) fn reads(path: &str, times: u64) -> Value {
     json!([{"tool": "read", "args": {"path": path}, "times": times}])
 }
 
 /// A workspace, a store, and how a host is started on them.
-pub(crate) struct Scene {
+pub(crate) struct AttackScene {
     dir: TempDir,
     store: Memory,
     agents: Vec<Manifest>,
@@ -130,10 +125,11 @@ pub(crate) struct Scene {
     limits: Limits,
     guard: Option<Guard>,
     more: Vec<Arc<dyn Tool>>,
+    live: Option<Arc<dyn LiveTools>>,
     seed: u64,
 }
 
-impl Scene {
+impl AttackScene {
     /// Everything is allowed; there is the agent `worker`, which may do all that its caller may.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
@@ -146,7 +142,8 @@ impl Scene {
         let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
         let policy = RuleSet::only(Verdict::Allow);
         let limits = Limits::default();
-        Self { dir, store: Memory::new(), agents: vec![worker], policy, limits, guard: None, more: Vec::new(), seed: 0 }
+        let (store, agents, more) = (Memory::new(), vec![worker], Vec::new());
+        Self { dir, store, agents, policy, limits, guard: None, more, live: None, seed: 0 }
     }
 
     pub(crate) fn policy(mut self, default: Verdict, all: Rules<'_>) -> Self {
@@ -168,7 +165,6 @@ impl Scene {
         self
     }
 
-    /// Without that agent from now on.
     pub(crate) fn forget(&mut self, name: &str) -> &mut Self {
         self.agents.retain(|agent| &*agent.name != name);
         self
@@ -184,6 +180,11 @@ impl Scene {
         self
     }
 
+    pub(crate) fn live(mut self, tools: Arc<dyn LiveTools>) -> Self {
+        self.live = Some(tools);
+        self
+    }
+
     pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.dir.path().join(path)
     }
@@ -193,13 +194,18 @@ impl Scene {
     }
 
     /// Starts a host; a later one finds what the earlier ones left.
-    pub(crate) async fn host(&mut self) -> Host {
+    pub(crate) async fn host(&mut self) -> RunningHost {
         self.seed += 1;
         let mut catalog = Catalog::builtin();
         for agent in &self.agents {
             catalog.insert(agent.clone());
         }
         let tools = Registry::builder().tools(Registry::workspace_tools(self.guard.clone())).expect("names differ");
+        let tools = tools.tools(self.more.clone()).expect("names differ");
+        let tools = match &self.live {
+            Some(live) => tools.live(Arc::clone(live)).build(),
+            None => tools.build(),
+        };
         let seen = Arc::new(Mutex::new(BTreeMap::new()));
         let saw = Arc::clone(&seen);
         let puppet = fn_model("puppet", move |request: Request, _| {
@@ -214,12 +220,12 @@ impl Scene {
             .catalog(catalog)
             .policy(self.policy.clone())
             .limits(self.limits.clone())
-            .tools(tools.tools(self.more.clone()).expect("names differ").build())
+            .tools(tools)
             .model(Arc::new(puppet))
             .options(Options { seed: Some(self.seed), ..Options::default() })
             .start()
             .await;
-        Host { runtime: runtime.expect("a host"), seen }
+        RunningHost { runtime: runtime.expect("a host"), seen }
     }
 }
 
@@ -228,15 +234,12 @@ fn put(path: PathBuf, content: &str) {
     std::fs::write(path, content).expect("a file");
 }
 
-/// A host at work.
-pub(crate) struct Host {
+pub(crate) struct RunningHost {
     pub(crate) runtime: Runtime,
-    /// The last request of each session: what its model was shown.
     seen: Arc<Mutex<BTreeMap<SessionId, Request>>>,
 }
 
-impl Host {
-    /// A session of `agent` that has played `steps` to the end.
+impl RunningHost {
     pub(crate) async fn plays(&self, agent: &str, steps: &[Value]) -> SessionHandle {
         let session = self.runtime.open(agent).expect("a session");
         self.goes_on(&session, steps).await;
@@ -258,7 +261,6 @@ impl Host {
         self.records(of).await.iter().map(json).sum()
     }
 
-    /// A session plays `steps`, after what it did before.
     pub(crate) async fn goes_on(&self, session: &SessionHandle, steps: &[Value]) {
         self.takes(session, script(steps), None).await;
     }
@@ -277,7 +279,6 @@ impl Host {
         self.runtime.session(id).expect("a journal").expect("a session")
     }
 
-    /// Children of a session, in the order of their births.
     pub(crate) fn kids(&self, of: SessionId) -> Vec<SessionId> {
         let stored = self.runtime.journal().records(of).expect("records");
         let born = |record| if let Record::ChildSpawned(spawned) = record { Some(spawned.child) } else { None };
@@ -311,7 +312,6 @@ impl Host {
         results.into_iter().map(|(_, text)| text).collect()
     }
 
-    /// The last request that the session's model got.
     pub(crate) fn request(&self, of: SessionId) -> Request {
         self.seen.lock().expect("nobody panics").get(&of).expect("its model was asked").clone()
     }

@@ -1,4 +1,4 @@
-//! The shell as the way round the rules.
+//! The shell as a way around file rules.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use subtend_session::authority::Verdict;
 use subtend_tools::guard::Guard;
 use subtend_tools::sandbox::{self, Strength};
 
-use super::scene::{SECRET, Scene, call, spawn};
+use super::scene::{AttackScene, SECRET, call, spawn};
 
 const NO_SECRETS: &[(&str, &str, Verdict)] = &[("fs.*", "secret/**", Verdict::Deny)];
 
@@ -30,8 +30,8 @@ fn tries() -> Vec<Value> {
 
 /// Without a guard nothing would hold a command: who is denied a file gets no shell, and neither do those below.
 #[tokio::test(start_paused = true)]
-async fn who_is_denied_a_file_gets_no_shell_that_nothing_holds() {
-    let mut scene = Scene::new().agent("limited", Verdict::Allow, NO_SECRETS);
+async fn denied_file_allows_no_unconfined_shell() {
+    let mut scene = AttackScene::new().agent("limited", Verdict::Allow, NO_SECRETS);
     let host = scene.host().await;
     let mut steps = tries();
     steps.push(spawn("worker", &tries()));
@@ -50,10 +50,10 @@ async fn who_is_denied_a_file_gets_no_shell_that_nothing_holds() {
 
 /// With the command's own guard the system holds it, or there is no shell; never a shell that is not held.
 #[tokio::test]
-async fn a_shell_under_the_guard_is_held_or_there_is_none() {
+async fn guarded_shell_is_confined_or_missing() {
     let guard =
         Guard { program: PathBuf::from(env!("CARGO_BIN_EXE_subtend")), args: vec!["guard".into(), "--".into()] };
-    let mut scene = Scene::new().guard(guard).agent("limited", Verdict::Allow, NO_SECRETS);
+    let mut scene = AttackScene::new().guard(guard).agent("limited", Verdict::Allow, NO_SECRETS);
     let host = scene.host().await;
     let mut inner = tries();
     inner.push(sh("cat top.txt; echo made > open/made"));

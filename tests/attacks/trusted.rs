@@ -1,8 +1,8 @@
-//! A workspace that the person has not trusted brings nothing into effect.
+//! An untrusted workspace has no effect.
 
 use serde_json::json;
 
-use crate::cli::call::{Done, Under, User};
+use crate::cli::call::{CommandOutput, Under, User};
 
 /// A workspace whose configuration chooses an agent of its own.
 fn cloned() -> (User, String) {
@@ -20,7 +20,7 @@ fn answering(user: &User) -> String {
 }
 
 /// A call of a person who has said nothing by a variable.
-fn call(user: &User, args: &[&str]) -> Done {
+fn call(user: &User, args: &[&str]) -> CommandOutput {
     let mut command = user.command(args);
     command.env_remove("SUBTEND_TRUST");
     Under::start(command, "").done()
@@ -30,7 +30,7 @@ fn answer(user: &User, model: &str, more: &[&str]) -> String {
     let done = call(user, &[&["run", "--store", "memory", "--model", model, "hi"], more].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
     // `--quiet` hides it no more than a pipe does.
-    assert_eq!(done.err.contains("left aside"), done.out.starts_with("general"), "{done:?}");
+    assert_eq!(done.err.contains("ignored, which"), done.out.starts_with("general"), "{done:?}");
     done.out.trim().to_owned()
 }
 
@@ -46,7 +46,7 @@ fn an_untrusted_workspace_brings_nothing_into_effect() {
     assert_eq!(answer(&user, &model, &["--quiet"]), BUILT_IN);
     let unknown = call(&user, &["run", "--store", "memory", "--model", &model, "--agent", "mine", "hi"]);
     assert_eq!(
-        (unknown.code, unknown.err.contains("1 agent of this workspace left aside")),
+        (unknown.code, unknown.err.contains("1 agent of this workspace ignored")),
         (Some(2), true),
         "{unknown:?}"
     );
@@ -92,15 +92,15 @@ fn listings_leave_an_untrusted_workspace_aside() {
     let (user, _) = cloned();
     for verb in [&["agents"][..], &["config", "show", "agent"], &["prompt", "general"]] {
         let done = call(&user, verb);
-        assert_eq!((done.code, done.err.contains("left aside")), (Some(0), true), "{done:?}");
+        assert_eq!((done.code, done.err.contains("ignored, which")), (Some(0), true), "{done:?}");
         assert!(!done.out.contains("mine"), "{done:?}");
         let control = user.call(verb);
-        assert!(!control.err.contains("left aside"), "{control:?}");
+        assert!(!control.err.contains("ignored, which"), "{control:?}");
     }
     assert!(user.call(&["agents"]).out.contains("mine"));
     let empty = User::new();
     let done = call(&empty, &["run", "--store", "memory", "hi"]);
-    assert_eq!((done.code, done.err.contains("left aside")), (Some(0), false), "{done:?}");
+    assert_eq!((done.code, done.err.contains("ignored, which")), (Some(0), false), "{done:?}");
     // The first file of a workspace that the person writes by the command is their own.
     assert_eq!(call(&empty, &["config", "set", "agent", "plan"]).code, Some(0));
     let shown = call(&empty, &["config", "show", "agent"]);

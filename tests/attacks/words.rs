@@ -1,18 +1,18 @@
-//! A person's word: given for one session, it counts there and nowhere else.
+//! Approvals: one for a session applies nowhere else.
 
 use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
 use subtend_session::ids::SessionId;
 use subtend_session::record::{AskVerdict, Record};
 
-use super::scene::{Host, Scene, call, say, script, spawn, together, write};
+use super::scene::{AttackScene, RunningHost, call, say, script, spawn, together, write};
 
-fn asking() -> Scene {
-    Scene::new().policy(Verdict::Allow, &[("fs.write", "*", Verdict::Ask)])
+fn asking() -> AttackScene {
+    AttackScene::new().policy(Verdict::Allow, &[("fs.write", "*", Verdict::Ask)])
 }
 
 /// Plays `steps` while a person answers each question as told; gives what was asked, in order, by resource.
-async fn asked(host: &Host, steps: &[Value], words: &[AskVerdict]) -> (SessionId, Vec<(SessionId, String)>) {
+async fn asked(host: &RunningHost, steps: &[Value], words: &[AskVerdict]) -> (SessionId, Vec<(SessionId, String)>) {
     let session = host.runtime.open("worker").expect("a session");
     let mut approver = host.runtime.approver();
     let mut all = Vec::new();
@@ -31,10 +31,10 @@ async fn asked(host: &Host, steps: &[Value], words: &[AskVerdict]) -> (SessionId
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_for_good_in_one_child_is_none_in_its_sibling_its_child_or_its_parent() {
+async fn always_approval_binds_no_sibling_child_or_parent() {
     let mut scene = asking();
     let host = scene.host().await;
-    // The first child is allowed for good, and writes twice; its own child, its sibling and its parent are asked anew.
+    // The first child gets `always` and writes twice; its child, sibling and parent must ask.
     let first = spawn("worker", &[write("open/w"), write("open/w"), spawn("worker", &[write("open/w")])]);
     let second = spawn("worker", &[write("open/w")]);
     let steps = [first, second, write("open/w")];
@@ -50,7 +50,7 @@ async fn a_word_for_good_in_one_child_is_none_in_its_sibling_its_child_or_its_pa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_is_for_what_was_shown() {
+async fn approval_covers_only_the_shown_call() {
     let mut scene = asking();
     let host = scene.host().await;
     let steps = [
@@ -71,7 +71,7 @@ async fn a_word_is_for_what_was_shown() {
 /// A word for one file is none for the file that it comes to lead to.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn a_word_for_a_link_is_no_word_for_where_it_leads() {
+async fn approval_of_a_link_does_not_cover_its_target() {
     let mut scene = asking();
     std::os::unix::fs::symlink("top.txt", scene.at("link")).expect("a link");
     let host = scene.host().await;
@@ -86,7 +86,7 @@ async fn a_word_for_a_link_is_no_word_for_where_it_leads() {
 /// No word lifts a deny, and what is denied is asked of nobody.
 #[tokio::test(start_paused = true)]
 async fn a_person_is_not_asked_for_what_is_denied() {
-    let mut scene = Scene::new().policy(
+    let mut scene = AttackScene::new().policy(
         Verdict::Allow,
         &[
             ("fs.write", "*", Verdict::Ask),
@@ -104,7 +104,7 @@ async fn a_person_is_not_asked_for_what_is_denied() {
 
 /// With nobody there the same calls are denied at once: a word that was never given is none.
 #[tokio::test(start_paused = true)]
-async fn nobody_there_is_no_word() {
+async fn missing_approver_is_not_an_approval() {
     let mut scene = asking();
     let host = scene.host().await;
     let background = json!({

@@ -25,6 +25,8 @@ const dir = mkdtempSync(join(tmpdir(), "subtend-browser-"));
 const workspace = join(dir, "workspace");
 mkdirSync(workspace);
 writeFileSync(join(workspace, "README.md"), "# Sample\n");
+const other = join(dir, "other");
+mkdirSync(other);
 copyFileSync(join(here, "script.json"), join(workspace, "script.json"));
 if (pictures) mkdirSync(pictures, { recursive: true });
 
@@ -60,7 +62,7 @@ const errors = [];
 page.on("request", (request) => new URL(request.url()).host === address || outside.push(request.url()));
 page.on("pageerror", (error) => errors.push(String(error)));
 page.on("console", (line) => {
-  if (line.type() === "error" && !/status of (401|404|409)/.test(line.text())) errors.push(line.text());
+  if (line.type() === "error" && !/status of (401|404|409|422)/.test(line.text())) errors.push(line.text());
 });
 
 /// Fails where axe-core finds something serious, in light and dark and at two widths.
@@ -83,10 +85,11 @@ async function accessible(name) {
   await page.setViewportSize(WIDE);
 }
 
-async function open(text) {
+async function open(text, fields = {}) {
   await page.goto(`http://${address}/`);
   await page.getByText("New session").click();
   await page.getByLabel("Agent").selectOption("general");
+  for (const [name, value] of Object.entries(fields)) await page.locator(`form.stack input[name="${name}"]`).fill(value);
   await page.getByLabel("First input").fill(text);
   await page.getByRole("button", { name: "Open" }).click();
   await page.waitForURL("**/s/*");
@@ -225,6 +228,85 @@ async function all() {
     await page.locator("#entries", { hasText: "Done: Tell it again" }).waitFor();
     const shift = await page.evaluate(() => window.shift);
     assert.ok(shift < 0.1, `layout shift ${shift} in ${session}`);
+  });
+
+  let held;
+  await check("queued message is removed, and a run is interrupted", async () => {
+    held = await open("Please hang");
+    await page.locator("#head .state", { hasText: "working" }).waitFor();
+    await page.getByLabel("Message").fill("Not needed");
+    await page.getByRole("button", { name: "Send", exact: true }).click();
+    const entry = page.locator("#queue li", { hasText: "Not needed" });
+    await entry.getByRole("button", { name: "Remove" }).click();
+    await page.locator("#said", { hasText: "Removed." }).waitFor();
+    await entry.waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "Interrupt" }).click();
+    await page.locator("#said", { hasText: "Interrupted run 1." }).waitFor();
+    await page.locator("#head .state", { hasText: "interrupted" }).waitFor();
+  });
+  await check("interrupted session is continued", async () => {
+    await page.getByRole("button", { name: "Continue" }).click();
+    await page.locator("#said", { hasText: "Continued with run" }).waitFor();
+    // Its script hangs again.
+    await page.locator("#head .state", { hasText: "working" }).waitFor();
+    await page.getByRole("button", { name: "Interrupt" }).click();
+    await page.locator("#said", { hasText: "Interrupted run 2." }).waitFor();
+  });
+  await check("answer is regenerated, and the original is chosen again", async () => {
+    const session = await open("Good morning");
+    await page.locator("#entries .answer", { hasText: "Hello. You said: Good morning" }).waitFor();
+    await page.getByRole("button", { name: "Regenerate" }).click();
+    await page.waitForURL((url) => url.href.includes("/s/") && url.href !== session);
+    await page.locator("#entries .answer").waitFor();
+    await page.getByRole("link", { name: /^Back to/ }).click();
+    await page.waitForURL(session);
+    await page.getByText("alternative 2 of 2").waitFor();
+    await page.getByRole("button", { name: "Previous" }).click();
+    await page.getByText("alternative 1 of 2").waitFor();
+    await page.goto(`${session}/branches`);
+    await page.getByRole("button", { name: "Show this one" }).click();
+    await page.waitForURL(session);
+    await page.getByText("alternative 2 of 2").waitFor();
+  });
+  await check("branch begins at a message and leads back", async () => {
+    const session = await open("Before the branch");
+    await page.locator("#entries .answer").waitFor();
+    await page.getByRole("button", { name: "Branch from here" }).first().click();
+    await page.waitForURL((url) => url.href.includes("/s/") && url.href !== session);
+    await page.getByLabel("Message").fill("In the branch");
+    await page.getByRole("button", { name: "Send", exact: true }).click();
+    await page.locator("#entries .answer", { hasText: "In the branch" }).waitFor();
+    await page.getByRole("link", { name: /^Back to/ }).click();
+    await page.waitForURL(session);
+    assert.equal(await page.locator("#entries .answer", { hasText: "In the branch" }).count(), 0);
+  });
+  await check("shell command is denied", async () => {
+    await open("Run the command once more");
+    await page.locator(".entry.ask").waitFor();
+    await page.getByRole("button", { name: "Deny" }).click();
+    await page.locator("#said", { hasText: "Denied." }).waitFor();
+    await page.locator("#entries .ended, #head .state", { hasText: "completed" }).first().waitFor();
+  });
+  await check("session is opened in another workspace, and found by it", async () => {
+    await open("Elsewhere", { workspace: other });
+    await page.locator("#head .facts", { hasText: other }).waitFor();
+    await page.goto(`http://${address}/`);
+    await page.locator('select[name="workspace"]').selectOption(other);
+    await page.getByRole("button", { name: "Filter" }).click();
+    await page.locator("#list", { hasText: "Elsewhere" }).waitFor();
+    assert.equal(await page.locator("#list", { hasText: "Good morning" }).count(), 0);
+    await page.goto(`http://${address}/?q=morning`);
+    await page.locator("#list", { hasText: "Good morning" }).waitFor();
+    assert.equal(await page.locator("#list", { hasText: "Elsewhere" }).count(), 0);
+  });
+  await check("model that does not exist is refused with the reason", async () => {
+    await page.goto(`http://${address}/`);
+    await page.getByText("New session").click();
+    await page.locator('form.stack input[name="model"]').fill("pool:none");
+    await page.getByLabel("First input").fill("x");
+    await page.getByRole("button", { name: "Open" }).click();
+    await page.getByText("none", { exact: false }).first().waitFor();
+    assert.equal(new URL(page.url()).pathname, "/open");
   });
 
   await check("finished tree is replayed", async () => {

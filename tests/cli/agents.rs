@@ -34,7 +34,7 @@ fn r12_a_file_that_replaces_a_built_in_agent_is_shown_as_such() {
 }
 
 #[test]
-fn a_model_that_an_agent_names_and_that_there_is_not_is_told_with_the_one_that_answers_instead() {
+fn missing_model_of_an_agent_is_reported_with_its_substitute() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#);
     user.file(
@@ -48,7 +48,7 @@ fn a_model_that_an_agent_names_and_that_there_is_not_is_told_with_the_one_that_a
     let path = user.workspace().join(".subtend/agents/brief.md").canonicalize().expect("a file");
     let says = |what: &str| {
         format!(
-            "warning: {}: `model`: {what}, since there is no model `claude-x`: did you mean \
+            "warning: {}: `model`: {what}, since unknown model `claude-x`: did you mean \
              `anthropic/claude-x`? use `offline` (rules, no network), `scripted:FILE` (answers from a file), or a provider's model: \
              `anthropic/MODEL`, `openai/MODEL`, `openai-responses/MODEL`, `gemini/MODEL`, `ollama/MODEL`\n",
             path.display()
@@ -68,7 +68,7 @@ fn a_model_that_an_agent_names_and_that_there_is_not_is_told_with_the_one_that_a
     assert!(done.err.contains(&says(&format!("the default one, `{model}`, answers instead"))), "{done:?}");
     let alone = user.call(&["run", "--agent", "brief", "hi"]);
     assert_eq!(alone.code, Some(1), "no model that was named can answer: {alone:?}");
-    assert!(alone.err.contains("there is no model `claude-x`"), "{alone:?}");
+    assert!(alone.err.contains("unknown model `claude-x`"), "{alone:?}");
     let quiet = user.call(&["run", "--agent", "brief", "--model", &model, "--quiet", "hi"]);
     assert_eq!((quiet.code, &*quiet.err), (Some(0), ""), "{quiet:?}");
 }
@@ -101,7 +101,7 @@ fn a_built_in_agent_is_shown_whole() {
     assert!(done.out.contains("\npermissions: allow fs.read, allow net.*, else deny\nturns: 40\n"), "{}", done.out);
     let nobody = user.call(&["agents", "nobody"]);
     assert_eq!(nobody.code, Some(2), "{nobody:?}");
-    assert!(nobody.err.contains("there is no agent `nobody`; there are: build,"), "{}", nobody.err);
+    assert!(nobody.err.contains("unknown agent `nobody`; known agents: build,"), "{}", nobody.err);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn agent_files_are_checked_wherever_they_lie() {
 }
 
 #[test]
-fn an_agent_whose_file_is_refused_is_named_with_what_is_wrong() {
+fn refused_agent_file_is_named_with_its_error() {
     let user = User::new();
     user.file(".subtend/agents/poet.md", "---\nmode: all\nmode: all\n---\nYou write.\n");
     let path = user.workspace().join(".subtend/agents/poet.md");

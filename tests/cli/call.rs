@@ -1,4 +1,4 @@
-//! Calls of the command, each on data of its own.
+//! Runs the command, each user with its own data.
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -13,29 +13,25 @@ use tempfile::TempDir;
 /// A call that takes longer hangs.
 const LONG: Duration = Duration::from_secs(240);
 
-/// Held while a process is made, and by whoever opens a store in this process: a new process has all open files, and with
-/// them the lock of the store, until it becomes the command.
+/// Held during a fork and while this process opens a store: a forked process has all open files, and the lock, until
+/// it execs.
 static FORKING: Mutex<()> = Mutex::new(());
 
-/// No process is made while this is held.
 pub(crate) fn no_forks() -> MutexGuard<'static, ()> {
     FORKING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A user with a data directory and a workspace.
 pub(crate) struct User {
     home: TempDir,
 }
 
-/// What a call left.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-/// A call that is under way.
 pub(crate) struct Under {
     child: Child,
     out: mpsc::Receiver<String>,
@@ -57,12 +53,10 @@ impl User {
         self.home.path().join("data")
     }
 
-    /// Where the user's own configurations are.
     pub(crate) fn config(&self) -> PathBuf {
         self.home.path().join("config")
     }
 
-    /// Writes a file of the workspace.
     pub(crate) fn file(&self, path: &str, text: &str) {
         write(&self.workspace().join(path), text);
     }
@@ -88,7 +82,6 @@ impl User {
         format!("scripted:{}", path.display())
     }
 
-    /// A call, before it is started.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
         command
@@ -96,6 +89,8 @@ impl User {
             .current_dir(self.workspace())
             .env("SUBTEND_DATA", self.data())
             .env("XDG_CONFIG_HOME", self.config())
+            .env("CLAUDE_CONFIG_DIR", self.config().join("claude"))
+            .env("CODEX_HOME", self.config().join("codex"))
             // The scenes are the person's own work; what an untrusted workspace gets has tests of its own.
             .env("SUBTEND_TRUST", "1")
             .env_remove("RUST_BACKTRACE")
@@ -105,7 +100,6 @@ impl User {
         command
     }
 
-    /// Starts a call, and leaves it under way.
     pub(crate) fn start(&self, args: &[&str]) -> Under {
         self.start_with(args, "")
     }
@@ -114,17 +108,14 @@ impl User {
         Under::start(self.command(args), stdin)
     }
 
-    /// Calls, and waits for the end.
-    pub(crate) fn call(&self, args: &[&str]) -> Done {
+    pub(crate) fn call(&self, args: &[&str]) -> CommandOutput {
         self.start(args).done()
     }
 
-    /// Calls with a text on stdin.
-    pub(crate) fn call_with(&self, args: &[&str], stdin: &str) -> Done {
+    pub(crate) fn call_with(&self, args: &[&str], stdin: &str) -> CommandOutput {
         self.start_with(args, stdin).done()
     }
 
-    /// Calls a verb that prints one JSON value and completes.
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let done = self.call(args);
         assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
@@ -133,13 +124,11 @@ impl User {
 }
 
 impl Under {
-    /// Starts a call with a text on stdin.
     pub(crate) fn start(mut command: Command, stdin: &str) -> Self {
         let forking = no_forks();
         let mut child = command.spawn().expect("the command starts");
         drop(forking);
         let (mut input, text) = (child.stdin.take().expect("stdin"), stdin.to_owned());
-        // A call that does not read its stdin closes it: that is its right.
         thread::spawn(move || drop(input.write_all(text.as_bytes())));
         let stdout = child.stdout.take().expect("stdout");
         let mut stderr = child.stderr.take().expect("stderr");
@@ -163,12 +152,10 @@ impl Under {
         self.child.id()
     }
 
-    /// The next line of stdout.
     pub(crate) fn line(&self) -> Option<String> {
         self.out.recv_timeout(LONG).ok()
     }
 
-    /// Reads events until one satisfies `wanted`.
     pub(crate) fn until(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         while let Some(line) = self.line() {
             let event = serde_json::from_str(&line).expect("an event");
@@ -179,7 +166,6 @@ impl Under {
         panic!("the event did not come");
     }
 
-    /// Sends a signal, as a terminal does.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([format!("-{name}"), self.pid().to_string()]).status();
         assert!(status.expect("kill runs").success());
@@ -190,8 +176,7 @@ impl Under {
         self.out = mpsc::channel().1;
     }
 
-    /// Waits for the end.
-    pub(crate) fn done(self) -> Done {
+    pub(crate) fn done(self) -> CommandOutput {
         let Self { mut child, out, err } = self;
         let pid = child.id();
         let (tell, told) = mpsc::channel::<std::io::Result<ExitStatus>>();
@@ -202,7 +187,7 @@ impl Under {
         };
         let lines: Vec<_> = out.iter().map(|line| line + "\n").collect();
         let code = status.expect("the call ends").code();
-        Done { code, out: lines.concat(), err: err.join().expect("stderr") }
+        CommandOutput { code, out: lines.concat(), err: err.join().expect("stderr") }
     }
 }
 

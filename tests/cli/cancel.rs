@@ -71,13 +71,13 @@ fn a_reader_of_events_that_goes_away_ends_the_run() {
     run.close_stdout();
     let done = run.done();
     assert_eq!(done.code, Some(130), "{done:?}");
-    assert!(done.err.contains("nobody reads the events any more"), "{done:?}");
+    assert!(done.err.contains("no client reads the events"), "{done:?}");
 }
 
 /// What goes on over a kill is cancelled by a process that has no model: it waits until all have heard, since who had not when it ends
 /// would end as lost.
 #[test]
-fn what_was_killed_and_goes_on_is_cancelled_with_all_that_it_owns() {
+fn cancel_reaches_owned_runs_of_a_resumed_run() {
     let user = User::new();
     user.steady("steady", "primary");
     user.steady("hand", "subagent");
@@ -104,7 +104,7 @@ fn what_was_killed_and_goes_on_is_cancelled_with_all_that_it_owns() {
 
 /// What no cancelled run owns is waited for too: a branch on which somebody had the agent work.
 #[test]
-fn what_was_killed_and_goes_on_is_cancelled_in_the_whole_tree() {
+fn cancel_reaches_the_whole_tree_of_a_resumed_run() {
     let user = User::new();
     user.steady("steady", "primary");
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#);

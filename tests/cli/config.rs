@@ -1,10 +1,9 @@
-//! What is configured, who said so, and what counts when agents work.
+//! Configured values, their sources, and which ones apply.
 
 use serde_json::{Value, json};
 
 use super::call::User;
 
-/// The values that somebody said: key, value, kind of who said it.
 fn said(user: &User) -> Vec<(String, Value, String)> {
     let shown = user.json(&["config", "show", "--json"]);
     let row = |value: &Value| {
@@ -21,7 +20,7 @@ fn user_file(user: &User, text: &str) {
 }
 
 #[test]
-fn every_value_is_shown_with_who_said_it() {
+fn every_value_is_shown_with_its_source() {
     let user = User::new();
     user_file(&user, "limits: {turns: 1, spawns: 1}\n");
     user.file("subtend.yaml", "limits: {turns: 2}\nllm: {pools: {cheap: [offline]}}\nlmits: {}\n");
@@ -47,7 +46,7 @@ fn every_value_is_shown_with_who_said_it() {
 }
 
 #[test]
-fn one_key_is_shown_with_who_said_it_and_one_that_is_none_is_refused() {
+fn config_show_prints_the_source_and_refuses_unknown_keys() {
     let user = User::new();
     user_file(&user, "limits: {turns: 1}\nprices: {small: {input: 3, output: 4}}\n");
     user.file("subtend.yaml", "llm: {pools: {cheap: [offline]}}\n");
@@ -69,13 +68,13 @@ fn one_key_is_shown_with_who_said_it_and_one_that_is_none_is_refused() {
     assert_eq!(shown("prices.small.input"), ["prices.small.input 3.0"], "a part of what is settled whole");
     assert!(shown("limits").len() > 5 && shown("limits").iter().all(|row| row.starts_with("limits.")));
     for (key, says) in [
-        ("limits.truns", "error: there is no key `limits.truns`: did you mean `turns`?\n"),
-        ("limts", "error: there is no key `limts`: did you mean `limits`?\n"),
+        ("limits.truns", "error: unknown key `limits.truns`: did you mean `turns`?\n"),
+        ("limts", "error: unknown key `limts`: did you mean `limits`?\n"),
         (
             "limits.turns.more",
-            "error: there is no key `limits.turns.more`: what stands above it is a whole number from 1 to 4294967295\n",
+            "error: unknown key `limits.turns.more`: its parent is a whole number from 1 to 4294967295\n",
         ),
-        ("limits..turns", "error: there is no key `limits..turns`: a name is missing before or after a dot\n"),
+        ("limits..turns", "error: unknown key `limits..turns`: a name is missing before or after a dot\n"),
     ] {
         let done = user.call(&["config", "show", key]);
         assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", says), "{key}");
@@ -98,13 +97,13 @@ fn a_value_is_set_among_the_comments_that_are_there() {
 }
 
 #[test]
-fn what_may_not_be_set_is_refused_and_nothing_is_written() {
+fn forbidden_key_is_refused_and_nothing_is_written() {
     let user = User::new();
     user.file("subtend.yaml", "limits: {turns: 5}\n");
     for (args, says) in [
-        (["limits.truns", "9"], "there is no key `limits.truns`: did you mean `turns`?"),
+        (["limits.truns", "9"], "unknown key `limits.truns`: did you mean `turns`?"),
         (["limits.turns", "many"], "`limits.turns` is \"many\", and must be a whole number from 1 to 4294967295"),
-        (["llm.default_pool", "smart"], "there is no pool `smart` under `llm.pools`; there are: none"),
+        (["llm.default_pool", "smart"], "unknown pool `smart`; pools under `llm.pools`: none"),
     ] {
         let done = user.call(&["config", "set", args[0], args[1]]);
         assert_eq!(done.code, Some(2), "{done:?}");
@@ -112,13 +111,13 @@ fn what_may_not_be_set_is_refused_and_nothing_is_written() {
     }
     let by_hand = user.call(&["config", "set", "limits.spawns", "9"]);
     assert_eq!(by_hand.code, Some(1), "{by_hand:?}");
-    assert!(by_hand.err.contains("write `limits.spawns: 9` there by hand"), "{}", by_hand.err);
+    assert!(by_hand.err.contains("Write `limits.spawns: 9` there by hand"), "{}", by_hand.err);
     let text = std::fs::read_to_string(user.workspace().join("subtend.yaml")).expect("the file");
     assert_eq!(text, "limits: {turns: 5}\n");
 }
 
 #[test]
-fn what_is_wrong_is_said_in_the_words_of_whoever_wrote_it() {
+fn configuration_errors_name_key_value_and_position() {
     let user = User::new();
     let negative = user.call(&["config", "set", "limits.turns", "-3"]);
     let says = "error: `limits.turns` is \"-3\", and must be a whole number from 1 to 4294967295\n";
@@ -155,7 +154,7 @@ fn m3_enabling_minion_fills_its_model_once_from_the_sessions() {
 }
 
 #[test]
-fn a_run_takes_limits_agent_and_model_from_the_configuration_unless_an_option_says_otherwise() {
+fn run_takes_configured_values_unless_an_option_overrides() {
     let user = User::new();
     let model = user.script(
         r#"{ "rules": [ { "agent": "poet", "steps": [ { "text": "A poem." } ] },
@@ -174,14 +173,14 @@ fn a_run_takes_limits_agent_and_model_from_the_configuration_unless_an_option_sa
 }
 
 #[test]
-fn a_configuration_that_cannot_be_taken_stops_the_run_before_it_begins() {
+fn invalid_configuration_stops_the_run_before_it_begins() {
     let user = User::new();
     for (text, says) in [
         ("limits: {turns: 0}", "subtend.yaml: `limits.turns` is 0, and must be a whole number from 1 to 4294967295"),
         ("a: [", "subtend.yaml is not valid YAML"),
         (
             "tools: {spawn: {profiles: {r: {system_prompt_file: GONE.md}}}}",
-            "the profile `r` cannot be used: its `system_prompt_file` `GONE.md` cannot be read: there is no such file",
+            "the profile `r` cannot be used: its `system_prompt_file` `GONE.md` cannot be read: no such file",
         ),
     ] {
         user.file("subtend.yaml", text);
@@ -194,7 +193,7 @@ fn a_configuration_that_cannot_be_taken_stops_the_run_before_it_begins() {
 
 #[cfg(unix)]
 #[test]
-fn a_configuration_or_prompt_file_that_leads_out_of_the_workspace_is_refused() {
+fn configuration_links_out_of_the_workspace_are_refused() {
     let user = User::new();
     std::fs::write(user.workspace().join("../secret.md"), "secret").expect("a file");
     std::os::unix::fs::symlink("../secret.md", user.workspace().join("P.md")).expect("a link");
@@ -206,7 +205,7 @@ fn a_configuration_or_prompt_file_that_leads_out_of_the_workspace_is_refused() {
     std::os::unix::fs::symlink("../secret.md", user.workspace().join("subtend.yaml")).expect("a link");
     let done = user.call(&["config", "show"]);
     assert_eq!((done.code, done.out.contains("secret")), (Some(0), false), "{done:?}");
-    assert!(done.err.contains("subtend.yaml: it is a symbolic link, which is not followed"), "{}", done.err);
+    assert!(done.err.contains("subtend.yaml: ignored: it is a symbolic link, which is not followed"), "{}", done.err);
 }
 
 #[test]
@@ -222,7 +221,7 @@ fn the_schemas_that_are_shipped_are_those_that_are_printed() {
 }
 
 #[test]
-fn m3_an_option_that_no_tool_has_is_not_set_and_those_of_minions_have_their_place() {
+fn m3_unknown_tool_options_are_refused_minion_options_are_set() {
     let user = User::new();
     let refused = |key: &str| {
         let done = user.call(&["config", "set", key, "true"]);
@@ -230,17 +229,14 @@ fn m3_an_option_that_no_tool_has_is_not_set_and_those_of_minions_have_their_plac
         done.err
     };
     let unknown = refused("tools.options.digest.images");
-    assert!(
-        unknown.contains("`digest` is no tool that has options; those that have: none of this command's tools"),
-        "{unknown}"
-    );
-    assert!(refused("tools.options.minion.model").contains("stand under `tools.minion.options`"));
+    assert!(unknown.contains("the tool `digest` has no options; tools with options: none of the command"), "{unknown}");
+    assert!(refused("tools.options.minion.model").contains("are under `tools.minion.options`"));
     let whole = user.call(&["config", "set", "tools.options.digest", "{images: true}"]);
-    assert!(whole.err.contains("name one option, as tools.options.TOOL.OPTION"), "{whole:?}");
+    assert!(whole.err.contains("a tool is not an option: write the key as tools.options.TOOL.OPTION"), "{whole:?}");
     assert!(!user.workspace().join("subtend.yaml").exists());
-    // In a file it is told when work begins.
+    // A file with it is reported when a run begins.
     user.file("subtend.yaml", "tools: {options: {digest: {images: true}}}\n");
     let done = user.call(&["run", "hello"]);
     assert_eq!(done.code, Some(2), "{done:?}");
-    assert!(done.err.contains("options are given for `digest`, which has no options"), "{}", done.err);
+    assert!(done.err.contains("the tool `digest` has no options"), "{}", done.err);
 }

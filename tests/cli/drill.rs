@@ -3,14 +3,17 @@ use std::time::Duration;
 use super::call::User;
 
 #[test]
-fn what_cannot_be_drilled_is_a_usage_error_that_says_what_to_do() {
+fn invalid_drill_options_are_usage_errors_with_a_remedy() {
     let user = User::new();
     user.file("mine.txt", "not to be touched");
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 11] = [
         (&["--kills", "9"], &["9", "--kills"]),
         (&["--kills", "many"], &["many", "--kills"]),
         (&["--seed", "-1"], &["-1"]),
         (&["--sabotage", "rust"], &["rust", "ack-before-commit, no-outbox, no-dedup, no-epoch, no-intent"]),
+        (&["--clients", "0"], &["0", "--clients"]),
+        (&["--sabotage", "no-key"], &["no-key", "add `--clients N`"]),
+        (&["--clients", "2", "--sabotage", "no-outbox"], &["no-outbox", "leave out `--clients N`"]),
         (&["--store", "memory"], &["memory", "--store ENGINE"]),
         (&["--store", "tape"], &["tape", "redb:PATH"]),
         (&["--store", "redb:"], &["redb:", "the directory is missing"]),
@@ -27,10 +30,10 @@ fn what_cannot_be_drilled_is_a_usage_error_that_says_what_to_do() {
 }
 
 #[test]
-fn a_drill_that_is_asked_to_stop_says_how_far_it_came() {
+fn stopped_drill_reports_its_progress() {
     let user = User::new();
     let under = user.start(&["drill", "--kills", "1000", "--json", "--store", "redb:drilled"]);
-    // It is at work when there is a store: by then it listens to signals too.
+    // It handles signals once the store exists.
     while !user.workspace().join("drilled/1/store").exists() {
         std::thread::sleep(Duration::from_millis(5));
     }

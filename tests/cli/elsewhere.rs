@@ -1,10 +1,10 @@
-//! A session goes on in the directory in which it was begun, and not in whatever one its person happens to be.
+//! A session continues in its own workspace only.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::call::{Done, Under, User};
+use super::call::{CommandOutput, Under, User};
 
 /// Everybody has one answer.
 const DONE: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
@@ -16,7 +16,7 @@ const WRITES: &str = r#"{ "rules": [ { "agent": "*", "steps": [
     { "text": "wrote" } ] } ] }"#;
 
 /// A session of the user's workspace, and another directory.
-struct Scene {
+struct ElsewhereScene {
     user: User,
     model: String,
     id: String,
@@ -24,7 +24,7 @@ struct Scene {
     other: PathBuf,
 }
 
-impl Scene {
+impl ElsewhereScene {
     fn new() -> Self {
         let user = User::new();
         let model = user.script(DONE);
@@ -42,15 +42,14 @@ impl Scene {
         self.user.workspace().canonicalize().expect("its name")
     }
 
-    /// Calls in `folder`, with `stdin`.
-    fn call_in(&self, folder: &Path, args: &[&str], stdin: &str) -> Done {
+    fn call_in(&self, folder: &Path, args: &[&str], stdin: &str) -> CommandOutput {
         let mut command = self.user.command(args);
         command.current_dir(folder);
         Under::start(command, stdin).done()
     }
 
     /// Calls a verb that lets agents work in the other directory; lines of a chat are on stdin.
-    fn works(&self, verb: &[&str], more: &[&str]) -> Done {
+    fn works(&self, verb: &[&str], more: &[&str]) -> CommandOutput {
         self.call_in(&self.other, &[verb, &["--quiet", "--model", &self.model], more].concat(), "hello\n")
     }
 
@@ -65,7 +64,7 @@ impl Scene {
 
 #[test]
 fn a_session_of_another_directory_is_not_taken_up() {
-    let scene = Scene::new();
+    let scene = ElsewhereScene::new();
     let (before, home, here) = (scene.shown(), scene.home(), scene.other.clone());
     let (home, here) = (home.display(), here.display());
     let says = format!(
@@ -81,8 +80,8 @@ fn a_session_of_another_directory_is_not_taken_up() {
 }
 
 #[test]
-fn a_session_goes_on_from_another_directory_where_its_own_is_named() {
-    let scene = Scene::new();
+fn session_continues_elsewhere_when_its_workspace_is_named() {
+    let scene = ElsewhereScene::new();
     let named = scene.user.workspace();
     let by_the_way = scene.other.join("../workspace");
     for (folder, verb) in [&named, &by_the_way].into_iter().cycle().zip(scene.verbs()) {
@@ -92,8 +91,8 @@ fn a_session_goes_on_from_another_directory_where_its_own_is_named() {
 }
 
 #[test]
-fn a_session_works_in_another_directory_where_a_person_says_so_this_time() {
-    let scene = Scene::new();
+fn session_works_in_another_directory_when_the_flag_is_set() {
+    let scene = ElsewhereScene::new();
     for verb in scene.verbs() {
         let done = scene.works(&verb, &["--here"]);
         assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{verb:?}: {done:?}");
@@ -102,13 +101,13 @@ fn a_session_works_in_another_directory_where_a_person_says_so_this_time() {
     }
     let new = scene.works(&["chat"], &["--here"]);
     assert_eq!((new.code, &*new.out), (Some(2), ""), "{new:?}");
-    assert!(new.err.contains("`--here` is for a session that is there"), "{new:?}");
+    assert!(new.err.contains("`--here` is for an existing session"), "{new:?}");
     assert_eq!(scene.user.call(&["verify"]).code, Some(0));
 }
 
 #[test]
-fn what_a_session_writes_that_was_let_to_work_here_is_here() {
-    let scene = Scene::new();
+fn session_allowed_here_writes_here() {
+    let scene = ElsewhereScene::new();
     scene.user.script(WRITES);
     let done = scene.works(&["send", &scene.id, "write"], &["--here"]);
     assert_eq!((done.code, &*done.out), (Some(0), "wrote\n"), "{done:?}");
@@ -116,8 +115,8 @@ fn what_a_session_writes_that_was_let_to_work_here_is_here() {
 }
 
 #[test]
-fn a_session_whose_directory_is_gone_says_so_and_how_to_go_on() {
-    let scene = Scene::new();
+fn missing_workspace_error_names_a_remedy() {
+    let scene = ElsewhereScene::new();
     let (home, here) = (scene.home(), scene.other.display().to_string());
     std::fs::remove_dir_all(&home).expect("it is removed");
     let says = format!(
@@ -133,8 +132,8 @@ fn a_session_whose_directory_is_gone_says_so_and_how_to_go_on() {
 }
 
 #[test]
-fn what_only_looks_at_a_session_changes_or_ends_it_is_done_from_anywhere() {
-    let scene = Scene::new();
+fn reading_and_ending_a_session_work_from_any_directory() {
+    let scene = ElsewhereScene::new();
     assert_eq!(scene.works(&["regenerate", &scene.id], &["--here"]).code, Some(0));
     let id = &*scene.id;
     let verbs: [&[&str]; 14] = [

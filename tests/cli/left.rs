@@ -1,4 +1,4 @@
-//! What a kill left, at a terminal: questions that are asked again, and runs that go on or are opened by the start.
+//! Asks and runs that a kill left, at a terminal.
 
 use std::process::Command;
 
@@ -7,7 +7,6 @@ use serde_json::json;
 use super::call::User;
 use super::terminal::{MODEL, Typing, kill, words};
 
-/// The newest session.
 fn newest(user: &User) -> String {
     user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned()
 }
@@ -28,7 +27,7 @@ fn left(prompt: &str, until: &str) -> (User, String, String) {
 
 /// It asks within the start, before anything but the start itself could say that somebody is there.
 #[test]
-fn a_question_that_a_kill_left_open_is_asked_again_where_the_run_goes_on() {
+fn ask_left_by_a_kill_is_repeated_when_the_run_resumes() {
     let (user, id, model) = left("please write", "allow?");
     let works = ["--model", &model];
     let mut on = Typing::at_terminal(&user, &[&["continue", &id][..], &works].concat());
@@ -39,7 +38,7 @@ fn a_question_that_a_kill_left_open_is_asked_again_where_the_run_goes_on() {
 }
 
 #[test]
-fn what_was_typed_before_the_start_asked_again_is_no_word_on_it() {
+fn text_typed_before_a_repeated_ask_is_no_answer() {
     let (user, id, model) = left("please write", "allow?");
     let works = ["--model", &model];
     let gate = user.data().join("gate");
@@ -57,7 +56,7 @@ fn what_was_typed_before_the_start_asked_again_is_no_word_on_it() {
 
 /// At a terminal on which nothing can be drawn a chat takes lines as what is said, and asks nobody.
 #[test]
-fn a_chat_that_asks_nobody_denies_at_once_what_is_asked_again() {
+fn chat_without_approver_denies_repeated_asks_at_once() {
     let (user, id, model) = left("please write", "allow?");
     let works = ["--model", &model];
     let call = words(&user, &[&["chat", &id][..], &works].concat());
@@ -75,7 +74,7 @@ fn a_chat_that_asks_nobody_denies_at_once_what_is_asked_again() {
 fn a_run_that_an_earlier_process_left_is_at_work_in_the_chat() {
     let (user, id, model) = left("hang", "thinking");
     let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
-    chat.until("run 1, which an earlier process left, goes on");
+    chat.until("resuming run 1 of an earlier process");
     chat.types("and this\r");
     chat.types("\u{3}");
     chat.until("run 1 cancelled by a person");
@@ -88,15 +87,15 @@ fn a_run_that_an_earlier_process_left_is_at_work_in_the_chat() {
 
 /// Whether it comes within the start, before anybody listens, or later.
 #[test]
-fn the_answer_of_a_run_that_an_earlier_process_left_is_shown_in_the_chat_once() {
+fn chat_shows_the_answer_of_an_earlier_process_once() {
     for latency_ms in [0, 3000] {
         let (user, id, model) = left("hang", "thinking");
         let steps = json!([{ "text": "back again", "latency_ms": latency_ms, "repeat": true }]);
         user.script(&json!({ "rules": [ { "agent": "*", "steps": steps } ] }).to_string());
         let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
-        chat.until("/help tells the commands");
+        chat.until("/help lists the commands");
         let before = chat.until("back again");
-        assert_eq!(before.contains("run 1, which an earlier process left, goes on"), latency_ms > 0, "{before}");
+        assert_eq!(before.contains("resuming run 1 of an earlier process"), latency_ms > 0, "{before}");
         // Until its end the answer is drawn with the tree.
         chat.until("✓");
         chat.types("\u{4}");
@@ -111,7 +110,7 @@ fn a_run_that_the_start_opens_is_at_work_in_the_chat() {
     let user = User::new();
     let model = user.script(MODEL);
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("hang\r");
     chat.until("thinking");
     chat.types("/queue hang on\r");

@@ -7,14 +7,13 @@ use super::call::User;
 /// Everybody says what was last said to them.
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
 
-/// A conversation with one answer: its session, and the message of the answer.
-struct Talk {
+struct AnsweredChat {
     user: User,
     model: String,
     id: String,
 }
 
-impl Talk {
+impl AnsweredChat {
     fn begun() -> Self {
         let user = User::new();
         let model = user.script(ECHO);
@@ -51,8 +50,8 @@ impl Talk {
 }
 
 #[test]
-fn a_session_goes_on_with_what_was_said_and_a_closed_one_opens_again() {
-    let talk = Talk::begun();
+fn session_continues_with_its_transcript_after_a_close() {
+    let talk = AnsweredChat::begun();
     assert_eq!(talk.says(&["send", &talk.id, "second"]), "heard: second\n");
     assert!(talk.tells(&["close", &talk.id]).contains("is closed"));
     assert!(talk.tells(&["close", &talk.id]).contains("is closed"), "twice is no error");
@@ -66,7 +65,7 @@ fn a_session_goes_on_with_what_was_said_and_a_closed_one_opens_again() {
 
 #[test]
 fn a_branch_knows_what_came_before_it_and_nothing_after() {
-    let talk = Talk::begun();
+    let talk = AnsweredChat::begun();
     talk.says(&["send", &talk.id, "second"]);
     let first = talk.messages(&talk.id)[1].0.clone();
     let branch = talk.tells(&["branch", &first, "--title", "another way"]);
@@ -94,7 +93,7 @@ fn a_branch_knows_what_came_before_it_and_nothing_after() {
 
 #[test]
 fn b1_branches_appear_in_sessions_by_their_first_message() {
-    let talk = Talk::begun();
+    let talk = AnsweredChat::begun();
     let fresh = talk.tells(&["branch", &talk.id, "--fresh"]).trim().to_owned();
     let human = talk.tells(&["branch", &talk.id]).trim().to_owned();
     let row = |id: &str| {
@@ -118,8 +117,8 @@ fn b1_branches_appear_in_sessions_by_their_first_message() {
 }
 
 #[test]
-fn an_answer_is_given_anew_and_the_old_one_comes_back() {
-    let talk = Talk::begun();
+fn regenerate_adds_an_answer_and_switch_returns_the_old() {
+    let talk = AnsweredChat::begun();
     let answer = talk.messages(&talk.id)[1].0.clone();
     let none = talk.user.call(&["switch", &answer, "next"]);
     assert_eq!(none.code, Some(1), "{none:?}");
@@ -134,9 +133,12 @@ fn an_answer_is_given_anew_and_the_old_one_comes_back() {
 
 #[test]
 fn controls_of_a_quiet_session_say_how_its_last_run_ended() {
-    let talk = Talk::begun();
+    let talk = AnsweredChat::begun();
     for verb in ["cancel", "interrupt"] {
-        assert!(talk.tells(&[verb, &talk.id]).contains("its last run had ended: completed"), "{verb}");
+        assert!(
+            talk.tells(&[verb, &talk.id]).contains("no run is in flight; the last one ended as completed"),
+            "{verb}"
+        );
     }
     assert_eq!(talk.tells(&["cancel", &talk.id, "--tree"]), "cancelled 0 runs in the tree\n");
     let listed = talk.user.call(&["queue", &talk.id]);
@@ -144,14 +146,14 @@ fn controls_of_a_quiet_session_say_how_its_last_run_ended() {
     assert_eq!(talk.user.json(&["queue", &talk.id, "--json"]), json!([]));
     assert_eq!(talk.tells(&["queue", &talk.id, "clear"]), "removed 0 inputs\n");
     let wrong = talk.user.call(&["queue", &talk.id, "remove", "nothing"]);
-    assert!(wrong.code == Some(2) && wrong.err.contains("no input's id"), "{wrong:?}");
+    assert!(wrong.code == Some(2) && wrong.err.contains("is not the id of an input"), "{wrong:?}");
     let nobody = talk.user.call(&["cancel", "ffffff"]);
-    assert!(nobody.code == Some(1) && nobody.err.contains("no session is called"), "{nobody:?}");
+    assert!(nobody.code == Some(1) && nobody.err.contains("no session matches"), "{nobody:?}");
 }
 
 #[test]
 fn a_deleted_tree_is_in_no_listing_and_takes_nothing() {
-    let talk = Talk::begun();
+    let talk = AnsweredChat::begun();
     let branch = talk.tells(&["branch", &talk.id]);
     let refused = talk.user.call(&["delete", &talk.id]);
     assert!(refused.code == Some(2) && refused.err.contains("use --yes to delete without asking"), "{refused:?}");
@@ -164,12 +166,12 @@ fn a_deleted_tree_is_in_no_listing_and_takes_nothing() {
     assert_eq!(told, "deleted 2 sessions; `subtend compact` erases their text from the store\n");
     assert_eq!(talk.user.json(&["sessions", "--all", "--json"]), json!([]));
     let gone = talk.user.call(&["send", branch.trim(), "there?", "--model", &talk.model]);
-    assert!(gone.code == Some(1) && gone.err.contains("no session is called"), "{gone:?}");
+    assert!(gone.code == Some(1) && gone.err.contains("no session matches"), "{gone:?}");
     assert_eq!(talk.user.call(&["verify"]).code, Some(0));
 }
 
 #[test]
-fn tasks_and_usage_are_told_without_a_runtime() {
+fn tasks_and_usage_print_without_a_runtime() {
     let user = User::new();
     let model = user.script(
         r#"{ "rules": [
@@ -214,10 +216,9 @@ fn tasks_and_usage_are_told_without_a_runtime() {
 }
 
 #[test]
-fn a_store_in_memory_has_no_session_of_an_earlier_process_and_says_so() {
-    let talk = Talk::begun();
-    let says = "error: a store in memory has nothing of an earlier process, and is gone with this one: name the store that has the \
-                session by --data DIR or --store ENGINE:PATH\n";
+fn memory_store_explains_that_it_has_no_earlier_session() {
+    let talk = AnsweredChat::begun();
+    let says = "error: a store in memory holds no earlier sessions: name the store of the session with --data DIR or --store ENGINE:PATH\n";
     let id = &*talk.id;
     let verbs: [&[&str]; 13] = [
         &["cancel", id],
@@ -254,7 +255,7 @@ fn a_chat_without_a_terminal_answers_line_by_line() {
 }
 
 #[test]
-fn what_nobody_can_be_asked_for_is_denied_and_told() {
+fn ask_without_approver_is_denied_and_reported() {
     let user = User::new();
     let write =
         r#"{ "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] }, { "text": "{last}" }"#;
@@ -279,7 +280,7 @@ fn damage(folder: &Path, text: &str) {
 }
 
 #[test]
-fn questions_are_listed_beside_a_session_that_cannot_be_read() {
+fn asks_are_listed_next_to_an_unreadable_session() {
     let user = User::new();
     let write =
         r#"{ "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] }, { "text": "no" }"#;
@@ -291,17 +292,16 @@ fn questions_are_listed_beside_a_session_that_cannot_be_read() {
     assert_eq!(user.call(&["run", "--quiet", "--model", &model, "later"]).code, Some(0));
     damage(&user.data(), "peculiar");
     let listed = user.call(&["approvals", "--json", "--all"]);
-    assert!(listed.code == Some(0) && listed.err.contains("is left out: session "), "{listed:?}");
+    assert!(listed.code == Some(0) && listed.err.contains("is not listed: session "), "{listed:?}");
     assert_eq!(serde_json::from_str::<Value>(&listed.out).expect("json"), asked);
-    // What waits needs no look into it.
     let waiting = user.call(&["approvals", "--json"]);
     assert_eq!((waiting.code, &*waiting.out, &*waiting.err), (Some(0), "[]\n", ""));
 }
 
 /// Its own records still tell what there was: only nothing goes on in it.
 #[test]
-fn a_session_whose_row_is_damaged_is_shown_and_told_and_takes_nothing() {
-    let talk = Talk::begun();
+fn session_with_a_damaged_row_is_listed_and_refuses_input() {
+    let talk = AnsweredChat::begun();
     // A name of a field that only rows of the index hold.
     damage(&talk.user.data(), "last_outcome");
     let model = talk.user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "sound" } ] } ] }"#);
@@ -324,7 +324,7 @@ fn a_session_whose_row_is_damaged_is_shown_and_told_and_takes_nothing() {
 
 #[test]
 fn x12_doctor_repeats_what_verify_finds() {
-    let talk = Talk::begun();
+    let talk = AnsweredChat::begun();
     damage(&talk.user.data(), "last_outcome");
     let found = |verb: &str| {
         let done = talk.user.call(&[verb, "--json"]);
@@ -365,7 +365,7 @@ fn m1_context_share_goes_by_the_window_that_is_named() {
 
 #[test]
 fn listings_tell_branches_and_closed_sessions_apart() {
-    let talk = Talk::begun();
+    let talk = AnsweredChat::begun();
     let branch = talk.tells(&["branch", &talk.id]);
     talk.says(&["regenerate", &talk.id]);
     talk.tells(&["close", branch.trim()]);
@@ -380,7 +380,6 @@ fn listings_tell_branches_and_closed_sessions_apart() {
     assert_eq!(talk.user.json(&["queue", &talk.id, "list", "--json"]), json!([]), "as without `list`");
 }
 
-/// Every file below `dir` in which `text` stands.
 fn holding(dir: &Path, text: &str) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).expect("a directory") {
@@ -398,12 +397,13 @@ fn holding(dir: &Path, text: &str) -> Vec<std::path::PathBuf> {
 fn j10_compact_erases_what_delete_deleted() {
     const SECRET: &str = "the-launch-code-is-0451";
     for engine in ["redb", "sled"] {
-        let talk = Talk::begun();
+        let talk = AnsweredChat::begun();
         let store = format!("{engine}:{}", talk.user.data().join(engine).display());
         let with =
             |args: &[&'static str]| [args, &["--store", &*store]].concat().into_iter().map(str::to_owned).collect();
-        let call =
-            |talk: &Talk, args: Vec<String>| talk.user.call(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let call = |talk: &AnsweredChat, args: Vec<String>| {
+            talk.user.call(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        };
         let run = |prompt: &'static str| {
             let mut args: Vec<String> = with(&["run", "--json", prompt]);
             args.extend(["--model".to_owned(), talk.model.clone()]);
@@ -426,19 +426,19 @@ fn j10_compact_erases_what_delete_deleted() {
         let shown = call(&talk, [with(&["show"]), vec![kept]].concat());
         assert!(shown.code == Some(0) && shown.out.contains("heard: kept"), "{engine}: {shown:?}");
         let gone = call(&talk, [with(&["show"]), vec![secret]].concat());
-        assert!(gone.code == Some(1) && gone.err.contains("no session is called"), "{engine}: {gone:?}");
+        assert!(gone.code == Some(1) && gone.err.contains("no session matches"), "{engine}: {gone:?}");
     }
 }
 
 #[test]
 fn a8_deleted_branch_leaves_no_text_above() {
     const SECRET: &str = "the-launch-code-is-0451";
-    let talk = Talk::begun();
+    let talk = AnsweredChat::begun();
     let branch = talk.tells(&["branch", &talk.id]).trim().to_owned();
     assert_eq!(talk.says(&["send", &branch, SECRET]), format!("heard: {SECRET}\n"));
     // The process may have ended before its parent heard of it.
     talk.tells(&["recover"]);
-    let ends = |talk: &Talk| {
+    let ends = |talk: &AnsweredChat| {
         let shown = talk.user.json(&["show", "--json", &talk.id]);
         let entries = shown["entries"].as_array().expect("entries").clone();
         entries.into_iter().filter_map(|entry| entry["ends"].as_array().cloned()).flatten().collect::<Vec<_>>()

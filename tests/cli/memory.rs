@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
 
-use super::call::{Done, Under, User, no_forks};
+use super::call::{CommandOutput, Under, User, no_forks};
 
 /// KiB above the idle size.
 const ABOVE: u64 = 512 * 1024;
@@ -34,7 +34,7 @@ fn idle() -> u64 {
 }
 
 /// Calls the command with so much address space, in KiB.
-fn limited(user: &User, args: &[&str], kib: u64) -> Done {
+fn limited(user: &User, args: &[&str], kib: u64) -> CommandOutput {
     let call = user.command(args);
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("ulimit -v {kib} && exec \"$0\" \"$@\"")).arg(call.get_program()).args(call.get_args());
@@ -50,7 +50,7 @@ fn limited(user: &User, args: &[&str], kib: u64) -> Done {
 }
 
 /// Calls it with what hostile inputs may take. It ends by itself, with an exit code and without an allocation that failed.
-fn bounded(user: &User, args: &[&str]) -> Done {
+fn bounded(user: &User, args: &[&str]) -> CommandOutput {
     let done = limited(user, args, idle() + ABOVE);
     let starved = ["memory allocation", "out of memory", "Cannot allocate", "overflowed its stack", "panicked"];
     assert!(done.code.is_some_and(|code| code < 100), "{args:?}: {done:?}");

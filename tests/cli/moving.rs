@@ -13,7 +13,6 @@ fn run(user: &User, script: &str, prompt: &str) {
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 
-/// A run that is killed while its model works.
 fn killed(user: &User) -> String {
     let model = user.script(HANG);
     let call = user.start(&["run", "--json", "--model", &model, "hang"]);
@@ -66,17 +65,17 @@ fn what_is_exported_is_imported_elsewhere_and_exported_the_same() {
 }
 
 #[test]
-fn an_export_overwrites_nothing_and_an_import_takes_nothing_else() {
+fn export_overwrites_no_file_and_import_takes_exports_only() {
     let user = User::new();
     run(&user, ECHO, "first");
     let file = out(&user, "all.jsonl");
     assert_eq!(user.call(&["export", "--out", &word(&file)]).code, Some(0));
     let cases: [(&[&str], i32, &str); 5] = [
-        (&["export", "--out", &word(&file)], 2, "is there already"),
-        (&["export", "nobody"], 1, "no session is called `nobody`"),
-        (&["import", &word(&file)], 1, "is in the store already"),
+        (&["export", "--out", &word(&file)], 2, "exists: choose another name"),
+        (&["export", "nobody"], 1, "no session matches `nobody`"),
+        (&["import", &word(&file)], 1, "exists in this store"),
         (&["import", "/no/such/file"], 2, "/no/such/file cannot be read"),
-        (&["import", "."], 2, "is no file"),
+        (&["import", "."], 2, "is not a regular file"),
     ];
     for (args, code, words) in cases {
         let done = user.call(args);
@@ -111,8 +110,7 @@ fn a8_an_import_after_a_delete_says_what_to_do() {
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     assert_eq!(user.call(&["delete", &id, "--yes"]).code, Some(0));
     let says = format!(
-        "error: session {id} was deleted in this store, and a deletion is final; nothing was imported, import it into another \
-         store (--data DIR)\n"
+        "error: session {id} was deleted in this store, and a deletion is final; nothing was imported. Import into another store (--data DIR)\n"
     );
     for args in [&["import", &file][..], &["compact"], &["import", &file]] {
         let done = user.call(args);
@@ -126,7 +124,7 @@ fn a8_an_import_after_a_delete_says_what_to_do() {
 
 /// One session is damaged: an export of all is refused and names it; the way on leaves out its tree, and brings the others.
 #[test]
-fn an_export_goes_around_damage_where_it_is_told_to() {
+fn export_skips_damaged_sessions_when_requested() {
     let user = User::new();
     run(&user, ECHO, "first");
     run(&user, ECHO, "second");
@@ -157,11 +155,11 @@ fn an_export_goes_around_damage_where_it_is_told_to() {
 }
 
 #[test]
-fn recover_ends_what_was_killed_and_says_so() {
+fn recover_ends_killed_runs_and_reports_them() {
     let user = User::new();
     let done = user.call(&["recover"]);
     assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.err.contains("there is no store at"), "{done:?}");
+    assert!(done.err.contains("no store at"), "{done:?}");
     let id = killed(&user);
     let left = user.json(&["doctor", "--json"]);
     assert_eq!(finding(&left, "left to do")["grade"], "note", "{left}");
@@ -214,7 +212,7 @@ fn doctor(user: &User) -> Value {
 }
 
 #[test]
-fn doctor_looks_at_installation_store_and_disk() {
+fn doctor_checks_installation_store_and_disk() {
     let user = User::new();
     assert_eq!(finding(&doctor(&user), "opens")["grade"], "note", "there is no store yet, and none is made");
     assert!(!user.data().exists());

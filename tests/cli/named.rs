@@ -1,4 +1,4 @@
-//! Models that are named: the named one answers, or the command fails; and records say which one it was.
+//! A named model answers or the command fails, and records name the model that answered.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -7,15 +7,15 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::call::{Done, User};
+use super::call::{CommandOutput, User};
 
 /// A server that speaks OpenAI's chat protocol: each model answers `from MODEL`, or as `script` has it, and is remembered.
-struct Server {
+struct EchoServer {
     url: String,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Server {
+impl EchoServer {
     fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -31,7 +31,6 @@ impl Server {
         Self { url, asked }
     }
 
-    /// The models that were asked since the last time.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().expect("the list"))
     }
@@ -70,8 +69,8 @@ fn answer(mut stream: TcpStream) -> Option<String> {
 }
 
 /// A session that `openai/alpha` answered, and the server of its models.
-fn session() -> (User, Server, String) {
-    let (user, server) = (User::new(), Server::new());
+fn session() -> (User, EchoServer, String) {
+    let (user, server) = (User::new(), EchoServer::new());
     user.file("subtend.yaml", "sessions: {titles: false}\n");
     let done = user.call(&["run", "--quiet", "--model", "openai/alpha", "--base-url", &server.url, "hello"]);
     assert_eq!((done.code, &*done.out), (Some(0), "from alpha\n"), "{done:?}");
@@ -200,8 +199,7 @@ fn a6_a_script_has_one_name_in_show_records_and_errors() {
     assert_eq!(answers(&user, id), [("general".to_owned(), "scripted:play.json".to_owned())]);
     assert!(user.call(&["export", id]).out.contains(r#""model":"scripted:play.json""#));
     let own = user.call(&["send", id, "again"]);
-    let says = "the session's own model cannot answer: `scripted:play.json` is a script, and a script comes from the command line \
-                only: use `--model scripted:play.json` there";
+    let says = "the session's own model cannot answer: `scripted:play.json` is a script, which only the command line can name: add `--model scripted:play.json`";
     assert!(own.code == Some(2) && own.err.contains(says), "{own:?}");
 }
 
@@ -209,7 +207,7 @@ fn a6_a_script_has_one_name_in_show_records_and_errors() {
 fn a6_a_model_that_cannot_answer_fails_at_the_start() {
     let (user, server, id) = session();
     let before = user.json(&["show", "--json", &id]);
-    let says = |done: Done, text: &str| {
+    let says = |done: CommandOutput, text: &str| {
         assert_eq!(done.code, Some(2), "{done:?}");
         assert!(done.err.contains(text), "{done:?}");
     };
@@ -231,7 +229,7 @@ fn a6_a_model_that_cannot_answer_fails_at_the_start() {
 
 #[test]
 fn a6_an_agents_model_answers_where_none_is_named() {
-    let (user, server) = (User::new(), Server::new());
+    let (user, server) = (User::new(), EchoServer::new());
     user.file(".subtend/agents/other.md", "---\nmode: all\nmodel: openai/gamma\n---\nServe.\n");
     user.file(".subtend/agents/served.md", "---\nmode: all\nmodel: openai/delta\n---\nServe.\n");
     user.file("subtend.yaml", "sessions: {titles: false}\nllm: {model: openai/alpha}\n");
@@ -246,7 +244,7 @@ fn a6_an_agents_model_answers_where_none_is_named() {
 
 #[test]
 fn a6_a_tool_option_names_the_model_that_answers() {
-    let (user, server) = (User::new(), Server::new());
+    let (user, server) = (User::new(), EchoServer::new());
     let options = "{systemPrompt: \"\", model: openai/beta}";
     user.file(
         "subtend.yaml",
@@ -266,7 +264,7 @@ fn a6_a_tool_option_names_the_model_that_answers() {
 
 #[test]
 fn s6_the_default_pool_answers_and_agents_find_theirs() {
-    let (user, server) = (User::new(), Server::new());
+    let (user, server) = (User::new(), EchoServer::new());
     user.file(".subtend/agents/frugal.md", "---\nmode: primary\npool: cheap\n---\nYou save.\n");
     let pools = "llm:\n  default_pool: smart\n  pools:\n    smart: [openai/alpha]\n    cheap: [openai/beta]\n";
     user.file("subtend.yaml", &format!("sessions: {{titles: false}}\n{pools}"));

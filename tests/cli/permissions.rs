@@ -16,7 +16,6 @@ fn scene(permissions: &str) -> (User, String) {
     (user, model)
 }
 
-/// What the model was given for its one call.
 fn result(user: &User) -> Value {
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let shown = user.json(&["show", "--json", &id]);
@@ -98,7 +97,7 @@ fn a1_keys_that_restrict_are_refused_by_check_and_run() {
 #[test]
 fn a1_rules_for_unknown_agents_are_refused() {
     let (user, model) = scene("task: {exlpore: deny}");
-    let says = "there is no agent `exlpore`; did you mean `explore`?";
+    let says = "unknown agent `exlpore`; did you mean `explore`?";
     let checked = user.call(&["agents", "check", ".subtend/agents"]);
     assert!(checked.code == Some(1) && checked.err.contains(says), "{checked:?}");
     let run = user.call(&["run", "--model", &model, "look"]);
@@ -190,10 +189,10 @@ fn unknown_tools_are_warned_of_wherever_they_are_named() {
         "tools: {spawn: {enabled: true, profiles: {writer: {system_prompt: Write., tools: [wirte]}}}, \
          minion: {templates: {finder: {enabledTools: [serch]}}}}\n",
     );
-    let of_agent = "`tools`: there is no tool `raed`; did you mean `read`?; it is not offered";
+    let of_agent = "`tools`: unknown tool `raed`; did you mean `read`?; it is not offered";
     let of_profile =
-        "`tools.spawn.profiles.writer.tools`: there is no tool `wirte`; did you mean `write`?; it is not offered";
-    let of_template = "`tools.minion.templates.finder.enabledTools`: there is no tool `serch`; did you mean `search`?";
+        "`tools.spawn.profiles.writer.tools`: unknown tool `wirte`; did you mean `write`?; it is not offered";
+    let of_template = "`tools.minion.templates.finder.enabledTools`: unknown tool `serch`; did you mean `search`?";
     for verb in [&["agents"][..], &["run", "--model", &model, "hi"]] {
         let done = user.call(verb);
         assert_eq!(done.code, Some(0), "{done:?}");

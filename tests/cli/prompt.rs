@@ -1,4 +1,4 @@
-//! What a session's model is told, as `subtend agents prompt` prints it.
+//! System prompts as `subtend agents prompt` prints them.
 
 use super::call::User;
 
@@ -10,7 +10,6 @@ fn file(user: &User) {
     user.file(".subtend/agents/mute.md", "---\nmode: primary\ntools: [read]\n---\nYou read.\n");
 }
 
-/// Returns the prompt and the text on stderr.
 fn prompt(user: &User, args: &[&str]) -> (String, String) {
     let done = user.call(&[&["agents", "prompt"], args].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -18,7 +17,7 @@ fn prompt(user: &User, args: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn g10_r11_an_agents_prompt_has_its_hint_and_the_caller_line_last() {
+fn g10_r11_prompt_ends_with_hint_and_caller_line() {
     let user = User::new();
     file(&user);
     let line = "Your caller is another agent; return structured output.";
@@ -38,7 +37,7 @@ fn r8_with_subagents_switched_off_no_prompt_speaks_of_them() {
 }
 
 #[test]
-fn s5_profiles_are_told_to_whoever_is_offered_spawn() {
+fn s5_profiles_are_listed_where_spawn_is_offered() {
     let user = User::new();
     user.file(".subtend/agents/chief.md", "---\nmode: primary\ntools: [spawn, spawn_await, read]\n---\nYou lead.\n");
     let profiles = "profiles: {researcher: {description: Looks <things> up, tools: [read, search]}}";
@@ -70,7 +69,7 @@ fn s8_spawn_is_offered_only_where_it_is_enabled() {
 }
 
 #[test]
-fn s3_a_childs_prompt_is_bootstrap_files_prompt_file_and_inline_words() {
+fn s3_child_prompt_joins_bootstrap_prompt_file_and_text() {
     let user = User::new();
     file(&user);
     user.file("AGENTS.md", "House rules.\n");
@@ -99,21 +98,21 @@ fn s3_a_childs_prompt_is_bootstrap_files_prompt_file_and_inline_words() {
     let line = "Your caller is another agent; return structured output.";
     let (out, err) = prompt(&user, &["poet", "--profile", "researcher"]);
     assert_eq!(out, format!("You write poems.\n\nHouse rules.\n\nLook things up.\n\nQuote.\n\n{line}\n"));
-    assert_eq!(err, "warning: the bootstrap file `GONE.md` is left out: there is no such file\n");
+    assert_eq!(err, "warning: the bootstrap file `GONE.md` is left out: no such file\n");
     let (out, err) = prompt(&user, &["mute", "--profile", "plain"]);
-    assert_eq!(out, "House rules.\n");
-    assert_eq!(err, "warning: the bootstrap file `ENVIRONMENT.md` is left out: there is no such file\n");
+    assert!(out.ends_with("\n\n<instructions file=\"AGENTS.md\">\nHouse rules.\n</instructions>\n"), "{out}");
+    assert_eq!(err, "warning: the bootstrap file `ENVIRONMENT.md` is left out: no such file\n");
 }
 
 #[test]
-fn nobody_s_prompt_is_a_usage_error_that_lists_who_there_is() {
+fn prompt_of_an_unknown_agent_lists_the_agents() {
     let user = User::new();
     for (args, says) in [
         (
             &["agents", "prompt", "nobody"][..],
-            "there is no agent `nobody`; there are: build, compaction, explore, general, plan,",
+            "unknown agent `nobody`; known agents: build, compaction, explore, general, plan,",
         ),
-        (&["agents", "prompt", "general", "--profile", "x"], "there is no profile `x`; there are: none"),
+        (&["agents", "prompt", "general", "--profile", "x"], "unknown profile `x`; known profiles: none"),
     ] {
         let done = user.call(args);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
@@ -122,7 +121,7 @@ fn nobody_s_prompt_is_a_usage_error_that_lists_who_there_is() {
     user.file("subtend.yaml", "tools: {spawn: {profiles: {x: {agent: nobody}}}}\n");
     let done = user.call(&["agents", "prompt", "general", "--profile", "x"]);
     let says =
-        "error: the profile `x` names an agent that cannot be used: there is no agent `nobody`; there are: build,";
+        "error: the profile `x` names an agent that cannot be used: unknown agent `nobody`; known agents: build,";
     assert!(done.code == Some(2) && done.err.starts_with(says), "{done:?}");
 }
 
@@ -135,7 +134,7 @@ fn s5_a_profile_of_an_unknown_agent_is_refused() {
         user.file("subtend.yaml", &text);
     };
     profiles(true);
-    let says = "`tools.spawn.profiles.scout.agent`: there is no agent `exlpore`; did you mean `explore`?";
+    let says = "`tools.spawn.profiles.scout.agent`: unknown agent `exlpore`; did you mean `explore`?";
     let run = user.call(&["run", "--model", &model, "hi"]);
     assert!(run.code == Some(2) && run.err.contains(says) && !user.data().exists(), "{run:?}");
     // Without `spawn` nothing uses it: then it is a warning.
@@ -161,7 +160,7 @@ fn s3_a_missing_bootstrap_file_is_a_warning_in_the_run() {
     ));
     let done = user.call(&["run", "--model", &model, "begin"]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let warning = "warning: the bootstrap file `ENVIRONMENT.md` is left out: there is no such file";
+    let warning = "warning: the bootstrap file `ENVIRONMENT.md` is left out: no such file";
     assert_eq!(done.err.matches(warning).count(), 1, "{}", done.err);
     assert!(!done.err.contains("`AGENTS.md`"), "{}", done.err);
     let quiet = user.call(&["run", "--quiet", "--model", &model, "begin"]);

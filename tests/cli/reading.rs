@@ -21,7 +21,7 @@ fn with_a_run() -> (User, String) {
 }
 
 #[test]
-fn an_empty_store_is_told_and_not_made() {
+fn missing_store_is_reported_and_not_created() {
     let user = User::new();
     let done = user.call(&["sessions"]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
@@ -30,7 +30,7 @@ fn an_empty_store_is_told_and_not_made() {
     for args in [["tree", "root"], ["show", "root"]] {
         let done = user.call(&args);
         assert_eq!(done.code, Some(1), "{done:?}");
-        assert!(done.err.contains("there is no store") && done.err.contains("--data DIR"), "{done:?}");
+        assert!(done.err.contains("no store at") && done.err.contains("--data DIR"), "{done:?}");
     }
     assert!(!user.data().exists());
 }

@@ -5,7 +5,6 @@ use super::call::User;
 /// Areas of the repository; each has one file with a planted error type.
 pub(crate) const AREAS: [&str; 4] = ["engine", "parser", "server", "store"];
 
-/// Makes it the user's workspace.
 pub(crate) fn make(user: &User) {
     user.file("README.md", "# Zephyr\n\nA small engine with a parser, a server and a store.\n");
     for area in AREAS {

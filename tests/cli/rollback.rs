@@ -1,4 +1,4 @@
-//! A run that failed is rolled back: what people see of it, and what models do not see any more.
+//! Rollback of a failed run: its entries are marked for people and hidden from models.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn shown(user: &User, id: &str) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn m10_what_a_failed_run_said_is_shown_as_rolled_back_and_the_session_goes_on_without_it() {
+fn m10_rollback_marks_a_failed_run_and_the_session_continues() {
     let (user, model, id) = failed();
     let short = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
     let done = user.call(&["rollback", &id]);
@@ -64,7 +64,7 @@ fn m10_what_a_failed_run_said_is_shown_as_rolled_back_and_the_session_goes_on_wi
 }
 
 #[test]
-fn m10_what_is_no_failed_run_is_refused() {
+fn m10_rollback_refuses_completed_and_missing_runs() {
     let (user, _, id) = failed();
     for (args, code, why) in [
         (&["--run", "1"][..], 1, "run 1 completed: only a run that came to another end is rolled back"),
@@ -75,6 +75,6 @@ fn m10_what_is_no_failed_run_is_refused() {
         assert!(done.code == Some(code) && done.err.contains(why) && done.out.is_empty(), "{args:?}: {done:?}");
     }
     let none = user.call(&["rollback", "ffffff"]);
-    assert!(none.code == Some(1) && none.err.contains("no session is called"), "{none:?}");
+    assert!(none.code == Some(1) && none.err.contains("no session matches"), "{none:?}");
     assert!(shown(&user, &id).iter().all(|(_, hidden)| !hidden), "nothing is hidden");
 }

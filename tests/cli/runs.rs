@@ -5,12 +5,10 @@ use subtend::tools::sandbox::{self, Strength};
 use super::call::{Under, User};
 use super::repository;
 
-/// A script with one rule for everybody.
 fn everybody(steps: &str) -> String {
     format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {steps} ] }} ] }}"#)
 }
 
-/// The last line of `run --json`.
 fn last(out: &str) -> Value {
     serde_json::from_str(out.lines().last().expect("a line")).expect("json")
 }
@@ -27,7 +25,7 @@ fn the_offline_model_answers_from_the_workspace() {
     let notes: Vec<_> = done.err.lines().take(2).collect();
     assert!(notes[0].contains("no model was named") && notes[0].contains("--model"), "{notes:?}");
     assert!(notes[1].contains(&*user.data().to_string_lossy()), "{notes:?}");
-    assert!(done.err.contains("look again: subtend tree "), "{}", done.err);
+    assert!(done.err.contains("inspect it: subtend tree "), "{}", done.err);
 
     let again = user.call(&["run", "--quiet", "How big is it?"]);
     assert_eq!((again.code, again.err.as_str()), (Some(0), ""), "{again:?}");

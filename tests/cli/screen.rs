@@ -1,4 +1,4 @@
-//! What a conversation shows at a terminal: answers as they arrive, calls, whole questions, and what was said before.
+//! A conversation at a terminal: streamed answers, calls, asks and earlier messages.
 
 use serde_json::json;
 
@@ -28,7 +28,7 @@ fn u1_chat_shows_an_answer_as_it_arrives() {
     let user = User::new();
     let model = user.script(SLOW);
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("go\r");
     chat.until("The first line");
     let before = chat.until("The second line");
@@ -59,7 +59,7 @@ fn u5_many_lines_are_one_message() {
     let user = User::new();
     let model = user.script(MODEL);
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("\u{1b}[200~one\rtwo\r\r/usr\u{1b}[201~\r");
     chat.until("/usr");
     chat.until("✓");
@@ -81,7 +81,7 @@ fn u2_u4_questions_are_whole_and_calls_leave_lines() {
     let model = user.script(EDITOR);
     let args = ["chat", "--model", &model, "--ask", "fs.write", "--ask", "shell.run"];
     let mut chat = Typing::at_terminal(&user, &args);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("go\r");
     let diff = chat.until("allow?").replace('\r', "");
     assert!(diff.contains("| a.txt\n| -two\n| +2\n| +2.5\n\n"), "{diff}");
@@ -101,7 +101,7 @@ fn h2_chat_shows_the_earlier_conversation() {
     let user = User::new();
     let model = user.script(MODEL);
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("hello\r");
     chat.until("heard: hello");
     chat.until("✓");
@@ -114,7 +114,7 @@ fn h2_chat_shows_the_earlier_conversation() {
     let branch = user.call(&["branch", &id]).out;
     for session in [&*name, branch.trim()] {
         let mut chat = Typing::at_terminal(&user, &["chat", session, "--model", &model]);
-        let shown = chat.until("/help tells the commands");
+        let shown = chat.until("/help lists the commands");
         assert!(shown.contains("> hello") && shown.contains("heard: hello"), "{shown}");
         leave(chat);
     }

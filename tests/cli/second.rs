@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::call::{Under, User};
+use super::terminal::{MODEL, Typing};
 
 /// The agent hangs after some text, asks for approval of a command, or starts two children that hang.
 const SCRIPT: &str = r#"{ "rules": [
@@ -45,7 +46,9 @@ fn h1_reading_commands_show_what_runs_in_another_process() {
         let done = user.call(&args);
         assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
     }
-    assert!(!user.call(&["tree", &id]).out.contains("last process"), "it runs in a process that has the store");
+    for verb in ["tree", "show"] {
+        assert!(!user.call(&[verb, &id]).out.contains("last process"), "it runs in a process that has the store");
+    }
     let doctor = user.call(&["doctor"]).out;
     assert!(doctor.contains(&format!("process {} has the store", run.pid())), "{doctor}");
     run.signal("INT");
@@ -53,7 +56,7 @@ fn h1_reading_commands_show_what_runs_in_another_process() {
 }
 
 #[test]
-fn h1_reading_through_a_host_says_what_the_store_says() {
+fn h1_reading_through_a_host_equals_reading_the_store() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");
     assert_eq!(user.call(&["run", "--model", &model, "first"]).code, Some(0));
@@ -121,6 +124,7 @@ fn b16_another_terminal_sends_and_follows_a_run() {
     assert_eq!(again.code, Some(0), "{again:?}");
     for args in [
         &["metadata", &id, "ticket=7"][..],
+        &["summary", &id],
         &["branch", &id],
         &["switch", &id, "previous"],
         &["queue", &id, "clear"],
@@ -139,6 +143,32 @@ fn b16_another_terminal_sends_and_follows_a_run() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
+/// A process that hosts a store for its own run ends with that run, whoever else follows it.
+#[test]
+fn h9_follower_gets_the_end_of_a_run_whose_host_is_gone() {
+    let user = User::new();
+    let (run, id) = hanging(&user, HANG);
+    let follower = user.start(&["attach", "--json", &id]);
+    let follows = |event: &Value| event["type"] == json!("delta") && event["text"] == json!("so far");
+    follower.until(follows);
+    follower.signal("STOP");
+    run.signal("INT");
+    assert_eq!(run.done().code, Some(130));
+    follower.signal("CONT");
+    let done = follower.done();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    assert_eq!(last(&done.out)["outcome"], json!({"cancelled": {"by": "person"}}), "{done:?}");
+
+    let (run, id) = hanging(&user, HANG);
+    let follower = user.start(&["attach", "--json", &id]);
+    follower.until(follows);
+    run.signal("KILL");
+    run.done();
+    let done = follower.done();
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert!(done.err.contains("the host of the store ended before the run did"), "{done:?}");
+}
+
 #[test]
 fn options_of_the_host_are_refused_in_another_terminal() {
     let user = User::new();
@@ -147,6 +177,10 @@ fn options_of_the_host_are_refused_in_another_terminal() {
         &["run", "--host", "slots=3", "x"][..],
         &["run", "--calls", "3", "x"],
         &["send", &id, "--model", "offline", "x"],
+        &["send", &id, "--here", "x"],
+        &["chat", &id, "--here"],
+        &["summary", &id, "--model", "offline"],
+        &["close", &id, "--model", "offline"],
         &["run", "--limit", "truns=3", "x"],
         &["run", "--allow", "shell.rum", "x"],
     ] {
@@ -163,7 +197,7 @@ fn options_of_the_host_are_refused_in_another_terminal() {
 }
 
 #[test]
-fn h2_detached_run_goes_on_and_is_attached_to() {
+fn h2_detached_run_continues_and_can_be_attached() {
     let user = User::new();
     let model = user.script(HANG);
     let left = user.call(&["run", "--detach", "--model", &model, "hang"]);
@@ -205,7 +239,11 @@ fn h1_call_is_approved_from_another_terminal() {
     let wrong = user.call(&["approvals", &id, "--allow", "9.9"]);
     assert_eq!(wrong.code, Some(1), "{wrong:?}");
     assert!(!user.workspace().join("made.txt").exists());
-    let allowed = user.call(&["approvals", &id, "--allow", &call]);
+    let digest = open[0]["digest"].as_str().expect("a digest");
+    let listed = user.call(&["approvals", &id]);
+    let named = format!("{call}:{}", &digest[..12]);
+    assert!(listed.out.contains(&named) && listed.out.contains("\"content\":\"made\""), "{listed:?}");
+    let allowed = user.call(&["approvals", &id, "--allow", &named]);
     assert_eq!(allowed.code, Some(0), "{allowed:?}");
     let done = run.done();
     assert_eq!((done.code, &last(&done.out)["answer"]), (Some(0), &json!("wrote")), "{done:?}");
@@ -228,11 +266,11 @@ fn h1_foreground_host_stays_until_runs_of_others_end() {
     assert_eq!(other.done().code, Some(130));
     let done = run.done();
     assert_eq!(done.code, Some(130), "{done:?}");
-    assert!(done.err.contains("1 run of other terminals in flight here: this process stays"), "{done:?}");
+    assert!(done.err.contains("1 run in flight here: this process stays"), "{done:?}");
 }
 
 #[test]
-fn h2_chat_through_a_host_takes_lines_and_shows_what_was_said() {
+fn h2_chat_through_a_host_takes_lines() {
     let user = User::new();
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
     host.line().expect("it serves");
@@ -242,8 +280,7 @@ fn h2_chat_through_a_host_takes_lines_and_shows_what_was_said() {
     assert_eq!(sessions.as_array().map(Vec::len), Some(1));
     let id = sessions[0]["id"].as_str().expect("an id");
     let more = user.call_with(&["chat", id], "three\n");
-    assert_eq!(more.code, Some(0), "{more:?}");
-    assert!(more.out.starts_with("> one\nHello.\n> two\nHello.\n"), "{more:?}");
+    assert_eq!((more.code, more.out.as_str()), (Some(0), "Hello.\n"), "{more:?}");
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
 }
@@ -291,4 +328,95 @@ fn imported_session_works_in_no_directory_of_its_own() {
     assert_eq!(user.call(&["run", "hello"]).code, Some(0));
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
+}
+
+#[test]
+fn h1_run_in_another_terminal_asks_you_there() {
+    let user = User::new();
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    host.line().expect("it serves");
+    let mut run =
+        Typing::at_terminal(&user, &["run", "please write", "--model", &user.script(MODEL), "--ask", "fs.write"]);
+    run.until("allow?");
+    run.types("y\n");
+    let (code, shown) = run.ends();
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(std::fs::read_to_string(user.workspace().join("a.txt")).expect("the file"), "hi");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}
+
+#[test]
+fn h1_chat_in_another_terminal_has_questions_and_commands() {
+    let user = User::new();
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    host.line().expect("it serves");
+    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &user.script(MODEL), "--ask", "fs.write"]);
+    chat.until("/help lists the commands");
+    chat.types("please write\r");
+    chat.until("allow?");
+    chat.types("y\r");
+    for (line, says) in [
+        ("hello", "heard: hello"),
+        ("/queue", "the queue is empty"),
+        ("/usage", "tokens for the session"),
+        ("/condense", "not compacted"),
+        ("/condense undo", "nothing is compacted"),
+        ("/agent nobody", "unknown agent nobody"),
+        ("/agent plan", "plan answers from the next line on"),
+        ("/interrupt", "no run is in flight"),
+        ("/regenerate", "heard: hello"),
+        ("/previous", "alternative 0 of the last answer"),
+    ] {
+        chat.types(&format!("{line}\r"));
+        chat.until(says);
+    }
+    chat.types("/quit\r");
+    let (code, shown) = chat.ends();
+    assert_eq!(code, Some(0), "{shown}");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn h2_leaving_a_chat_stops_nothing_in_the_host() {
+    let user = User::new();
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    host.line().expect("it serves");
+    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &user.script(HANG)]);
+    chat.until("/help lists the commands");
+    chat.types("hang\r");
+    chat.until("so far");
+    chat.types("/quit\r");
+    let (code, shown) = chat.ends();
+    assert_eq!(code, Some(0), "{shown}");
+    let sessions = user.json(&["sessions", "--json"]);
+    assert_eq!(sessions[0]["state"], json!("working"), "{shown}");
+    let id = sessions[0]["id"].as_str().expect("an id").to_owned();
+    // It is in flight for who returns, and Ctrl-C cancels it.
+    let mut again = Typing::at_terminal(&user, &["chat", &id]);
+    again.until("> hang");
+    again.until("is in flight in the process that hosts the store");
+    again.types("\u{3}");
+    again.until("cancelled by a person");
+    again.types("\u{4}");
+    assert_eq!(again.ends().0, Some(0));
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}
+
+/// A command that starts while another process starts as well waits until that one listens, and works through it.
+#[test]
+fn h1_commands_that_start_at_the_same_time_share_one_host() {
+    let user = User::new();
+    let model = user.script(ALWAYS);
+    let runs: Vec<_> = (0..4).map(|_| user.start(&["run", "--json", "--model", &model, "hello"])).collect();
+    for run in runs {
+        let done = run.done();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert_eq!(last(&done.out)["answer"], json!("Hello."), "{done:?}");
+    }
+    assert_eq!(user.json(&["sessions", "--json"]).as_array().map(Vec::len), Some(4));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
 }

@@ -10,38 +10,35 @@ use serde_json::{Value, json};
 
 use super::call::{Under, User};
 
-/// A host, and where it is found.
-struct Serving {
-    host: Under,
+pub(crate) struct ServedHost {
+    pub(crate) host: Under,
     address: String,
-    socket: String,
+    pub(crate) socket: String,
     login: String,
 }
 
-/// A response: status, head and body.
 #[derive(Debug)]
-struct Reply {
+struct HttpResponse {
     status: u16,
     head: String,
     body: String,
 }
 
-impl Reply {
+impl HttpResponse {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-fn serve(user: &User, model: &str) -> Serving {
+pub(crate) fn serve(user: &User, model: &str) -> ServedHost {
     let host = user.start(&["serve", "--json", "--listen", "127.0.0.1:0", "--model", model]);
     let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
     assert_eq!((&line["type"], &line["pid"]), (&json!("serving"), &json!(host.pid())));
     let word = |name: &str| line[name].as_str().expect("a word").to_owned();
-    Serving { address: word("address"), socket: word("socket"), login: word("login"), host }
+    ServedHost { address: word("address"), socket: word("socket"), login: word("login"), host }
 }
 
-/// Sends a request on a connection of its own.
-fn http(mut stream: impl Read + Write, request: &str, headers: &str, body: &str) -> Reply {
+fn http(mut stream: impl Read + Write, request: &str, headers: &str, body: &str) -> HttpResponse {
     let length = body.len();
     let head = format!("{request} HTTP/1.1\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n");
     stream.write_all(head.as_bytes()).expect("the head is written");
@@ -51,7 +48,7 @@ fn http(mut stream: impl Read + Write, request: &str, headers: &str, body: &str)
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("a head in {text:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     let body = if head.contains("transfer-encoding: chunked") { unchunked(body) } else { body.to_owned() };
-    Reply { status, head: head.to_owned(), body }
+    HttpResponse { status, head: head.to_owned(), body }
 }
 
 fn unchunked(mut rest: &str) -> String {
@@ -67,13 +64,13 @@ fn unchunked(mut rest: &str) -> String {
     body
 }
 
-impl Serving {
-    fn tcp(&self, request: &str, headers: &str, body: &str) -> Reply {
+impl ServedHost {
+    fn tcp(&self, request: &str, headers: &str, body: &str) -> HttpResponse {
         let stream = TcpStream::connect(&self.address).expect("connected");
         http(stream, request, &format!("host: {}\r\n{headers}", self.address), body)
     }
 
-    fn unix(&self, request: &str, body: &str) -> Reply {
+    fn unix(&self, request: &str, body: &str) -> HttpResponse {
         let stream = UnixStream::connect(&self.socket).expect("connected");
         http(stream, request, "host: local\r\ncontent-type: application/json\r\n", body)
     }
@@ -147,7 +144,7 @@ fn login_link_is_opened_once() {
 fn h3_resent_prompt_runs_once_over_a_kill_of_the_host() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");
-    let open = |serving: &Serving| {
+    let open = |serving: &ServedHost| {
         let stream = UnixStream::connect(&serving.socket).expect("connected");
         let headers = "host: local\r\ncontent-type: application/json\r\nidempotency-key: invoice-17\r\n";
         http(stream, "POST /v1/sessions", headers, &json!({"input": {"text": "Pay the invoice."}}).to_string()).json()
@@ -222,4 +219,28 @@ fn h5_one_host_serves_two_workspaces() {
     assert_eq!(send(&at_home).status, 202);
     serving.host.signal("TERM");
     assert_eq!(serving.host.done().code, Some(0));
+}
+
+#[test]
+fn h8_log_has_a_line_for_each_request_with_its_trace() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let host = user.start(&["serve", "--json", "--log", "json", "--quiet", "--listen", "none", "--model", &model]);
+    let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
+    let stream = UnixStream::connect(line["socket"].as_str().expect("a socket")).expect("connected");
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let headers = format!("host: local\r\ntraceparent: 00-{trace}-00f067aa0ba902b7-01\r\n");
+    let reply = http(stream, "GET /v1/sessions/none?limit=1", &headers, "");
+    assert!(reply.head.contains(&format!("traceresponse: 00-{trace}-")), "{reply:?}");
+    host.signal("TERM");
+    let done = host.done();
+    let lines = done.err.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let logged: Vec<Value> = lines.filter(|line| line["fields"]["message"] == "answered").collect();
+    let fields = |line: &Value| (line["fields"]["status"].clone(), line["spans"][0]["resource"].clone());
+    assert_eq!(logged.iter().map(fields).collect::<Vec<_>>(), [(json!(404), json!("/v1/sessions/{id}"))], "{done:?}");
+    let span = &logged[0]["spans"][0];
+    assert_eq!((&span["trace_id"], &span["parent_id"]), (&json!(trace), &json!("00f067aa0ba902b7")));
+    assert_eq!(span["path"], "/v1/sessions/none", "without its query");
+    let alone = user.call(&["serve", "--log", "json"]);
+    assert_eq!(alone.code, Some(2), "the login link has no place in the log: {alone:?}");
 }

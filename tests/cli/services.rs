@@ -1,8 +1,8 @@
-//! What the host does for sessions: it names them and sums them up, where it is told to.
+//! Services of the host: titles and summaries.
 
 use serde_json::{Value, json};
 
-use super::call::{Done, User};
+use super::call::{CommandOutput, User};
 
 /// A worker, and the two services.
 const SCRIPT: &str = r#"{ "rules": [
@@ -13,8 +13,7 @@ const SCRIPT: &str = r#"{ "rules": [
 /// As that, but without an answer of the services.
 const SILENT: &str = r#"{ "rules": [ { "agent": "general", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
 
-/// A call, with the services switched on where `on` says so.
-fn call(user: &User, on: bool, args: &[&str]) -> Done {
+fn call(user: &User, on: bool, args: &[&str]) -> CommandOutput {
     let mut command = user.command(args);
     if on {
         command.env("SUBTEND_SESSIONS_TITLES", "true").env("SUBTEND_SESSIONS_SUMMARIES", "true");
@@ -36,7 +35,7 @@ fn shown(user: &User, id: &str) -> (Value, Value) {
 }
 
 #[test]
-fn a_session_is_named_where_the_host_is_told_to_and_every_reading_verb_shows_it() {
+fn configured_title_is_set_and_shown_by_reading_verbs() {
     let user = User::new();
     let model = user.script(SCRIPT);
     let id = run(&user, true, &model);
@@ -57,7 +56,7 @@ fn a_session_is_named_where_the_host_is_told_to_and_every_reading_verb_shows_it(
 }
 
 #[test]
-fn a_close_sums_up_where_the_host_is_told_to_and_a_summary_is_made_on_request() {
+fn summary_is_written_on_close_and_on_request() {
     let user = User::new();
     let model = user.script(SCRIPT);
     let (closed, asked) = (run(&user, false, &model), run(&user, false, &model));
@@ -105,7 +104,7 @@ fn g11_close_says_why_a_summary_failed() {
     let asked = call(&user, false, &["summary", &id, "--model", &model]);
     assert!(asked.code == Some(1) && asked.err.contains("the session is not summed up: its run failed"), "{asked:?}");
     let none = call(&user, false, &["summary", "ffffff", "--model", &model]);
-    assert!(none.code == Some(1) && none.err.contains("no session is called"), "{none:?}");
+    assert!(none.code == Some(1) && none.err.contains("no session matches"), "{none:?}");
 }
 
 #[test]
@@ -120,7 +119,7 @@ fn g11_close_is_silent_where_summaries_are_off() {
 }
 
 #[test]
-fn ctrl_c_gives_up_a_summary_and_is_told_by_the_exit_code() {
+fn ctrl_c_stops_a_summary_and_sets_the_exit_code() {
     const SLOW: &str = r#"{ "rules": [
         { "agent": "summary", "steps": [ { "hang": true, "repeat": true } ] },
         { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
@@ -128,7 +127,6 @@ fn ctrl_c_gives_up_a_summary_and_is_told_by_the_exit_code() {
     let model = user.script(SLOW);
     let id = run(&user, false, &model);
     let summary = user.start(&["summary", &id, "--model", &model]);
-    // It listens before it opens the store, and the lock names who has that.
     let (lock, pid) = (user.data().join("redb/LOCK"), summary.pid().to_string());
     while !std::fs::read_to_string(&lock).expect("a lock").lines().any(|line| line.contains(&pid)) {
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -150,7 +148,7 @@ fn ctrl_c_gives_up_a_summary_and_is_told_by_the_exit_code() {
 }
 
 #[test]
-fn a_close_that_cannot_be_summed_up_closes_and_one_of_a_branch_is_not_summed_up() {
+fn close_succeeds_without_a_summary() {
     let user = User::new();
     let model = user.script(SCRIPT);
     let id = run(&user, false, &model);
@@ -169,7 +167,7 @@ fn a_close_that_cannot_be_summed_up_closes_and_one_of_a_branch_is_not_summed_up(
 }
 
 #[test]
-fn limits_of_a_session_that_is_there_are_refused_and_not_forgotten() {
+fn limits_for_an_existing_session_are_refused() {
     let user = User::new();
     let model = user.script(SCRIPT);
     let id = run(&user, false, &model);

@@ -7,6 +7,10 @@ use super::call::User;
 
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
 
+/// The agent of the run that was killed takes its time.
+const RESUMED: &str = r#"{ "rules": [ { "agent": "steady", "steps": [ { "text": "resumed", "latency_ms": 3000, "repeat": true } ] },
+    { "agent": "*", "steps": [ { "text": "back" } ] } ] }"#;
+
 #[test]
 fn a_store_in_use_is_refused_with_the_process_that_has_it() {
     let user = User::new();
@@ -43,7 +47,7 @@ fn two_stores_do_not_meet() {
 }
 
 #[test]
-fn a_killed_run_is_told_by_the_next_one_and_ends_as_lost() {
+fn killed_run_ends_as_lost_and_is_reported_at_the_next_start() {
     let user = User::new();
     let model = user.script(HANG);
     let killed = user.start(&["run", "--json", "--model", &model, "hang"]);
@@ -58,14 +62,14 @@ fn a_killed_run_is_told_by_the_next_one_and_ends_as_lost() {
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "back" } ] } ] }"#);
     let next = user.call(&["run", "--model", &model, "again"]);
     assert_eq!((next.code, next.out.as_str()), (Some(0), "back\n"), "{next:?}");
-    assert!(next.err.contains("an earlier process ended with 1 run in flight"), "{next:?}");
+    assert!(next.err.contains("1 run of an earlier process ended as lost"), "{next:?}");
     assert_eq!(user.json(&["tree", id, "--json"])["outcome"], json!("lost"));
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
 /// A run whose agent goes on over a restart is not announced as lost, and is not.
 #[test]
-fn a_killed_run_that_is_to_go_on_is_told_so_and_does() {
+fn resumable_killed_run_is_reported_and_resumes() {
     let user = User::new();
     user.steady("steady", "primary");
     let model = user.script(HANG);
@@ -75,17 +79,17 @@ fn a_killed_run_that_is_to_go_on_is_told_so_and_does() {
     assert_eq!(killed.done().code, None);
     let id = event["session"].as_str().expect("an id");
     let before = user.call(&["tree", id]);
-    assert!(before.out.contains("with the next that works for it"), "{before:?}");
-    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "back" } ] } ] }"#);
-    // A verb about something else ends when that is done: what it took up would be lost with it.
-    let other = user.call(&["run", "--model", &model, "again"]);
-    assert_eq!((other.code, other.out.as_str()), (Some(0), "back\n"), "{other:?}");
-    assert!(other.err.contains("1 run of other sessions in flight that stays as it is"), "{other:?}");
+    assert!(before.out.contains("it resumes with the next command that lets agents work"), "{before:?}");
+    // A control resumes nothing.
+    assert_eq!(user.call(&["queue", id, "clear"]).code, Some(0));
     let still = user.call(&["tree", id]);
-    assert!(still.out.contains("with the next that works for it"), "{still:?}");
-    let next = user.call(&["continue", id, "--model", &model]);
+    assert!(still.out.contains("it resumes with the next command that lets agents work"), "{still:?}");
+    // Whatever command lets agents work, it stays until the resumed run has ended.
+    let model = user.script(RESUMED);
+    let next = user.call(&["run", "--model", &model, "again"]);
     assert_eq!((next.code, next.out.as_str()), (Some(0), "back\n"), "{next:?}");
-    assert!(next.err.contains("1 run in flight that goes on now"), "{next:?}");
+    assert!(next.err.contains("1 run of an earlier process resumes now"), "{next:?}");
+    assert!(next.err.contains("1 run in flight here: this process stays"), "{next:?}");
     assert_eq!(user.json(&["tree", id, "--json"])["outcome"], json!("completed"));
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
@@ -128,7 +132,7 @@ fn each_engine_keeps_what_was_done() {
     let other = format!("redb:{}", user.data().join("sled").display());
     let refused = user.call(&["sessions", "--store", &other]);
     assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""), "{refused:?}");
-    assert!(refused.err.contains("is a store of sled, not of redb: name it `sled:PATH`"), "{refused:?}");
+    assert!(refused.err.contains("is a store of the engine sled, not redb: name it `sled:PATH`"), "{refused:?}");
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn a_damaged_store_of_any_engine_is_refused() {
 }
 
 #[test]
-fn a_damaged_store_is_refused_or_told() {
+fn damaged_store_is_refused_or_reported() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
     assert_eq!(user.call(&["run", "--model", &model, "hi"]).code, Some(0));
@@ -173,7 +177,7 @@ fn taken(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Whoever only looks finds what a killed process left, and leaves it so: no engine gets to mend or to cut anything.
 #[test]
-fn verify_and_doctor_change_nothing_in_a_store_that_was_left_in_the_middle() {
+fn verify_and_doctor_change_nothing_after_a_crash() {
     for engine in ["redb", "sled"] {
         let user = User::new();
         let store = format!("{engine}:{}", user.data().join(engine).display());
@@ -188,7 +192,7 @@ fn verify_and_doctor_change_nothing_in_a_store_that_was_left_in_the_middle() {
             assert_eq!(done.code, Some(0), "{engine} {args:?}: {done:?}");
             assert!(taken(&user.data()) == left, "{engine}: {args:?} has changed the store");
         }
-        // The control: whoever opens it to work writes to it.
+        // Control: opening it for work writes to it.
         assert_eq!(user.call(&["recover", "--store", &store]).code, Some(0));
         assert!(taken(&user.data()) != left, "{engine}");
     }

@@ -1,4 +1,4 @@
-//! The command at a terminal: `script` makes one, and what is written to its stdin is typed there.
+//! The command at a terminal that `script` creates.
 #![expect(
     clippy::disallowed_methods,
     reason = "the command under test runs in real time, and so does what waits for it"
@@ -29,7 +29,6 @@ pub(crate) struct Typing {
     child: Child,
     stdin: Option<ChildStdin>,
     out: mpsc::Receiver<Vec<u8>>,
-    /// What was shown since the last text that was waited for.
     shown: String,
 }
 
@@ -48,12 +47,10 @@ impl Typing {
         Self { child, stdin, out, shown: String::new() }
     }
 
-    /// At a terminal.
     pub(crate) fn at_terminal(user: &User, args: &[&str]) -> Self {
         Self::shell(user, &words(user, args))
     }
 
-    /// A line of the shell, at a terminal.
     pub(crate) fn shell(user: &User, line: &str) -> Self {
         let mut command = Command::new("script");
         command.args(["-qefc", line, "/dev/null"]).current_dir(user.workspace());
@@ -75,7 +72,6 @@ impl Typing {
                 let before = std::mem::replace(&mut self.shown, rest[text.len()..].to_owned());
                 return before;
             }
-            // A tree that is drawn again and again is not what is waited for.
             let piece = self.out.recv_timeout(LONG.saturating_sub(begun.elapsed()));
             let piece = piece.unwrap_or_else(|_| panic!("`{text}` does not come after: {}", self.shown));
             self.shown.push_str(&String::from_utf8_lossy(&piece));
@@ -98,7 +94,6 @@ impl Typing {
     }
 }
 
-/// A call as the shell takes it.
 pub(crate) fn words(user: &User, args: &[&str]) -> String {
     let plain = user.command(args);
     let words = std::iter::once(plain.get_program()).chain(plain.get_args());
@@ -107,7 +102,7 @@ pub(crate) fn words(user: &User, args: &[&str]) -> String {
 
 impl Drop for Typing {
     fn drop(&mut self) {
-        // What a failed test leaves behind would wait for a line for ever; one that ended needs nothing.
+        // A failed test leaves a process that would wait forever for a line.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
@@ -118,11 +113,11 @@ fn a_question_that_is_closed_does_not_take_the_next_line() {
     let user = User::new();
     let model = user.script(MODEL);
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model, "--ask", "fs.write"]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("please write\r");
     chat.until("allow?");
     chat.types("/waiting\r");
-    chat.until("nothing waits"); // a question does not stand in the way of commands
+    chat.until("the queue is empty"); // a question does not stand in the way of commands
     chat.types("\u{3}");
     chat.until("the question was closed");
     chat.until("cancelled by a person");
@@ -138,11 +133,11 @@ fn a_question_that_is_closed_does_not_take_the_next_line() {
 }
 
 #[test]
-fn b11_waiting_says_what_each_entry_is() {
+fn b11_waiting_names_the_kind_of_each_entry() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#);
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("hold\r");
     chat.until("so far");
     chat.types("/queue later on\r");
@@ -174,7 +169,7 @@ pub(crate) fn kill(user: &User) {
 }
 
 #[test]
-fn a_question_that_nobody_answered_before_a_crash_waits_in_the_store() {
+fn open_ask_remains_in_the_store_after_a_crash() {
     let user = User::new();
     let model = user.script(MODEL);
     let mut run = Typing::at_terminal(&user, &["run", "please write", "--model", &model, "--ask", "fs.write"]);
@@ -236,11 +231,11 @@ fn u4_output_is_escaped_unless_it_is_raw() {
 }
 
 #[test]
-fn g12_a_plan_is_read_at_the_terminal_and_carried_out_when_it_is_approved() {
+fn g12_plan_is_executed_after_approval_at_the_terminal() {
     let user = User::new();
     let model = user.script(PLAN);
     let mut chat = Typing::at_terminal(&user, &["chat", "--agent", "plan", "--model", &model, "--allow", "fs.write"]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("plan it\r");
     let shown = chat.until("let build carry it out?");
     assert!(shown.contains("has a plan:") && shown.contains("# Rough"), "{shown}");
@@ -266,10 +261,15 @@ fn g12_a_plan_is_read_at_the_terminal_and_carried_out_when_it_is_approved() {
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let sent = user.call(&["send", &id, "and now", "--quiet", "--model", &model]);
     assert_eq!(sent.out.trim(), "carried out", "{sent:?}");
+    let shown = user.json(&["show", "--json", &id]);
+    let answers = shown["entries"].as_array().expect("entries").iter().filter(|entry| entry["type"] == "answer");
+    let agents: Vec<_> = answers.map(|answer| answer["agent"].clone()).collect();
+    assert_eq!(agents[..2], ["plan", "plan"], "{shown}");
+    assert!(agents.len() > 2 && agents[2..].iter().all(|agent| agent == "build"), "{agents:?}");
 }
 
 #[test]
-fn what_was_typed_before_the_question_is_no_word_on_it() {
+fn text_typed_before_an_ask_is_no_answer() {
     let user = User::new();
     let model = user.script(MODEL);
     let mut run = Typing::at_terminal(&user, &["run", "please write", "--model", &model, "--ask", "fs.write"]);
@@ -282,11 +282,11 @@ fn what_was_typed_before_the_question_is_no_word_on_it() {
 }
 
 #[test]
-fn leaving_a_chat_cancels_what_runs_and_leaves_the_terminal_in_order() {
+fn leaving_a_chat_cancels_its_run_and_resets_the_terminal() {
     let user = User::new();
     let model = user.script(MODEL);
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("hang\r");
     chat.until("thinking");
     chat.types("/quit\r");
@@ -299,7 +299,7 @@ fn leaving_a_chat_cancels_what_runs_and_leaves_the_terminal_in_order() {
 }
 
 #[test]
-fn an_answer_that_is_given_anew_is_what_controls_and_lines_mean() {
+fn controls_and_lines_apply_to_the_regenerated_answer() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "as it was" } ] } ] }"#);
     let done = user.call(&["run", "--quiet", "--model", &model, "please hang"]);
@@ -307,16 +307,16 @@ fn an_answer_that_is_given_anew_is_what_controls_and_lines_mean() {
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let model = user.script(MODEL);
     let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("\u{1b}");
-    chat.until("nothing runs here");
+    chat.until("no run is in flight");
     for stop in ["/interrupt\r", "\u{3}"] {
         chat.types("/regenerate\r");
         chat.until("thinking");
         chat.types("/regenerate\r");
-        chat.until("given anew already");
+        chat.until("already being regenerated");
         chat.types("hello\r");
-        chat.until("send the line when it is there");
+        chat.until("send the line when it is complete");
         chat.until("> hello"); // it is on the line still
         if stop.starts_with('/') {
             chat.types("\u{15}");
@@ -328,7 +328,7 @@ fn an_answer_that_is_given_anew_is_what_controls_and_lines_mean() {
     chat.until("heard: hello");
     chat.until("✓");
     chat.types("/cancel tree\r");
-    chat.until("nothing runs here");
+    chat.until("no run is in flight");
     chat.types("\u{4}");
     let (code, last) = chat.ends();
     assert_eq!(code, Some(0), "{last}");
@@ -339,7 +339,7 @@ fn an_answer_that_is_given_anew_is_what_controls_and_lines_mean() {
 }
 
 #[test]
-fn an_agent_is_checked_when_it_is_picked_and_kept_with_a_line_that_is_not_taken() {
+fn chat_checks_a_picked_agent_and_keeps_refused_lines() {
     let user = User::new();
     user.file(".subtend/agents/poet.md", "---\nmode: primary\n---\nYou write poems.\n");
     let model = user.script(
@@ -348,10 +348,10 @@ fn an_agent_is_checked_when_it_is_picked_and_kept_with_a_line_that_is_not_taken(
             { "agent": "*", "steps": [ { "text": "plain", "repeat": true } ] } ] }"#,
     );
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model, "--limit", "input_bytes=12"]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     for nobody in ["nobody", "explore"] {
         chat.types(&format!("/agent {nobody}\r"));
-        chat.until(&format!("there is no agent {nobody} that could answer; agents to pick: "));
+        chat.until(&format!("unknown agent {nobody}; agents that can answer: "));
         chat.until("general");
     }
     chat.types("/agent poet\r");
@@ -399,8 +399,32 @@ fn a8_delete_shows_what_it_deletes_and_asks() {
     assert_eq!(user.json(&["sessions", "--json"]), json!([]));
 }
 
+/// An id that means nothing is the better answer, also where a question could not be asked.
 #[test]
-fn a8_delete_says_what_the_session_above_keeps() {
+fn a8_delete_of_an_unknown_id_names_it_first() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let done = user.call(&["run", "--quiet", "--model", &model, "find the tests"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    for args in [&["delete", "zzz"][..], &["delete", "zzz", "--yes"], &["delete", "zzz", "--yes", "--force"]] {
+        let done = user.call(args);
+        let told = "error: no session matches `zzz`; `subtend sessions --all` lists all\n";
+        assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(1), "", told), "{args:?}");
+    }
+    let mut typing = Typing::at_terminal(&user, &["delete", "zzz"]);
+    assert!(!typing.until("no session matches").contains("Delete?"));
+    typing.ends();
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let done = user.call(&["delete", &id]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(
+        done.err.contains("nothing is deleted: delete asks first, and no terminal can answer; use --yes"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a8_delete_names_what_the_parent_keeps() {
     let user = User::new();
     let model = user.script(MODEL);
     let done = user.call(&["run", "--quiet", "--model", &model, "find the tests"]);
@@ -416,7 +440,7 @@ fn a8_delete_says_what_the_session_above_keeps() {
         typing.types("n\n");
         typing.ends();
     }
-    assert!(user.call(&["delete", "--help"]).out.contains("the result that it was given"));
+    assert!(user.call(&["delete", "--help"]).out.contains("the result that it received"));
 }
 
 /// The question comes with the first command that would use what the workspace brings along, and its answer is kept.
@@ -429,15 +453,19 @@ fn an_untrusted_workspace_is_asked_about_once() {
     let mut first = untrusted(&run);
     assert!(first.until("Use it? [y/N]").contains("agent mine: Works for the repository."));
     first.types("n\n");
-    first.until("left aside");
+    first.until("ignored, which");
     assert_eq!(first.ends().0, Some(0));
     let (code, second) = untrusted(&run).ends();
-    assert_eq!((code, second.contains("Use it?"), second.contains("left aside")), (Some(0), false, true), "{second}");
+    assert_eq!(
+        (code, second.contains("Use it?"), second.contains("ignored, which")),
+        (Some(0), false, true),
+        "{second}"
+    );
     let mut trust = untrusted(&["trust"]);
     trust.until("Use it? [y/N]");
     trust.types("y\n");
     trust.until("is trusted");
     assert_eq!(trust.ends().0, Some(0));
     let (code, third) = untrusted(&run).ends();
-    assert_eq!((code, third.contains("Use it?"), third.contains("left aside")), (Some(0), false, false), "{third}");
+    assert_eq!((code, third.contains("Use it?"), third.contains("ignored, which")), (Some(0), false, false), "{third}");
 }

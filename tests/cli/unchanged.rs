@@ -14,7 +14,7 @@ fn left() -> (User, String, String) {
     kill(&user);
     run.ends();
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
-    chat.until("/help tells the commands");
+    chat.until("/help lists the commands");
     chat.types("hang\r");
     chat.until("thinking");
     for text in ["first", "second"] {
@@ -23,7 +23,7 @@ fn left() -> (User, String, String) {
     }
     chat.types("and this\r");
     chat.until("> and this");
-    // What is on the screen may not be durable yet; what another process reads is.
+    // Shown text may not be durable yet; text read by another process is.
     let queue = || user.call(&["queue", &session(&user, 0)]).out.lines().count();
     assert!((0..100).any(|_| queue() == 3), "the queue holds what was typed");
     kill(&user);
@@ -32,12 +32,10 @@ fn left() -> (User, String, String) {
     (user, ids.0, ids.1)
 }
 
-/// The id of a session, by its place in the list.
 fn session(user: &User, place: usize) -> String {
     user.json(&["sessions", "--json"])[place]["id"].as_str().expect("an id").to_owned()
 }
 
-/// All records of the store.
 fn records(user: &User) -> String {
     let done = user.call(&["export"]);
     assert_eq!(done.code, Some(0), "{done:?}");

@@ -25,7 +25,7 @@ fn help_lists_the_verbs_and_the_exit_codes() {
 }
 
 #[test]
-fn what_cannot_be_is_a_usage_error_that_says_what_to_do() {
+fn impossible_option_is_a_usage_error_with_a_remedy() {
     let user = User::new();
     let cases: [(&[&str], &[&str]); 14] = [
         (&[], &["Usage: subtend"]),

@@ -1,23 +1,23 @@
-//! Inputs that no run took: they wait in the store, and every verb that meets them says what to do.
+//! Inputs that no run took remain queued, and every verb names a remedy.
 
 use serde_json::{Value, json};
 
-use super::call::{Done, User};
+use super::call::{CommandOutput, User};
 
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#;
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
 
 /// A session whose run goes on over a kill, and which was then sent an input that a signal kept from being taken.
-struct Left {
+struct QueuedInputScene {
     user: User,
     model: String,
     id: String,
     short: String,
-    sent: Done,
+    sent: CommandOutput,
     input: Value,
 }
 
-impl Left {
+impl QueuedInputScene {
     fn new(send: &[&str]) -> Self {
         Self::by("INT", send)
     }
@@ -41,7 +41,6 @@ impl Left {
         Self { user, model, id, short, sent, input }
     }
 
-    /// The rows of the queue without their times, which are wall time.
     fn rows_without_time(&self) -> Value {
         let mut rows = self.user.json(&["queue", &self.id, "--json"]);
         for row in rows.as_array_mut().expect("rows") {
@@ -51,7 +50,6 @@ impl Left {
         rows
     }
 
-    /// The list of the queue without the age in each line.
     fn queue_without_age(&self) -> String {
         let out = self.user.call(&["queue", &self.id]).out;
         let without = |line: &str| {
@@ -65,8 +63,8 @@ impl Left {
 }
 
 #[test]
-fn an_input_that_ctrl_c_kept_from_being_taken_is_said_to_wait_and_goes_on_or_is_taken_back() {
-    let left = Left::new(&["and this"]);
+fn input_queued_at_ctrl_c_is_reported_resumed_or_removed() {
+    let left = QueuedInputScene::new(&["and this"]);
     let (name, input) = (&left.short, left.input.as_str().expect("an id"));
     assert_eq!(left.sent.code, Some(130), "{:?}", left.sent);
     let says = format!(
@@ -85,23 +83,20 @@ fn an_input_that_ctrl_c_kept_from_being_taken_is_said_to_wait_and_goes_on_or_is_
 }
 
 #[test]
-fn a_session_in_which_an_input_waits_is_not_closed_and_says_why_and_what_to_do() {
-    let left = Left::new(&["and this"]);
+fn close_is_refused_with_advice_while_an_input_is_queued() {
+    let left = QueuedInputScene::new(&["and this"]);
     let name = &left.short;
     let done = left.user.call(&["close", &left.id]);
-    let says = format!(
-        "error: session {name} is not closed, since 1 input in its queue would be left behind: `subtend continue {name}` lets it take \
-         what waits, `subtend queue {name} clear` removes it\n"
-    );
-    assert_eq!((done.code, &*done.out, &*done.err), (Some(1), "", &*says));
+    let says = "error: inputs are queued: 1; continue the session so that it takes them, or clear its queue\n";
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(1), "", says));
     let input = left.input.as_str().expect("an id");
     assert_eq!(left.user.call(&["queue", name, "remove", input]).out, format!("removed {input}\n"));
     assert_eq!(left.user.call(&["close", &left.id]).code, Some(0));
 }
 
 #[test]
-fn a_line_that_steers_is_told_from_one_that_does_not() {
-    let left = Left::new(&["faster", "--steer"]);
+fn steering_lines_differ_from_queued_ones() {
+    let left = QueuedInputScene::new(&["faster", "--steer"]);
     let input = left.input.as_str().expect("an id");
     assert_eq!(left.queue_without_age(), format!("{input}  user, steers, by the next run  faster\n"));
     let rows = json!([{ "id": input, "kind": "user", "lane": "steer", "taken_at": "run", "text": "faster", "metadata": null }]);
@@ -109,17 +104,17 @@ fn a_line_that_steers_is_told_from_one_that_does_not() {
 }
 
 #[test]
-fn an_interrupt_where_no_run_is_in_flight_says_how_the_last_one_ended_and_leaves_what_waits() {
-    let left = Left::new(&["and this"]);
+fn interrupt_of_an_idle_session_keeps_its_queue() {
+    let left = QueuedInputScene::new(&["and this"]);
     let done = left.user.call(&["interrupt", &left.id]);
-    let says = format!("session {}: its last run had ended: cancelled by a person\n", left.short);
+    let says = format!("session {}: no run is in flight; the last one ended as cancelled by a person\n", left.short);
     assert_eq!((done.code, &*done.out, &*done.err), (Some(0), &*says, ""));
     assert_eq!(left.user.json(&["queue", &left.id, "--json"])[0]["id"], left.input);
 }
 
 #[test]
-fn a_run_in_flight_before_which_an_input_waits_is_not_interrupted_and_is_cancelled() {
-    let left = Left::by("KILL", &["and this"]);
+fn interrupt_is_refused_and_cancel_works_with_queued_input() {
+    let left = QueuedInputScene::by("KILL", &["and this"]);
     let name = &left.short;
     let done = left.user.call(&["interrupt", &left.id]);
     let says = format!(

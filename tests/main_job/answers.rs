@@ -1,4 +1,4 @@
-//! What the offline model answers is exactly true.
+//! Answers of the offline model are exactly true.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::checker::{self, Checked};
 use super::planted::{self, HIDDEN};
 use super::record::sound;
 use super::truth::{BEACON, ERROR, LANTERN, Truth, Word};
-use crate::cli::call::{Done, User};
+use crate::cli::call::{CommandOutput, User};
 
 const QUESTION: &str = "How is this project put together, and where does it handle errors?";
 
@@ -15,7 +15,7 @@ const QUESTION: &str = "How is this project put together, and where does it hand
 pub(crate) fn ask(user: &User, question: &str) -> String {
     let done = user.call(&["run", question]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let Done { out, err, .. } = done;
+    let CommandOutput { out, err, .. } = done;
     assert!(out.starts_with("Offline answer") && !err.contains("Offline answer"), "{err}");
     out
 }
@@ -26,7 +26,6 @@ fn holds(checked: &Checked, facts: usize, text: &str) {
     assert!(checked.facts >= facts && !checked.doubt, "{checked:?}: {text}");
 }
 
-/// The reports of all explorers are true as well.
 fn reports_hold(user: &User, truth: &Truth, words: &[Word]) {
     let tree = user.json(&["tree", "root", "--json"]);
     for child in tree["children"].as_array().expect("children") {
@@ -82,7 +81,7 @@ fn of_names_and_plain_words() {
 #[test]
 fn of_this_repository() {
     let user = User::new();
-    // A copy, since somebody may be working on the original.
+    // A copy, since the original may change.
     copy(Path::new(env!("CARGO_MANIFEST_DIR")), &user.workspace());
     user.file("target/debug/made.rs", "error\n");
     let truth = Truth::of(&user.workspace(), &["target"]);

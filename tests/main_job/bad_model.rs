@@ -1,4 +1,4 @@
-//! Models that do what they should not, through the real command: each run ends once, with its true cause.
+//! Misbehaving models: each run ends once, with its true cause.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,8 @@ use subtend::format::Record;
 use subtend::session::{CallEnd, FailKind, ModelFail, Outcome, ToolErrorKind};
 
 use super::record::{journals, sound};
-use crate::cli::call::{Done, User};
+use crate::cli::call::{CommandOutput, User};
 
-/// A user whose model plays `steps` for everybody.
 fn playing(steps: &Value) -> (User, String) {
     let user = User::new();
     user.file("a.txt", "alpha\n");
@@ -18,7 +17,7 @@ fn playing(steps: &Value) -> (User, String) {
 }
 
 /// One run of the steps; its outcome is the only one in the journal.
-fn run(steps: &Value) -> (User, Done, Outcome) {
+fn run(steps: &Value) -> (User, CommandOutput, Outcome) {
     let (user, model) = playing(steps);
     let done = user.call(&["run", "--model", &model, "go"]);
     let ends: Vec<_> = sound(&user).into_values().collect();
@@ -55,7 +54,7 @@ fn a_wrong_call_is_an_error_that_the_model_can_correct() {
         ),
         (json!({ "tool": "task", "args": { "subagent_type": "explore" } }), ToolErrorKind::BadArgs, &["prompt"]),
     ];
-    // All in one conversation: each error is told, and the next turn comes.
+    // One conversation: each error is reported, and the next turn follows.
     let steps = cases.iter().map(|(call, _, _)| json!({ "calls": [call] }));
     let right = json!({ "calls": [ { "tool": "read", "args": { "path": "a.txt" } } ] });
     let steps: Vec<_> = steps.chain([right, json!({ "text": "It says: {last}" })]).collect();
@@ -84,7 +83,7 @@ fn fifty_calls_in_one_answer_all_end() {
 }
 
 #[test]
-fn calls_beyond_the_limit_are_told_and_the_others_end() {
+fn calls_beyond_the_limit_are_refused_and_others_end() {
     let call = json!({ "tool": "read", "args": { "path": "a.txt" } });
     let (user, done, outcome) = run(&json!([ { "calls": vec![call; 70] }, { "text": "done" } ]));
     assert_eq!((done.code, outcome), (Some(0), Outcome::Completed), "{done:?}");
@@ -125,15 +124,14 @@ fn an_empty_answer_is_asked_again_once() {
 }
 
 #[test]
-fn an_answer_that_is_cut_off_goes_on_once() {
+fn truncated_answer_is_continued_once() {
     let (_, done, outcome) = run(&json!([ { "text": "half", "truncated": true }, { "text": " an answer" } ]));
     assert_eq!((done.code, outcome), (Some(0), Outcome::Completed), "{done:?}");
     let (_, done, outcome) = run(&json!([ { "text": "half", "truncated": true, "repeat": true } ]));
     assert_eq!((done.code, outcome), (Some(1), Outcome::Failed { kind: FailKind::Truncated }), "{done:?}");
-    assert!(done.out.starts_with("half") && done.err.contains("cut off by its length"), "{done:?}");
+    assert!(done.out.starts_with("half") && done.err.contains("truncated at its length limit"), "{done:?}");
 }
 
-/// The run fails as the model did, and its words are on stderr.
 fn fails(step: &Value, error: ModelFail, words: &[&str]) {
     let (_, done, outcome) = run(&json!([step]));
     assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{step}: {done:?}");
@@ -177,13 +175,17 @@ fn a_model_that_cannot_be_reached_is_the_cause() {
 
 #[test]
 fn a_bad_answer_is_the_cause() {
-    fails(&error("bad_answer"), ModelFail::BadAnswer, &["what the model sent is no answer: words about bad_answer"]);
+    fails(
+        &error("bad_answer"),
+        ModelFail::BadAnswer,
+        &["the model's answer could not be read: words about bad_answer"],
+    );
 }
 
 #[test]
 fn garbage_is_the_cause() {
     let garbage = json!({ "garbage": "<html>\u{1b}[2J502</html>", "repeat": true });
-    fails(&garbage, ModelFail::BadAnswer, &["what the model sent is no answer: <html>", "502</html>"]);
+    fails(&garbage, ModelFail::BadAnswer, &["the model's answer could not be read: <html>", "502</html>"]);
     let (_, done, _) = run(&json!([garbage]));
     assert!(!done.err.contains('\u{1b}'), "{:?}", done.err);
 }
@@ -201,7 +203,7 @@ fn an_error_that_passes_is_forgotten() {
 }
 
 #[test]
-fn a_script_that_ends_too_soon_says_so() {
+fn script_that_ends_too_soon_is_an_error() {
     let (_, done, _) = run(&json!([ { "calls": [ { "tool": "list" } ] } ]));
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.err.contains("has 1 steps, and this is answer 2") && done.err.contains("repeat"), "{done:?}");
@@ -224,7 +226,7 @@ fn partial_output_is_on_stdout_and_the_cause_on_stderr() {
 }
 
 #[test]
-fn each_end_of_a_bad_child_is_told_to_its_owner_once() {
+fn each_end_of_a_bad_child_reaches_its_owner_once() {
     let faults = [
         ("auth", json!({ "error": { "kind": "auth", "message": "no key" } })),
         ("panic", json!({ "panic": "wires crossed" })),

@@ -1,4 +1,4 @@
-//! Prompts and workspaces that cannot be, and workspaces that can hardly be read.
+//! Invalid prompts, and workspaces that are missing or unreadable.
 
 use std::fs;
 
@@ -10,7 +10,6 @@ use crate::cli::call::{Under, User, no_forks};
 
 const QUESTION: &str = "Where does it handle errors?";
 
-/// Refused before anything was begun.
 fn refused(user: &User, args: &[&str], stdin: &str, words: &[&str]) {
     let done = user.call_with(args, stdin);
     assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
@@ -54,7 +53,7 @@ fn a_huge_prompt_is_answered_by_the_offline_model_too() {
 }
 
 #[test]
-fn a_workspace_that_is_none_is_refused() {
+fn workspace_that_is_not_a_directory_is_refused() {
     let user = User::new();
     user.file("plain.txt", "a file\n");
     refused(&user, &["run", "--workspace", "nowhere", QUESTION], "", &["nowhere", "--workspace DIR"]);
@@ -62,7 +61,7 @@ fn a_workspace_that_is_none_is_refused() {
 }
 
 #[test]
-fn an_empty_workspace_has_an_answer_that_says_so() {
+fn empty_workspace_is_named_in_the_answer() {
     let user = User::new();
     let done = user.call(&["run", QUESTION]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -86,7 +85,7 @@ fn binary_files_alone_are_counted_and_never_quoted() {
 /// What the user who runs the command may not read is told, and the rest is true.
 #[cfg(unix)]
 #[test]
-fn what_cannot_be_read_makes_lower_bounds() {
+fn unreadable_files_make_lower_bounds() {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
 
@@ -99,10 +98,10 @@ fn what_cannot_be_read_makes_lower_bounds() {
     close("parser/secret.rs").expect("permissions");
     let mut command = user.command(&["run", "Where do the parser and the server handle errors?"]);
     if fs::read(user.workspace().join("parser/secret.rs")).is_ok() {
-        // Nothing is closed to the superuser, so another one runs a copy of the command that it can reach.
+        // The superuser reads everything, so another user runs a copy of the command.
         let home = user.workspace().parent().expect("a home").to_owned();
         let program = home.join("subtend");
-        // A process made meanwhile would have the copy open for writing, and nobody could start it.
+        // A process forked meanwhile would hold the copy open for writing.
         let alone = no_forks();
         fs::copy(command.get_program(), &program).expect("a copy");
         drop(alone);

@@ -1,9 +1,9 @@
-//! Resolves everything that an answer says against the files themselves. What it does not understand, it calls wrong.
+//! Checks each claim of an answer against the files. An unparsed line is wrong.
 
 use std::collections::BTreeSet;
 
 use super::read::{Rest, cells};
-use super::truth::{Area, Told, Truth, Word, kind, shown};
+use super::truth::{Area, ReportedCount, Truth, Word, kind, shown};
 pub(crate) use findings::findings;
 
 mod findings;
@@ -11,41 +11,30 @@ mod findings;
 const OPENING: &str =
     "Offline answer, put together by rules from what the workspace tools returned; no language model was asked.";
 
-/// What came of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
-    /// Facts that were resolved and hold.
     pub(crate) facts: usize,
-    /// What does not hold, or cannot be resolved.
     pub(crate) wrong: Vec<String>,
     /// Whether any number was told as a lower bound.
     pub(crate) doubt: bool,
 }
 
-/// One answer on its way through.
-struct Check<'a> {
+struct AnswerCheck<'a> {
     truth: &'a Truth,
     words: &'a [Word],
     done: Checked,
-    /// The areas of the table.
     areas: Vec<Area>,
-    /// The word whose section this is.
     word: Option<Word>,
-    /// Areas that the section has told of.
     told: Vec<Area>,
-    /// Places that the section has shown.
     places: BTreeSet<(String, usize)>,
-    /// Directories that are said to be left out.
     left: BTreeSet<String>,
     /// Whether the one search was for beginnings of words; `None` where it was for other words too, or was none.
     searched: Option<bool>,
-    /// Whether the question named an area.
     named: bool,
 }
 
-/// Checks the answer of a root.
 pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
-    let mut check = Check::new(truth, words);
+    let mut check = AnswerCheck::new(truth, words);
     check.named |= text.contains("| named in the question |");
     let mut lines = text.lines();
     check.fact(lines.next() == Some(OPENING), || "it does not say what made it".to_owned());
@@ -68,7 +57,7 @@ pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
     check.done
 }
 
-impl<'a> Check<'a> {
+impl<'a> AnswerCheck<'a> {
     fn new(truth: &'a Truth, words: &'a [Word]) -> Self {
         let (areas, told) = (Vec::new(), Vec::new());
         let (places, left) = (BTreeSet::new(), BTreeSet::new());
@@ -85,7 +74,7 @@ impl<'a> Check<'a> {
     }
 
     /// A number that is told must be the true one, and said to be exact just where it can be.
-    fn number(&mut self, told: Told, real: Told, of: &str) {
+    fn number(&mut self, told: ReportedCount, real: ReportedCount, of: &str) {
         self.done.doubt |= !told.exact;
         let holds = if told.exact { told == real } else { told.n <= real.n && !real.exact };
         self.fact(holds, || format!("{of}: {told:?} is told, {real:?} is true"));
@@ -142,7 +131,7 @@ impl<'a> Check<'a> {
                 all.collect::<Vec<_>>().join("|")
             };
             let (whole, parts, real) = (pattern(r"(?:(?-u:\b)|_)"), pattern(""), rest.code()?);
-            // Words that name a place are searched for as well, and are none of the words that the answer is about.
+            // Words of a path are searched for too, but are not subjects of the answer.
             self.searched = (real == whole || real == parts).then_some(real == whole);
             let holds = self.searched.is_some() || self.named;
             self.fact(holds, || "another pattern was searched for".to_owned());
@@ -167,7 +156,7 @@ impl<'a> Check<'a> {
             self.areas_searched(&mut rest)?;
             rest.word(" matches ")?;
             self.pattern(&rest.code()?);
-            self.total(Told { n: 0, exact: true }, Told { n: 0, exact: true });
+            self.total(ReportedCount { n: 0, exact: true }, ReportedCount { n: 0, exact: true });
             self.told = self.areas.clone();
             rest.word(".")?;
             return rest.end();
@@ -202,11 +191,10 @@ impl<'a> Check<'a> {
         self.fact(holds, || format!("`{pattern}` is not the pattern of this section"));
     }
 
-    /// The numbers of a word over all areas.
-    fn total(&mut self, lines: Told, files: Told) {
+    fn total(&mut self, lines: ReportedCount, files: ReportedCount) {
         let Some(word) = self.word else { return };
         let each: Vec<_> = self.areas.iter().map(|area| self.truth.count_matches(area, &word)).collect();
-        let sum = |of: fn(&(Told, Told)) -> Told| Told {
+        let sum = |of: fn(&(ReportedCount, ReportedCount)) -> ReportedCount| ReportedCount {
             n: each.iter().map(|each| of(each).n).sum(),
             exact: each.iter().all(|each| of(each).exact),
         };
@@ -222,7 +210,6 @@ impl<'a> Check<'a> {
         rest.end()
     }
 
-    /// A section tells of every area.
     fn close_section(&mut self) {
         if let Some(word) = self.word.take() {
             let missing: Vec<_> = self.areas.iter().filter(|area| !self.told.contains(area)).cloned().collect();
@@ -258,7 +245,6 @@ impl<'a> Check<'a> {
         Some(())
     }
 
-    /// Why an area was chosen.
     fn chosen(&mut self, area: &Area, mut why: Rest<'_>) -> Option<()> {
         if why.one(&["named in the question", "the whole workspace"]).is_some() {
             return why.end();
@@ -283,8 +269,8 @@ impl<'a> Check<'a> {
             why.word("; ")?;
         }
         let lines = why.count("matching line", "matching lines")?;
-        // One directory that cannot be read leaves all numbers of the search in doubt.
-        let real = Told { exact: real.exact && lines.exact, ..real };
+        // One unreadable directory makes all numbers of the search lower bounds.
+        let real = ReportedCount { exact: real.exact && lines.exact, ..real };
         self.number(lines, real, &format!("lines by which {area:?} was chosen"));
         why.end()
     }
@@ -295,12 +281,11 @@ impl<'a> Check<'a> {
         let count = rest.number()?;
         rest.end()?;
         let real = self.truth.area(area).filter(|(path, _)| kind(path) == name).count();
-        let real = Told { n: real, ..self.truth.count_files(area) };
+        let real = ReportedCount { n: real, ..self.truth.count_files(area) };
         self.number(count, real, &format!("{name} of {area:?}"));
         Some(())
     }
 
-    /// The line of a file that is shown is that very line.
     fn place(&mut self, path: &str, line: usize, text: &str, area: &Area) {
         let real = self.truth.line(path, line).map(shown);
         let holds = real.as_deref() == Some(text) && area.holds(path);
@@ -312,7 +297,7 @@ impl<'a> Check<'a> {
         rest.word("- ")?;
         if rest.word("no line in ").is_some() {
             for area in rest.list(Rest::area)? {
-                self.area_of_section(area, Told { n: 0, exact: true }, Told { n: 0, exact: true });
+                self.area_of_section(area, ReportedCount { n: 0, exact: true }, ReportedCount { n: 0, exact: true });
             }
             return rest.end();
         }
@@ -342,7 +327,7 @@ impl<'a> Check<'a> {
             self.area_of_section(area, lines, files);
             return rest.end();
         }
-        // A note on a file: it is there, and it is true that it cannot be read.
+        // A note on an unreadable file must be true.
         let path = rest.code()?;
         rest.word(" could not be read: ")?;
         let unread = self.truth.files.get(&path).is_some_and(|file| file.lines.is_none());
@@ -350,7 +335,7 @@ impl<'a> Check<'a> {
         Some(())
     }
 
-    fn area_of_section(&mut self, area: Area, lines: Told, files: Told) {
+    fn area_of_section(&mut self, area: Area, lines: ReportedCount, files: ReportedCount) {
         let Some(word) = self.word else { return self.done.wrong.push(format!("{area:?} belongs to no word")) };
         let known = self.areas.contains(&area) && !self.told.contains(&area);
         self.fact(known, || format!("{area:?} is not in the table, or was told of"));

@@ -1,4 +1,4 @@
-//! The checker itself: it fails on an answer that is false in any place.
+//! The checker fails on an answer that is false anywhere.
 
 use super::answers::ask;
 use super::checker;
@@ -6,7 +6,6 @@ use super::planted::{self, HIDDEN};
 use super::truth::{ERROR, Truth};
 use crate::cli::call::User;
 
-/// A generated repository with a true answer.
 fn answered() -> (Truth, String) {
     let user = User::new();
     planted::plant(&user.workspace(), 4);
@@ -57,7 +56,7 @@ fn a_line_that_is_left_out_counts() {
 }
 
 #[test]
-fn what_is_made_up_counts() {
+fn invented_claims_are_counted() {
     let (truth, answer) = answered();
     let place = answer.lines().find(|line| line.starts_with("  - ")).expect("a place");
     for more in [

@@ -9,7 +9,6 @@ use fastrand::Rng;
 
 use crate::cli::call::no_forks;
 
-/// What was planted where.
 #[derive(Debug, Default)]
 pub(crate) struct Planted {
     /// Lines, by path and number, that speak of errors.
@@ -62,7 +61,6 @@ const LANGUAGES: &[Language] = &[
 
 const AREAS: &[&str] = &["engine", "parser", "server", "store", "network", "billing", "widgets"];
 
-/// Plants a repository in `root`.
 pub(crate) fn plant(root: &Path, seed: u64) -> Planted {
     let mut rng = Rng::with_seed(seed);
     let mut field = Field { root, rng: &mut rng, planted: Planted::default(), serial: 0 };
@@ -101,7 +99,6 @@ impl Field<'_> {
         fs::write(path, bytes).expect("a file");
     }
 
-    /// Writes a text that speaks of no errors.
     fn text(&self, path: &str, text: &str) {
         self.bytes(path, text.as_bytes());
     }
@@ -130,7 +127,6 @@ impl Field<'_> {
         self.text(&path, &text);
     }
 
-    /// Plants single lines, each with whether it speaks of errors.
     fn lines(&mut self, path: &str, lines: &[(bool, &str)], end: &str) {
         let all: Vec<_> = lines.iter().map(|(_, line)| self.number(line)).collect();
         self.text(path, &all.join(end));
@@ -140,7 +136,6 @@ impl Field<'_> {
         }
     }
 
-    /// Files that programs stumble over.
     fn odd(&mut self, area: &str) {
         let endless = format!("error {}", "x".repeat(5_000));
         self.lines(&format!("{area}/wide.txt"), &[(false, "narrow #"), (true, &endless), (true, "ERROR #")], "\n");
@@ -184,7 +179,6 @@ impl Field<'_> {
         assert!(made.success());
     }
 
-    /// What ignore files leave out.
     fn hide(&self) {
         self.text("noise.log", "error\n");
         self.text("out/made.rs", "error\n");
@@ -193,7 +187,6 @@ impl Field<'_> {
     }
 }
 
-/// A repository that has names of its own for other questions.
 pub(crate) fn plant_lights(root: &Path) {
     let write = |path: &str, text: &str| {
         let path = root.join(path);

@@ -1,39 +1,35 @@
 //! Reading answers: small parsers that take what they understand off the front of a text.
 
-use super::truth::{Area, Told};
+use super::truth::{Area, ReportedCount};
 
-/// A text that is taken from its front.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest<'a>(pub(crate) &'a str);
 
 impl<'a> Rest<'a> {
-    /// Takes exactly `text`.
     pub(crate) fn word(&mut self, text: &str) -> Option<()> {
         self.0 = self.0.strip_prefix(text)?;
         Some(())
     }
 
-    /// Takes one of `texts`, the first that fits.
     pub(crate) fn one(&mut self, texts: &[&str]) -> Option<()> {
         texts.iter().find_map(|text| self.word(text))
     }
 
-    /// Nothing is left.
     pub(crate) fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 
     /// A number: `7`, `at least 7`.
-    pub(crate) fn number(&mut self) -> Option<Told> {
+    pub(crate) fn number(&mut self) -> Option<ReportedCount> {
         let exact = self.one(&["at least ", "At least "]).is_none();
         let digits = self.0.len() - self.0.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, rest) = self.0.split_at(digits);
         self.0 = rest;
-        Some(Told { n: number.parse().ok()?, exact })
+        Some(ReportedCount { n: number.parse().ok()?, exact })
     }
 
     /// A number of things: `1 file`, `2 files`; `1 files` is none.
-    pub(crate) fn count(&mut self, one: &str, many: &str) -> Option<Told> {
+    pub(crate) fn count(&mut self, one: &str, many: &str) -> Option<ReportedCount> {
         let told = self.number()?;
         self.word(" ")?;
         self.word(if told.n == 1 { one } else { many })?;

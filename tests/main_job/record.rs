@@ -1,4 +1,4 @@
-//! What the journal holds of a user's runs, read through the library after the command has ended.
+//! The journal of a user's runs, read after the command has ended.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,14 @@ use subtend::session::{Outcome, RunNo, SessionId};
 
 use crate::cli::call::{User, no_forks};
 
-/// All records, by session.
 pub(crate) type Journals = BTreeMap<SessionId, Vec<Record>>;
 
-/// Reads everything.
 pub(crate) fn journals(user: &User) -> Journals {
     let _alone = no_forks();
     let journal = open_store(&StoreSpec::Redb(user.data().join("redb"))).expect("the store opens");
     let of = |session| journal.records(session).expect("records").into_iter().map(|stored| stored.record).collect();
     let all = journal.heads().expect("heads").into_iter().map(|(session, _)| (session, of(session))).collect();
-    // The store is free again when this returns, and not some time after the last handle is gone.
+    // The store is closed before this returns.
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(journal.close()).expect("nothing was written");
     all

@@ -1,4 +1,4 @@
-//! What a run leaves: a tree of sessions that worked, and an owner that heard of each.
+//! The tree of a run: each session worked, and its owner received its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What is true of a directory, found out with the standard library alone.
+//! The facts of a directory, found with the standard library alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +26,6 @@ fn begins(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(at, _)| !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// All of them.
 const WORDS: [Word; 3] = [ERROR, LANTERN, BEACON];
 
 /// Errors, as a person would look for them.
@@ -61,29 +60,23 @@ pub(crate) const BEACON: Word = Word {
     begins: |text| begins(&text.to_lowercase(), "beacon"),
 };
 
-/// One file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
     /// Its lines; `None` where it is no text, or cannot be read.
     pub(crate) lines: Option<Vec<String>>,
-    /// Its matching lines, by the label of a word.
     matching: BTreeMap<&'static str, usize>,
-    /// Whether it is closed to the command.
     pub(crate) closed: bool,
 }
 
-/// A directory with everything below it that is not ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) files: BTreeMap<String, File>,
     pub(crate) dirs: BTreeSet<String>,
-    /// Directories that are closed to the command.
     pub(crate) closed: BTreeSet<String>,
 }
 
-/// A number as an answer tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ReportedCount {
     pub(crate) n: usize,
     pub(crate) exact: bool,
 }
@@ -99,13 +92,12 @@ impl Truth {
     fn look(&mut self, root: &Path, below: &str, hidden: &[&str]) {
         for entry in fs::read_dir(root).expect("a directory") {
             let entry = entry.expect("an entry");
-            // What is no text in a name is shown as such.
             let name = entry.file_name().to_string_lossy().replace(char::is_control, "\u{fffd}");
             let path = format!("{below}{name}");
             if path == ".git" || hidden.contains(&&*path) {
                 continue;
             }
-            // Of the entry itself: what links lead to is not part of the workspace.
+            // Link targets are not part of the workspace.
             let kind = entry.file_type().expect("its kind");
             if kind.is_dir() {
                 self.look(&entry.path(), &format!("{path}/"), hidden);
@@ -133,35 +125,30 @@ impl Truth {
         self
     }
 
-    /// The names at the top.
     pub(crate) fn tops(&self) -> BTreeSet<&str> {
         self.dirs.iter().map(|dir| &**dir).filter(|dir| !dir.contains('/')).collect()
     }
 
-    /// Files of an area.
     pub(crate) fn area(&self, area: &Area) -> impl Iterator<Item = (&str, &File)> {
         self.files.iter().map(|(path, file)| (&**path, file)).filter(|(path, _)| area.holds(path))
     }
 
-    /// How many files an area has, if that can be known.
-    pub(crate) fn count_files(&self, area: &Area) -> Told {
-        Told { n: self.area(area).count(), exact: self.open_below(area) }
+    pub(crate) fn count_files(&self, area: &Area) -> ReportedCount {
+        ReportedCount { n: self.area(area).count(), exact: self.open_below(area) }
     }
 
-    /// Lines and files of an area that match.
-    pub(crate) fn count_matches(&self, area: &Area, word: &Word) -> (Told, Told) {
+    pub(crate) fn count_matches(&self, area: &Area, word: &Word) -> (ReportedCount, ReportedCount) {
         let of = |file: &File| file.matching.get(word.label).copied();
         let all: Vec<usize> = self.area(area).filter_map(|(_, file)| of(file)).filter(|n| *n > 0).collect();
         let exact = self.open_below(area) && self.area(area).all(|(_, file)| !file.closed);
-        (Told { n: all.iter().sum(), exact }, Told { n: all.len(), exact })
+        (ReportedCount { n: all.iter().sum(), exact }, ReportedCount { n: all.len(), exact })
     }
 
-    /// Lines and files of an area that fit.
-    pub(crate) fn count_any(&self, area: &Area, any: impl Fn(&str) -> bool) -> (Told, Told) {
+    pub(crate) fn count_any(&self, area: &Area, any: impl Fn(&str) -> bool) -> (ReportedCount, ReportedCount) {
         let of = |file: &File| file.lines.iter().flatten().filter(|line| any(line)).count();
         let all: Vec<usize> = self.area(area).map(|(_, file)| of(file)).filter(|n| *n > 0).collect();
         let exact = self.open_below(area) && self.area(area).all(|(_, file)| !file.closed);
-        (Told { n: all.iter().sum(), exact }, Told { n: all.len(), exact })
+        (ReportedCount { n: all.iter().sum(), exact }, ReportedCount { n: all.len(), exact })
     }
 
     fn open_below(&self, area: &Area) -> bool {
@@ -230,6 +217,7 @@ pub(crate) fn kind(path: &str) -> String {
         Some("sh") => "shell",
         Some("md") => "Markdown",
         Some("toml") => "TOML",
+        Some("sql") => "SQL",
         Some("json") => "JSON",
         Some("txt") => "text",
         Some("lock") => "lock file",

@@ -3,13 +3,13 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::kept::{Kept, only};
+use super::chat_message::{ChatMessage, MessagePart, Role, refused, said};
 use super::llm::llm;
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
+use super::provider_run::ProviderRun;
 use super::relay::Relay;
-use super::said::{Part, Role, Said, refused, said};
-use super::talk::Talk;
+use super::stored_session::{StoredSession, only};
 
 /// A user with two files, and an agent that may read them.
 fn reader(keys: &str) -> User {
@@ -33,7 +33,8 @@ fn parallel_calls_are_made_and_their_results_sent_back_in_order() {
     for protocol in Protocol::ALL {
         let mock = Mock::new(&three());
         let (user, relay) = (reader(""), Relay::to(mock.origin()));
-        let told = Talk { agent: "reader", ..Talk::new(protocol, relay.origin()) }.run(&user, "Read both files.");
+        let told = ProviderRun { agent: "reader", ..ProviderRun::new(protocol, relay.origin()) }
+            .run(&user, "Read both files.");
         assert_eq!(told.answer(), "One says alpha, one beta.", "{protocol:?}");
 
         let kept = only(&user);
@@ -71,11 +72,14 @@ fn asked(call: &Value) -> (String, Value) {
 }
 
 /// Text and calls of the first answer, then each result; that a call failed can be told.
-fn said_back(protocol: Protocol, said: &[Said]) {
-    let model: Vec<&Part> = said.iter().filter(|said| said.role == Role::Model).flat_map(|said| &said.parts).collect();
-    assert_eq!(model[0], &Part::Text("I read them.".to_owned()), "{protocol:?}: {said:#?}");
-    let args: Vec<_> =
-        model.iter().filter_map(|part| if let Part::Call(_, _, args) = part { Some(args) } else { None }).collect();
+fn said_back(protocol: Protocol, said: &[ChatMessage]) {
+    let model: Vec<&MessagePart> =
+        said.iter().filter(|said| said.role == Role::Model).flat_map(|said| &said.parts).collect();
+    assert_eq!(model[0], &MessagePart::Text("I read them.".to_owned()), "{protocol:?}: {said:#?}");
+    let args: Vec<_> = model
+        .iter()
+        .filter_map(|part| if let MessagePart::Call(_, _, args) = part { Some(args) } else { None })
+        .collect();
     assert_eq!(
         args,
         [&json!({"path": "a.txt"}), &json!({"path": "b.txt"}), &json!({"path": "none.txt"})],
@@ -84,7 +88,7 @@ fn said_back(protocol: Protocol, said: &[Said]) {
     let results: Vec<&str> = said
         .iter()
         .flat_map(|said| &said.parts)
-        .filter_map(|part| if let Part::Result(_, text) = part { Some(&**text) } else { None })
+        .filter_map(|part| if let MessagePart::Result(_, text) = part { Some(&**text) } else { None })
         .collect();
     let [a, b, none] = &*results else { panic!("{protocol:?}: {results:#?}") };
     assert!(a.contains("alpha") && b.contains("beta") && none.contains("none.txt"), "{protocol:?}: {results:#?}");
@@ -127,7 +131,7 @@ fn streamed(protocol: Protocol, stream: &str) -> Vec<(String, String)> {
 }
 
 /// Each call of the first answer as the journal has it: tool and arguments as text.
-fn recorded(kept: &Kept) -> Vec<(String, String)> {
+fn recorded(kept: &StoredSession) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let calls = kept.of("turn_answered")[0]["calls"].as_array().cloned().unwrap_or_default();
     calls.iter().map(|call| (text(&call["tool"]), text(&call["args"]))).collect()
@@ -138,7 +142,7 @@ fn a_real_model_calls_our_tools_and_no_call_of_its_is_lost() {
     let llm = llm();
     for protocol in [Protocol::Chat, Protocol::Anthropic] {
         let (user, relay) = (reader("output_tokens: 60\n"), forcing(protocol, llm.origin()));
-        let talk = Talk { agent: "reader", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+        let talk = ProviderRun { agent: "reader", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
         let told = talk.run(&user, "Read the file a.txt.");
 
         let seen = relay.seen();
@@ -152,17 +156,17 @@ fn a_real_model_calls_our_tools_and_no_call_of_its_is_lost() {
         assert_eq!(kept.of("call_finished").len(), calls.len(), "{protocol:?}: {kept:#?}");
         let said = said(protocol, &seen[1].sent);
         assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
-        let results = said.iter().flat_map(|said| &said.parts).filter(|part| matches!(part, Part::Result(..)));
+        let results = said.iter().flat_map(|said| &said.parts).filter(|part| matches!(part, MessagePart::Result(..)));
         assert_eq!(results.count(), calls.len(), "{protocol:?}");
     }
 }
 
 #[test]
-fn arguments_that_a_real_server_cuts_off_are_an_error_that_the_model_can_correct() {
+fn truncated_arguments_are_an_error_the_model_can_correct() {
     let llm = llm();
     for protocol in [Protocol::Chat, Protocol::Anthropic] {
         let (user, relay) = (reader("output_tokens: 12\nturns: 2\n"), forcing(protocol, llm.origin()));
-        let talk = Talk { agent: "reader", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+        let talk = ProviderRun { agent: "reader", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
         let told = talk.run(&user, "Read the file a.txt.");
         assert!(matches!(told.code, Some(0 | 1 | 4)), "{protocol:?}: {told:#?}");
 
@@ -175,7 +179,7 @@ fn arguments_that_a_real_server_cuts_off_are_an_error_that_the_model_can_correct
         let ends: Vec<_> = kept.of("call_finished").iter().map(|end| end["end"].clone()).collect();
         let wrong = json!({ "tool_error": { "kind": "bad_args", "retryable": false } });
         assert_eq!(ends.iter().filter(|end| **end == wrong).count(), cut, "{protocol:?}: {kept:#?}");
-        // The model was told, in a form that its server takes.
+        // The model receives the error in a form that its server accepts.
         let said = said(protocol, &seen[1].sent);
         assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
         assert!(seen[1].status.contains(" 200 "), "{protocol:?}: {:#?}", seen[1]);

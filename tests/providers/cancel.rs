@@ -3,10 +3,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::kept::only;
 use super::llm::{Llm, llm};
 use super::protocol::Protocol;
-use super::talk::{Talk, Told};
+use super::provider_run::{ProviderRun, RunOutput};
+use super::stored_session::only;
 use super::text::agent;
 
 /// How long a server may be at work for nobody.
@@ -29,12 +29,12 @@ fn a_cancel_in_mid_stream_frees_the_slot_of_the_real_server() {
     for protocol in Protocol::REAL {
         let user = User::new();
         agent(&user, "long", "output_tokens: 1500\n");
-        let talk = Talk { agent: "long", model: "smollm2", ..Talk::new(protocol, llm.origin()) };
+        let talk = ProviderRun { agent: "long", model: "smollm2", ..ProviderRun::new(protocol, llm.origin()) };
         let run = talk.start(&user, "Write a long story of a fox, a crow and a farmer, with many chapters.");
         let piece = run.until(|event| event["type"] == "delta");
         assert_eq!(llm.busy(), 1, "{protocol:?}: the model had ended at once: {piece:#}");
         run.signal("INT");
-        let told = Told::of(run.done());
+        let told = RunOutput::of(run.done());
         assert!(freed(&llm), "{protocol:?}: the slot is still at work");
 
         assert_eq!(
@@ -44,7 +44,7 @@ fn a_cancel_in_mid_stream_frees_the_slot_of_the_real_server() {
         );
         assert_eq!(told.end["answer"], Value::Null, "{protocol:?}");
         let kept = only(&user);
-        // The turn did not come to an answer: what was streamed of it is gone, and nothing passes for an answer.
+        // The turn has no answer, so its streamed text is discarded.
         assert_eq!((kept.of("turn_started").len(), kept.of("turn_answered").len()), (1, 0), "{protocol:?}: {kept:#?}");
         assert_eq!(kept.of("run_ended").len(), 1, "{protocol:?}");
     }

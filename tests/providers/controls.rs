@@ -1,9 +1,9 @@
-//! What reads requests as providers do must refuse what they refuse.
+//! The checker of requests must refuse what providers refuse.
 
 use serde_json::{Value, json};
 
+use super::chat_message::{refused, said};
 use super::protocol::Protocol;
-use super::said::{refused, said};
 
 fn refusals(protocol: Protocol, body: &Value) -> usize {
     refused(protocol, &said(protocol, body)).len()

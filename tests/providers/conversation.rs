@@ -1,14 +1,14 @@
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::kept::{Kept, kept};
+use super::chat_message::{refused, said};
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
+use super::provider_run::{ProviderRun, RunOutput};
 use super::relay::Relay;
-use super::said::{refused, said};
 use super::same::alike;
-use super::subagents::{Gate, task};
-use super::talk::{Talk, Told};
+use super::stored_session::{StoredSession, kept};
+use super::subagents::{RequestGate, task};
 
 const LEAD: &str = "You lead.";
 const SCOUT: &str = "You scout.";
@@ -38,9 +38,9 @@ fn fixtures() -> Vec<Value> {
 }
 
 /// One conversation over `protocol`: text, parallel calls, a child in the background, its notice, the last answer.
-fn converse(protocol: Protocol) -> (User, Vec<Kept>) {
+fn converse(protocol: Protocol) -> (User, Vec<StoredSession>) {
     let mock = Mock::new(&fixtures());
-    let (gate, origin) = (Gate::default(), mock.origin().to_owned());
+    let (gate, origin) = (RequestGate::default(), mock.origin().to_owned());
     let hold = gate.clone();
     let relay = Relay::start(move |_, body| {
         if body.to_string().contains(SCOUT) {
@@ -49,12 +49,15 @@ fn converse(protocol: Protocol) -> (User, Vec<Kept>) {
         origin.clone()
     });
     let user = user();
-    let talk = Talk { agent: "lead", more: &["--allow", "fs.write=*.txt"], ..Talk::new(protocol, relay.origin()) };
+    let talk = ProviderRun {
+        agent: "lead",
+        more: &["--allow", "fs.write=*.txt"],
+        ..ProviderRun::new(protocol, relay.origin())
+    };
     let run = talk.start(&user, "Write two notes, and have one read.");
-    // The child's end comes when the parent is at rest: always, and not only mostly.
     run.until(|event| event["record"]["turn_answered"]["text"] == "The scout is out.");
     gate.open();
-    let told = Told::of(run.done());
+    let told = RunOutput::of(run.done());
     assert_eq!(told.answer(), "Both notes are written, and one says uno.", "{protocol:?}");
     assert_eq!(mock.statuses(), [200; 6], "{protocol:?}");
     for body in relay.sent() {
@@ -64,11 +67,10 @@ fn converse(protocol: Protocol) -> (User, Vec<Kept>) {
     (user, kept)
 }
 
-fn made_alike((user, kept): &(User, Vec<Kept>)) -> Vec<Vec<Value>> {
+fn made_alike((user, kept): &(User, Vec<StoredSession>)) -> Vec<Vec<Value>> {
     alike(kept, &user.workspace().canonicalize().expect("a workspace").display().to_string())
 }
 
-/// A record as a line: what it is, and what matters of it.
 fn line(record: &Value) -> String {
     let (kind, of) = record.as_object().and_then(|record| record.iter().next()).expect("a record");
     let text = |name: &str| of[name].as_str().unwrap_or_default().replace('\n', "/");
@@ -139,7 +141,7 @@ const CHILD: [&str; 12] = [
 ];
 
 #[test]
-fn the_same_conversation_leaves_the_same_records_whatever_the_protocol() {
+fn every_protocol_leaves_the_same_records() {
     let all = Protocol::ALL.map(|protocol| (protocol, made_alike(&converse(protocol))));
     let (_, first) = &all[0];
     for (protocol, records) in &all[1..] {
@@ -161,7 +163,7 @@ fn a_doctored_journal_is_noticed() {
         let records = &kept[session].records;
         records.iter().position(|record| record.get(kind).is_some()).expect("a record")
     };
-    let mut doctored: Vec<(&str, Vec<Kept>)> = Vec::new();
+    let mut doctored: Vec<(&str, Vec<StoredSession>)> = Vec::new();
     let mut doctor = |what, session: usize, change: &dyn Fn(&mut Vec<Value>)| {
         let mut copy = kept.clone();
         change(&mut copy[session].records);

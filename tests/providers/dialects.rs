@@ -1,33 +1,31 @@
-//! The real model uses each family of tools: it writes the calls itself, and the tests hold no word of what it says against it.
-//! Three speak one protocol and two another, since each takes its time.
+//! The real model writes the calls of each dialect. Its wording is not judged.
+//! Three dialects run over one protocol and two over another, to save time.
 
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::kept::{Kept, kept};
+use super::chat_message::{MessagePart, refused, said};
 use super::llm::{Llm, llm};
 use super::protocol::Protocol;
+use super::provider_run::{ProviderRun, RunOutput};
 use super::relay::{Exchange, Relay};
-use super::said::{Part, refused, said};
-use super::talk::{Talk, Told};
+use super::stored_session::{StoredSession, kept};
 
 /// A word of the first message that no other session's request has.
 const ROOT: &str = "Kestrel";
 
 /// A tool that the model must call, and the arguments that its grammar leaves to it, by what it was told so far.
-type Step = (&'static str, fn(&[String]) -> Value);
+type ScriptedCall = (&'static str, fn(&[String]) -> Value);
 
 /// A short text, in the model's own words.
 fn words() -> Value {
     json!({"type": "string", "minLength": 3, "maxLength": 30})
 }
 
-/// Only this.
 fn only(value: impl Into<Value>) -> Value {
     json!({"type": "string", "enum": [value.into()]})
 }
 
-/// Arguments with these properties, all of them required.
 fn takes(properties: Value) -> Value {
     let names: Vec<String> = properties.as_object().expect("properties").keys().cloned().collect();
     json!({"type": "object", "properties": properties, "required": names, "additionalProperties": false})
@@ -37,11 +35,11 @@ fn takes(properties: Value) -> Value {
 fn results(protocol: Protocol, body: &Value) -> Vec<String> {
     let said = said(protocol, body);
     let parts = said.iter().flat_map(|said| &said.parts);
-    parts.filter_map(|part| if let Part::Result(_, text) = part { Some(text.clone()) } else { None }).collect()
+    parts.filter_map(|part| if let MessagePart::Result(_, text) = part { Some(text.clone()) } else { None }).collect()
 }
 
 /// Has the model make one call of `step` in this request.
-fn lead(protocol: Protocol, body: &mut Value, (tool, arguments): Step) {
+fn lead(protocol: Protocol, body: &mut Value, (tool, arguments): ScriptedCall) {
     let arguments = arguments(&results(protocol, body));
     let anthropic = protocol == Protocol::Anthropic;
     let name = |spec: &Value| spec[if anthropic { "name" } else { "/" }].as_str().map(str::to_owned);
@@ -66,17 +64,14 @@ fn answer(protocol: Protocol, body: &mut Value) {
     body["max_tokens"] = json!(160);
 }
 
-/// The key for what ends an answer.
 fn stop(protocol: Protocol) -> &'static str {
     if protocol == Protocol::Anthropic { "stop_sequences" } else { "stop" }
 }
 
-/// What came of a conversation.
 struct Came {
-    kept: Vec<Kept>,
-    /// Requests of the root.
+    kept: Vec<StoredSession>,
     root: Vec<Exchange>,
-    told: Told,
+    told: RunOutput,
 }
 
 impl Came {
@@ -86,14 +81,20 @@ impl Came {
     }
 
     /// The child, with its birth and the parent's record of it.
-    fn child(&self) -> (&Kept, &Value, &Value) {
+    fn child(&self) -> (&StoredSession, &Value, &Value) {
         assert_eq!(self.kept.len(), 2, "{:#?}", self.told);
         (&self.kept[1], self.kept[1].of("session_created")[0], self.kept[0].of("child_spawned")[0])
     }
 }
 
 /// Runs one conversation: the root makes the calls of `steps`, one in each turn, the child those of `below`; then they answer.
-fn converse(llm: &Llm, protocol: Protocol, dialect: &str, steps: &'static [Step], below: &'static [Step]) -> Came {
+fn converse(
+    llm: &Llm,
+    protocol: Protocol,
+    dialect: &str,
+    steps: &'static [ScriptedCall],
+    below: &'static [ScriptedCall],
+) -> Came {
     let user = User::new();
     let dialects = ["task", "spawn", "spawn_task", "minion", "subagent"];
     let keys = dialects.map(|name| format!("  {name}: {{enabled: {}}}\n", name == dialect));
@@ -105,7 +106,7 @@ fn converse(llm: &Llm, protocol: Protocol, dialect: &str, steps: &'static [Step]
     user.file(".subtend/agents/scout.md", &agent("subagent", "You scout."));
     let real = llm.origin();
     let relay = Relay::start(move |_, body| {
-        let turn = said(protocol, body).iter().filter(|said| said.role == super::said::Role::Model).count();
+        let turn = said(protocol, body).iter().filter(|said| said.role == super::chat_message::Role::Model).count();
         let steps = if body.to_string().contains(ROOT) { steps } else { below };
         match steps.get(turn) {
             Some(step) => lead(protocol, body, *step),
@@ -113,7 +114,7 @@ fn converse(llm: &Llm, protocol: Protocol, dialect: &str, steps: &'static [Step]
         }
         real.to_owned()
     });
-    let talk = Talk { agent: "lead", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+    let talk = ProviderRun { agent: "lead", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
     let told = talk.run(&user, &format!("{ROOT}: have somebody look, and tell me."));
     let seen = relay.seen();
     for exchange in &seen {
@@ -123,7 +124,7 @@ fn converse(llm: &Llm, protocol: Protocol, dialect: &str, steps: &'static [Step]
     }
     let root = seen.into_iter().filter(|exchange| exchange.sent.to_string().contains(ROOT)).collect();
     let kept = kept(&user);
-    // What so small a model makes of the end is its own affair: it may well ramble until it is cut off.
+    // A model this small may ramble until the limit.
     for end in kept.iter().flat_map(|kept| kept.of("run_ended")) {
         let fine = [json!("completed"), json!({"failed": {"kind": "truncated"}})].contains(&end["outcome"]);
         assert!(fine, "{protocol:?}: {end:#}");
@@ -155,14 +156,13 @@ fn names(came: &Came) -> Vec<String> {
     calls(came).into_iter().map(|(tool, _)| tool).collect()
 }
 
-/// The first message of the child: what the model had it told.
-fn prompt(child: &Kept) -> &str {
+fn prompt(child: &StoredSession) -> &str {
     child.of("input_accepted")[0]["text"].as_str().expect("a text")
 }
 
 #[test]
 fn a_real_model_starts_jobs_by_spawn_and_awaits_them() {
-    const STEPS: &[Step] =
+    const STEPS: &[ScriptedCall] =
         &[("spawn", |_| takes(json!({"task": words()}))), ("spawn_await", |_| takes(json!({"job_ids": only("*")})))];
     let (llm, protocol) = (llm(), Protocol::Chat);
     let came = converse(&llm, protocol, "spawn", STEPS, &[]);
@@ -181,7 +181,7 @@ fn a_real_model_starts_jobs_by_spawn_and_awaits_them() {
 
 #[test]
 fn a_real_model_starts_a_task_by_spawn_task_and_checks_it() {
-    const STEPS: &[Step] = &[
+    const STEPS: &[ScriptedCall] = &[
         ("spawn_task", |_| takes(json!({"type": only("scout"), "prompt": words(), "description": words()}))),
         ("check_task", |told| {
             let started: Value = serde_json::from_str(&told[0]).expect("an object");
@@ -205,14 +205,14 @@ fn a_real_model_starts_a_task_by_spawn_task_and_checks_it() {
 
 #[test]
 fn a_real_model_hands_work_to_a_minion_that_returns() {
-    const STEPS: &[Step] = &[("minion", |_| {
+    const STEPS: &[ScriptedCall] = &[("minion", |_| {
         takes(json!({
             "message": words(),
             "enableWeb": {"type": "boolean"},
             "enabledTools": {"type": "array", "items": only("read"), "maxItems": 1},
         }))
     })];
-    const BELOW: &[Step] = &[("return", |_| takes(json!({"result": words()})))];
+    const BELOW: &[ScriptedCall] = &[("return", |_| takes(json!({"result": words()})))];
     let (llm, protocol) = (llm(), Protocol::Chat);
     let came = converse(&llm, protocol, "minion", STEPS, BELOW);
     assert_eq!(names(&came), ["minion"], "{protocol:?}");
@@ -239,8 +239,8 @@ fn a_real_model_hands_work_to_a_minion_that_returns() {
 }
 
 #[test]
-fn a_real_model_starts_a_subagent_and_is_told_when_it_is_complete() {
-    const STEPS: &[Step] = &[("subagent", |_| takes(json!({"task": words(), "agent": only("scout")})))];
+fn real_model_starts_a_subagent_and_receives_its_end() {
+    const STEPS: &[ScriptedCall] = &[("subagent", |_| takes(json!({"task": words(), "agent": only("scout")})))];
     let (llm, protocol) = (llm(), Protocol::Anthropic);
     let came = converse(&llm, protocol, "subagent", STEPS, &[]);
     assert_eq!(names(&came), ["subagent"], "{protocol:?}");
@@ -262,7 +262,7 @@ fn a_real_model_starts_a_subagent_and_is_told_when_it_is_complete() {
 
 #[test]
 fn a_real_model_gives_a_task_and_has_its_answer_as_the_result() {
-    const STEPS: &[Step] = &[("task", |_| takes(json!({"subagent_type": only("scout"), "prompt": words()})))];
+    const STEPS: &[ScriptedCall] = &[("task", |_| takes(json!({"subagent_type": only("scout"), "prompt": words()})))];
     let (llm, protocol) = (llm(), Protocol::Chat);
     let came = converse(&llm, protocol, "task", STEPS, &[]);
     assert_eq!(names(&came), ["task"], "{protocol:?}");

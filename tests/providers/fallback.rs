@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
 use super::call::{Under, User};
-use super::kept::{Kept, only};
 use super::mock::{Mock, script};
 use super::protocol::bare;
-use super::talk::{KEY, Told};
+use super::provider_run::{KEY, RunOutput};
+use super::stored_session::{StoredSession, only};
 use super::text::agent;
 
 const BRIEF: &str = "You are brief.";
@@ -13,8 +13,7 @@ fn fails(status: u16) -> Value {
     json!({ "error": { "message": "not now", "type": "server_error" }, "status": status })
 }
 
-/// Runs one prompt with `first` in front of `second`.
-fn run(first: &Mock, second: &Mock) -> (Told, Kept) {
+fn run(first: &Mock, second: &Mock) -> (RunOutput, StoredSession) {
     let user = User::new();
     agent(&user, "brief", "");
     let (first, second) = (format!("openai={}", first.origin()), format!("anthropic={}", second.origin()));
@@ -22,16 +21,16 @@ fn run(first: &Mock, second: &Mock) -> (Told, Kept) {
     let mut command = user.command(&[&["run", "--json", "--agent", "brief"], &models[..], &["Speak."]].concat());
     bare(&mut command);
     command.env("OPENAI_API_KEY", KEY).env("ANTHROPIC_API_KEY", KEY);
-    let told = Told::of(Under::start(command, "").done());
+    let told = RunOutput::of(Under::start(command, "").done());
     (told, only(&user))
 }
 
-fn models(kept: &Kept, kind: &str) -> Vec<Value> {
+fn models(kept: &StoredSession, kind: &str) -> Vec<Value> {
     kept.of(kind).iter().map(|record| record["model"].clone()).collect()
 }
 
 #[test]
-fn where_the_first_model_fails_the_second_answers_and_the_journal_names_both() {
+fn pool_falls_back_and_the_journal_names_both_models() {
     let cut =
         json!({ "response": { "content": "A long answer that is cut." }, "chunkSize": 4, "truncateAfterChunks": 5 });
     let cases = [

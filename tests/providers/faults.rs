@@ -4,25 +4,24 @@ use serde_json::{Value, json};
 
 use super::broken::{Act, Broken};
 use super::call::User;
-use super::kept::{Kept, only};
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
+use super::provider_run::{ProviderRun, RunOutput};
 use super::relay::Relay;
-use super::talk::{Talk, Told};
+use super::stored_session::{StoredSession, only};
 use super::text::agent;
 
 const BRIEF: &str = "You are brief.";
 const LONG: &str = "A whole answer, long enough that it comes in a good many pieces of the stream.";
 
-fn run(protocol: Protocol, origin: &str) -> (Told, Kept) {
+fn run(protocol: Protocol, origin: &str) -> (RunOutput, StoredSession) {
     let user = User::new();
     agent(&user, "brief", "");
-    let told = Talk { agent: "brief", ..Talk::new(protocol, origin) }.run(&user, "Speak.");
+    let told = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, origin) }.run(&user, "Speak.");
     (told, only(&user))
 }
 
-/// The kinds of error for which attempts were discarded.
-fn discarded(kept: &Kept) -> Vec<&str> {
+fn discarded(kept: &StoredSession) -> Vec<&str> {
     kept.of("attempt_discarded").iter().map(|record| record["error"].as_str().expect("a kind")).collect()
 }
 
@@ -31,7 +30,7 @@ fn error(status: u16, message: &str) -> Value {
 }
 
 /// One attempt came to nothing for `kind`; the next one answered, and its answer is all there is.
-fn once_discarded(protocol: Protocol, (told, kept): &(Told, Kept), kind: &str) {
+fn once_discarded(protocol: Protocol, (told, kept): &(RunOutput, StoredSession), kind: &str) {
     assert_eq!(told.answer(), LONG, "{protocol:?}");
     assert_eq!(discarded(kept), [kind], "{protocol:?}: {kept:#?}");
     let attempts: Vec<_> = kept.of("turn_started").iter().map(|turn| turn["attempt"].clone()).collect();
@@ -74,7 +73,7 @@ fn an_error_of_the_server_is_tried_again() {
 }
 
 #[test]
-fn a_server_that_only_fails_is_given_up_and_its_words_are_told() {
+fn failing_server_is_abandoned_and_its_error_reported() {
     let mock = Mock::new(&[json!({ "match": {}, "response": error(503, "down for the day") })]);
     let (told, kept) = run(Protocol::Anthropic, mock.origin());
     assert_eq!(told.code, Some(1), "{told:#?}");
@@ -108,7 +107,7 @@ fn a_stream_that_breaks_off_is_never_taken_for_a_short_answer() {
 
 /// The last event is missing, though the connection ends in good order.
 #[test]
-fn a_stream_that_ends_without_its_last_word_is_never_taken_for_an_answer() {
+fn stream_without_its_final_event_is_not_an_answer() {
     for protocol in Protocol::ALL {
         let mock = Mock::new(&script(BRIEF, &[json!({ "content": LONG }), json!({ "content": LONG })]));
         let whole = Relay::to(mock.origin());
@@ -160,7 +159,7 @@ fn a_connection_that_is_dropped_at_once_is_tried_again() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn unreachable_server_is_named() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let (told, kept) = run(Protocol::Chat, &format!("http://{free}"));
     assert_eq!((told.code, discarded(&kept)), (Some(1), vec!["unavailable"; 3]), "{told:#?}");
@@ -182,8 +181,8 @@ fn an_unknown_model_lists_near_names() {
         });
         let user = User::new();
         agent(&user, "brief", "");
-        let told =
-            Talk { agent: "brief", model: "sonet-5", ..Talk::new(protocol, server.origin()) }.run(&user, "Speak.");
+        let told = ProviderRun { agent: "brief", model: "sonet-5", ..ProviderRun::new(protocol, server.origin()) }
+            .run(&user, "Speak.");
         assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
         let kind = &told.end["outcome"]["failed"]["kind"]["model"];
         assert_eq!(kind["error"], json!("invalid_request"), "{protocol:?}: {kind}");
@@ -204,7 +203,8 @@ fn a_request_that_a_real_server_refuses_is_not_sent_again() {
     let prompt = "one two three four five six seven ".repeat(900);
     for protocol in Protocol::REAL {
         let relay = Relay::to(llm.origin());
-        let told = Talk { agent: "brief", model: "smollm2", ..Talk::new(protocol, relay.origin()) }.run(&user, &prompt);
+        let told = ProviderRun { agent: "brief", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) }
+            .run(&user, &prompt);
         let kind = &told.end["outcome"]["failed"]["kind"]["model"];
         assert_eq!((told.code, &kind["error"]), (Some(1), &json!("context_overflow")), "{protocol:?}: {told:#?}");
         assert_eq!(relay.seen().len(), 1, "{protocol:?}: {:#?}", relay.seen());

@@ -1,4 +1,4 @@
-//! Just enough of HTTP to talk to servers and to stand between them and the command.
+//! A minimal HTTP for servers and relays.
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::TcpStream;
@@ -11,13 +11,13 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// A request, or an answer: its first line, its headers in small letters, its body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Message {
+pub(crate) struct HttpMessage {
     pub(crate) first: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Message {
+impl HttpMessage {
     /// Reads the first line and the headers; `None` where the other side had nothing to say.
     pub(crate) fn head(from: &mut impl std::io::BufRead) -> Option<Self> {
         let mut message = Self { first: line(from)?, ..Self::default() };
@@ -28,7 +28,6 @@ impl Message {
         Some(message)
     }
 
-    /// Reads a request: its body is as long as it says.
     pub(crate) fn request(from: &mut impl std::io::BufRead) -> Option<Self> {
         let mut message = Self::head(from)?;
         let length = message.header("content-length").map_or(0, |length| length.parse().expect("a length"));
@@ -41,7 +40,6 @@ impl Message {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
-    /// The path of a request.
     pub(crate) fn path(&self) -> &str {
         self.first.split(' ').nth(1).expect("a path")
     }
@@ -57,7 +55,6 @@ fn line(from: &mut impl std::io::BufRead) -> Option<String> {
     (from.read_line(&mut line).ok()? > 0).then(|| line.trim_end().to_owned())
 }
 
-/// `GET`, for JSON.
 pub(crate) fn get(origin: &str, path: &str) -> Value {
     ask(origin, "GET", path, "")
 }
@@ -68,14 +65,13 @@ fn ask(origin: &str, method: &str, path: &str, body: &str) -> Value {
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len())
         .expect("the server reads");
     let mut reader = BufReader::new(stream);
-    let answer = Message::head(&mut reader).expect("an answer");
+    let answer = HttpMessage::head(&mut reader).expect("an answer");
     assert!(answer.first.contains(" 200 "), "{method} {path}: {}", answer.first);
     let mut text = String::new();
     reader.read_to_string(&mut text).expect("a body");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{method} {path}: {error}: {text}"))
 }
 
-/// A connection to `http://host:port`.
 pub(crate) fn connect(origin: &str) -> TcpStream {
     let stream = TcpStream::connect(origin.strip_prefix("http://").expect("an origin")).expect("the server listens");
     stream.set_read_timeout(Some(LONG)).expect("a socket");

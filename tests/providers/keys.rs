@@ -4,13 +4,12 @@ use serde_json::json;
 
 use super::broken::{Act, Broken};
 use super::call::User;
-use super::kept::only;
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
-use super::talk::{KEY, Talk, Told};
+use super::provider_run::{KEY, ProviderRun, RunOutput};
+use super::stored_session::only;
 use super::text::agent;
 
-/// Files below `dir` that hold `text`, however they are made.
 fn holding(dir: &Path, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path()) {
@@ -24,13 +23,13 @@ fn holding(dir: &Path, text: &str) -> Vec<String> {
 }
 
 /// The key is in nothing that the run told or left. Half of a key is a key to whoever guesses.
-fn untold(protocol: Protocol, user: &User, told: &Told) {
+fn untold(protocol: Protocol, user: &User, told: &RunOutput) {
     let half = &KEY[..20];
     let said = format!("{told:?}");
     assert!(!said.contains(half), "{protocol:?}: {said}");
     assert_eq!(holding(&user.data(), half), [""; 0], "{protocol:?}");
     assert_eq!(holding(&user.workspace(), half), [""; 0], "{protocol:?}");
-    // The search finds what is there.
+    // Control: the search finds an existing file.
     assert_ne!(holding(&user.data(), "You are brief."), [""; 0], "{protocol:?}");
 }
 
@@ -41,11 +40,11 @@ fn user() -> User {
 }
 
 #[test]
-fn a_refused_key_names_its_variable_and_is_told_nowhere() {
+fn refused_key_names_its_variable_and_is_not_printed() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
         let mock = Mock::locked(&script("You are brief.", &[json!({ "content": "Hello." })]), "sk-another-key");
         let user = user();
-        let told = Talk { agent: "brief", ..Talk::new(protocol, mock.origin()) }.run(&user, "Speak.");
+        let told = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, mock.origin()) }.run(&user, "Speak.");
         assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
         assert_eq!(told.end["outcome"]["failed"]["kind"]["model"]["error"], json!("auth"), "{protocol:?}: {told:#?}");
         let variable = protocol.variable().expect("a variable");
@@ -61,7 +60,7 @@ fn the_right_key_opens_the_same_lock() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
         let mock = Mock::locked(&script("You are brief.", &[json!({ "content": "Hello." })]), KEY);
         let user = user();
-        let told = Talk { agent: "brief", ..Talk::new(protocol, mock.origin()) }.run(&user, "Speak.");
+        let told = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, mock.origin()) }.run(&user, "Speak.");
         assert_eq!(told.answer(), "Hello.", "{protocol:?}");
         untold(protocol, &user, &told);
     }
@@ -69,7 +68,7 @@ fn the_right_key_opens_the_same_lock() {
 
 /// Some servers show the key that they refuse, or all headers.
 #[test]
-fn a_server_that_echoes_the_key_makes_nobody_tell_it() {
+fn key_echoed_by_a_server_is_not_printed() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
         for status in ["401 Unauthorized", "400 Bad Request", "500 Internal Server Error"] {
             let server = Broken::making(move |_, request| {
@@ -78,7 +77,8 @@ fn a_server_that_echoes_the_key_makes_nobody_tell_it() {
                 Act::answer(status, &format!("Content-Type: application/json\r\nX-Echo: {KEY}\r\n"), &body.to_string())
             });
             let user = user();
-            let told = Talk { agent: "brief", ..Talk::new(protocol, server.origin()) }.run(&user, "Speak.");
+            let told =
+                ProviderRun { agent: "brief", ..ProviderRun::new(protocol, server.origin()) }.run(&user, "Speak.");
             assert_eq!(told.code, Some(1), "{protocol:?} {status}: {told:#?}");
             assert!(told.err.contains("Incorrect API key provided"), "{protocol:?} {status}: {}", told.err);
             untold(protocol, &user, &told);
@@ -87,7 +87,7 @@ fn a_server_that_echoes_the_key_makes_nobody_tell_it() {
 }
 
 #[test]
-fn without_a_key_the_providers_own_server_is_not_asked_and_the_variable_is_named() {
+fn missing_key_names_its_variable_and_sends_no_request() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
         let user = user();
         let mut command = user.command(&["run", "--json", "--model", &protocol.model("any"), "Speak."]);

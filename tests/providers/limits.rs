@@ -2,12 +2,12 @@ use serde_json::{Value, json};
 
 use super::broken::{Act, Broken};
 use super::call::User;
-use super::kept::only;
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
+use super::provider_run::ProviderRun;
 use super::relay::{Exchange, Relay};
+use super::stored_session::only;
 use super::subagents::{family, task};
-use super::talk::Talk;
 use super::text::agent;
 
 /// A parent with three children at the same time, each of whose answers takes a while to begin; gives the children's calls.
@@ -18,7 +18,8 @@ fn children(more: &[&str]) -> Vec<Exchange> {
         "streamingProfile": { "ttft": 400, "tps": 1000 } });
     let mock = Mock::new(&[script("You lead.", &lead), vec![slow]].concat());
     let (user, relay) = (family(""), Relay::to(mock.origin()));
-    let told = Talk { agent: "lead", more, ..Talk::new(Protocol::Chat, relay.origin()) }.run(&user, "Look at all.");
+    let told = ProviderRun { agent: "lead", more, ..ProviderRun::new(Protocol::Chat, relay.origin()) }
+        .run(&user, "Look at all.");
     assert_eq!(told.answer(), "All are back.");
     let seen = relay.seen().into_iter().filter(|exchange| exchange.sent.to_string().contains("You scout."));
     let seen: Vec<Exchange> = seen.collect();
@@ -26,7 +27,6 @@ fn children(more: &[&str]) -> Vec<Exchange> {
     seen
 }
 
-/// Pairs of calls that were out at the same time.
 fn beside(seen: &[Exchange]) -> usize {
     let pairs = seen.iter().enumerate().flat_map(|(at, one)| seen[at + 1..].iter().map(move |other| (one, other)));
     pairs.filter(|(one, other)| one.began < other.ended && other.began < one.ended).count()
@@ -39,12 +39,12 @@ fn calls_at_the_same_time_are_as_many_as_were_allowed() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_left_after_the_time_that_was_given() {
+fn silent_server_times_out_after_the_configured_limit() {
     let server = Broken::new(vec![Act::Hang(String::new())]);
     let user = User::new();
     agent(&user, "brief", "");
     let more = ["--limit", "first_byte_ms=250", "--limit", "attempts=1"];
-    let talk = Talk { agent: "brief", more: &more, ..Talk::new(Protocol::Anthropic, server.origin()) };
+    let talk = ProviderRun { agent: "brief", more: &more, ..ProviderRun::new(Protocol::Anthropic, server.origin()) };
     let told = talk.run(&user, "Speak.");
     let kind = &told.end["outcome"]["failed"]["kind"]["model"];
     assert_eq!((told.code, &kind["error"]), (Some(1), &json!("unavailable")), "{told:#?}");

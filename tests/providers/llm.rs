@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use serde_json::Value;
 
 use super::http;
-use super::server::{Server, installed, ours};
+use super::server::{ListeningServer, installed, ours};
 
-static LLM: OnceLock<Server> = OnceLock::new();
+static LLM: OnceLock<ListeningServer> = OnceLock::new();
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The server, for one test at a time: its slots and its speed are this test's.
@@ -17,13 +17,12 @@ pub(crate) struct Llm {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Waits until no other test has it.
 pub(crate) fn llm() -> Llm {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = LLM.get_or_init(|| {
         let mut command = Command::new(installed("llm/bin/python"));
         command.arg(ours("llm.py")).arg(ours("tools.jinja"));
-        Server::start(command)
+        ListeningServer::start(command)
     });
     Llm { origin: server.origin(), _alone: alone }
 }
@@ -33,7 +32,6 @@ impl Llm {
         self.origin
     }
 
-    /// Slots that are at work.
     pub(crate) fn busy(&self) -> usize {
         let slots = http::get(self.origin, "/slots");
         let slots = slots.as_array().expect("slots");

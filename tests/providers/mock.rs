@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::http;
-use super::server::{Server, installed, ours};
+use super::server::{ListeningServer, installed, ours};
 
 /// Fixtures for an agent whose system prompt contains `agent`: its n-th request is answered by the n-th of `answers`, each a
 /// response, or a fixture with more about how it is sent.
@@ -19,9 +19,8 @@ pub(crate) fn script(agent: &str, answers: &[Value]) -> Vec<Value> {
     answers.iter().enumerate().map(fixture).collect()
 }
 
-/// A mock with fixtures of its own.
 pub(crate) struct Mock {
-    server: Server,
+    server: ListeningServer,
     _fixtures: TempDir,
 }
 
@@ -47,7 +46,7 @@ impl Mock {
         command.args(["--port", "0", "--strict", "--validate-on-load", "--fixtures"]).arg(&path);
         command.env_remove("AIMOCK_API_KEYS");
         change(&mut command);
-        Self { server: Server::start(command), _fixtures: dir }
+        Self { server: ListeningServer::start(command), _fixtures: dir }
     }
 
     pub(crate) fn origin(&self) -> &str {
@@ -60,7 +59,6 @@ impl Mock {
         journal.as_array().expect("entries").clone()
     }
 
-    /// The status of each answer it gave.
     pub(crate) fn statuses(&self) -> Vec<u64> {
         self.journal().iter().map(|entry| entry["response"]["status"].as_u64().expect("a status")).collect()
     }

@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-/// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Chat,
@@ -33,12 +32,10 @@ impl Protocol {
         }
     }
 
-    /// The word for `--model`.
     pub(crate) fn model(self, name: &str) -> String {
         format!("{}/{name}", self.provider())
     }
 
-    /// The word for `--base-url`.
     pub(crate) fn base(self, origin: &str) -> String {
         match self {
             Self::Chat | Self::Responses | Self::Anthropic => format!("{origin}/v1"),
@@ -47,7 +44,6 @@ impl Protocol {
         }
     }
 
-    /// The variable that holds the key.
     pub(crate) fn variable(self) -> Option<&'static str> {
         match self {
             Self::Chat | Self::Responses => Some("OPENAI_API_KEY"),
@@ -57,7 +53,6 @@ impl Protocol {
         }
     }
 
-    /// The path that calls go to.
     pub(crate) fn path(self, model: &str) -> String {
         match self {
             Self::Chat => "/v1/chat/completions".to_owned(),
@@ -71,7 +66,7 @@ impl Protocol {
 
 /// Takes away what the machine's own user may have set.
 pub(crate) fn bare(command: &mut Command) {
-    // Servers here count the calls of runs; a test of titles says so itself.
+    // These servers count calls, so titles are off.
     command.env("SUBTEND_SESSIONS_TITLES", "false");
     KEYS.iter().chain(&PROXIES).for_each(|name| {
         command.env_remove(name);

@@ -1,12 +1,12 @@
 use serde_json::{Value, json};
 
-use super::kept::kept;
+use super::chat_message::{refused, said};
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
+use super::provider_run::ProviderRun;
 use super::relay::Relay;
-use super::said::{refused, said};
+use super::stored_session::kept;
 use super::subagents::{family, task};
-use super::talk::Talk;
 
 const THOUGHT: &str = "First the file, then the scout.";
 
@@ -23,7 +23,6 @@ fn fixtures() -> Vec<Value> {
     [script("You lead.", &lead), script("You scout.", &[think(json!({ "content": "Left is clear." }))])].concat()
 }
 
-/// A model of each provider that reasons, as the mock knows them.
 fn model(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Chat => "deepseek-reasoner",
@@ -36,11 +35,11 @@ fn model(protocol: Protocol) -> &'static str {
 
 /// The mock checks for itself that thinking which led to calls comes back, first and signed; it answers 400 where it does not.
 #[test]
-fn what_a_model_thinks_is_no_part_of_its_answer_and_goes_back_where_it_must() {
+fn reasoning_is_kept_apart_and_returned_where_required() {
     for protocol in Protocol::ALL {
         let mock = Mock::new(&fixtures());
         let (user, relay) = (family("effort: low\n"), Relay::to(mock.origin()));
-        let talk = Talk { agent: "lead", model: model(protocol), ..Talk::new(protocol, relay.origin()) };
+        let talk = ProviderRun { agent: "lead", model: model(protocol), ..ProviderRun::new(protocol, relay.origin()) };
         let told = talk.run(&user, "See to both.");
         assert_eq!(told.answer(), "All seen.", "{protocol:?}");
         assert_eq!(mock.statuses(), [200; 3], "{protocol:?}");

@@ -1,4 +1,4 @@
-//! A relay: stands between the command and a server, notes what each said, and may change a request on its way.
+//! A relay between the command and a server. It records both sides and may change a request.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,22 +9,16 @@ use std::thread;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::http::{Message, connect, unchunked};
+use super::http::{HttpMessage, connect, unchunked};
 
-/// One request and its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
-    /// The body as it came.
     pub(crate) sent: Value,
-    /// The status line of the answer.
     pub(crate) status: String,
-    /// The body of the answer, as far as it came.
     pub(crate) answer: String,
-    /// When the request came.
     pub(crate) began: Instant,
-    /// When the last of the answer came.
     pub(crate) ended: Instant,
 }
 
@@ -32,7 +26,6 @@ pub(crate) struct Exchange {
 pub(crate) trait Route: Fn(&str, &mut Value) -> String + Send + Sync + 'static {}
 impl<F: Fn(&str, &mut Value) -> String + Send + Sync + 'static> Route for F {}
 
-/// A relay on a port of its own.
 pub(crate) struct Relay {
     origin: String,
     seen: Arc<Mutex<Vec<Exchange>>>,
@@ -40,7 +33,6 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Passes everything to `origin` as it is.
     pub(crate) fn to(origin: &str) -> Self {
         let origin = origin.to_owned();
         Self::start(move |_, _| origin.clone())
@@ -73,7 +65,6 @@ impl Relay {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The bodies of the requests.
     pub(crate) fn sent(&self) -> Vec<Value> {
         self.seen().into_iter().map(|exchange| exchange.sent).collect()
     }
@@ -87,7 +78,7 @@ impl Drop for Relay {
 }
 
 fn pass(mut client: TcpStream, route: &dyn Route, noted: &Mutex<Vec<Exchange>>) {
-    let Some(request) = Message::request(&mut BufReader::new(&client)) else { return };
+    let Some(request) = HttpMessage::request(&mut BufReader::new(&client)) else { return };
     let path = request.path().to_owned();
     let note = |change: &mut dyn FnMut(&mut Vec<Exchange>)| {
         change(&mut noted.lock().unwrap_or_else(PoisonError::into_inner));
@@ -118,7 +109,7 @@ fn pass(mut client: TcpStream, route: &dyn Route, noted: &Mutex<Vec<Exchange>>) 
     if server.write_all((head + &body).as_bytes()).is_err() {
         return;
     }
-    // What was passed on is noted piece by piece: the reader may go away before the end.
+    // Recorded piece by piece, since the reader may leave early.
     let (mut piece, mut bytes, mut told) = ([0; 4096], Vec::new(), false);
     while let Ok(read @ 1..) = server.read(&mut piece) {
         bytes.extend_from_slice(&piece[..read]);
@@ -134,13 +125,13 @@ fn pass(mut client: TcpStream, route: &dyn Route, noted: &Mutex<Vec<Exchange>>) 
 }
 
 /// Head and body, once the head is whole.
-fn split(bytes: &[u8]) -> Option<(Message, &[u8])> {
+fn split(bytes: &[u8]) -> Option<(HttpMessage, &[u8])> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-    Some((Message::head(&mut &bytes[..end])?, &bytes[end..]))
+    Some((HttpMessage::head(&mut &bytes[..end])?, &bytes[end..]))
 }
 
 /// The head, with the word that the connection ends with this answer.
-fn closing(head: &Message) -> String {
+fn closing(head: &HttpMessage) -> String {
     let mut text = format!("{}\r\nconnection: close\r\n", head.first);
     for (name, value) in head.headers.iter().filter(|(name, _)| !matches!(&**name, "connection" | "keep-alive")) {
         text.push_str(&format!("{name}: {value}\r\n"));
@@ -148,14 +139,13 @@ fn closing(head: &Message) -> String {
     text + "\r\n"
 }
 
-/// Whether all of the body has come, where that can be told.
-fn whole(head: &Message, body: &[u8]) -> bool {
+fn whole(head: &HttpMessage, body: &[u8]) -> bool {
     let length = head.header("content-length").map(|length| length.parse::<usize>().expect("a length"));
     let chunked = head.header("transfer-encoding").is_some();
     length.is_some_and(|length| body.len() >= length) || chunked && body.ends_with(b"0\r\n\r\n")
 }
 
-fn answer(exchange: &mut Exchange, head: &Message, body: &[u8]) {
+fn answer(exchange: &mut Exchange, head: &HttpMessage, body: &[u8]) {
     let body = if head.header("transfer-encoding").is_some() { unchunked(body) } else { body.to_vec() };
     exchange.ended = Instant::now();
     exchange.status = head.first.clone();

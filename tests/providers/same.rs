@@ -1,12 +1,12 @@
-//! Journals of the same conversation, made alike: what may differ between two runs of it is replaced, and nothing else.
+//! Journals of one conversation with everything replaced that may differ between two runs.
 
 use serde_json::Value;
 
-use super::kept::Kept;
+use super::stored_session::StoredSession;
 
 /// The records of each session, the parent first, with ids by their order, without times, usage, reasoning, the addresses of
 /// servers, and the names that the provider gives to calls and to its model.
-pub(crate) fn alike(kept: &[Kept], workspace: &str) -> Vec<Vec<Value>> {
+pub(crate) fn alike(kept: &[StoredSession], workspace: &str) -> Vec<Vec<Value>> {
     let text = serde_json::to_string(&kept.iter().map(|kept| &kept.records).collect::<Vec<_>>()).expect("json");
     let mut text = text.replace(workspace, "[workspace]");
     for (at, kept) in kept.iter().enumerate() {
@@ -47,7 +47,6 @@ fn is_id(text: &str) -> bool {
         })
 }
 
-/// Takes away what may differ.
 fn strip(record: &mut Value) {
     match record {
         Value::Object(fields) => {

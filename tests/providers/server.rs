@@ -1,4 +1,4 @@
-//! Processes that serve, each on a leash: it ends with the value that holds it, and with this process, however that one ends.
+//! Server processes that end with their handle and with this process.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
@@ -12,7 +12,6 @@ use super::call::no_forks;
 /// A server that takes longer to start does not.
 const START: Duration = Duration::from_secs(60);
 
-/// Where the servers are installed.
 pub(crate) fn installed(path: &str) -> PathBuf {
     let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/provider-servers");
     let place = std::env::var_os("SUBTEND_PROVIDER_SERVERS").map_or_else(default, PathBuf::from).join(path);
@@ -20,20 +19,18 @@ pub(crate) fn installed(path: &str) -> PathBuf {
     place
 }
 
-/// A file of ours that a server is started with.
 pub(crate) fn ours(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/providers/servers").join(name)
 }
 
 /// A server that listens. Holding its stdin holds it alive.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ListeningServer {
     child: Child,
     origin: String,
 }
 
-impl Server {
-    /// Starts `command`, which tells its address on stdout.
+impl ListeningServer {
     pub(crate) fn start(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let forking = no_forks();
@@ -70,7 +67,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ListeningServer {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());

@@ -8,7 +8,6 @@ use subtend::{Ended, OpenOptions, Runtime};
 use super::broken::{Act, Broken};
 use super::protocol::Protocol;
 
-/// Runs one prompt under `limits` through the library.
 async fn run(protocol: Protocol, origin: &str, limits: Limits) -> Ended {
     let spec = ModelSpec::parse(&protocol.model("canned")).expect("a model");
     let spec = spec.with_base_url(&protocol.base(origin)).expect("an address");
@@ -29,7 +28,7 @@ fn unavailable(outcome: &Outcome) -> &str {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_left_after_its_time() {
+async fn silent_server_times_out() {
     for protocol in Protocol::ALL {
         let server = Broken::new(vec![Act::Hang(String::new())]);
         let limits = Limits { first_byte_ms: 300, attempts: 2, backoff_ms: 10, ..Limits::default() };
@@ -40,7 +39,6 @@ async fn a_server_that_says_nothing_is_left_after_its_time() {
     }
 }
 
-/// The first piece of a stream as each protocol has it.
 fn opening(protocol: Protocol) -> String {
     let event = |name: &str, data: serde_json::Value| format!("event: {name}\ndata: {data}\n\n");
     let text = "So far";

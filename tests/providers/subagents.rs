@@ -3,23 +3,22 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::kept::{Kept, kept};
+use super::chat_message::{MessagePart, refused, said};
 use super::llm::llm;
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
+use super::provider_run::{ProviderRun, RunOutput};
 use super::relay::{Exchange, Relay};
-use super::said::{Part, refused, said};
-use super::talk::{Talk, Told};
+use super::stored_session::{StoredSession, kept};
 
 const LEAD: &str = "You lead.";
 const SCOUT: &str = "You scout.";
 const NOTICE: &str = "Background tasks have ended.";
 
-/// A gate that what passes through it waits at.
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+pub(crate) struct RequestGate(Arc<(Mutex<bool>, Condvar)>);
 
-impl Gate {
+impl RequestGate {
     pub(crate) fn open(&self) {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.0.1.notify_all();
@@ -31,7 +30,6 @@ impl Gate {
     }
 }
 
-/// A user with an agent that leads and one that scouts.
 pub(crate) fn family(keys: &str) -> User {
     let user = User::new();
     user.file("a.txt", "alpha\n");
@@ -48,7 +46,6 @@ pub(crate) fn task(id: &str, prompt: &str, background: bool) -> Value {
     json!({ "id": id, "name": "task", "arguments": arguments })
 }
 
-/// Requests of the agent with this prompt.
 fn of<'a>(seen: &'a [Exchange], prompt: &str) -> Vec<&'a Exchange> {
     seen.iter().filter(|exchange| exchange.sent.to_string().contains(prompt)).collect()
 }
@@ -66,21 +63,21 @@ fn accepted(protocol: Protocol, seen: &[Exchange]) {
 fn ends_with_the_notice(protocol: Protocol, body: &Value, words: &[&str]) {
     let said = said(protocol, body);
     let [.., call, last] = &*said else { panic!("{protocol:?}: {said:#?}") };
-    let Some(Part::Call(_, tool, args)) = call.parts.last() else { panic!("{protocol:?}: {said:#?}") };
+    let Some(MessagePart::Call(_, tool, args)) = call.parts.last() else { panic!("{protocol:?}: {said:#?}") };
     assert_eq!((&**tool, args), ("background_tasks", &json!({})), "{protocol:?}");
-    let [Part::Result(_, text)] = &*last.parts else { panic!("{protocol:?}: {said:#?}") };
+    let [MessagePart::Result(_, text)] = &*last.parts else { panic!("{protocol:?}: {said:#?}") };
     assert!(words.iter().all(|word| text.contains(word)), "{protocol:?}: {text}");
     let all: String = said.iter().map(|said| said.words()).collect();
     assert_eq!((text.matches(NOTICE).count(), all.matches(NOTICE).count()), (1, 1), "{protocol:?}: {said:#?}");
 }
 
-fn ends(kept: &[Kept]) -> Vec<Value> {
+fn ends(kept: &[StoredSession]) -> Vec<Value> {
     kept.iter().flat_map(|kept| kept.of("run_ended")).map(|end| end["outcome"].clone()).collect()
 }
 
 /// The children's ends come while the parent rests: after its own last answer.
 #[test]
-fn ends_that_come_at_rest_reach_the_model_in_a_form_that_each_protocol_takes() {
+fn notices_at_rest_fit_every_protocol() {
     for protocol in Protocol::ALL {
         let calls = [task("call_1", "Look at the left.", true), task("call_2", "Look at the right.", false)];
         let lead = [
@@ -91,7 +88,7 @@ fn ends_that_come_at_rest_reach_the_model_in_a_form_that_each_protocol_takes() {
         let scout = |side: &str, answer: &str| json!({ "match": { "systemMessage": SCOUT, "userMessage": side }, "response": { "content": answer } });
         let scouts = [scout("left", "Left is clear."), scout("right", "Right is clear.")];
         let mock = Mock::new(&[script(LEAD, &lead), scouts.to_vec()].concat());
-        let (gate, origin) = (Gate::default(), mock.origin().to_owned());
+        let (gate, origin) = (RequestGate::default(), mock.origin().to_owned());
         let hold = gate.clone();
         let relay = Relay::start(move |_, body| {
             if body.to_string().contains("Look at the left") && body.to_string().contains(SCOUT) {
@@ -100,10 +97,11 @@ fn ends_that_come_at_rest_reach_the_model_in_a_form_that_each_protocol_takes() {
             origin.clone()
         });
         let user = family("");
-        let run = Talk { agent: "lead", ..Talk::new(protocol, relay.origin()) }.start(&user, "Scout both sides.");
+        let run = ProviderRun { agent: "lead", ..ProviderRun::new(protocol, relay.origin()) }
+            .start(&user, "Scout both sides.");
         run.until(|event| event["record"]["turn_answered"]["text"] == "The left is still out.");
         gate.open();
-        let told = Told::of(run.done());
+        let told = RunOutput::of(run.done());
         assert_eq!(told.answer(), "Both are back.", "{protocol:?}");
 
         let seen = relay.seen();
@@ -126,7 +124,7 @@ fn ends_that_come_at_rest_reach_the_model_in_a_form_that_each_protocol_takes() {
 
 /// A child's end comes while the parent's call is out: results and notice go into one request.
 #[test]
-fn an_end_that_comes_at_a_turn_boundary_stands_behind_the_results() {
+fn notice_at_a_turn_boundary_follows_the_results() {
     for protocol in Protocol::ALL {
         let read = json!({ "id": "call_2", "name": "read", "arguments": { "path": "a.txt" } });
         let lead = [
@@ -135,7 +133,7 @@ fn an_end_that_comes_at_a_turn_boundary_stands_behind_the_results() {
             json!({ "content": "Read, and scouted." }),
         ];
         let mock = Mock::new(&[script(LEAD, &lead), script(SCOUT, &[json!({ "content": "Left is clear." })])].concat());
-        let (gate, origin) = (Gate::default(), mock.origin().to_owned());
+        let (gate, origin) = (RequestGate::default(), mock.origin().to_owned());
         let hold = gate.clone();
         let relay = Relay::start(move |_, body| {
             if body.to_string().contains(LEAD) && body.to_string().contains("Look at the left.") {
@@ -144,10 +142,11 @@ fn an_end_that_comes_at_a_turn_boundary_stands_behind_the_results() {
             origin.clone()
         });
         let user = family("");
-        let run = Talk { agent: "lead", ..Talk::new(protocol, relay.origin()) }.start(&user, "Scout the left.");
+        let run =
+            ProviderRun { agent: "lead", ..ProviderRun::new(protocol, relay.origin()) }.start(&user, "Scout the left.");
         run.until(|event| event["record"]["run_ended"].is_object());
         gate.open();
-        let told = Told::of(run.done());
+        let told = RunOutput::of(run.done());
         assert_eq!(told.answer(), "Read, and scouted.", "{protocol:?}");
 
         let seen = relay.seen();
@@ -175,7 +174,7 @@ fn a_real_server_takes_the_history_of_a_parent_and_answers_it() {
             if opening { canned.clone() } else { real.to_owned() }
         });
         let user = family("output_tokens: 60\n");
-        let talk = Talk { agent: "lead", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+        let talk = ProviderRun { agent: "lead", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
         let told = talk.run(&user, "Ask both scouts.");
 
         let seen = relay.seen();
@@ -184,7 +183,7 @@ fn a_real_server_takes_the_history_of_a_parent_and_answers_it() {
         let heard = lead.iter().find(|exchange| exchange.sent.to_string().contains(NOTICE));
         let heard = heard.unwrap_or_else(|| panic!("{protocol:?}: {told:#?}"));
         ends_with_the_notice(protocol, &heard.sent, &[]);
-        // What so small a model makes of it is its own affair: it may well ramble until it is cut off.
+        // A model this small may ramble until the limit.
         let kept = kept(&user);
         let cut = json!({ "failed": { "kind": "truncated" } });
         let ends = ends(&kept);

@@ -1,13 +1,13 @@
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::kept::only;
+use super::chat_message::{MessagePart, Role, said};
 use super::llm::llm;
 use super::mock::Mock;
 use super::protocol::Protocol;
+use super::provider_run::{KEY, ProviderRun};
 use super::relay::Relay;
-use super::said::{Part, Role, said};
-use super::talk::{KEY, Talk};
+use super::stored_session::only;
 
 const HELLO: &str = "Hello. This answer comes in several pieces, so that it can be seen on its way.";
 
@@ -25,7 +25,8 @@ fn text_comes_in_pieces_and_is_recorded_with_its_usage() {
     for protocol in Protocol::ALL {
         let (user, relay) = (User::new(), Relay::to(mock.origin()));
         agent(&user, "brief", "output_tokens: 77\n");
-        let told = Talk { agent: "brief", ..Talk::new(protocol, relay.origin()) }.run(&user, "Please say hello.");
+        let told = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, relay.origin()) }
+            .run(&user, "Please say hello.");
         assert_eq!(told.answer(), HELLO, "{protocol:?}");
         let pieces = told.deltas(told.session());
         assert_eq!((pieces.concat().as_str(), pieces.len() > 2), (HELLO, true), "{protocol:?}: {pieces:?}");
@@ -72,10 +73,9 @@ fn sent_as_it_should_be(protocol: Protocol, relay: &Relay) {
     let said = said(protocol, sent);
     let [system, prompt] = &*said else { panic!("{protocol:?}: {said:#?}") };
     assert!(system.role == Role::System && system.words().contains("You are brief."), "{protocol:?}: {system:#?}");
-    assert_eq!((prompt.role, &*prompt.parts), (Role::User, &[Part::Text("Please say hello.".to_owned())][..]));
+    assert_eq!((prompt.role, &*prompt.parts), (Role::User, &[MessagePart::Text("Please say hello.".to_owned())][..]));
 }
 
-/// The cap has an old and a new name.
 fn cap_of_chat(sent: &Value) -> &Value {
     let (old, new) = (&sent["max_tokens"], &sent["max_completion_tokens"]);
     if old.is_null() { new } else { old }
@@ -89,7 +89,7 @@ fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
     for protocol in Protocol::REAL {
         let (user, relay) = (User::new(), Relay::to(llm.origin()));
         agent(&user, "brief", "output_tokens: 60\n");
-        let talk = Talk { agent: "brief", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+        let talk = ProviderRun { agent: "brief", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
         let told = talk.run(&user, "What is the capital of France?");
 
         let (kept, seen) = (only(&user), relay.seen());
@@ -133,12 +133,12 @@ fn counted(protocol: Protocol, stream: &str) -> (Option<u64>, Option<u64>) {
 }
 
 #[test]
-fn an_answer_that_a_real_server_cuts_off_is_not_taken_for_a_whole_one() {
+fn answer_truncated_by_the_server_is_not_complete() {
     let llm = llm();
     for protocol in Protocol::REAL {
         let user = User::new();
         agent(&user, "terse", "output_tokens: 6\n");
-        let talk = Talk { agent: "terse", model: "smollm2", ..Talk::new(protocol, llm.origin()) };
+        let talk = ProviderRun { agent: "terse", model: "smollm2", ..ProviderRun::new(protocol, llm.origin()) };
         let told = talk.run(&user, "Tell me a story of a fox.");
         assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
         assert_eq!(told.end["outcome"], json!({"failed": {"kind": "truncated"}}), "{protocol:?}");

@@ -1,4 +1,4 @@
-//! What the schemas let through is what is taken, and what they refuse is refused.
+//! The schemas accept and refuse the same files as the command.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ fn the_schema_of_configurations_lets_through_what_is_taken() {
         assert!(!checker.is_valid(&yaml(text)), "{text} is valid");
         assert!(taken(text).is_err(), "{text} is taken");
     }
-    // What means nothing is warned of, and an editor marks it.
+    // Unknown keys cause warnings, and editors mark them.
     let typo = "limits: {truns: 1}";
     assert_eq!((checker.is_valid(&yaml(typo)), taken(typo).map(|warnings| warnings.len())), (false, Ok(1)));
 }
@@ -86,7 +86,7 @@ fn the_schema_of_agents_lets_through_what_is_taken() {
     let path = folder.path().join("stem.md");
     let refused = |text: &str| {
         std::fs::write(&path, format!("---\n{text}\n---\nDo it.\n")).expect("a file");
-        lint(std::slice::from_ref(&path), &Catalog::builtin())[0].is_refused()
+        lint(std::slice::from_ref(&path), None, &Catalog::builtin())[0].is_refused()
     };
     for text in GOOD_AGENTS {
         assert_eq!((checker.is_valid(&yaml(text)), refused(text)), (true, false), "{text}");

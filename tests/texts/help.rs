@@ -1,6 +1,5 @@
 use super::page::Page;
 
-/// Returns the names under "Commands:" of a help text.
 fn below(help: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let names = lines.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());

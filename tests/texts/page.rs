@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use subtend::session::SessionId;
 
-use crate::cli::call::{Done, Under, User};
+use crate::cli::call::{CommandOutput, Under, User};
 
 /// Columns that help is wrapped to.
 const COLUMNS: &str = "100";
@@ -42,7 +42,6 @@ impl Page {
         self.variables.push((name.to_owned(), value.to_owned()));
     }
 
-    /// Writes `name` for `value` from here on.
     pub(super) fn name(&mut self, value: &str, name: &str) {
         self.names.insert(value.to_owned(), name.to_owned());
     }
@@ -68,12 +67,11 @@ impl Page {
     }
 
     /// Makes a call, and writes its stderr and its exit code.
-    pub(super) fn call(&mut self, line: &str) -> Done {
+    pub(super) fn call(&mut self, line: &str) -> CommandOutput {
         self.call_with(line, "")
     }
 
-    /// As [`Page::call`], with a text on stdin.
-    pub(super) fn call_with(&mut self, line: &str, stdin: &str) -> Done {
+    pub(super) fn call_with(&mut self, line: &str, stdin: &str) -> CommandOutput {
         let done = self.quiet(line, stdin);
         let (code, err) = (done.code, done.err.clone());
         self.note(line, &format!("exit {}", code.map_or("signal".to_owned(), |code| code.to_string())), &err);
@@ -81,7 +79,7 @@ impl Page {
     }
 
     /// Makes a call, and writes its stdout.
-    pub(super) fn prints(&mut self, line: &str) -> Done {
+    pub(super) fn prints(&mut self, line: &str) -> CommandOutput {
         let done = self.quiet(line, "");
         assert_eq!(done.code, Some(0), "{line}: {done:?}");
         self.note(line, "prints", &done.out);
@@ -89,7 +87,7 @@ impl Page {
     }
 
     /// Makes a call, and writes nothing.
-    pub(super) fn quiet(&mut self, line: &str, stdin: &str) -> Done {
+    pub(super) fn quiet(&mut self, line: &str, stdin: &str) -> CommandOutput {
         let args = words(line);
         let mut command = self.user.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
         only_these_variables(&mut command);
@@ -122,13 +120,11 @@ impl Page {
         redacted(&text)
     }
 
-    /// Compares the page with its snapshot.
     pub(super) fn check(self, name: &str) {
         check(name, &self.text);
     }
 }
 
-/// Compares a text with the snapshot of that name.
 pub(super) fn check(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);

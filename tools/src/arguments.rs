@@ -14,7 +14,6 @@ const MAX_ERRORS: usize = 8;
 /// Bytes of one error, which may quote a whole argument.
 const MAX_ERROR: usize = 300;
 
-/// Compiles a schema of an object.
 pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
     if !schema.is_object() {
         return Err("it is not a JSON object".into());
@@ -25,7 +24,6 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
     jsonschema::options().build(schema).map_err(|error| bounded::shown(&error.to_string(), MAX_ERROR).into_owned())
 }
 
-/// Parses the arguments of a call of `tool`, always an object.
 pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
     if args.len() > MAX_BYTES {
         let length = args.len();
@@ -46,7 +44,6 @@ pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
     }
 }
 
-/// Checks arguments against the schema of `tool`.
 pub(crate) fn validate(tool: &str, validator: &Validator, args: Value) -> Result<Value, String> {
     if validator.is_valid(&args) {
         return Ok(args);
@@ -79,7 +76,6 @@ pub(crate) fn fit<A: DeserializeOwned>(tool: &str, args: Value) -> Result<A, Str
     })
 }
 
-/// Returns the path as schema errors show it.
 fn pointer(path: &Path) -> String {
     let mut out = String::new();
     for segment in path {

@@ -38,7 +38,6 @@ impl Bounded {
         self.cut
     }
 
-    /// Returns the result with `footer` as its last line.
     pub(crate) fn finish(mut self, footer: &str) -> ToolOutput {
         self.text.push_str(footer);
         let text = self.text.trim_end_matches('\n');
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_and_never_exceeds_the_bound() {
+    fn omitted_items_are_counted_within_the_bound() {
         for max in [0, 1, 10, 200, 300] {
             let mut out = Bounded::new(max);
             for _ in 0..100 {

@@ -6,9 +6,10 @@ mod open;
 mod read;
 mod search;
 mod shell;
+pub(crate) mod skill;
 mod write;
 
-mod environment;
+pub(crate) mod environment;
 mod file_tool;
 mod filter;
 mod glob;
@@ -30,11 +31,11 @@ use file_tool::FileTool;
 
 pub(crate) fn tools(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Tool>> {
     vec![
-        Arc::new(FileTool::<list::List>::new()),
-        Arc::new(FileTool::<read::Read>::new()),
-        Arc::new(FileTool::<search::Search>::new()),
-        Arc::new(FileTool::<write::Write>::new()),
-        Arc::new(FileTool::<edit::Edit>::new()),
+        Arc::new(FileTool::<list::ListTool>::new()),
+        Arc::new(FileTool::<read::ReadTool>::new()),
+        Arc::new(FileTool::<search::SearchTool>::new()),
+        Arc::new(FileTool::<write::WriteTool>::new()),
+        Arc::new(FileTool::<edit::EditTool>::new()),
         Arc::new(shell::Shell::new(guard, commands)),
     ]
 }

@@ -30,7 +30,7 @@ where
     Arc::new(FnTool::new(spec, effect, run))
 }
 
-type Run = dyn Fn(ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync;
+type BoxedRun = dyn Fn(ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync;
 type Input = dyn Fn(&Value) -> Option<Text> + Send + Sync;
 type Output = dyn Fn(&str) -> Option<Text> + Send + Sync;
 type AccessOf = dyn Fn(Option<&Value>) -> Vec<Access> + Send + Sync;
@@ -44,7 +44,7 @@ pub struct FnTool {
     display: Display,
     input: Option<Box<Input>>,
     output: Option<Box<Output>>,
-    run: Box<Run>,
+    run: Box<BoxedRun>,
 }
 
 impl FnTool {

@@ -101,7 +101,6 @@ pub struct StartRequest {
 }
 
 impl StartRequest {
-    /// Returns a child with only agent and prompt set.
     pub(crate) fn plain(dialect: Dialect, agent: Text, prompt: Text, mode: Mode) -> Self {
         Self {
             dialect,
@@ -243,7 +242,6 @@ impl Offered {
         )))
     }
 
-    /// Returns the agent `asked`, if it may be started.
     pub(crate) fn agent(&self, tool: &str, asked: &str) -> Result<Text, ToolError> {
         match self.agents.iter().find(|(name, _)| **name == *asked) {
             Some((agent, _)) => Ok(Arc::clone(agent)),
@@ -287,7 +285,6 @@ pub(crate) fn says_something(named: &str, reader: &str, prompt: &str) -> Result<
     Ok(())
 }
 
-/// Checks the length of a text besides the prompt.
 pub(crate) fn beside(named: &str, text: Option<String>) -> Result<Option<Text>, ToolError> {
     let text = text.filter(|text| !text.trim().is_empty());
     match text.as_ref().map(String::len).filter(|length| *length > MAX_PROMPT) {
@@ -298,7 +295,6 @@ pub(crate) fn beside(named: &str, text: Option<String>) -> Result<Option<Text>, 
     }
 }
 
-/// Checks that a call names at most [`MAX_NAMED`].
 pub(crate) fn not_too_many(named: &str, count: usize) -> Result<(), ToolError> {
     if count > MAX_NAMED {
         return Err(ToolError::bad_args(format!(
@@ -308,7 +304,6 @@ pub(crate) fn not_too_many(named: &str, count: usize) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Serializes metadata, if it is within the bound.
 pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Text>, ToolError> {
     let metadata = metadata.map(|metadata| Value::Object(metadata).to_string());
     if let Some(length) = metadata.as_ref().map(String::len).filter(|length| *length > MAX_METADATA) {
@@ -319,7 +314,7 @@ pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Te
     Ok(metadata.map(Text::from))
 }
 
-/// The start of `text` as a label: one line, without characters that a terminal obeys. An import refuses those.
+/// Returns the start of `text` as a label: one line, without characters that a terminal obeys. An import refuses those.
 pub(crate) fn label(text: &str) -> Option<Text> {
     let is_kept = |c: char| c.is_whitespace() || !is_unseen(c);
     let kept = if text.chars().all(is_kept) {
@@ -336,7 +331,6 @@ pub(crate) fn first_line(text: &str) -> Option<Text> {
     label(bounded::head(text.trim_start().lines().next().unwrap_or_default(), MAX_FIRST_LINE))
 }
 
-/// Splits tool names at commas.
 pub(crate) fn names(list: &str) -> Vec<Text> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Text::from).collect()
 }
@@ -353,7 +347,6 @@ fn unknown(tool: &str, asked: &str, agents: &[(Text, Text)]) -> ToolError {
     ToolError::bad_args(format!("no agent `{shown}` can be started by {tool}.{meant} Valid: {}.", near::listed(&names)))
 }
 
-/// Lists the agents in a description, one a line.
 pub(crate) fn listed(agents: &[(Text, Text)]) -> String {
     let line = |(name, about): &(Text, Text)| {
         let about: Vec<&str> = about.split_whitespace().collect();

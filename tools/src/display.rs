@@ -35,7 +35,7 @@ impl Display {
 
 /// A call as people see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ShownCall {
     /// The tool; for `use_tool` the one that it calls.
     pub tool: Text,
     pub display: Display,

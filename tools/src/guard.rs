@@ -6,10 +6,13 @@
 //! The guard applies the machine's limits to itself, and its children inherit them
 //! ([`CommandLimits`](crate::commands::CommandLimits)). No session rules apply to the guard. A restricted command runs in a
 //! sandbox ([`crate::sandbox`]) that the guard creates; its authority is the first line of the guard's input.
-//! makes for it; what it may do is then the first line of the guard's input.
+//!
+//! A command that reads, such as an MCP server, gets the guard's input (`PIPED`). The end of that input still ends it.
 
 #[cfg(unix)]
 mod limits;
+#[cfg(unix)]
+mod piped;
 #[cfg(unix)]
 mod reap;
 
@@ -23,6 +26,9 @@ use crate::sandbox::{self, HELD, NOT_RUN, SandboxedCommand, WHY};
 /// Passes the limits of a command from the runtime to the guard.
 pub(crate) const LIMITS: &str = "SUBTEND_COMMAND_LIMITS";
 
+/// The first argument of a guard that passes its input on to the command.
+pub(crate) const PIPED: &str = "--piped";
+
 /// How to start a guard: a program that ends in [`main`], and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
@@ -33,7 +39,6 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Returns the command that runs `argv` under this guard.
     pub(crate) fn command(&self, argv: &[OsString]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).args(argv);
@@ -52,6 +57,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
 
     let mut args = args.into_iter().peekable();
     let held = args.next_if(|first| first == HELD).is_some();
+    let piped = !held && args.next_if(|first| first == PIPED).is_some();
     let Some(program) = args.next() else {
         eprintln!("guard: no command is given");
         return 127;
@@ -68,9 +74,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     // Before the command exists, so that no descendant escapes.
     reap::adopt();
     let mut command = Command::new(&program);
-    std::os::unix::process::CommandExt::process_group(command.args(args).stdin(Stdio::null()).env_remove(LIMITS), 0);
+    let input = if piped { Stdio::piped() } else { Stdio::null() };
+    std::os::unix::process::CommandExt::process_group(command.args(args).stdin(input).env_remove(LIMITS), 0);
     let started = if held { hold(command) } else { free(command) };
-    let (id, held) = match started {
+    let (id, input, held) = match started {
         Ok(started) => started,
         Err((code, why)) => {
             eprintln!("{why}");
@@ -82,9 +89,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let held = std::sync::Arc::new(std::sync::Mutex::new((held, counted)));
     let left = std::sync::Arc::clone(&held);
     std::thread::spawn(move || {
-        let mut byte = [0];
-        // Nothing more is written: the read ends at the end of the pipe or with an error, which counts the same.
-        while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
+        match input {
+            Some(input) => piped::pass(input),
+            None => {
+                let mut byte = [0];
+                // Nothing more is written: the read ends at the end of the pipe or with an error, which counts the same.
+                while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
+            }
+        }
         reap::end(Some(leader));
         forget(&left);
         std::process::exit(137);
@@ -97,16 +109,16 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
 
 /// What to remove after a command: its sandbox, and its process counter.
 #[cfg(unix)]
-type Left = (Option<SandboxedCommand>, Option<limits::Counted>);
+type Leftovers = (Option<SandboxedCommand>, Option<limits::Counted>);
 
-/// A command's process with its optional sandbox, or the guard's exit code and reason.
+/// A command's process with its input, if it has one, and its optional sandbox; or the guard's exit code and reason.
 #[cfg(unix)]
-type Started = Result<(u32, Option<SandboxedCommand>), (i32, String)>;
+type Started = Result<(u32, Option<std::process::ChildStdin>, Option<SandboxedCommand>), (i32, String)>;
 
 #[cfg(unix)]
 fn free(mut command: Command) -> Started {
     match command.spawn() {
-        Ok(child) => Ok((child.id(), None)),
+        Ok(mut child) => Ok((child.id(), child.stdin.take(), None)),
         Err(error) => Err((127, format!("guard: cannot start {}: {error}", command.get_program().display()))),
     }
 }
@@ -121,13 +133,13 @@ fn hold(command: Command) -> Started {
         .map_err(|error| format!("its authority cannot be read: {error}"))
         .and_then(|authority| sandbox::start(command, authority));
     match held {
-        Ok(held) => Ok((held.child.id(), Some(held))),
+        Ok(held) => Ok((held.child.id(), None, Some(held))),
         Err(why) => Err((NOT_RUN, format!("{WHY}{why}"))),
     }
 }
 
 #[cfg(unix)]
-fn forget(left: &std::sync::Mutex<Left>) {
+fn forget(left: &std::sync::Mutex<Leftovers>) {
     let mut left = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     drop((left.0.take(), left.1.take()));
 }

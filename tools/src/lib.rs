@@ -10,17 +10,21 @@ pub mod closure;
 pub mod commands;
 pub mod dialect;
 pub mod display;
-pub mod escape;
 pub mod guard;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod option;
 pub mod plan_exit;
 pub mod policy;
 pub mod registry;
 pub mod sandbox;
 pub mod secrets;
+pub mod skills;
 pub mod tool;
 pub mod typed;
 pub mod workspace;
+
+pub use subtend_session::escape;
 
 mod arguments;
 mod bounded;

@@ -23,7 +23,6 @@ pub(crate) fn message(asked: &str, known: bool, offered: &[&str]) -> String {
     message
 }
 
-/// Returns the offered names that resemble `asked`, nearest first.
 pub(crate) fn near<'a>(asked: &str, offered: &[&'a str]) -> Vec<&'a str> {
     let asked = folded(asked);
     if asked.is_empty() || asked.len() > 100 {
@@ -34,7 +33,6 @@ pub(crate) fn near<'a>(asked: &str, offered: &[&'a str]) -> Vec<&'a str> {
     ranked.into_iter().take(SUGGESTED).map(|(_, name)| name).collect()
 }
 
-/// Joins names, truncated if there are many.
 pub(crate) fn listed(names: &[&str]) -> String {
     let shown: Vec<&str> = names.iter().take(LISTED).copied().collect();
     let more = names.len().saturating_sub(shown.len());
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_names_what_is_near_and_what_is_there() {
+    fn message_names_near_and_existing_names() {
         assert_eq!(
             message("red", false, &TOOLS),
             "no tool is named `red`. Did you mean `read`? Available: list, read, search, write, edit, shell."

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_what_is_missing_is_filled_and_what_is_there_is_kept() {
+    fn m3_missing_options_are_filled_and_set_ones_kept() {
         let options = [&minion::options()[..], &[web()]].concat();
         let filled = |given: Value, model| {
             let mut given = map(given);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_options_are_told_apart_and_say_what_they_are() {
+    fn m3_option_kinds_are_distinct_and_described() {
         let said = |options: &[ToolOption]| declared(options).map_err(|bad| bad.to_string());
         assert_eq!(said(&minion::options()), Ok(()));
         assert!(said(&[web(), web()]).unwrap_err().contains("is declared twice"));

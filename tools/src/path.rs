@@ -37,7 +37,6 @@ pub fn resource(path: &str) -> Result<Text, ToolError> {
     Ok(parts.collect::<Vec<_>>().join("/").into())
 }
 
-/// Joins `name` to the directory `dir`, both normal.
 pub(crate) fn join(dir: &str, name: &str) -> String {
     if dir == "." { name.into() } else { format!("{dir}/{name}") }
 }

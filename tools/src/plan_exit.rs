@@ -25,7 +25,7 @@ or to ask a question. Put the whole plan into the call: it is what the person is
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct PlanExitArguments {
     plan: String,
 }
 
@@ -44,7 +44,7 @@ pub fn spec() -> ToolSpec {
 /// # Errors
 /// If the arguments do not fit, or the plan is empty or too long.
 pub fn parse(args: &str) -> Result<Text, ToolError> {
-    let asked: Arguments = dialect::arguments(NAME, args, "plan")?;
+    let asked: PlanExitArguments = dialect::arguments(NAME, args, "plan")?;
     if asked.plan.trim().is_empty() {
         return Err(ToolError::bad_args("the plan is empty: a person decides by what it says, so put all of it there"));
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_a_text_that_says_something() {
+    fn plan_must_not_be_empty() {
         assert_eq!(parse(r#"{"plan":"1. a"}"#).map(|plan| plan.to_string()).ok().as_deref(), Some("1. a"));
         for bad in ["{}", r#"{"plan":" "}"#, r#"{"plan":"1","agent":"build"}"#, "plan"] {
             assert!(parse(bad).is_err(), "{bad}");

@@ -1,6 +1,6 @@
 //! The host's policy: the ceiling of every root session.
 
-use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::authority::{self, Rule, RuleSet, Verdict};
 use subtend_session::ids::Text;
 
 pub(crate) use bounds::for_commands;
@@ -54,7 +54,8 @@ impl HostPolicy {
         if pattern == Some("") {
             return Err(bad("the pattern is empty: leave out the `=` for every resource".to_owned()));
         }
-        Rule::written(action, pattern, Verdict::Allow).map_err(|error| bad(error.to_string()))
+        let why = |error: authority::BadRule| if *error.rule == *rule { error.why } else { error.to_string() };
+        Rule::written(action, pattern, Verdict::Allow).map_err(|error| bad(why(error)))
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_rule_says_what_is_wrong_and_how_to_write_one() {
+    fn bad_rule_error_shows_the_syntax() {
         let why = |rule| HostPolicy::allow(rule).unwrap_err().why;
         assert_eq!(why("shell.run="), "the pattern is empty: leave out the `=` for every resource");
         assert_eq!(why("=src"), "``: the action is missing");

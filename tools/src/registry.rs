@@ -1,5 +1,6 @@
 //! The registry: tools by name, and the classification of a model's call.
 
+mod live;
 mod ruling;
 mod shown;
 #[cfg(test)]
@@ -9,10 +10,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use jsonschema::Validator;
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
-use subtend_session::call::{CallKind, Invalid};
+use subtend_session::call::{CallKind, Invalid, ToolEffect};
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
@@ -26,12 +28,14 @@ use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError};
 use crate::{arguments, near};
 
+pub use live::LiveTools;
 pub use ruling::Ruling;
 
 /// Tools by name. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Registry {
     tools: Arc<BTreeMap<Text, RegisteredTool>>,
+    live: Option<Arc<dyn LiveTools>>,
 }
 
 struct RegisteredTool {
@@ -44,12 +48,13 @@ struct RegisteredTool {
 pub struct RegistryBuilder {
     tools: BTreeMap<Text, RegisteredTool>,
     secrets: Secrets,
+    live: Option<Arc<dyn LiveTools>>,
 }
 
 /// Why a tool cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    #[error("a second tool named `{name}`: tools are told apart by name, so rename one")]
+    #[error("a second tool named `{name}`: each tool needs a name of its own, so rename one")]
     Duplicate { name: Text },
     /// The name is reserved.
     #[error("the tool name `{name}` is locked: it belongs to subtend itself, so choose another")]
@@ -96,6 +101,12 @@ impl RegistryBuilder {
     /// # Errors
     /// If the name is taken, reserved or invalid, the schema is not one of an object, or the options are invalid.
     pub fn tool(mut self, tool: Arc<dyn Tool>) -> Result<Self, RegistryError> {
+        self.add(tool)?;
+        Ok(self)
+    }
+
+    /// Adds a tool as [`RegistryBuilder::tool`] does, and stays usable after an error.
+    pub(crate) fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
         let spec = tool.spec();
         let name = spec.name.clone();
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -116,7 +127,12 @@ impl RegistryBuilder {
             Err(why) => return Err(RegistryError::BadSchema { name, why }),
         };
         self.tools.insert(name, RegisteredTool { tool, validator });
-        Ok(self)
+        Ok(())
+    }
+
+    /// Adds a source of tools that come and go. None of them replaces a tool of the registry.
+    pub fn live(self, live: Arc<dyn LiveTools>) -> Self {
+        Self { live: Some(live), ..self }
     }
 
     ///
@@ -132,9 +148,9 @@ impl RegistryBuilder {
     }
 
     pub fn build(self) -> Registry {
-        let Self { tools, secrets } = self;
+        let Self { tools, secrets, live } = self;
         let guarded = |entry: RegisteredTool| RegisteredTool { tool: secrets.guard(entry.tool), ..entry };
-        Registry { tools: Arc::new(tools.into_iter().map(|(name, entry)| (name, guarded(entry))).collect()) }
+        Registry { tools: Arc::new(tools.into_iter().map(|(name, entry)| (name, guarded(entry))).collect()), live }
     }
 }
 
@@ -155,8 +171,25 @@ impl Registry {
         builtin::tools(guard, commands)
     }
 
+    /// Returns a tool that the registry holds itself.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name).map(|entry| &entry.tool)
+    }
+
+    /// Returns what a call of `name` may have for effects, also of a tool that comes and goes.
+    pub fn effect(&self, name: &str) -> Option<ToolEffect> {
+        let own = self.get(name).map(|tool| tool.effect());
+        own.or_else(|| self.live.as_ref()?.tools().effect(name))
+    }
+
+    /// Returns a number that changes whenever the tools do.
+    pub fn generation(&self) -> u64 {
+        self.live.as_ref().map_or(0, |live| live.generation())
+    }
+
+    /// Starts the sources of tools that come and go; `None` when their tools are known. The future is bounded in time.
+    pub fn settle(&self) -> Option<BoxFuture<'static, ()>> {
+        self.live.as_ref()?.settle()
     }
 
     pub fn names(&self) -> impl Iterator<Item = &Text> {
@@ -166,13 +199,14 @@ impl Registry {
     /// Returns why no session can be offered a tool of that name, with a suggestion; `None` if the tool exists in the registry, in a
     /// dialect, or as the proposal of a plan.
     pub fn missing(&self, name: &str) -> Option<String> {
-        if self.tools.contains_key(name) || dialect::is_locked(name) || name == plan_exit::NAME {
+        let of_server = name.starts_with(OF_SERVERS);
+        if self.tools.contains_key(name) || dialect::is_locked(name) || name == plan_exit::NAME || of_server {
             return None;
         }
         let names: Vec<&str> = self.tools.keys().map(|name| &**name).collect();
         let near =
             near::near(name, &names).first().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        Some(format!("there is no tool `{name}`{near}"))
+        Some(format!("unknown tool `{name}`{near}"))
     }
 
     /// Returns the tools for a model, sorted by name: those that the authority may allow, restricted to `only` if given.
@@ -180,10 +214,14 @@ impl Registry {
     /// With an `approver`, tools are included that need approval at best. If no approver is attached when such a call comes, it is denied.
     pub fn offered(&self, authority: &Authority, only: Option<&[Text]>, approver: bool) -> Vec<ToolSpec> {
         let tools = self.tools.values().map(|entry| &entry.tool);
-        tools
-            .filter(|tool| is_offered(tool.as_ref(), authority, only, approver))
-            .map(|tool| tool.spec().clone())
-            .collect()
+        let own =
+            tools.filter(|tool| is_offered(tool.as_ref(), authority, only, approver)).map(|tool| tool.spec().clone());
+        let Some(live) = &self.live else { return own.collect() };
+        let mut all: Vec<ToolSpec> = own.collect();
+        let more = live.tools().offered(authority, only, approver).into_iter();
+        all.extend(more.filter(|spec| !self.tools.contains_key(&spec.name)));
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
     }
 
     /// Classifies a call of `tool` with the arguments that the model wrote.
@@ -201,23 +239,60 @@ impl Registry {
     ) -> Classified {
         let entry = self.tools.get(tool).filter(|entry| is_offered(entry.tool.as_ref(), authority, only, approver));
         let Some(entry) = entry else {
+            if let Some(live) = self.live.as_ref().filter(|_| !self.tools.contains_key(tool)) {
+                return self.classify_live(live.as_ref(), (tool, args), authority, only, approver, granted);
+            }
             let offered = self.offered(authority, only, approver);
             let message = self.unknown(tool, offered.iter().map(|spec| &*spec.name));
             return Classified::Invalid { kind: Invalid::UnknownTool, message };
         };
         let parsed = arguments::parse(tool, args).and_then(|args| arguments::validate(tool, &entry.validator, args));
-        match parsed {
-            Ok(args) => {
-                let kind = CallKind::Local(entry.tool.effect());
-                let (access, ask) = match Self::ruling(entry.tool.as_ref(), &args, authority, granted) {
-                    Ruling::Allowed(access) => (access, false),
-                    Ruling::Asked(access) => (Some(access), true),
-                    Ruling::Denied(_) => (None, false),
-                };
-                Classified::Ready { tool: Arc::clone(&entry.tool), args, kind, access, ask }
-            }
-            Err(message) => Classified::Invalid { kind: Invalid::BadArgs, message: message.into() },
+        Self::ready(&entry.tool, parsed, authority, granted)
+    }
+
+    fn ready(
+        tool: &Arc<dyn Tool>,
+        parsed: Result<Value, String>,
+        authority: &Authority,
+        granted: &dyn Fn(&Access) -> bool,
+    ) -> Classified {
+        let args = match parsed {
+            Ok(args) => args,
+            Err(message) => return Classified::Invalid { kind: Invalid::BadArgs, message: message.into() },
+        };
+        let kind = CallKind::Local(tool.effect());
+        let (access, ask) = match Self::ruling(tool.as_ref(), &args, authority, granted) {
+            Ruling::Allowed(access) => (access, false),
+            Ruling::Asked(access) => (Some(access), true),
+            Ruling::Denied(_) => (None, false),
+        };
+        Classified::Ready { tool: Arc::clone(tool), args, kind, access, ask }
+    }
+
+    /// Classifies a call of a tool that comes and goes. One that is not known yet is checked when it runs.
+    fn classify_live(
+        &self,
+        live: &dyn LiveTools,
+        (tool, args): (&str, &str),
+        authority: &Authority,
+        only: Option<&[Text]>,
+        approver: bool,
+        granted: &dyn Fn(&Access) -> bool,
+    ) -> Classified {
+        let tools = live.tools();
+        if tools.get(tool).is_none()
+            && let Some(unlisted) = live.unlisted(tool)
+            && is_offered(unlisted.as_ref(), authority, only, approver)
+        {
+            return Self::ready(&unlisted, arguments::parse(tool, args), authority, granted);
         }
+        let classified = tools.classify(tool, args, authority, only, approver, granted);
+        if !matches!(classified, Classified::Invalid { kind: Invalid::UnknownTool, .. }) {
+            return classified;
+        }
+        let offered = self.offered(authority, only, approver);
+        let message = self.unknown(tool, offered.iter().map(|spec| &*spec.name));
+        Classified::Invalid { kind: Invalid::UnknownTool, message }
     }
 
     /// Returns the error for a model that called `asked`, which it is not offered.
@@ -262,8 +337,27 @@ impl Registry {
     }
 }
 
+/// The start of the names of tools of MCP servers.
+pub(crate) const OF_SERVERS: &str = "mcp__";
+
+/// Returns whether a list of tools holds `name`. An entry `mcp__server` or `mcp__server__*` is all tools of that MCP server, and
+/// `mcp__server__get_*` those whose names begin so.
+pub fn lists(only: &[Text], name: &str) -> bool {
+    let of_server = |entry: &Text| {
+        let Some(server) = entry.strip_prefix(OF_SERVERS) else { return false };
+        if let Some((begin, begins)) =
+            entry.strip_suffix('*').zip(server.strip_suffix('*')).filter(|(_, of)| of.contains("__"))
+        {
+            return !begins.starts_with('_') && name.starts_with(begin);
+        }
+        let is_server = !server.is_empty() && !server.contains("__") && !server.contains('*');
+        is_server && name.strip_prefix(&**entry).is_some_and(|rest| rest.starts_with("__"))
+    };
+    only.iter().any(|entry| **entry == *name || of_server(entry))
+}
+
 fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, approver: bool) -> bool {
-    let listed = only.is_none_or(|only| only.contains(&tool.spec().name));
+    let listed = only.is_none_or(|only| lists(only, &tool.spec().name));
     let permitted = |access: &Access| match authority.best(&access.action) {
         Verdict::Allow => true,
         Verdict::Ask => approver,

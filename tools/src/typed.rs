@@ -194,7 +194,6 @@ impl<T: TypedTool> Tool for Typed<T> {
     }
 }
 
-/// Runs a call with arguments of type `A`.
 pub(crate) fn run<A, O, R>(
     tool: Text,
     mut call: ToolInvocation,
@@ -222,7 +221,6 @@ pub(crate) fn described<A: JsonSchema>() -> (Arc<Value>, Text) {
     (Arc::new(schema), description)
 }
 
-/// Returns the default access of a tool.
 pub(crate) fn own(name: &str) -> Vec<Access> {
     vec![Access { action: format!("tool:{name}").into(), resource: "*".into() }]
 }

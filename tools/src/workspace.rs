@@ -143,7 +143,6 @@ fn text_of(file: File, most: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| wrong(format!("it is not UTF-8 text: {}", error.utf8_error())))
 }
 
-/// Returns a file error for the model.
 pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolError {
     let kind = error.kind();
     // The handle's own refusal has no OS error code.

@@ -131,7 +131,7 @@ async fn a_dropped_call_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_in_the_background_ends_with_it() {
+async fn background_process_ends_with_its_command() {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::new(dir.path());
     let command = TREE.replace("echo leader >&3; sleep 300", "echo leader >&3; read wait < go; echo bye; exit 7");
@@ -157,6 +157,6 @@ async fn codes_and_signals_pass_through_the_guard() {
 }
 
 #[test]
-fn a_command_that_cannot_start_is_said() {
+fn command_that_cannot_start_is_an_error() {
     assert_eq!(guard::main(Vec::<std::ffi::OsString>::new()), 127);
 }

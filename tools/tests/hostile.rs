@@ -52,7 +52,6 @@ const GREEDY: &str = r"(\w{200}\s){20}(\w{50}|\d{90}){15}";
 /// Files of one directory: more than a call holds.
 const NAMES: usize = 40_000;
 
-/// A name of the maximum length.
 fn name(n: usize) -> String {
     format!("{n:0>250}")
 }
@@ -176,7 +175,7 @@ fn ignore_files_take_little_memory_and_are_noted() {
         std::fs::write(below.join(".ignore"), if n == 0 { odd } else { String::new() }).unwrap();
     }
     let said = bounded("ignores", dir.path());
-    assert!(said.contains("left aside"), "{said}");
+    assert!(said.contains("skipped: too large"), "{said}");
 }
 
 #[test]

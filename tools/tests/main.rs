@@ -14,6 +14,8 @@ mod guard;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod limits;
+#[cfg(all(target_os = "linux", feature = "mcp"))]
+mod mcp;
 mod properties;
 #[cfg(target_os = "linux")]
 mod race;

@@ -154,7 +154,7 @@ fn a_word_binds_one_session(
 }
 
 #[test]
-fn p5_a_word_for_good_binds_its_session_alone() {
+fn p5_always_approval_binds_its_session_alone() {
     held_and_noticed(
         || (prop::collection::vec(rule_sets(), 1..=DEPTH + 1), calls()),
         a_word_binds_one_session,

@@ -98,7 +98,7 @@ async fn shell(dir: &Path, authority: &Authority, guard: Guard, command: &str) -
 }
 
 #[tokio::test]
-async fn what_is_allowed_works_as_without_a_sandbox() {
+async fn allowed_access_works_as_without_a_sandbox() {
     let bench = Bench::new(but_secrets());
     let Some(said) = bench.held("cat open/a.txt top.txt; echo x > open/new; mkdir open/d; mv open/new open/d/x").await
     else {
@@ -173,7 +173,7 @@ async fn background_processes_of_a_command_stay_sandboxed() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_denied_is_not_made() {
+async fn denied_name_is_not_created() {
     let bench = Bench::new(rules(
         Verdict::Allow,
         &[("fs.write", "open/key", Verdict::Deny), ("fs.read", "**/.env", Verdict::Deny)],
@@ -200,7 +200,7 @@ async fn a_session_that_may_only_read_writes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_outside_is_out_of_reach() {
+async fn paths_outside_are_out_of_reach() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("a"), "hidden").unwrap();
     let bench = Bench::new(but_secrets());
@@ -350,7 +350,7 @@ async fn a_guard_that_knows_no_sandbox_runs_nothing() {
 }
 
 #[tokio::test]
-async fn what_the_sandbox_made_is_gone_with_it() {
+async fn files_of_the_sandbox_are_removed_with_it() {
     let bench = Bench::new(but_secrets());
     let Some(said) = bench.held("mkdir -p $TMPDIR/a/b; echo $TMPDIR").await else { return };
     let path = said.lines().next().unwrap();

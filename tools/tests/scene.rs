@@ -50,7 +50,7 @@ pub(crate) fn guard() -> Guard {
 /// Returns a guard in an environment that the shell code `setup` changes first.
 pub(crate) fn guard_with(setup: &str) -> Guard {
     let lead = format!(
-        "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; export {GUARDED}=\"$3\"; \
+        "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; if [ \"$1\" = --piped ]; then export {ROLE}=piper; shift; fi; export {GUARDED}=\"$3\"; \
          exec \"$0\" --exact scene::role --nocapture"
     );
     let program = std::env::current_exe().unwrap();
@@ -62,8 +62,12 @@ pub(crate) fn guard_with(setup: &str) -> Guard {
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let command = ["sh".into(), "-c".into(), std::env::var_os(GUARDED).unwrap()] as [OsString; 3];
-    let held = (role == "holder").then(|| OsString::from("--held"));
-    std::process::exit(guard::main(held.into_iter().chain(command)));
+    let how = match role.as_str() {
+        "holder" => Some("--held"),
+        "piper" => Some("--piped"),
+        _ => None,
+    };
+    std::process::exit(guard::main(how.map(OsString::from).into_iter().chain(command)));
 }
 
 /// Runs a case of [`runtime`] and prints the output; returns at once in an ordinary test run.

@@ -77,7 +77,6 @@ fn a_key_that_the_person_passes_on_is_redacted_in_results() {
     assert!(said.contains(&format!("{VARIABLE}=[{VARIABLE} redacted]")) && !said.contains(KEY), "{said}");
 }
 
-/// The controls: without each guard the key is found.
 #[test]
 fn without_each_guard_the_key_is_found() {
     let passed_on = output(SecretsCase { all_variables: true, ..SAFE }, false);

@@ -14,11 +14,9 @@ use crate::values::ended::Ended;
 pub(super) struct Scan {
     input: InputId,
     accepted: bool,
-    /// The run that took the input.
     taken: Option<RunNo>,
     /// Whether it waits for a rest point and does not steer.
     waits: bool,
-    /// The run in flight, or the last one.
     run: RunNo,
     /// Whether that run is in flight and answers a model: then it takes no queued input (K26).
     of_a_model: bool,
@@ -26,7 +24,6 @@ pub(super) struct Scan {
     continues: bool,
     /// The last answer without calls, by the same rules as the session's fold.
     answer: Option<Text>,
-    /// All text of the run.
     partial: Text,
     /// An answer by `return`, which applies when the run ends with it.
     returning: Option<(TurnNo, Seq, Vec<ToolCall>)>,

@@ -22,9 +22,7 @@ pub struct Approval {
     pub tool: Text,
     /// The arguments, as the model wrote them.
     pub args: Text,
-    /// The action of the access.
     pub action: Text,
-    /// The resource of the access.
     pub resource: Text,
     /// The whole plan, for `plan_exit`.
     pub plan: Option<Text>,
@@ -51,7 +49,6 @@ impl Approvals {
         self.approvers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts one approver less.
     pub(super) fn detach(&self) {
         self.approvers.fetch_sub(1, Ordering::AcqRel);
     }
@@ -75,7 +72,6 @@ impl Approvals {
         open.by_call.contains_key(&(session, call))
     }
 
-    /// Shows a durable question that is still open.
     pub(crate) fn show(&self, approval: Approval) {
         let mut guard = self.lock();
         let open = &mut *guard;

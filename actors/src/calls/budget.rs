@@ -57,10 +57,6 @@ impl ModelCalls {
     }
 
     /// Reserves the call's claim; waits, within the limit of budgets, while others of its tree have reserved what it needs.
-    ///
-    /// # Errors
-    /// The exhausted budget.
-    ///
     /// # Cancel safety
     /// Dropping the future reserves nothing.
     pub(crate) async fn set_aside(

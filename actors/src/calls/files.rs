@@ -15,35 +15,34 @@ const MAX_FILE: u64 = 256 << 10;
 const MAX_FILES: usize = 1 << 20;
 
 /// The texts for the calls of one answer, by the call's position and the path as given.
-pub(crate) type Read = BTreeMap<(u32, Text), Result<Text, Text>>;
+pub(crate) type FileTexts = BTreeMap<(u32, Text), Result<Text, Text>>;
 
 /// Identifies one reading, so that the result for a crashed activation is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub(crate) struct FilesReading {
     pub(crate) turn: TurnNo,
     pub(crate) no: u64,
 }
 
 /// Calls whose files were read, ready for admission.
 pub(crate) struct HasRead {
-    pub(crate) reading: Reading,
+    pub(crate) reading: FilesReading,
     pub(crate) calls: Vec<u32>,
-    pub(crate) read: Read,
+    pub(crate) read: FileTexts,
 }
 
 /// The files of one call, under its child's authority.
 pub(crate) struct Wish {
     pub(crate) ix: u32,
     pub(crate) authority: Arc<Authority>,
-    /// Files of its system prompt.
     pub(crate) bootstrap: Vec<Text>,
     /// Files of its task, bounded together, because one message holds them all.
     pub(crate) files: Vec<Text>,
 }
 
 impl Wish {
-    pub(crate) fn read(&self, workspace: &Workspace) -> Read {
-        let mut read = Read::new();
+    pub(crate) fn read(&self, workspace: &Workspace) -> FileTexts {
+        let mut read = FileTexts::new();
         let mut left = MAX_FILES;
         let within = |text: Text, left: &mut usize| {
             let why =
@@ -76,7 +75,7 @@ impl Wish {
         let real = workspace.real(&resource).map_err(|error| {
             // The tool's own message suggests a next call, which a warning must not.
             let missing = error.kind == ToolErrorKind::NotFound;
-            if missing { Text::from("there is no such file") } else { error.message.into() }
+            if missing { Text::from("no such file") } else { error.message.into() }
         })?;
         if !may(&real) {
             return Err(format!("it leads to `{real}`, and reading that is not allowed to the child").into());

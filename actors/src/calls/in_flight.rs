@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use subtend_session::dialect::jobs::Jobs;
-use subtend_session::ids::{CallId, Text};
+use subtend_session::ids::{AttemptNo, CallId, Lsn, Text, TurnNo};
 use subtend_tools::dialect::Request;
 use subtend_tools::dialect::manage::CheckRequest;
 use subtend_tools::tool::{Tool, ToolError};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::calls::files::Reading;
+use crate::calls::files::FilesReading;
 use crate::calls::reservation::DueReservation;
 use crate::calls::tool_call::StopSignals;
 
@@ -34,6 +35,15 @@ impl TurnAtWork {
     }
 }
 
+/// A model call whose tools are known now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelDue {
+    pub(crate) turn: TurnNo,
+    pub(crate) attempt: AttemptNo,
+    pub(crate) after_ms: u64,
+    pub(crate) intent: Option<Lsn>,
+}
+
 /// A running local tool. Dropping it kills the tool.
 pub(crate) struct ToolAtWork {
     pub(crate) stop: StopSignals,
@@ -48,12 +58,10 @@ impl Drop for ToolAtWork {
 }
 
 impl ToolAtWork {
-    /// Cancels the tool.
     pub(crate) fn cancel(&self) {
         self.stop.ask.cancel();
     }
 
-    /// Kills it after the grace.
     pub(crate) fn kill(&self) {
         self.stop.kill.cancel();
     }
@@ -61,37 +69,33 @@ impl ToolAtWork {
 
 /// A parsed call, which is not parsed again.
 pub(crate) enum Parsed {
-    /// A local tool with its arguments.
     Tool(Arc<dyn Tool>, serde_json::Value),
-    /// A run that it opens.
     Opens(Request),
-    /// A run that the present offer refuses.
     Refused(ToolError),
-    /// A task of the session that it checks.
     Check(CheckRequest),
     /// A task of the session that it cancels, as the model named it.
     Cancel(Text),
-    /// The jobs that it awaits.
     Await(Jobs),
-    /// The plan that it proposes.
     Plan(Text),
 }
 
 /// Parsed calls of the last answer, including those that another activation classified.
-pub(crate) type Ready = HashMap<CallId, Parsed>;
+pub(crate) type ParsedCalls = HashMap<CallId, Parsed, FixedState>;
 
 /// The running work of an activation, and its parsed calls. Dropping it ends all of it.
 #[derive(Default)]
 pub(crate) struct RunningWork {
     pub(crate) turn: Option<TurnAtWork>,
+    /// The model call that waits for its tools, in place of a stream.
+    pub(crate) settling: Option<(TurnNo, AttemptNo)>,
     /// The reservation of the last decided attempt, in a tree with a budget.
     pub(crate) reserved: Option<DueReservation>,
     /// In call order, so that they stop in the same order in every run.
     pub(crate) tools: BTreeMap<CallId, ToolAtWork>,
     /// Parsed calls of the last answer; taken when they start.
-    pub(crate) ready: Ready,
+    pub(crate) ready: ParsedCalls,
     /// The files being read before admission; later calls wait.
-    pub(crate) reading: Option<Reading>,
+    pub(crate) reading: Option<FilesReading>,
 }
 
 impl RunningWork {
@@ -100,7 +104,6 @@ impl RunningWork {
         self.tools.values().for_each(ToolAtWork::cancel);
     }
 
-    /// Kills the tools after the grace.
     pub(crate) fn kill_tools(&self) {
         self.tools.values().for_each(ToolAtWork::kill);
     }
@@ -108,6 +111,7 @@ impl RunningWork {
     /// Ends the stream of an ended run, and drops its calls.
     pub(crate) fn end_run(&mut self) {
         self.turn = None;
+        self.settling = None;
         self.ready.clear();
     }
 }

@@ -19,11 +19,9 @@ use crate::calls::model_set::ModelSet;
 use crate::clock::now;
 use crate::values::panic::panic_text;
 
-/// The outcome of a model call, before its calls are classified.
 pub(crate) enum ModelOutcome {
     Answer(Answer),
     Error(ModelError),
-    /// A panic, with its message.
     Panic(Text),
 }
 
@@ -47,7 +45,6 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     }
 }
 
-/// Turns an answer of more than `most` calls into an error.
 fn bounded_calls(answer: Answer, most: u32) -> ModelOutcome {
     let calls = answer.calls.len();
     if calls <= most as usize {
@@ -57,7 +54,6 @@ fn bounded_calls(answer: Answer, most: u32) -> ModelOutcome {
     ModelOutcome::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
 }
 
-/// When the model last streamed anything.
 #[derive(Clone)]
 pub(crate) struct Pulse {
     pub(crate) since: Instant,
@@ -140,7 +136,6 @@ fn later(from: Instant, by: Duration) -> Instant {
 pub(crate) struct Called {
     /// The session's name for its model, perhaps of a pool.
     pub(crate) asked: Text,
-    /// The models of the pool.
     pub(crate) set: Arc<ModelSet>,
     pub(crate) member: Member,
     /// Whether the name means several models: records then name the actual one.

@@ -8,12 +8,13 @@ use subtend_journal::Journal;
 use subtend_models::estimate;
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
 use subtend_models::throttle::{Permit, Throttles};
-use subtend_session::ids::{Lsn, RunKey, Text};
+use subtend_session::ids::{Lsn, RunKey, SessionId, Text};
 use subtend_session::outcome::{Budget, ModelFail};
 use subtend_session::settings::Settings;
 use subtend_supervision::{Budgets, Ledger};
 use tokio_util::sync::CancellationToken;
 
+use crate::calls::limits::ParkedRuns;
 use crate::calls::model_call::{self, Called, Calling, ModelOutcome, Patience, Pulse};
 use crate::calls::prices::Prices;
 use crate::calls::reservation::{Claim, is_told};
@@ -26,10 +27,9 @@ pub(crate) struct ModelCalls {
     pub(crate) throttles: Throttles,
     /// Notifies calls that wait for a permit of a retry-after.
     pub(crate) cooled: tokio::sync::Notify,
+    pub(crate) parked: ParkedRuns,
     pub(crate) prices: Prices,
-    /// Spawns by root run.
     pub(crate) ledger: Ledger<RunKey>,
-    /// Tokens and money by root run with a budget.
     pub(crate) budgets: Budgets<RunKey>,
     /// For durable intents, and for recounts of accounts.
     pub(crate) journal: Journal,
@@ -38,7 +38,6 @@ pub(crate) struct ModelCalls {
     pub(crate) halt: CancellationToken,
 }
 
-/// A call that cannot be made yet.
 pub(crate) struct Later {
     pub(crate) model: Arc<dyn Model>,
     pub(crate) request: Request,
@@ -48,7 +47,7 @@ pub(crate) struct Later {
     pub(crate) claim: Option<Claim>,
 }
 
-pub(crate) enum Call {
+pub(crate) enum ModelCallStart {
     Now(Calling),
     Later(Box<Later>),
 }
@@ -56,12 +55,14 @@ pub(crate) enum Call {
 impl ModelCalls {
     /// Applies a failure of `called` to later calls: pools skip it, and a retry-after holds for every session. Returns the model to use instead in
     /// this turn.
-    pub(crate) fn model_failed(&self, called: &Called, error: &ModelError) -> Option<Text> {
+    pub(crate) fn model_failed(&self, of: SessionId, called: &Called, error: &ModelError) -> Option<Text> {
         let asked_for = error.retry_after_ms.or_else(|| (error.kind == ModelFail::Rate).then_some(1_000));
         if let (Some(ms), Some(quota)) = (asked_for, called.member.model.quotas().first()) {
             self.throttles.cool(quota, ms);
             self.cooled.notify_waiters();
         }
+        // After the cooling, so that no other run probes in between.
+        self.parked.answered(of);
         // Also after a call by its own name: its pools must not wait for it.
         called.set.models.failed(&called.member.name, error.kind, error.retry_after_ms);
         if !called.pool {
@@ -79,7 +80,8 @@ impl ModelCalls {
     }
 
     /// Returns the recorded name of the model of an answer: the member of the pool, else the provider's name.
-    pub(crate) fn model_answered(&self, called: &Called, answer: &Answer) -> Option<Text> {
+    pub(crate) fn model_answered(&self, of: SessionId, called: &Called, answer: &Answer) -> Option<Text> {
+        self.parked.answered(of);
         if called.pool {
             called.set.models.answered(&called.member.name);
         }
@@ -87,11 +89,11 @@ impl ModelCalls {
     }
 
     /// Lets the host choose the model of an attempt; a failing hook changes nothing. The turn's deadline applies.
-    pub(crate) async fn resolve(&self, at: &Address, called: Called, call: Call) -> (Called, Call) {
+    pub(crate) async fn resolve(&self, at: &Address, called: Called, call: ModelCallStart) -> (Called, ModelCallStart) {
         let Some(hooks) = &self.hooks else { return (called, call) };
         let mut later = match call {
-            Call::Later(later) => later,
-            Call::Now(_) => return (called, call),
+            ModelCallStart::Later(later) => later,
+            ModelCallStart::Now(_) => return (called, call),
         };
         let choice = ModelChoice {
             session: at.session,
@@ -104,15 +106,15 @@ impl ModelCalls {
         };
         let name = match guarded(|| hooks.resolve_model(choice)).await {
             Ok(Some(name)) if name != called.member.name => name,
-            Ok(_) => return (called, Call::Later(later)),
+            Ok(_) => return (called, ModelCallStart::Later(later)),
             Err(panic) => {
                 tracing::error!(session = %at.session, %panic, "a hook panicked: the session's own model is asked");
-                return (called, Call::Later(later));
+                return (called, ModelCallStart::Later(later));
             }
         };
         if name.starts_with("pool:") && !called.set.models.has_pool(&name) {
             tracing::warn!(session = %at.session, %name, "a hook named a pool that is not there: the session's own model is asked");
-            return (called, Call::Later(later));
+            return (called, ModelCallStart::Later(later));
         }
         // Recorded, because the session's own name does not show it.
         let set = Arc::clone(&called.set);
@@ -122,13 +124,13 @@ impl ModelCalls {
         if let Some(claim) = later.claim {
             let Some(claim) = self.priced_anew(claim, &named) else {
                 tracing::warn!(session = %at.session, %name, "a hook named a model without a price: the session's own is asked");
-                return (called, Call::Later(later));
+                return (called, ModelCallStart::Later(later));
             };
             later.claim = Some(claim);
         }
         later.request.model = Arc::clone(&named.member.name);
         later.model = Arc::clone(&named.member.model);
-        (named, Call::Later(later))
+        (named, ModelCallStart::Later(later))
     }
 
     /// Makes the call when it may start, and waits for its outcome.
@@ -136,21 +138,21 @@ impl ModelCalls {
     /// Dropped when the run is stopped: its permit or queue position is released, and so is the reservation of a call that never started.
     pub(crate) async fn call(
         &self,
-        call: Call,
+        call: ModelCallStart,
         called: &Called,
         pulse: Pulse,
         patience: Patience,
         begun: &Arc<AtomicBool>,
     ) -> Result<ModelOutcome, Budget> {
         match call {
-            Call::Now(calling) => {
+            ModelCallStart::Now(calling) => {
                 begun.store(true, Ordering::Relaxed);
                 let mut came = model_call::watched(calling, pulse, patience).await;
                 self.price(called, &mut came);
                 Ok(came)
             }
             // Boxed, so that an immediate call does not carry the waits.
-            Call::Later(later) => Box::pin(self.come_later(*later, called, pulse, patience, begun)).await,
+            ModelCallStart::Later(later) => Box::pin(self.come_later(*later, called, pulse, patience, begun)).await,
         }
     }
 

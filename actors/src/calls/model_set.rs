@@ -3,11 +3,10 @@
 use subtend_models::models::{Member, Models, Route};
 use subtend_models::windows::{ByModel, Windows};
 use subtend_session::ids::Text;
+use subtend_session::limits::Limits;
 
-/// The models that sessions of one environment may call.
 pub(crate) struct ModelSet {
     pub(crate) models: Models,
-    /// Context windows that the host sets.
     pub(crate) windows: Windows,
     /// Caps on the output tokens of one call, by model.
     pub(crate) caps: ByModel,
@@ -21,6 +20,11 @@ impl ModelSet {
             Route::One(member) => of(&member),
             Route::Pool(members) => members.iter().filter_map(of).min(),
         })
+    }
+
+    /// Returns whether `limits` ask for a compaction at a share of a window of `model` that is unknown.
+    pub(crate) fn lacks_window(&self, limits: &Limits, model: &Text) -> bool {
+        limits.asked_share().is_some() && self.window(model).is_none()
     }
 }
 

@@ -15,7 +15,6 @@ use subtend_session::usage::Usage;
 pub struct Price {
     /// Input, without cached input.
     pub input: f64,
-    /// Output, without reasoning.
     pub output: f64,
     /// Input read from a cache. Without a price it counts as input, and the cost is unreliable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +68,6 @@ impl Prices {
     }
 
     /// Checks the prices.
-    ///
     /// # Errors
     /// The name of the first invalid one, and why.
     pub fn check(&self) -> Result<(), (Text, BadPrice)> {

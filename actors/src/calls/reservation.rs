@@ -12,7 +12,6 @@ use subtend_supervision::{Reservation, Spend, SpendLimit};
 
 use super::model_call::ModelOutcome;
 
-/// The reservation of the next attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DueReservation {
     pub(crate) turn: TurnNo,
@@ -24,7 +23,6 @@ pub(crate) struct DueReservation {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) root: RunKey,
-    /// The recorded reservation.
     pub(crate) reserved: Reserved,
     pub(crate) want: Spend,
     pub(crate) limit: SpendLimit,
@@ -76,7 +74,6 @@ impl Drop for SetAside {
     }
 }
 
-/// Returns whether the tokens of the outcome are known.
 pub(crate) fn is_told(came: &ModelOutcome) -> bool {
     match came {
         ModelOutcome::Answer(answer) => !answer.usage.unreliable,
@@ -117,7 +114,6 @@ pub(crate) fn tokens_of(reserved: &Reserved) -> u64 {
     reserved.input.saturating_add(reserved.output)
 }
 
-/// Returns the budget of a root run with these limits.
 pub(crate) fn limit_of(limits: &Limits) -> SpendLimit {
     SpendLimit { tokens: limits.tokens, cost_micro: limits.cost_micro }
 }

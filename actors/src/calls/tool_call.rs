@@ -13,13 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::values::panic::panic_text;
 
-/// The outcome of a tool call.
 pub(crate) enum ToolOutcome {
     Output(ToolOutput),
     Error(ToolError),
-    /// A panic, with its message.
     Panic(Text),
-    /// It was stopped before the tool was called.
     NeverBegun,
 }
 
@@ -43,9 +40,7 @@ pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolInvocation) -> Running {
 /// How a running call is stopped: cancelled first, killed after the grace.
 #[derive(Clone, Default)]
 pub(crate) struct StopSignals {
-    /// Cancels the tool.
     pub(crate) ask: CancellationToken,
-    /// Drops its future.
     pub(crate) kill: CancellationToken,
 }
 
@@ -84,7 +79,6 @@ pub(crate) fn never_begun() -> CallResult {
     }
 }
 
-/// Returns the command for the outcome of the call.
 pub(crate) fn finished(call: CallId, came: Result<ToolOutcome, CallResult>, worked_ms: u64) -> Command {
     let result = match came {
         Ok(ToolOutcome::Output(output)) => {

@@ -39,7 +39,6 @@ pub(crate) enum ActivationError {
 }
 
 impl Cells {
-    /// Activates a session in its own task.
     pub(crate) fn start(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>, hot: Option<Hot>) {
         let cells = Arc::clone(self);
         tokio::spawn(async move { cells.activate(session, inbox, hot).await });
@@ -117,8 +116,7 @@ impl Cells {
             inbox.lose(lost);
         }
         self.log.journal.settled().await?;
-        let activation = self.log.journal.activate(session)?;
-        let stored = self.log.journal.records(session)?;
+        let (activation, stored) = self.log.journal.activate_with_records(session)?;
         let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
         let mut rows = rows_to(&self.log.journal, session)?;
         rows.owed.extend(self.takeover.unreadable.owed(&state));
@@ -154,7 +152,7 @@ impl Cells {
         }
         // Before all queued items. An end that `Lost` takes must not start a turn first; for any other command the redone turn precedes it.
         let mut asked = rows.asked;
-        asked.extend(self.runs.words_from_above(&driver.state).filter(|_| lost.is_none()));
+        asked.extend(self.runs.pending_cancels(&driver.state).filter(|_| lost.is_none()));
         if driver.stays {
             return Ok(driver);
         }
@@ -220,7 +218,7 @@ impl Cells {
                 Owner::Run { .. } => false,
                 Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
             });
-            let queue_stands = queue_stands || self.takeover.leaves(&driver.state);
+            let queue_stands = queue_stands || !self.takeover.resumes;
             let ends = !(survives && driver.state.phase() == Phase::Queued);
             if ends && queue_stands && !driver.state.queue.is_empty() {
                 self.takeover.keeps_queue(driver.state.id, driver.state.queue.len());
@@ -235,15 +233,17 @@ impl Cells {
     pub(crate) fn exited(self: &Arc<Self>, exit: &Exit) {
         let message = match &exit.how {
             ExitReason::Stopped => return,
+            // Before the search of the directory: a shutdown may kill a hundred thousand.
+            ExitReason::Killed if self.life.is_stopping() => return,
             ExitReason::Killed => "killed".to_owned(),
             ExitReason::Failed(message) => message.clone(),
         };
-        // Before the search of the directory: a shutdown may kill a hundred thousand.
+        let Some(session) = self.directory.find(exit.actor) else { return };
+        self.host.faults.see(Sight::Died(session));
+        // Nothing starts during a shutdown: the next start finds the run in flight, and its open asks with their deadlines.
         if self.life.is_stopping() {
             return;
         }
-        let Some(session) = self.directory.find(exit.actor) else { return };
-        self.host.faults.see(Sight::Died(session));
         let (intensity, jitter) = (self.host.options.restarts, self.host.ids.jitter());
         let restart = self.directory.with(session, |entry| {
             entry.inbox.unbind();

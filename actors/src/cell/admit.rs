@@ -14,8 +14,8 @@ use subtend_session::state::State;
 use subtend_supervision::SpawnGrants;
 use subtend_tools::dialect::{ContinueRequest, Request, StartRequest, subagent};
 
-use crate::calls::files::Read;
-use crate::calls::in_flight::{Parsed, Ready};
+use crate::calls::files::FileTexts;
+use crate::calls::in_flight::{Parsed, ParsedCalls};
 use crate::cell::cells::Cells;
 use crate::cell::names;
 use crate::hooks::{self, SubagentStart};
@@ -35,7 +35,7 @@ impl Cells {
         state: &State,
         (agents, offer): (&Agents, &ToolSet),
         (turn, calls): (TurnNo, &[u32]),
-        (ready, read): (&mut Ready, &Read),
+        (ready, read): (&mut ParsedCalls, &FileTexts),
     ) -> (Command, SpawnGrants<RunKey>) {
         let root = self.root_run(state);
         let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
@@ -73,7 +73,7 @@ impl Cells {
         (agents, offer): (&Agents, &ToolSet),
         (call, parsed): (CallId, Option<Parsed>),
         left: u32,
-        read: &Read,
+        read: &FileTexts,
     ) -> Result<Plan, Refusal> {
         let missing = || Refusal {
             kind: ToolErrorKind::Failed,
@@ -193,7 +193,7 @@ impl Cells {
         let task = names::own_task(state, &asked.task, &[asked.dialect])
             .map_err(|message| Refusal { kind: ToolErrorKind::NotFound, message })?;
         let noun = names::noun(&[asked.dialect]);
-        let unknown = || refusal(ToolErrorKind::NotFound, format!("There is no {noun} {} of yours.", asked.task));
+        let unknown = || refusal(ToolErrorKind::NotFound, format!("Unknown {noun} {}.", asked.task));
         let known = state.children.get(&task).ok_or_else(unknown)?;
         let (short, agent) = (&known.short, &known.agent);
         if let Some(other) = asked.agent.filter(|asked| asked != agent) {
@@ -237,12 +237,10 @@ impl Cells {
     }
 }
 
-/// Returns the default turn allowance of a dialect.
 fn of_dialect(dialect: Dialect) -> Option<u32> {
     (dialect == Dialect::Subagent).then_some(subagent::ITERATIONS)
 }
 
-/// Formats a refusal in the shape of its dialect's results.
 fn shaped(dialect: Dialect, refusal: Refusal) -> Refusal {
     Refusal { message: dialect.refused(code(refusal.kind), &refusal.message), ..refusal }
 }

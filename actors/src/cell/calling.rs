@@ -14,9 +14,9 @@ use subtend_session::outcome::{Budget, ModelFail, Part};
 use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
-use crate::calls::in_flight::{Ready, TurnAtWork};
+use crate::calls::in_flight::{ParsedCalls, TurnAtWork};
 use crate::calls::model_call::{self, Called, Patience, Pulse};
-use crate::calls::model_calls::{Call, Later};
+use crate::calls::model_calls::{Later, ModelCallStart};
 use crate::calls::reservation::{Claim, limit_of, tokens_of};
 use crate::cell::driver::Driver;
 use crate::cell::turn;
@@ -49,6 +49,9 @@ impl Driver {
             let error = ModelError::new(ModelFail::InvalidRequest, why.to_string());
             return self.todo.next.push_back(turn::failed(turn, attempt, error, None, None));
         }
+        if self.awaits_tools(turn, attempt, after_ms, intent) {
+            return;
+        }
         self.renew_offer();
         let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
         let (called, mut request) = self.request(&at);
@@ -70,7 +73,7 @@ impl Driver {
             // The call is made after the wait: a model may start its work when it is called.
             let after_ms = self.with_jitter(after_ms);
             let later = Later { model, request, deltas, after_ms, intent, claim };
-            return self.spawn_turn(Call::Later(Box::new(later)), called, at, pulse);
+            return self.spawn_turn(ModelCallStart::Later(Box::new(later)), called, at, pulse);
         }
         self.cells.calls.cap(&called, &mut request);
         let mut calling = model_call::call(&model, request, deltas, self.state.limits.calls_per_answer);
@@ -82,7 +85,7 @@ impl Driver {
                 self.work.ready = ready;
                 self.todo.next.push_back(command);
             }
-            Poll::Pending => self.spawn_turn(Call::Now(calling), called, at, pulse),
+            Poll::Pending => self.spawn_turn(ModelCallStart::Now(calling), called, at, pulse),
         }
     }
 
@@ -127,7 +130,7 @@ impl Driver {
         after_ms.saturating_add(more)
     }
 
-    fn spawn_turn(&mut self, call: Call, called: Called, at: Address, pulse: Pulse) {
+    fn spawn_turn(&mut self, call: ModelCallStart, called: Called, at: Address, pulse: Pulse) {
         let Some(run) = self.run_key() else { return };
         let owned = self.cells.runs.tokens.token(&run).unwrap_or_default();
         let stop = owned.child_token();
@@ -152,7 +155,7 @@ impl Driver {
                 (came, called) = coming => Some(match came {
                     Ok(came) => cells.answered((&agents, &offer), at, came, &called),
                     Err(which) => {
-                        (Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which }, Ready::new())
+                        (Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which }, ParsedCalls::default())
                     }
                 }),
             }
@@ -170,11 +173,14 @@ impl Driver {
                         let word = cells.runs.word_from_above(owner, RunKey { session: at.session, run: at.run });
                         cells.tell(at.session, word);
                     }
-                    (turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed)), Ready::new())
+                    (turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed)), ParsedCalls::default())
                 }
                 Err(panic) => {
                     let (turn, attempt, part) = (at.turn, at.attempt, Part::TurnTask);
-                    (Command::TurnPanicked { turn, attempt, part, message: panic_text(&*panic) }, Ready::new())
+                    (
+                        Command::TurnPanicked { turn, attempt, part, message: panic_text(&*panic) },
+                        ParsedCalls::default(),
+                    )
                 }
             };
             let item = if ready.is_empty() {
@@ -190,9 +196,6 @@ impl Driver {
 
 impl Driver {
     /// Returns what the attempt must reserve before its model is called: nothing in a tree without a budget.
-    ///
-    /// # Errors
-    /// When money is limited and the model's price is unknown: its cost cannot be bounded.
     pub(crate) fn claim(&self, called: &Called, at: (TurnNo, AttemptNo)) -> Result<Option<Claim>, Budget> {
         let Some(due) = self.work.reserved.filter(|due| (due.turn, due.attempt) == at) else { return Ok(None) };
         let limit = limit_of(&self.state.limits);

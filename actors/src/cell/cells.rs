@@ -20,7 +20,7 @@ use crate::delivery::runs::Runs;
 use crate::delivery::ticket::{Ticket, Timer};
 use crate::delivery::waiters::Waiters;
 use crate::faults::{Flaw, Sight};
-use crate::host::Host;
+use crate::host::HostParts;
 use crate::life::Lifecycle;
 use crate::log::Log;
 use crate::recovery::takeover::Takeover;
@@ -41,7 +41,7 @@ pub(crate) struct CellServices {
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) services: Arc<Services>,
     pub(crate) life: Arc<Lifecycle>,
-    pub(crate) host: Arc<Host>,
+    pub(crate) host: Arc<HostParts>,
 }
 
 /// The cells of one runtime, which start and restart their actors.
@@ -57,10 +57,9 @@ pub(crate) struct Cells {
     pub(super) approvals: Arc<Approvals>,
     pub(super) services: Arc<Services>,
     pub(super) life: Arc<Lifecycle>,
-    pub(super) host: Arc<Host>,
+    pub(super) host: Arc<HostParts>,
     pub(super) runs: Arc<Runs>,
     pub(super) supervisors: Supervisors,
-    /// Counts readings of files.
     pub(super) readings: AtomicU64,
 }
 
@@ -148,7 +147,6 @@ impl Cells {
         }
     }
 
-    /// Returns the number of live actors.
     pub(crate) fn live(&self) -> usize {
         self.supervisors.live()
     }
@@ -226,6 +224,12 @@ fn timers(cells: &Weak<Cells>) -> Timers<Timer> {
                     && let Some(left) = cells.unborn_queue_left(session, run)
                 {
                     return cells.runs.timers.arm(timer, left);
+                }
+                if let Deadline::Limit(_) = deadline {
+                    let wall_ms = cells.host.clock.wall_ms();
+                    if let Some(left) = cells.calls.parked.left(session, wall_ms, &cells.calls.throttles) {
+                        return cells.runs.timers.arm(timer, left);
+                    }
                 }
                 cells.tell(session, Command::Deadline(deadline));
             }

@@ -1,14 +1,15 @@
 //! The working time of a run, which excludes waiting, queued and held time.
 
 use subtend_session::command::Clock;
+use subtend_session::ids::RunNo;
 use subtend_session::state::{Phase, State};
 use tokio::time::Instant;
 
 use crate::clock::now;
 
-/// The clock of the run in flight.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RunClock {
+    run: Option<RunNo>,
     base_ms: u64,
     since: Option<Instant>,
 }
@@ -16,21 +17,23 @@ pub(crate) struct RunClock {
 impl RunClock {
     /// Continues from the recorded time of earlier activations.
     pub(crate) fn of(state: &State) -> Self {
-        Self { base_ms: state.run.as_ref().map_or(0, |run| run.worked_ms), since: None }
+        let run = state.run.as_ref();
+        Self { run: run.map(|run| run.no), base_ms: run.map_or(0, |run| run.worked_ms), since: None }
     }
 
-    /// Returns the times for a command that is decided at `wall_ms`.
     pub(crate) fn read(&self, wall_ms: i64) -> Clock {
         let running = self.since.map_or(0, |since| millis(now().duration_since(since)));
         Clock { wall_ms, worked_ms: self.base_ms.saturating_add(running) }
     }
 
-    /// Starts or stops by the state; the end of a run resets it.
-    pub(crate) fn follow(&mut self, phase: Phase) {
-        match (phase, self.since) {
+    /// Starts or stops by the state; another run starts at zero.
+    pub(crate) fn follow(&mut self, state: &State) {
+        if state.run.as_ref().map(|run| run.no) != self.run {
+            *self = Self::of(state);
+        }
+        match (state.phase(), self.since) {
             (Phase::Working, None) => self.since = Some(now()),
-            (Phase::Working, Some(_)) => {}
-            (Phase::Quiet, _) => *self = Self::default(),
+            (Phase::Working, Some(_)) | (Phase::Quiet, _) => {}
             (
                 Phase::Queued
                 | Phase::WaitingMidTurn
@@ -41,7 +44,7 @@ impl RunClock {
                 since,
             ) => {
                 let ran = since.map_or(0, |since| millis(now().duration_since(since)));
-                *self = Self { base_ms: self.base_ms.saturating_add(ran), since: None };
+                *self = Self { base_ms: self.base_ms.saturating_add(ran), since: None, ..*self };
             }
         }
     }

@@ -87,7 +87,7 @@ impl Driver {
             self.inbox.settle();
         }
         let (root, session) = (self.root(), self.state.id);
-        self.cells.log.events.appended(publisher::Batch { root, session, at: appended, ends, born, shown });
+        self.cells.log.events.appended(publisher::PublishedBatch { root, session, at: appended, ends, born, shown });
         self.cells.services.hear(session, heard);
         Ok(hot)
     }

@@ -23,12 +23,12 @@ impl Driver {
         self.cells.takeover.reached(session);
         // While it was dormant its notices stayed in the outbox.
         let rows = rows_to(&self.cells.log.journal, session).unwrap_or_else(|error| {
-            tracing::error!(%session, %error, "what it is owed cannot be read: it hears of it at its next activation");
+            tracing::error!(%session, %error, "what it is owed cannot be read: it receives it at its next activation");
             Default::default()
         });
         let (mut asked, mut owed) = (rows.asked, rows.owed);
         owed.extend(self.cells.takeover.unreadable.owed(&self.state));
-        asked.extend(self.cells.runs.words_from_above(&self.state));
+        asked.extend(self.cells.runs.pending_cancels(&self.state));
         let command =
             Command::Reactivated { calls: self.unstarted(), owner_over: self.cells.runs.owner_over(&self.state) };
         self.written.starts = self.written.starts.saturating_add(1);

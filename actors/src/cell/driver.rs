@@ -8,7 +8,7 @@ use std::sync::Arc;
 use subtend_session::command::{Command, Deadline};
 use subtend_session::decide::wake;
 use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
-use subtend_session::ids::{Epoch, RunKey, SessionId, TurnNo};
+use subtend_session::ids::{Epoch, RunKey, SessionId, Text, TurnNo};
 use subtend_session::index::Before;
 use subtend_session::outcome::By;
 use subtend_session::place::Owner;
@@ -17,14 +17,14 @@ use subtend_session::state::{Phase, State};
 use subtend_supervision::Slot;
 use tokio::sync::oneshot;
 
-use crate::calls::in_flight::{Ready, RunningWork};
+use crate::calls::in_flight::{ParsedCalls, RunningWork};
 use crate::calls::reservation::DueReservation;
 use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
 use crate::cell::written::Written;
 use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::Hot;
-use crate::delivery::inbox::{Answer, Inbox, InboxItem, Listed, Probed, ReplyTo};
+use crate::delivery::inbox::{CommandReply, Inbox, InboxItem, Listed, Probed, ReplyTo};
 use crate::faults::{Point, Sight};
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
@@ -38,7 +38,6 @@ const INLINE: usize = 16;
 /// Rounds of one handler.
 const ROUNDS: usize = 16;
 
-/// The shell's next action.
 #[derive(Debug)]
 pub(crate) enum DriverStep {
     /// The inbox is empty: sleep until a wake.
@@ -51,7 +50,6 @@ pub(crate) enum DriverStep {
     Fail(String),
 }
 
-/// Why the activation ends.
 #[derive(Debug)]
 pub(crate) enum Halted {
     /// It may not write any more: it was fenced, or the journal is poisoned.
@@ -65,13 +63,11 @@ pub(crate) enum Halted {
 pub(crate) struct Todo {
     pub(crate) first: Option<First>,
     pub(crate) items: VecDeque<InboxItem>,
-    /// Immediate results of effects.
     pub(crate) next: VecDeque<Command>,
     /// Child calls that wait for admission.
     pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
 }
 
-/// Decided and uncommitted work.
 #[derive(Default)]
 pub(crate) struct Pending {
     pub(crate) records: Vec<Record>,
@@ -79,10 +75,9 @@ pub(crate) struct Pending {
     /// States of the children created in this batch, in order.
     pub(crate) hot: VecDeque<Hot>,
     pub(crate) effects: Vec<Effect>,
-    pub(crate) replies: Vec<(ReplyTo, Answer)>,
+    pub(crate) replies: Vec<(ReplyTo, CommandReply)>,
     /// Answers for after the commit, with the LSN that they depend on.
     pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
-    /// Answers to probes.
     pub(crate) queues: Vec<(oneshot::Sender<Listed>, Vec<QueueEntry>)>,
     /// Slots that arrived while one was to be released; handled after that.
     pub(crate) granted: Vec<(RunKey, Slot)>,
@@ -102,7 +97,6 @@ pub(crate) struct First {
     pub(crate) owed: Vec<Notice>,
 }
 
-/// One activation of one session.
 pub(crate) struct Driver {
     pub(crate) cells: Arc<Cells>,
     pub(crate) state: Box<State>,
@@ -111,7 +105,6 @@ pub(crate) struct Driver {
     /// The run in flight is dormant until an input concerns it.
     pub(crate) stays: bool,
     pub(crate) clock: RunClock,
-    /// The environment of the session.
     pub(crate) agents: Arc<Agents>,
     pub(crate) offer: Arc<ToolSet>,
     pub(crate) pending: Pending,
@@ -119,6 +112,8 @@ pub(crate) struct Driver {
     pub(crate) todo: Todo,
     pub(crate) work: RunningWork,
     pub(crate) armed: Vec<Deadline>,
+    /// The context window of the session's model, with its name.
+    pub(crate) window: Option<(Text, Option<u64>)>,
     /// The session was idle: it leaves memory unless an item arrived with the timer.
     pub(crate) leave: bool,
     /// The activation left the directory, or may not write any more.
@@ -149,6 +144,7 @@ impl Driver {
             todo: Todo::default(),
             work: RunningWork::default(),
             armed,
+            window: None,
             leave: false,
             left: false,
         }
@@ -197,6 +193,10 @@ impl Driver {
             if let Err(halted) = self.flush().await {
                 return self.give_up(halted);
             }
+            if self.may_admit() {
+                // The children of this chunk run first, and leave their memory to those of the next.
+                tokio::task::yield_now().await;
+            }
         }
         DriverStep::Again
     }
@@ -240,15 +240,39 @@ impl Driver {
         true
     }
 
-    pub(crate) fn decide_first(&mut self, first: First) {
+    pub(crate) fn decide_first(&mut self, mut first: First) {
+        let mut asked = std::mem::take(&mut first.asked);
+        let gives_up = matches!(first.command, Some(Command::RestartsExhausted { .. }));
+        if gives_up {
+            // A cancel by its owner may be what crashes each activation: it does not keep its run from ending (V-3).
+            asked.retain(|command| !self.cancels_run(command));
+        }
+        let (before, after) = if gives_up { (Vec::new(), asked) } else { (asked, Vec::new()) };
         // The first command concerns the folded run; a run that a row opens meanwhile is new.
         let folded = self.run_key();
-        for command in first.asked {
+        for command in before {
             self.decide(command, None);
         }
-        let same = self.run_key() == folded;
-        let command = first.command.filter(|_| same);
-        let first = First { lost: first.lost && same, asked: Vec::new(), command, owed: first.owed };
+        if self.run_key() != folded {
+            (first.lost, first.command) = (false, None);
+        }
+        self.decide_folded(first);
+        for command in after {
+            self.decide(command, None);
+        }
+    }
+
+    /// Returns whether `command` is its owner's cancel of the run in flight.
+    fn cancels_run(&self, command: &Command) -> bool {
+        let Some(of) = self.state.run.as_ref().map(|run| &run.opened.owner) else { return false };
+        if let Command::OwnerCancels { owner, key, .. } = command {
+            return matches!(of, Owner::Run { session, call, .. } if session == owner && call == key);
+        }
+        matches!(command, Command::OwnerOver { owner, .. } if of.run() == Some(*owner))
+    }
+
+    /// Decides what the folded run handles, and takes the ends that it is owed.
+    fn decide_folded(&mut self, first: First) {
         if first.lost && !first.owed.is_empty() {
             self.before = Some(Before::of(&self.state));
             let clock = self.clock.read(self.cells.host.clock.wall_ms());
@@ -273,7 +297,7 @@ impl Driver {
 
     /// A run that was queued when the host died, and whose owner survives, requests its slot again.
     fn keep_place(&mut self) {
-        let waits = self.state.phase() == Phase::Queued && !self.cells.takeover.leaves(&self.state);
+        let waits = self.state.phase() == Phase::Queued && self.cells.takeover.resumes;
         let Some(key) = self.run_key().filter(|_| waits) else { return };
         self.cells.runs.tokens.open(key, self.owner_run());
         let clock = self.clock.read(self.cells.host.clock.wall_ms());
@@ -294,6 +318,7 @@ impl Driver {
                 InboxItem::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state, true))),
                 InboxItem::ClearQueue(tell, reply) => self.clear_queue(tell, reply),
                 InboxItem::HasRead(came) => self.has_read(*came),
+                InboxItem::ModelDue(due) => self.tools_settled(due),
             }
         }
         // One decision takes all pending notices; inputs that were drained with them come first.
@@ -303,7 +328,7 @@ impl Driver {
     }
 
     /// Decides an answer. Its calls replace those of the previous answer, which have ended or are admitted.
-    fn parsed(&mut self, (command, ready): (Command, Ready)) {
+    fn parsed(&mut self, (command, ready): (Command, ParsedCalls)) {
         let now = self.state.turn().map(|turn| (turn.no, turn.attempt));
         if let Command::ModelAnswered(answer) = &command
             && now == Some((answer.turn, answer.attempt))
@@ -337,7 +362,7 @@ impl Driver {
             return;
         }
         self.inbox.hold_slot(slot);
-        let words: Vec<_> = self.cells.runs.words_from_above(&self.state).collect();
+        let words: Vec<_> = self.cells.runs.pending_cancels(&self.state).collect();
         for word in words {
             self.decide(word, None);
         }
@@ -370,7 +395,6 @@ impl Driver {
         self.pending.probes.push((tell, probed));
     }
 
-    /// Returns how the last run ended.
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.state.last.as_ref().map(|last| {
             let mut usage = last.usage_self;
@@ -379,7 +403,6 @@ impl Driver {
         })
     }
 
-    /// Decides one command and keeps the decision for the commit.
     pub(crate) fn decide(&mut self, mut command: Command, reply: Option<ReplyTo>) {
         let name = command.name();
         self.inbox.take_in_hand(name);
@@ -400,7 +423,7 @@ impl Driver {
             Ok(decision) => self.absorb(decision, reply),
             Err(rejection) => self.rejected(name, rejection, reply),
         }
-        self.clock.follow(self.state.phase());
+        self.clock.follow(&self.state);
     }
 
     fn rejected(&mut self, command: &'static str, rejection: Rejection, reply: Option<ReplyTo>) {

@@ -20,15 +20,11 @@ use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
 use crate::spawn::tool_set::spawning;
 
-/// Tasks that an error names.
 const SHOWN: usize = 20;
 /// Sessions below the caller that are searched to say whose a task is.
 const LOOKED_AT: usize = 1_000;
 
 /// Returns the task of `state`'s session with the name `named`: started by its own call, in one of `dialects`.
-///
-/// # Errors
-/// The text for the model, with the existing tasks.
 pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Result<SessionId, Text> {
     let of = |child: &Child| child.call.is_some() && dialects.contains(&child.dialect);
     let own = || state.children.iter().filter(|(_, child)| of(child));
@@ -42,7 +38,7 @@ pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Resu
     let (named, noun): (String, _) = (named.chars().take(60).collect(), noun(dialects));
     let all = own().count();
     if all == 0 {
-        return Err(format!("There is no {noun} `{named}` of yours: no earlier answer started one.").into());
+        return Err(format!("Unknown {noun} `{named}`: no earlier answer of yours started one.").into());
     }
     let mut newest: Vec<_> = own().collect();
     newest.sort_by_key(|(_, child)| std::cmp::Reverse(child.call));
@@ -52,10 +48,9 @@ pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Resu
         .map(|(id, child)| format!("{} ({})", known_as(child.dialect, **id, &child.short), child.agent))
         .collect();
     let more = if all > SHOWN { format!(" and {} older ones", all - SHOWN) } else { String::new() };
-    Err(format!("There is no {noun} `{named}` of yours. Yours: {}{more}.", shown.join(", ")).into())
+    Err(format!("Unknown {noun} `{named}`. Yours: {}{more}.", shown.join(", ")).into())
 }
 
-/// Returns the term for a child in `dialects`.
 pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
     match dialects {
         [Dialect::Minion] => "minion chat",
@@ -175,7 +170,6 @@ impl Driver {
 }
 
 impl Cells {
-    /// Returns whether the run of `session` waits for its first slot.
     fn is_queued(&self, session: SessionId) -> bool {
         let in_memory = self.directory.with(session, |entry| match entry.presence {
             Presence::Unborn(_) => Some(true),
@@ -186,7 +180,6 @@ impl Cells {
         in_memory.flatten().unwrap_or_else(stored)
     }
 
-    /// Returns the own task of `state`'s session above `named`, if any.
     fn task_above(&self, state: &State, named: &str) -> Result<Option<SessionId>, ReadError> {
         let own = state.children.iter().filter(|(_, child)| child.call.is_some());
         let mut next: Vec<(SessionId, SessionId)> = own.map(|(id, _)| (*id, *id)).collect();

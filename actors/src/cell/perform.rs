@@ -13,16 +13,17 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_supervision::{Class, PoolKind};
 
-use crate::calls::files::Read;
+use crate::calls::files::FileTexts;
+use crate::calls::limits::ParkedRuns;
 use crate::cell::driver::{Driver, Pending};
 use crate::cell::slots::pool;
 use crate::delivery::directory::{Hot, NextAction};
 use crate::delivery::inbox::InboxItem;
 use crate::delivery::ticket::Timer;
 use crate::faults::Sight;
+use crate::values::ended::Ended;
 
 impl Driver {
-    /// Performs the effects.
     pub(crate) async fn perform(&mut self, pending: Pending) {
         let mut hot = pending.hot;
         self.todo.items.extend(pending.granted.into_iter().map(|(ticket, slot)| InboxItem::Granted(ticket, slot)));
@@ -36,6 +37,7 @@ impl Driver {
                     let intent = self.model_waits().then_some(self.written.last_lsn);
                     self.call_model(turn, attempt, after_ms, intent);
                 }
+                Effect::Compact { turn, attempt } => self.compact(turn, attempt),
                 Effect::RunTool { call } => {
                     let intent = self.tool_waits(call).then_some(self.written.last_lsn);
                     self.run_tool(call, intent);
@@ -168,6 +170,9 @@ impl Driver {
     }
 
     fn arm(&mut self, deadline: Deadline, after_ms: u64) {
+        if matches!(deadline, Deadline::Limit(_)) {
+            self.wait_for_reset(after_ms);
+        }
         if !self.armed.contains(&deadline) {
             self.armed.push(deadline);
             if self.waits_already(deadline) {
@@ -175,6 +180,19 @@ impl Driver {
             }
         }
         self.cells.runs.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
+    }
+
+    /// Notes a run that is parked at a provider's limit. The limit holds for every session, also after a restart of the host.
+    fn wait_for_reset(&self, after_ms: u64) {
+        let Some(until) = self.state.run.as_ref().and_then(|run| run.limited_until()) else { return };
+        let Some(turn) = self.state.turn() else { return };
+        let (calls, member) = (&self.cells.calls, self.agents.models.models.pick(&turn.model).member);
+        let limit = ParkedRuns::limit_of(&*member.model);
+        if !member.model.quotas().is_empty() {
+            calls.throttles.cool(&limit, after_ms);
+            calls.cooled.notify_waiters();
+        }
+        calls.parked.park(self.session(), limit, until);
     }
 
     /// Returns whether an earlier activation armed `deadline` for a wait that continues: a session that is passivated and activated again and
@@ -187,7 +205,10 @@ impl Driver {
                 let kind = self.state.call(call).and_then(|call| call.kind.as_ref());
                 matches!(kind, Some(CallKind::Check { .. }))
             }
-            Deadline::Run(_) | Deadline::Turn(_) | Deadline::WallCap(_) | Deadline::Grace(_) => false,
+            // The reset is recorded as a time, so arming again does not move it.
+            Deadline::Run(_) | Deadline::Turn(_) | Deadline::WallCap(_) | Deadline::Grace(_) | Deadline::Limit(_) => {
+                false
+            }
         };
         waits && self.cells.runs.timers.is_armed(&Timer::Deadline(self.session(), deadline))
     }
@@ -229,7 +250,7 @@ impl Driver {
                 return;
             }
             // Two runs may end in one batch, and the state knows the last one only.
-            let ended = last.or_else(|| cells.log.ended(session, run).ok().flatten());
+            let ended = last.or_else(|| Ended::read(&cells.log.journal, session, run).ok().flatten());
             if let Some(ended) = ended {
                 cells.waiters.tell(session, &ended);
             }
@@ -245,6 +266,7 @@ impl Driver {
             Effect::RunTool { call } if !self.pending.stops && !self.tool_waits(call) => self.run_tool(call, None),
             Effect::Admit { turn, calls } => self.todo.admit.push_back((turn, calls)),
             Effect::CallModel { .. }
+            | Effect::Compact { .. }
             | Effect::RunTool { .. }
             | Effect::RequestSlot { .. }
             | Effect::ReleaseSlot { .. }
@@ -282,12 +304,11 @@ impl Driver {
             self.todo.admit.push_front((turn, rest));
         }
         if let Some(calls) = self.read_first(turn, calls) {
-            self.admit_now(turn, &calls, &Read::new());
+            self.admit_now(turn, &calls, &FileTexts::new());
         }
     }
 
-    /// Admits child calls whose files have been read.
-    pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &Read) {
+    pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &FileTexts) {
         let means = (&*self.agents, &*self.offer);
         let (command, grants) = self.cells.admit(&self.state, means, (turn, calls), (&mut self.work.ready, read));
         let before = self.pending.records.len();

@@ -8,11 +8,11 @@ use crate::cell::driver::Driver;
 use crate::delivery::commands::{Needs, Prepared, handling};
 
 impl Driver {
-    /// Completes `command` with its needs by the table of commands.
     pub(super) fn prepare(&mut self, command: &mut Command) -> Prepared {
         if let (Some(why), Command::Submit(_)) = (&self.agents.unusable, &*command) {
             return Prepared::Refused(Rejection::BadInput(why.to_string()));
         }
+        self.state.window = self.window();
         match (handling(command).needs, &mut *command) {
             (Needs::Time, Command::Deadline(deadline)) => {
                 if self.waits_on(*deadline) {
@@ -22,7 +22,7 @@ impl Driver {
             }
             // Computed now, not when it was sent: the owner may have closed since.
             (Needs::Asker, Command::Continue(ask)) => {
-                ask.owner_over = self.cells.runs.asker_over(RunKey { session: ask.owner, run: ask.run });
+                ask.owner_over = self.cells.runs.owner_outcome_of(RunKey { session: ask.owner, run: ask.run });
             }
             (Needs::Answer, Command::ModelAnswered(answer)) => {
                 self.settle(answer);

@@ -5,14 +5,14 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use subtend_agents::profile::{BOOTSTRAP, Profile};
+use subtend_agents::profile::Profile;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{CallId, Text, TurnNo};
 use subtend_session::state::State;
 use subtend_tools::dialect::StartRequest;
 
-use crate::calls::files::{HasRead, Read, Reading, Wish};
-use crate::calls::in_flight::{Parsed, Ready};
+use crate::calls::files::{FileTexts, FilesReading, HasRead, Wish};
+use crate::calls::in_flight::{Parsed, ParsedCalls};
 use crate::cell::driver::Driver;
 use crate::delivery::inbox::InboxItem;
 use crate::faults::Point;
@@ -29,7 +29,6 @@ impl Driver {
         self.todo.admit.front().is_some_and(|(turn, _)| self.work.reading.is_none_or(|reading| reading.turn != *turn))
     }
 
-    /// Returns whether files are read for the present turn.
     pub(crate) fn is_reading(&self) -> bool {
         self.work.reading.is_some_and(|reading| self.state.turn().is_some_and(|turn| turn.no == reading.turn))
     }
@@ -53,7 +52,7 @@ impl Driver {
         if wishes.is_empty() {
             return Some(calls);
         }
-        let reading = Reading { turn, no: self.cells.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
+        let reading = FilesReading { turn, no: self.cells.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
         self.work.reading = Some(reading);
         let (cells, session, halt) = (Arc::clone(&self.cells), self.session(), self.cells.life.halt.clone());
         let workspace = Arc::clone(&self.agents.workspace);
@@ -71,14 +70,13 @@ impl Driver {
             };
             let read = read.unwrap_or_else(|error| {
                 tracing::error!(%session, %error, "reading the files of a task failed");
-                Read::new()
+                FileTexts::new()
             });
             cells.deliver(session, InboxItem::HasRead(Box::new(HasRead { reading, calls, read })));
         });
         None
     }
 
-    /// Parses the calls that another activation or offer classified.
     fn parse_openings(&mut self, turn: TurnNo, calls: &[u32]) {
         for call in calls.iter().map(|ix| CallId { turn, ix: *ix }) {
             let Entry::Vacant(place) = self.work.ready.entry(call) else { continue };
@@ -103,12 +101,11 @@ impl Driver {
     }
 }
 
-/// Returns the files of `calls`.
 fn wishes(
     state: &State,
     (agents, offer): (&Agents, &ToolSet),
     (turn, calls): (TurnNo, &[u32]),
-    ready: &Ready,
+    ready: &ParsedCalls,
 ) -> Vec<Wish> {
     let wish = |ix: &u32| {
         let Some(Parsed::Opens(request)) = ready.get(&CallId { turn, ix: *ix }) else { return None };
@@ -128,7 +125,7 @@ fn bootstrap(agents: &Agents, asked: &StartRequest) -> Vec<Text> {
     match asked.dialect {
         Dialect::Spawn => {
             let profile = asked.profile.as_ref().and_then(|name| agents.dialects.profiles.get(name));
-            profile.map_or_else(|| BOOTSTRAP.map(Text::from).to_vec(), |profile: &Arc<Profile>| profile.bootstrap())
+            Profile::bootstrap(profile.map(Arc::as_ref), &agents.instructions)
         }
         Dialect::Task | Dialect::Subagent | Dialect::SpawnTask | Dialect::Minion => Vec::new(),
     }

@@ -8,16 +8,20 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use crate::cell::driver::{Driver, DriverStep};
 use crate::delivery::inbox::Wake;
 
-/// The actor of one activation.
 pub(crate) struct SessionActor;
 
 impl SessionActor {
-    async fn look(me: &ActorRef<Wake>, driver: &mut Driver) -> Result<(), ActorProcessingErr> {
+    async fn look(me: &ActorRef<Wake>, activation: &mut Option<Box<Driver>>) -> Result<(), ActorProcessingErr> {
+        let Some(driver) = activation else { return Ok(()) };
         match Box::pin(driver.step()).await {
             DriverStep::Sleep => {}
             // Through the mailbox, so that stop and kill are handled in between. A cast fails only to a dead actor.
             DriverStep::Again => drop(me.cast(Wake::Look)),
-            DriverStep::Stop => me.stop(None),
+            DriverStep::Stop => {
+                me.stop(None);
+                // Here and not in its supervisor: its memory was allocated by this thread, as a rule, and is in its cache.
+                *activation = None;
+            }
             DriverStep::Fail(why) => return Err(why.into()),
         }
         Ok(())
@@ -26,26 +30,29 @@ impl SessionActor {
 
 impl Actor for SessionActor {
     type Msg = Wake;
-    type State = Box<Driver>;
+    /// None when the session has left memory, until the actor has ended.
+    type State = Option<Box<Driver>>;
     type Arguments = Box<Driver>;
 
-    async fn pre_start(&self, me: ActorRef<Wake>, driver: Box<Driver>) -> Result<Box<Driver>, ActorProcessingErr> {
+    async fn pre_start(&self, me: ActorRef<Wake>, driver: Box<Driver>) -> Result<Self::State, ActorProcessingErr> {
         driver.inbox.bind(me, driver.state.created.place.depth());
-        Ok(driver)
+        Ok(Some(driver))
     }
 
-    async fn post_start(&self, me: ActorRef<Wake>, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
+    async fn post_start(&self, me: ActorRef<Wake>, driver: &mut Self::State) -> Result<(), ActorProcessingErr> {
         Box::pin(Self::look(&me, driver)).await
     }
 
-    async fn handle(&self, me: ActorRef<Wake>, _: Wake, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
+    async fn handle(&self, me: ActorRef<Wake>, _: Wake, driver: &mut Self::State) -> Result<(), ActorProcessingErr> {
         Box::pin(Self::look(&me, driver)).await
     }
 
     /// Not called after a kill or a panic.
-    async fn post_stop(&self, _: ActorRef<Wake>, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
-        driver.undo_start_count();
-        driver.stopped();
+    async fn post_stop(&self, _: ActorRef<Wake>, driver: &mut Self::State) -> Result<(), ActorProcessingErr> {
+        if let Some(driver) = driver {
+            driver.undo_start_count();
+            driver.stopped();
+        }
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use subtend_session::ids::{AttemptNo, CallId, Text, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::usage::Usage;
 
-use crate::calls::in_flight::Ready;
+use crate::calls::in_flight::ParsedCalls;
 use crate::calls::model_call::{Called, ModelOutcome, Pulse};
 use crate::cell::cells::Cells;
 use crate::spawn::agents::Agents;
@@ -31,7 +31,9 @@ impl Tap {
         self.pulse.beat();
         let Sign::Delta(delta) = sign else { return };
         if let Some(cells) = self.cells.upgrade() {
-            self.used.store(true, Ordering::Relaxed);
+            if !self.used.swap(true, Ordering::Relaxed) {
+                cells.calls.parked.answered(self.at.session);
+            }
             cells.log.events.delta(&self.at, delta, || self.pulse.is_watched());
         }
     }
@@ -63,12 +65,12 @@ impl Cells {
         at: Address,
         came: ModelOutcome,
         called: &Called,
-    ) -> (Command, Ready) {
-        let Address { turn, attempt, .. } = at;
-        let mut ready = Ready::new();
+    ) -> (Command, ParsedCalls) {
+        let Address { session, turn, attempt, .. } = at;
+        let mut ready = ParsedCalls::default();
         let command = match came {
             ModelOutcome::Answer(answer) => {
-                let model = self.calls.model_answered(called, &answer);
+                let model = self.calls.model_answered(session, called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
                     let found = agents.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
                     ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
@@ -86,12 +88,12 @@ impl Cells {
                 }))
             }
             ModelOutcome::Error(error) => {
-                let next = self.calls.model_failed(called, &error);
+                let next = self.calls.model_failed(session, called, &error);
                 failed(turn, attempt, error, called.shown(), next)
             }
             ModelOutcome::Panic(message) => {
                 let error = ModelError::new(ModelFail::Unavailable, format!("panicked: {message}"));
-                match self.calls.model_failed(called, &error) {
+                match self.calls.model_failed(session, called, &error) {
                     // The next attempt uses another model of the pool, as after any failure.
                     Some(next) => failed(turn, attempt, error, called.shown(), Some(next)),
                     None => Command::TurnPanicked { turn, attempt, part: Part::Model, message },

@@ -19,7 +19,7 @@ use crate::cell::driver::Driver;
 use crate::clock::now;
 use crate::hooks::ToolAsked;
 use crate::hooks::tool::{GrantedApprovals, Hooked};
-use crate::observe::event::What;
+use crate::observe::event::EventKind;
 
 impl Driver {
     /// Returns whether the tool of `call` must wait for its intent record: it leaves the process or has side effects.
@@ -85,7 +85,6 @@ impl Driver {
         self.start_tool(run, call, Local { tool, args, word }, intent);
     }
 
-    /// Returns the approvals that concern `call`.
     fn word(&self, call: CallId, tool: &dyn Tool, args: &Value) -> GrantedApprovals {
         let allowed = self.state.call(call).is_some_and(|call| call.allowed);
         let once = if allowed { Registry::accesses(tool, args) } else { Vec::new() };
@@ -125,7 +124,7 @@ impl Driver {
         };
         let owned = self.run_key().and_then(|key| self.cells.runs.tokens.token(&key)).unwrap_or_default();
         let start = if let Some(hooked) = hooked {
-            Start::Hooked(Box::new(hooked), tool_call)
+            ToolStart::Hooked(Box::new(hooked), tool_call)
         } else if intent.is_none() {
             // The owner may have closed since this call was decided: work that has not started does not start (T-4).
             if owned.is_cancelled() {
@@ -138,10 +137,10 @@ impl Driver {
                     self.todo.next.push_back(tool_call::finished(call, Ok(came), 0));
                     return;
                 }
-                Poll::Pending => Start::Now(running),
+                Poll::Pending => ToolStart::Now(running),
             }
         } else {
-            Start::Later(tool, tool_call)
+            ToolStart::Later(tool, tool_call)
         };
         let (cells, session) = (Arc::clone(&self.cells), self.session());
         let task_stop = stop.clone();
@@ -157,9 +156,9 @@ impl Driver {
                 return cells.tell(session, tool_call::finished(call, Err(tool_call::never_begun()), 0));
             }
             let running = match start {
-                Start::Now(running) => running,
-                Start::Later(tool, call) => tool_call::run(&tool, call),
-                Start::Hooked(hooked, call) => Box::pin(hooked.run(call)),
+                ToolStart::Now(running) => running,
+                ToolStart::Later(tool, call) => tool_call::run(&tool, call),
+                ToolStart::Hooked(hooked, call) => Box::pin(hooked.run(call)),
             };
             let racing = tool_call::raced(running, effect, task_stop.clone());
             tokio::pin!(racing);
@@ -185,7 +184,7 @@ impl Driver {
         let (cells, session, root) = (Arc::downgrade(&self.cells), self.session(), self.root());
         Progress::to(move |line| {
             if let Some(cells) = cells.upgrade() {
-                cells.log.events.passing(root, session, What::Progress { call, line });
+                cells.log.events.passing(root, session, EventKind::Progress { call, line });
             }
         })
     }
@@ -247,13 +246,12 @@ impl Driver {
     }
 }
 
-enum Start {
+enum ToolStart {
     Now(tool_call::Running),
     Later(Arc<dyn Tool>, ToolInvocation),
     Hooked(Box<Hooked>, ToolInvocation),
 }
 
-/// A local call that may run.
 struct Local {
     tool: Arc<dyn Tool>,
     args: Value,

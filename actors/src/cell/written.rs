@@ -4,7 +4,6 @@ use subtend_journal::Appended;
 use subtend_session::ids::{Epoch, Lsn};
 use subtend_session::index::Stamp;
 
-/// An activation's position in the journal.
 pub(crate) struct Written {
     pub(crate) epoch: Epoch,
     pub(crate) created_ms: i64,

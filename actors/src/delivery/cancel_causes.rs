@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::FixedState;
 use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::outcome::{By, OutcomeKind};
 
@@ -20,10 +21,10 @@ pub(crate) struct CancelCause {
 
 /// Runs that a continue opened, by owner and call: the owner does not know the run's number.
 #[derive(Default)]
-pub(crate) struct Continued(Mutex<HashMap<(SessionId, CallId), RunKey>>);
+pub(crate) struct Continued(Mutex<HashMap<(SessionId, CallId), RunKey, FixedState>>);
 
 impl Continued {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(SessionId, CallId), RunKey>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(SessionId, CallId), RunKey, FixedState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

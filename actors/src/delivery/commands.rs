@@ -6,7 +6,6 @@ use subtend_session::ids::RunNo;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::{Hold, Record};
 
-/// Recognises a command with a lost answer by a record.
 pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
 
 /// What a command needs from outside of the session before it is decided.
@@ -15,7 +14,6 @@ pub(crate) enum Needs {
     Nothing,
     /// Whether slots of the root were granted meanwhile; running tools are killed when the grace ends.
     Time,
-    /// Whether the requesting run is over.
     Asker,
     /// The tasks of its calls, whether an approval covers them, and results to be read again.
     Answer,
@@ -27,20 +25,16 @@ pub(crate) enum Needs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Prepared {
     Ready,
-    /// It cannot take effect.
     Refused(Rejection),
     /// It is not due yet, and comes again.
     Postponed,
 }
 
-/// The properties of a command for its delivery.
 #[derive(Clone, Copy)]
 pub(crate) struct Handling {
-    /// Whether it precedes data.
     pub(crate) is_control: bool,
     /// Whether it concerns the run in flight: a dormant run resumes with it.
     pub(crate) concerns_the_run: bool,
-    /// What it needs before it is decided.
     pub(crate) needs: Needs,
     /// What shows that it was done, if a repetition would apply to the next run.
     pub(crate) evidence: Option<Evidence>,
@@ -81,7 +75,10 @@ pub(crate) fn handling(command: &Command) -> Handling {
             Handling { evidence: Some(switched), ..ASIDE }
         }
         Command::RollBack { run: None, .. } => Handling { evidence: Some(rolled_back), ..ASIDE },
-        Command::ChangeQueue { .. }
+        Command::UndoCompaction { .. } => Handling { evidence: Some(shown_again), ..ASIDE },
+        // One for which the model call waits concerns its run; so does no dormant run.
+        Command::Compact(_)
+        | Command::ChangeQueue { .. }
         | Command::Delete { .. }
         | Command::Branch(_)
         | Command::Regenerate(_)
@@ -120,6 +117,10 @@ fn interrupted(record: &Record) -> Option<(Reply, RunNo)> {
 fn switched(record: &Record) -> Option<(Reply, RunNo)> {
     let Record::AlternativeSwitched { of, to, by: By::Person } = record else { return None };
     Some((Reply::Switched { of: *of, to: *to }, RunNo(0)))
+}
+
+fn shown_again(record: &Record) -> Option<(Reply, RunNo)> {
+    matches!(record, Record::CompactionUndone { by: By::Person }).then_some((Reply::Done(RunNo(0)), RunNo(0)))
 }
 
 fn rolled_back(record: &Record) -> Option<(Reply, RunNo)> {

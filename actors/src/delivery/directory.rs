@@ -1,10 +1,11 @@
 //! The directory: active sessions and their inboxes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::fast::FixedState;
 use ractor::{ActorId, ActorRef};
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::state::State;
@@ -16,18 +17,15 @@ use crate::delivery::inbox::{Full, Inbox, InboxItem, Wake};
 
 const SHARDS: usize = 16;
 
-/// The state of a session in memory.
 pub(crate) enum Presence {
     /// New, queued for its first slot: no actor yet.
     Unborn(Hot),
     /// No actor yet: the first item starts an activation.
     Absent,
-    /// An activation is starting.
     Starting,
     Active,
 }
 
-/// A new session.
 pub(crate) struct Hot {
     pub(crate) session: SessionId,
     /// Its state after its creation. `None` if enough queued children keep theirs: the journal has it.
@@ -38,15 +36,12 @@ pub(crate) struct Hot {
     pub(crate) queues: (PoolKind, Duration),
     /// The LSN of its first record: its run's position in the queue.
     pub(crate) lsn: Lsn,
-    /// When it was created.
     pub(crate) created_ms: i64,
 }
 
-/// A session in memory.
 pub(crate) struct SessionEntry {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) presence: Presence,
-    /// The restarts of its actor, after the first.
     pub(crate) budget: Option<Box<RestartBudget>>,
 }
 
@@ -59,13 +54,10 @@ pub(crate) enum NextAction {
 }
 
 /// Hashed without a secret: ids are created here, and the order of drops is the same in every run.
-type Hasher = BuildHasherDefault<DefaultHasher>;
-type Entries = HashMap<SessionId, SessionEntry, Hasher>;
+type Entries = HashMap<SessionId, SessionEntry, FixedState>;
 
-/// All sessions in memory.
 pub(crate) struct Directory {
     shards: Vec<Mutex<Entries>>,
-    /// Queued children that may keep their state.
     keep: Arc<Semaphore>,
 }
 
@@ -78,7 +70,7 @@ impl Directory {
 
     #[expect(clippy::indexing_slicing, reason = "the index is taken modulo the number of shards")]
     fn shard(&self, session: SessionId) -> MutexGuard<'_, Entries> {
-        let ix = usize::try_from(Hasher::default().hash_one(session) % SHARDS as u64).unwrap_or_default();
+        let ix = usize::try_from(FixedState::default().hash_one(session) % SHARDS as u64).unwrap_or_default();
         self.shards[ix].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +133,6 @@ impl Directory {
         Arc::clone(&self.shard(session).entry(session).or_insert_with(absent).inbox)
     }
 
-    /// Marks the activation of `session` as running.
     pub(crate) fn active(&self, session: SessionId) {
         if let Some(entry) = self.shard(session).get_mut(&session) {
             entry.presence = Presence::Active;
@@ -167,7 +158,6 @@ impl Directory {
         drop(gone);
     }
 
-    /// Removes `session` if it still has this `inbox`.
     pub(crate) fn remove_if(&self, session: SessionId, inbox: &Arc<Inbox>) {
         let mut shard = self.shard(session);
         if shard.get(&session).is_some_and(|entry| Arc::ptr_eq(&entry.inbox, inbox)) {
@@ -187,7 +177,6 @@ impl Directory {
         })
     }
 
-    /// Returns the running actors by the depth of their sessions.
     pub(crate) fn by_depth(&self) -> BTreeMap<u32, Vec<ActorRef<Wake>>> {
         let mut found: BTreeMap<u32, Vec<ActorRef<Wake>>> = BTreeMap::new();
         for shard in &self.shards {
@@ -207,7 +196,6 @@ impl Directory {
         self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
     }
 
-    /// Removes all sessions with their inboxes.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let gone = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));

@@ -14,7 +14,7 @@ use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
 use crate::calls::files::HasRead;
-use crate::calls::in_flight::Ready;
+use crate::calls::in_flight::{ModelDue, ParsedCalls};
 use crate::delivery::commands::handling;
 use crate::delivery::ticket::Ticket;
 use crate::values::at_boot::Lost;
@@ -22,40 +22,34 @@ use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
 
 /// The answer to a command, with the run in flight, or the last one, at its decision.
-pub(crate) type Answer = Result<(Reply, RunNo), Rejection>;
+pub(crate) type CommandReply = Result<(Reply, RunNo), Rejection>;
 
 /// Receives the answer when the records of the decision are durable.
-pub(crate) type ReplyTo = oneshot::Sender<Answer>;
+pub(crate) type ReplyTo = oneshot::Sender<CommandReply>;
 
-/// The message of the actor's mailbox.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wake {
-    /// The inbox has items.
     Look,
 }
 
-/// A queued item.
 pub(crate) enum InboxItem {
     /// A command, and the receiver of its answer.
     Command(Command, Option<ReplyTo>),
     /// An answer of the model with its calls, parsed.
-    Parsed(Box<(Command, Ready)>),
-    /// A slot for the run of the ticket.
+    Parsed(Box<(Command, ParsedCalls)>),
     Granted(Ticket, Slot),
     /// Idle for a while: the session may be passivated.
     Idle,
     /// Answers when everything before it is decided, with the LSN to wait for.
     Probe(oneshot::Sender<Probed>),
-    /// Lists the queued inputs.
     Queue(oneshot::Sender<Listed>),
     /// Clears the queue, and returns the number of its inputs first.
     ClearQueue(oneshot::Sender<u32>, ReplyTo),
-    /// The files of new children have been read.
     HasRead(Box<HasRead>),
+    ModelDue(ModelDue),
 }
 
 impl InboxItem {
-    /// Returns whether it precedes data.
     fn is_control(&self) -> bool {
         if let Self::Command(command, _) = self { handling(command).is_control } else { false }
     }
@@ -64,28 +58,28 @@ impl InboxItem {
         match self {
             Self::Command(command, _) => handling(command).concerns_the_run,
             Self::Parsed(_) | Self::Granted(..) => true,
-            Self::Idle | Self::Probe(_) | Self::Queue(_) | Self::ClearQueue(..) | Self::HasRead(_) => false,
+            Self::Idle
+            | Self::Probe(_)
+            | Self::Queue(_)
+            | Self::ClearQueue(..)
+            | Self::HasRead(_)
+            | Self::ModelDue(_) => false,
         }
     }
 
-    /// Returns the input that it submits.
     pub(crate) fn input(&self) -> Option<InputId> {
         if let Self::Command(Command::Submit(input), _) = self { Some(input.id) } else { None }
     }
 }
 
-/// The queued inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
-    /// The last LSN that the list depends on.
     pub(crate) lsn: Lsn,
     pub(crate) entries: Vec<QueueEntry>,
 }
 
-/// The answer to a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Probed {
-    /// The last LSN that this session appended or depends on.
     pub(crate) lsn: Lsn,
     /// The number of the run in flight and the last ended run.
     pub(crate) in_flight: Option<RunNo>,
@@ -111,7 +105,6 @@ struct InboxState {
     depth: u32,
     /// The command being decided, kept outside of the actor so that it is known after a panic (V-3).
     in_hand: Option<&'static str>,
-    /// The command at the last panic.
     killer: Option<&'static str>,
     /// The run was in flight when the host died. Kept here, as are the next fields: a panic before its end is logged must not turn a lost run
     /// into a resumed one.
@@ -176,7 +169,6 @@ impl Inbox {
         inner.awake = true;
     }
 
-    /// Unbinds the inbox from a dead actor.
     pub(crate) fn unbind(&self) {
         let mut inner = self.lock();
         inner.actor = None;
@@ -187,7 +179,6 @@ impl Inbox {
         self.lock().actor.clone()
     }
 
-    /// Returns the bound actor with the depth of its session.
     pub(crate) fn at_depth(&self) -> Option<(u32, ActorRef<Wake>)> {
         let inner = self.lock();
         inner.actor.clone().map(|actor| (inner.depth, actor))
@@ -222,7 +213,6 @@ impl Inbox {
         inner.control.is_empty() && inner.data.is_empty()
     }
 
-    /// Records the command that is about to be decided.
     pub(crate) fn take_in_hand(&self, command: &'static str) {
         self.lock().in_hand = Some(command);
     }
@@ -274,25 +264,21 @@ impl Inbox {
         inner.exhausted = None;
     }
 
-    /// Returns whether the run holds a slot.
     pub(crate) fn holds_slot(&self) -> bool {
         self.lock().slot.is_some()
     }
 
-    /// Keeps the slot of the run.
     pub(crate) fn hold_slot(&self, slot: Slot) {
         let before = self.lock().slot.replace(slot);
         // Dropped outside of the lock: the next grant may lock it again.
         drop(before);
     }
 
-    /// Releases the slot, if there is one.
     pub(crate) fn release_slot(&self) {
         let slot = self.lock().slot.take();
         drop(slot);
     }
 
-    /// Returns whether the last activation crashed.
     pub(crate) fn take_crashed(&self) -> bool {
         std::mem::take(&mut self.lock().crashed)
     }
@@ -338,7 +324,8 @@ mod tests {
                 | InboxItem::Probe(_)
                 | InboxItem::Queue(_)
                 | InboxItem::ClearQueue(..)
-                | InboxItem::HasRead(_) => "other",
+                | InboxItem::HasRead(_)
+                | InboxItem::ModelDue(_) => "other",
             })
             .collect()
     }

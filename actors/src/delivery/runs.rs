@@ -19,12 +19,11 @@ use crate::clock::now;
 use crate::delivery::cancel_causes::{CancelCause, Continued};
 use crate::delivery::ticket::{Ticket, Timer};
 
-/// The tokens of runs, each with the cause of its cancellation.
-pub(crate) type Tokens = TokenTree<RunKey, CancelCause>;
+pub(crate) type RunTokens = TokenTree<RunKey, CancelCause>;
 
 /// The holdings of runs in flight, by key, without their sessions.
 pub(crate) struct Runs {
-    pub(crate) tokens: Tokens,
+    pub(crate) tokens: RunTokens,
     pub(crate) slots: SlotPools<SessionId, Ticket>,
     pub(crate) timers: Timers<Timer>,
     pub(crate) continued: Continued,
@@ -51,7 +50,7 @@ impl Runs {
 
     /// Returns the command by which the run in flight of `state` learns that its owner is over while its queue remains. Any other end of an owner
     /// comes with the command itself.
-    fn standing_word(&self, state: &State) -> Option<Command> {
+    fn queue_kept_cancel(&self, state: &State) -> Option<Command> {
         let outcome = self.owner_over(state)?;
         let owner = state.run.as_ref().and_then(|run| run.opened.owner.run())?;
         self.stands_below(owner).then_some(Command::OwnerOver { owner, outcome, queue_stands: true })
@@ -59,12 +58,12 @@ impl Runs {
 
     /// Returns the owner's commands that precede the end of the owner: a cancel of this run alone, which is the cause then, and whether its queue
     /// remains. The token may fire before the row is readable and before the command reaches the inbox.
-    pub(crate) fn words_from_above(&self, state: &State) -> impl Iterator<Item = Command> {
+    pub(crate) fn pending_cancels(&self, state: &State) -> impl Iterator<Item = Command> {
         let owned = state.run.as_ref().and_then(|run| {
             let owner = run.opened.owner.run()?;
             self.single_cancel(owner.session, RunKey { session: state.id, run: run.no })
         });
-        owned.into_iter().chain(self.standing_word(state))
+        owned.into_iter().chain(self.queue_kept_cancel(state))
     }
 
     /// Returns the command with the cause for the run `owned`, whose token has fired: its own, or its owner's.
@@ -79,7 +78,7 @@ impl Runs {
     /// Returns the outcome of `owner`, if it is over or closes, for a session that it continues (rule 7).
     ///
     /// An owner without a token has ended, or was in flight when the host died: the journal shows which.
-    pub(crate) fn asker_over(&self, owner: RunKey) -> Option<OutcomeKind> {
+    pub(crate) fn owner_outcome_of(&self, owner: RunKey) -> Option<OutcomeKind> {
         match self.tokens.token(&owner) {
             Some(token) if !token.is_cancelled() => None,
             Some(_) => Some(self.closes_as(owner)),
@@ -155,6 +154,7 @@ impl Runs {
         self.calls.ledger.forget(key);
         self.calls.budgets.forget(key);
         self.continued.remove(key);
+        self.calls.parked.forget(key.session);
     }
 
     /// Returns how long a queued run may still wait, counted from the last slot granted to its root, which shows that the queue moves. `None` when

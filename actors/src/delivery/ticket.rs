@@ -3,13 +3,11 @@
 use subtend_session::command::Deadline;
 use subtend_session::ids::{RunKey, SessionId};
 
-/// Identifies a run that requests a slot.
 pub(crate) type Ticket = RunKey;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
     /// A deadline of a session's run, turn or call.
     Deadline(SessionId, Deadline),
-    /// A session was idle for the passivation time.
     Idle(SessionId),
 }

@@ -8,9 +8,8 @@ use tokio::sync::oneshot;
 
 use crate::values::ended::Ended;
 
-type Waiting = Vec<(RunNo, oneshot::Sender<Ended>)>;
+type WaitersOf = Vec<(RunNo, oneshot::Sender<Ended>)>;
 
-/// A wait that is removed when it is dropped.
 pub(crate) struct Wait<'a> {
     waiters: &'a Waiters,
     session: SessionId,
@@ -19,7 +18,6 @@ pub(crate) struct Wait<'a> {
 
 impl Wait<'_> {
     /// Resolves when no end will be reported any more.
-    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn gone(&mut self) {
@@ -35,14 +33,13 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// Waiters by session.
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// `None` after the runtime has stopped: a later wait ends at once, even if the last actor may still answer a probe.
     by_session: Mutex<OpenWaits>,
 }
 
-struct OpenWaits(Option<BTreeMap<SessionId, Waiting>>);
+struct OpenWaits(Option<BTreeMap<SessionId, WaitersOf>>);
 
 impl Default for OpenWaits {
     fn default() -> Self {
@@ -51,7 +48,6 @@ impl Default for OpenWaits {
 }
 
 impl Waiters {
-    /// Waits for the end of `run`.
     pub(crate) fn register(&self, session: SessionId, run: RunNo) -> oneshot::Receiver<Ended> {
         let (tell, told) = oneshot::channel();
         let mut waiters = self.lock();
@@ -68,7 +64,6 @@ impl Waiters {
         Wait { waiters: self, session, told: self.register(session, run) }
     }
 
-    /// Removes abandoned waits of `session`.
     fn sweep(&self, session: SessionId) {
         let mut waiters = self.lock();
         let Some(waiters) = &mut waiters.0 else { return };
@@ -79,7 +74,6 @@ impl Waiters {
         }
     }
 
-    /// Returns whether a caller waits for a run of `session`.
     pub(crate) fn any(&self, session: SessionId) -> bool {
         self.lock().0.as_ref().is_some_and(|waiters| !waiters.is_empty() && waiters.contains_key(&session))
     }

@@ -7,7 +7,6 @@ use crate::views::audit::{Audit, Decision};
 
 impl SessionHandle {
     /// Returns the decisions on the session's calls in order, with the deciding party.
-    ///
     /// # Errors
     /// When the session cannot be read.
     pub async fn audit(&self) -> Result<Vec<Decision>, ReadError> {

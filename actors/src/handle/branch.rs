@@ -73,11 +73,9 @@ pub struct Switched {
 impl SessionHandle {
     /// Creates a branch, also while the session runs. A human branch has the context up to its message; calls that were open then have a
     /// result that says so. The branch's first input opens its first run.
-    ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::NotFound`] for an unknown message; [`ControlError::Refused`] if the title is empty, has more than
     /// one line, or more than 200 characters.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the branch is created.
     pub async fn branch(&self, options: BranchOptions) -> Result<SessionHandle, ControlError> {
@@ -109,10 +107,8 @@ impl SessionHandle {
     ///
     /// If the run completes while the answer is still the session's last, its text becomes active; otherwise it is an alternative to
     /// [switch](SessionHandle::switch) to. The original remains, and stays active if the new run fails.
-    ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::Working`] while a run of the session is in flight; [`ControlError::NotFound`] for an unknown answer.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the answer is regenerated.
     pub async fn regenerate(&self, of: Option<Seq>) -> Result<(SessionHandle, RunNo), ControlError> {
@@ -120,7 +116,6 @@ impl SessionHandle {
     }
 
     /// Regenerates an answer in a branch with the given id. The caller makes sure that no session has it.
-    ///
     /// # Errors, cancel safety
     /// As [`SessionHandle::regenerate`].
     pub async fn regenerate_as(
@@ -140,10 +135,8 @@ impl SessionHandle {
     }
 
     /// Activates another alternative of an answer: of the last one that has any, or of record `of`. The next model call gets it instead.
-    ///
     /// # Errors
     /// As [`SessionHandle::regenerate`].
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is switched.
     pub async fn switch(&self, of: Option<Seq>, to: SwitchTo) -> Result<Switched, ControlError> {
@@ -159,7 +152,6 @@ impl SessionHandle {
     }
 
     /// Returns the answers with alternatives, in order, including the result of each run whose end was reported.
-    ///
     /// # Errors
     /// As [`SessionHandle::branch`].
     pub async fn alternatives(&self) -> Result<Vec<Alternatives>, ControlError> {
@@ -196,13 +188,11 @@ impl SessionHandle {
         }
     }
 
-    /// Returns the session's state from the journal.
     pub(crate) async fn state(&self) -> Result<State, ControlError> {
         let stored = self.stored().await?;
         State::fold(self.id, stored.iter().map(|stored| &stored.record)).map_err(|error| unread(&error))
     }
 
-    /// Returns the session's records.
     pub(crate) async fn stored(&self) -> Result<Vec<Stored>, ControlError> {
         drop(self.sessions.log.journal.settled().await);
         self.sessions.log.journal.records(self.id).map_err(|error| match error {

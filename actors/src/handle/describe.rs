@@ -14,10 +14,8 @@ use crate::services::running::For;
 
 impl SessionHandle {
     /// Sets the title, replacing any other. The host's own titles (`Options::titles`) do not replace it.
-    ///
     /// # Errors
     /// [`ControlError::Refused`] if it is empty, has more than one line, or more than 200 characters.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is set; a repetition changes nothing.
     pub async fn set_title(&self, title: impl Into<Text>) -> Result<(), ControlError> {
@@ -35,14 +33,11 @@ impl SessionHandle {
     /// # Ok(())
     /// # }
     /// ```
-    ///
     /// # Errors
     /// [`ControlError::Refused`] where `changes` is not an object, the session was opened with metadata that is not an object, or
     /// the result has more than 64 KiB.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the changes are merged. A repeated merge changes nothing.
-    ///
     /// # Durability
     /// The merged metadata is durable when it is returned.
     pub async fn merge_metadata(&self, changes: Value) -> Result<Map<String, Value>, ControlError> {
@@ -52,7 +47,6 @@ impl SessionHandle {
     }
 
     /// Returns the session's metadata: as the host attached it, with later merges; empty by default.
-    ///
     /// # Errors
     /// [`ControlError::Refused`] where the session was opened with metadata that is not a JSON object.
     pub async fn metadata(&self) -> Result<Map<String, Value>, ControlError> {
@@ -63,7 +57,6 @@ impl SessionHandle {
     }
 
     /// Returns the latest summary of the session, if any.
-    ///
     /// # Errors
     /// [`ControlError`], when the session cannot be read.
     pub async fn summary(&self) -> Result<Option<Arc<SummarySet>>, ControlError> {
@@ -71,7 +64,6 @@ impl SessionHandle {
     }
 
     /// Returns whether the summary covers all messages.
-    ///
     /// # Errors
     /// As [`SessionHandle::summary`].
     pub async fn is_summed_up(&self) -> Result<bool, ControlError> {
@@ -80,10 +72,8 @@ impl SessionHandle {
 
     /// Summarises the session by the agent `summary` and waits for the result. The service session below this one takes no slot, and a run in
     /// flight continues. A summary already in progress is awaited.
-    ///
     /// # Errors
     /// [`ControlError::Refused`] if there are no messages yet, or if the service gave no summary; the previous one remains.
-    ///
     /// # Cancel safety
     /// Dropping the future stops nothing: the summary is recorded when it arrives.
     pub async fn summarise(&self) -> Result<Text, ControlError> {
@@ -93,7 +83,7 @@ impl SessionHandle {
         let Some(shift) = self.sessions.services.shift(self.id, For::Summary) else {
             self.services_done().await;
             let there = self.summary().await?.filter(|set| Some(set.of) != before);
-            return there.map(|set| Arc::clone(&set.text)).ok_or_else(|| refused("what was at it came to nothing"));
+            return there.map(|set| Arc::clone(&set.text)).ok_or_else(|| refused("the service that wrote it failed"));
         };
         let session = self.clone();
         let task = self.sessions.life.tasks.spawn(async move { session.sum_up(false, &shift).await });

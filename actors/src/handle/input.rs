@@ -27,7 +27,6 @@ const MAX_METADATA: usize = 64 << 10;
 pub struct Input {
     session: SessionHandle,
     input: InputAccepted,
-    /// The agent that answers from here on.
     agent: Option<Text>,
 }
 
@@ -61,10 +60,8 @@ impl SessionHandle {
     }
 
     /// Sends an input for the next rest point; an idle session opens a run for it at once.
-    ///
     /// # Errors
     /// [`SendError`]; then nothing of the input is kept.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the input is accepted. With a [key](Input::key) it can be sent again.
     pub async fn send(&self, text: impl Into<Text>) -> Result<Receipt, SendError> {
@@ -72,7 +69,6 @@ impl SessionHandle {
     }
 
     /// Sends an input for the next turn boundary.
-    ///
     /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn steer(&self, text: impl Into<Text>) -> Result<Receipt, SendError> {
@@ -88,7 +84,7 @@ impl Input {
         self
     }
 
-    /// Sets the turn allowance of the run that this input opens or resumes; the default is the session's (B6).
+    /// Sets the turn allowance of the run that this input opens or resumes; the default is the session's.
     pub fn turns(mut self, turns: u32) -> Self {
         self.input.turns = Some(turns);
         self
@@ -121,7 +117,6 @@ impl Input {
     }
 
     /// Sends it as [`SessionHandle::send`] does.
-    ///
     /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn send(self) -> Result<Receipt, SendError> {
@@ -129,7 +124,6 @@ impl Input {
     }
 
     /// Sends it as [`SessionHandle::steer`] does.
-    ///
     /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn steer(self) -> Result<Receipt, SendError> {

@@ -9,13 +9,8 @@ impl SessionHandle {
     /// Its background runs continue, and their ends are kept without waking it. The next input resumes it with its whole context and a new
     /// turn allowance. With nothing left to wait for and no input, it ends as interrupted. A queued run ends at once. A repetition changes
     /// nothing.
-    ///
-    /// # Errors
-    /// [`WaitError`].
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the run is interrupted.
-    ///
     /// # Durability
     /// The interrupt is durable when this returns; stopped work ends within one grace.
     pub async fn interrupt(&self) -> Result<Control, WaitError> {

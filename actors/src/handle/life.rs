@@ -27,7 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 impl SessionHandle {
     /// Returns a child by its short name.
-    ///
     /// # Errors
     /// When the journal cannot be read.
     pub fn child(&self, short: &str) -> Result<Option<Self>, ReadError> {
@@ -45,7 +44,6 @@ impl SessionHandle {
 
     /// Continues the session after any outcome, with its whole context. The new run has the session's turn allowance unless
     /// [`Input::turns`](super::Input::turns) sets another.
-    ///
     /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn continue_with(&self, text: Option<&str>) -> Result<Receipt, SendError> {
@@ -58,10 +56,8 @@ impl SessionHandle {
     }
 
     /// Moves a blocking call to the background: it returns at once, the task continues, and its end arrives as a message.
-    ///
     /// # Errors
     /// [`ControlError::Refused`] for a call that waits for no task.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is moved; a repetition changes nothing.
     pub async fn background(&self, call: CallId) -> Result<Control, ControlError> {
@@ -72,10 +68,8 @@ impl SessionHandle {
     /// Closes an idle session: tasks and models can no longer continue it. An input reopens it. A repetition changes nothing.
     ///
     /// The host may then summarise a root session (`Options::summaries`); the close does not wait for that.
-    ///
     /// # Errors
     /// [`ControlError::Working`] while a run is in flight, [`ControlError::Waiting`] while inputs are queued.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is closed.
     pub async fn close(&self) -> Result<(), ControlError> {
@@ -86,13 +80,10 @@ impl SessionHandle {
 
     /// Cancels every run of this session and of all below it, including detached and persons' runs. Returns how many it notified; the runs
     /// that these own end with them. Queued inputs remain.
-    ///
     /// # Errors
     /// [`WaitError`], after all reachable runs were notified.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open which runs are cancelled; a repetition notifies the rest.
-    ///
     /// # Durability
     /// Each cancel is durable when this returns; ends follow within one grace. After a crash before that, a run below that has no owner (such
     /// as a person's in a branch) ends as lost instead, and its queued inputs are processed.
@@ -133,7 +124,6 @@ impl SessionHandle {
         Ok(in_flight.into_iter().filter(top).map(|(key, _)| key).collect())
     }
 
-    /// Returns the runs in flight of the tree, each with its owner.
     async fn in_flight(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
         self.all_settled().await?;
         let mut found = Vec::new();
@@ -167,13 +157,10 @@ impl SessionHandle {
     ///
     /// With `force`, runs in flight are cancelled as by [`SessionHandle::cancel_tree`] and their ends awaited. Services of the host are always
     /// ended and awaited, for at most one grace.
-    ///
     /// # Errors
     /// [`ControlError::Working`] if a run is in flight without `force`; then nothing is deleted.
-    ///
     /// # Cancel safety
     /// The whole tree is deleted or none of it: with this session, all below it count as deleted. A repetition or the next start completes it.
-    ///
     /// # Durability
     /// The deletion is durable when this returns.
     pub async fn delete(&self, force: bool) -> Result<u32, ControlError> {
@@ -181,7 +168,7 @@ impl SessionHandle {
             self.cancel_tree().await?;
         } else if let Some((key, _)) = self.others().await?.first() {
             return Err(ControlError::Working(format!(
-                "run {} of session {} is in flight: wait for its end, or let the deletion cancel it (force)",
+                "run {} of session {} is in flight: wait for its end, or force the deletion, which cancels it (`--force`)",
                 key.run, key.session
             )));
         }
@@ -240,7 +227,6 @@ impl SessionHandle {
         Ok(())
     }
 
-    /// Waits until the cancelled runs have ended.
     async fn ended_below(&self) -> Result<(), ControlError> {
         let grace = Duration::from_millis(self.sessions.environments.home().limits_body().grace_ms);
         let ends = async {
@@ -253,7 +239,6 @@ impl SessionHandle {
         waited.unwrap_or_else(|_| Err(ControlError::Working("it was cancelled and has not ended yet".to_owned())))
     }
 
-    /// Returns this session and all below it, parents first.
     fn parents_first(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
@@ -272,10 +257,8 @@ impl SessionHandle {
 
     /// Starts another agent in a detached session below this one. No run waits for it, only the tree's cancel ends it, and its end notifies
     /// this session without waking it. It takes a slot and has a wall-clock cap.
-    ///
     /// # Errors
     /// [`ControlError::Refused`] for an unknown agent, or if the tree is too deep.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the session is created and has its prompt.
     pub async fn detach(&self, agent: &str, prompt: impl Into<Text>) -> Result<Self, ControlError> {

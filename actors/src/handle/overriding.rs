@@ -1,6 +1,7 @@
-//! Agent overrides: another agent answers from one input on (G12). The session's own agent and ceiling stay.
+//! Agent overrides: another agent answers from one input on. The session's own agent and ceiling stay.
 
 use subtend_journal::ReadError;
+use subtend_session::authority::Authority;
 use subtend_session::ids::{Seq, Text};
 use subtend_session::record::{AgentOverride, Record};
 
@@ -28,12 +29,13 @@ impl SessionHandle {
         let found = agents.catalog.get(name).filter(|manifest| manifest.pickable());
         let manifest = found.ok_or_else(|| {
             let pickable: Vec<&str> = agents.catalog.pickable().map(|manifest| &*manifest.name).collect();
-            SendError::BadInput(format!(
-                "there is no agent {name:?} that could answer; agents to pick: {}",
-                pickable.join(", ")
-            ))
+            SendError::BadInput(format!("unknown agent `{name}`; agents that can answer: {}", pickable.join(", ")))
         })?;
-        let other = agents.in_place(manifest, &created.model, created.source);
+        // A first record names its ceiling in full; without it nothing of the workspace is shown.
+        let none = Authority::deny_all();
+        let ceiling = created.ceiling.body.as_deref().unwrap_or(&none);
+        let ceiling = created.imported.as_ref().map_or_else(|| ceiling.clone(), |bound| ceiling.meet(bound));
+        let other = agents.in_place(manifest, (&created.model, created.source), &ceiling);
         // Returning to the session's own agent restores its own model, which a host may have set.
         let model = if created.agent == *name { created.model } else { other.model };
         Ok(AgentOverride { model, ..other })

@@ -14,7 +14,6 @@ use crate::views;
 impl SessionHandle {
     /// Returns the queue in processing order, each entry with the boundary that takes it. Steering messages enter at a turn boundary, the
     /// others at rest points or by the next runs, with pending completions between them. Inputs that opened the run in flight are not queued.
-    ///
     /// # Errors
     /// [`ControlError::Stopped`].
     pub async fn queue(&self) -> Result<Vec<QueueEntry>, ControlError> {
@@ -36,10 +35,6 @@ impl SessionHandle {
     }
 
     /// Removes an input from the queue; returns false if it is not queued.
-    ///
-    /// # Errors
-    /// [`ControlError`].
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is removed; a repetition returns false if it was.
     pub async fn queue_remove(&self, input: InputId) -> Result<bool, ControlError> {
@@ -60,10 +55,6 @@ impl SessionHandle {
     }
 
     /// Removes all inputs from the queue and returns how many. Pending completions remain.
-    ///
-    /// # Errors
-    /// [`ControlError`].
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is cleared.
     pub async fn queue_clear(&self) -> Result<u32, ControlError> {

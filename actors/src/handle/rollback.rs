@@ -13,11 +13,9 @@ impl SessionHandle {
     ///
     /// Hidden are the inputs that the run took, and its answers, results and notices; the journal keeps all of them. **Effects are not
     /// undone**: files and costs remain, and so does an agent override by one of its inputs. A repetition changes nothing.
-    ///
     /// # Errors
     /// [`ControlError::Working`] while a run is in flight; [`ControlError::NotFound`] for an unknown run; [`ControlError::Refused`] if it
     /// completed.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is rolled back.
     pub async fn roll_back(&self, run: Option<RunNo>) -> Result<RunNo, ControlError> {

@@ -12,7 +12,6 @@ pub struct RunHandle {
 }
 
 impl RunHandle {
-    /// Its number.
     pub fn no(&self) -> RunNo {
         self.no
     }
@@ -22,9 +21,6 @@ impl RunHandle {
     }
 
     /// Waits until it has ended; returns at once if it already has.
-    ///
-    /// # Errors
-    /// [`WaitError`].
     pub async fn ended(&self) -> Result<Ended, WaitError> {
         let (SessionHandle { sessions, id, .. }, run) = (&self.session, self.no);
         loop {
@@ -46,7 +42,8 @@ impl RunHandle {
                 }
                 // It may have ended before the last one: a queued input opens the next run at once.
                 Some(_) | None => {
-                    let ended = sessions.log.ended(*id, run).map_err(|error| sessions.life.unread(&error))?;
+                    let ended =
+                        Ended::read(&sessions.log.journal, *id, run).map_err(|error| sessions.life.unread(&error))?;
                     return ended.ok_or(WaitError::NoSuchRun { session: *id, run });
                 }
             }
@@ -54,13 +51,8 @@ impl RunHandle {
     }
 
     /// Cancels it and all that it owns, if it is in flight.
-    ///
-    /// # Errors
-    /// [`WaitError`].
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the run is cancelled.
-    ///
     /// # Durability
     /// The cancel is durable when this returns; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {

@@ -6,7 +6,7 @@ use subtend_session::state::State;
 
 use crate::cell::cells::Cells;
 use crate::delivery::waiters::Waiters;
-use crate::host::Host;
+use crate::host::HostParts;
 use crate::life::Lifecycle;
 use crate::log::Log;
 use crate::recovery::takeover::Takeover;
@@ -16,7 +16,7 @@ use crate::spawn::environments::Environments;
 use crate::values::error::ControlError;
 
 /// The sessions of a runtime for handles: commands go to cells, all else is read.
-pub(crate) struct Sessions {
+pub(crate) struct SessionServices {
     pub(crate) cells: Arc<Cells>,
     pub(crate) environments: Arc<Environments>,
     pub(crate) log: Arc<Log>,
@@ -24,14 +24,10 @@ pub(crate) struct Sessions {
     pub(crate) takeover: Arc<Takeover>,
     pub(crate) services: Arc<Services>,
     pub(crate) life: Arc<Lifecycle>,
-    pub(crate) host: Arc<Host>,
+    pub(crate) host: Arc<HostParts>,
 }
 
-impl Sessions {
-    /// Returns the environment of a session.
-    ///
-    /// # Errors
-    /// When the environment is unusable: no new run may start in it.
+impl SessionServices {
     pub(crate) fn usable(&self, state: &State) -> Result<Arc<Agents>, ControlError> {
         let agents = self.environments.of(state);
         match &agents.unusable {

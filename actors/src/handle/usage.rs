@@ -7,7 +7,6 @@ impl SessionHandle {
     /// Returns the cost of the session so far: its own, with the runs that it owns, and with all sessions below it.
     ///
     /// Of a run in flight the ended attempts count. A missing report of a provider makes a sum unreliable: unknown is not zero.
-    ///
     /// # Errors
     /// When the session cannot be read.
     pub async fn usage(&self) -> Result<UsageView, ReadError> {

@@ -12,12 +12,10 @@ use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use super::{BeforeTool, Hooks, ToolAsked, ToolDone, guarded};
 use crate::calls::tool_call::{self, ToolOutcome};
 
-/// The approvals that apply to a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GrantedApprovals {
     /// The session's permanent approvals.
     pub(crate) always: BTreeSet<Access>,
-    /// The approval of this call.
     pub(crate) once: Vec<Access>,
 }
 
@@ -34,7 +32,6 @@ impl GrantedApprovals {
     }
 }
 
-/// A local call with its hooks.
 pub(crate) struct Hooked {
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) tools: Registry,

@@ -1,4 +1,4 @@
-//! Activity: the events of a session and of all that works below it, each with the call that started it (M6).
+//! Activity: the events of a session and of all that works below it, each with the call that started it.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -13,14 +13,14 @@ use subtend_session::record::Record;
 
 use crate::handle::SessionHandle;
 use crate::log::Log;
-use crate::observe::event::{Event, Next, Subscription, What};
+use crate::observe::event::{Event, EventKind, Next, Subscription};
 
 /// Ancestors that are followed: a damaged store may hold a cycle.
 const MAX_PATH: usize = 256;
 
 /// One event of a session or of a session below it.
 #[derive(Clone, Debug)]
-pub struct Nested {
+pub struct NestedEvent {
     pub event: Event,
     /// The call of the watched session that started this branch of work; `None` for the session's own events, and for branches of persons and
     /// the host.
@@ -31,8 +31,8 @@ pub struct Nested {
 
 /// The next item of an activity.
 #[derive(Clone, Debug)]
-pub enum Seen {
-    Event(Box<Nested>),
+pub enum ActivityItem {
+    Event(Box<NestedEvent>),
     /// The reader was too slow, and missed this many events of the runtime. Durable ones can be read from the journal.
     Missed(u64),
 }
@@ -58,11 +58,11 @@ impl SessionHandle {
     ///
     /// ```
     /// # async fn example(session: subtend_actors::SessionHandle) {
-    /// use subtend_actors::activity::Seen;
+    /// use subtend_actors::activity::ActivityItem;
     ///
     /// let mut activity = session.activity();
     /// while let Some(seen) = activity.next().await {
-    ///     if let Seen::Event(nested) = seen
+    ///     if let ActivityItem::Event(nested) = seen
     ///         && let Some(call) = nested.under
     ///     {
     ///         println!("{call}: {:?}", nested.event.what);
@@ -78,15 +78,14 @@ impl SessionHandle {
 
 impl Activity {
     /// Returns the next event, or `None` after the runtime has stopped.
-    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<Seen> {
+    pub async fn next(&mut self) -> Option<ActivityItem> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
     /// Returns an event that has already arrived, if any.
-    pub fn try_next(&mut self) -> Option<Seen> {
+    pub fn try_next(&mut self) -> Option<ActivityItem> {
         loop {
             let next = self.events.try_next()?;
             if let Some(seen) = self.nested(next) {
@@ -95,19 +94,19 @@ impl Activity {
         }
     }
 
-    fn nested(&mut self, next: Next) -> Option<Seen> {
+    fn nested(&mut self, next: Next) -> Option<ActivityItem> {
         let event = match next {
             Next::Event(event) => event,
-            Next::Missed(events) => return Some(Seen::Missed(events)),
+            Next::Missed(events) => return Some(ActivityItem::Missed(events)),
         };
-        if let What::Record { record, .. } = &event.what
+        if let EventKind::Record { record, .. } = &event.what
             && let Record::SessionCreated(created) = &**record
             && !self.known.contains_key(&event.session)
         {
             self.place(event.session, &created.place);
         }
         let (under, depth) = self.stands(event.session)?;
-        Some(Seen::Event(Box::new(Nested { event, under, depth })))
+        Some(ActivityItem::Event(Box::new(NestedEvent { event, under, depth })))
     }
 
     /// Returns the position of `session` below the watched one. A session that is not in the journal yet is not cached.
@@ -142,9 +141,9 @@ impl Activity {
 }
 
 impl Stream for Activity {
-    type Item = Seen;
+    type Item = ActivityItem;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Seen>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ActivityItem>> {
         loop {
             let Some(next) = ready!(Pin::new(&mut self.events).poll_next(cx)) else { return Poll::Ready(None) };
             if let Some(seen) = self.nested(next) {

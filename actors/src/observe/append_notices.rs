@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::FixedState;
 use subtend_session::ids::{Lsn, SessionId};
 use tokio::sync::watch;
 
@@ -11,10 +12,9 @@ use tokio::sync::watch;
 #[derive(Default)]
 pub(crate) struct AppendNotices {
     waiting: AtomicUsize,
-    by_session: Mutex<HashMap<SessionId, watch::Sender<Lsn>>>,
+    by_session: Mutex<HashMap<SessionId, watch::Sender<Lsn>, FixedState>>,
 }
 
-/// Receives the batches of one session.
 pub(crate) struct AppendNotice {
     notices: Arc<AppendNotices>,
     session: SessionId,
@@ -33,7 +33,6 @@ impl AppendNotices {
         AppendNotice { notices: Arc::clone(self), session, last }
     }
 
-    /// Reports a batch of `session` that ends with `lsn`.
     pub(crate) fn appended(&self, session: SessionId, lsn: Lsn) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
@@ -43,14 +42,13 @@ impl AppendNotices {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, watch::Sender<Lsn>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, watch::Sender<Lsn>, FixedState>> {
         self.by_session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl AppendNotice {
     /// Returns the last LSN of the batches since the last call.
-    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> Lsn {

@@ -18,12 +18,12 @@ pub struct Event {
     /// The root of the session's tree.
     pub root: SessionId,
     pub session: SessionId,
-    pub what: What,
+    pub what: EventKind,
 }
 
 #[derive(Clone, Debug)]
-pub enum What {
-    /// A durable record. Records of one session come in order, without gaps (N-6).
+pub enum EventKind {
+    /// A durable record. Records of one session come in order, without gaps.
     Record {
         /// Its position in the session's journal.
         seq: Seq,
@@ -44,7 +44,7 @@ pub enum What {
     },
     /// A line of progress of a tool; not durable.
     Progress { call: CallId, line: Text },
-    /// A change of the queue (B11). [`crate::Events`] derives it from the journal, right after its record; a [`Subscription`] has no such
+    /// A change of the queue. [`crate::Events`] derives it from the journal, right after its record; a [`Subscription`] has no such
     /// events.
     Queue { seq: Seq, event: QueueEvent },
 }
@@ -60,8 +60,8 @@ pub enum Next {
 /// An event for machines: `{"type":"record","session":…,"seq":…,"record":{…}}`.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Line<'a> {
-    /// See [`What::Record`].
+pub enum EventLine<'a> {
+    /// See [`EventKind::Record`].
     Record {
         session: SessionId,
         /// Its position in the journal.
@@ -75,15 +75,19 @@ pub enum Line<'a> {
         turn: TurnNo,
         attempt: AttemptNo,
         /// The kind of the piece.
-        kind: Kind,
+        kind: DeltaKind,
         /// Bytes of that kind, or calls, before it in the attempt.
         offset: u64,
         /// The text, or the name of the called tool.
         text: &'a str,
     },
-    /// See [`What::Progress`].
-    Progress { session: SessionId, call: CallId, line: &'a str },
-    /// See [`What::Queue`].
+    /// See [`EventKind::Progress`].
+    Progress {
+        session: SessionId,
+        call: CallId,
+        line: &'a str,
+    },
+    /// See [`EventKind::Queue`].
     Queue {
         session: SessionId,
         /// The record that changed the queue.
@@ -91,14 +95,15 @@ pub enum Line<'a> {
         #[serde(flatten)]
         event: &'a QueueEvent,
     },
-    /// See [`Next::Missed`].
-    Missed { events: u64 },
+    Missed {
+        events: u64,
+    },
 }
 
-/// The kind of a [`Line::Delta`].
+/// The kind of a [`EventLine::Delta`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum DeltaKind {
     /// The text of the answer.
     Text,
     Reasoning,
@@ -108,20 +113,20 @@ pub enum Kind {
 
 impl Event {
     /// Returns the event for machines.
-    pub fn line(&self) -> Line<'_> {
+    pub fn line(&self) -> EventLine<'_> {
         match &self.what {
-            What::Record { seq, record } => Line::Record { session: self.session, seq: *seq, record },
-            What::Delta { run, turn, attempt, offset, delta } => {
+            EventKind::Record { seq, record } => EventLine::Record { session: self.session, seq: *seq, record },
+            EventKind::Delta { run, turn, attempt, offset, delta } => {
                 let (kind, text) = match delta {
-                    Delta::Text(text) => (Kind::Text, text),
-                    Delta::Reasoning(text) => (Kind::Reasoning, text),
-                    Delta::Call { tool, .. } => (Kind::Call, tool),
+                    Delta::Text(text) => (DeltaKind::Text, text),
+                    Delta::Reasoning(text) => (DeltaKind::Reasoning, text),
+                    Delta::Call { tool, .. } => (DeltaKind::Call, tool),
                 };
                 let (session, run, turn, attempt, offset) = (self.session, *run, *turn, *attempt, *offset);
-                Line::Delta { session, run, turn, attempt, kind, offset, text }
+                EventLine::Delta { session, run, turn, attempt, kind, offset, text }
             }
-            What::Progress { call, line } => Line::Progress { session: self.session, call: *call, line },
-            What::Queue { seq, event } => Line::Queue { session: self.session, seq: *seq, event },
+            EventKind::Progress { call, line } => EventLine::Progress { session: self.session, call: *call, line },
+            EventKind::Queue { seq, event } => EventLine::Queue { session: self.session, seq: *seq, event },
         }
     }
 }

@@ -13,8 +13,8 @@ use subtend_session::record::Record;
 
 use crate::life::Lifecycle;
 use crate::log::Log;
-use crate::observe::event::subscription::{Scope, Subscription};
-use crate::observe::event::{Event, Next, QueueEvents, What};
+use crate::observe::event::subscription::{Subscription, SubscriptionScope};
+use crate::observe::event::{Event, EventKind, Next, QueueEvents};
 use crate::observe::polling::Polled;
 use crate::observe::streams::{self, AttemptKey};
 use crate::values::error::Stopped;
@@ -30,7 +30,6 @@ pub enum EventsError {
     /// again.
     #[error("{0}")]
     Stopped(Stopped),
-    /// The session's journal cannot be read.
     #[error("the session's events cannot be read: {0}")]
     Read(#[source] ReadError),
 }
@@ -41,31 +40,28 @@ pub enum EventsError {
 /// record and never slows the session. After record `n`, `events(n.next())` continues, also after a restart.
 ///
 /// No delta of a retry precedes the end of the attempt before it, and none follows its own end. The first attempt of a turn is shown at once,
-/// on a slow disk even before the previous answer is durable. Changes of the queue ([`What::Queue`]) follow their record; a late start reads
+/// on a slow disk even before the previous answer is durable. Changes of the queue ([`EventKind::Queue`]) follow their record; a late start reads
 /// the earlier records once for that, page by page. A delta with offset 0 is the text so far, which a late or slow reader gets. To assemble
 /// the text, cut it to the delta's offset and append the piece.
 pub struct Events {
     session: SessionId,
-    reader: Polled<Reader, Result<Option<Event>, EventsError>>,
+    reader: Polled<FollowingReader, Result<Option<Event>, EventsError>>,
 }
 
-struct Reader {
+struct FollowingReader {
     log: Arc<Log>,
     life: Arc<Lifecycle>,
     session: SessionId,
     root: SessionId,
-    /// The next record.
     next: Seq,
     page: VecDeque<Stored>,
     queue: QueueEvents,
     /// Whether `queue` has read the records before the first event.
     primed: bool,
-    /// Queue events of the last returned record.
     derived: VecDeque<Event>,
     /// Whether the journal may hold records that do not arrive live.
     behind: bool,
     live: Subscription,
-    /// The last attempt whose end was returned.
     over: Option<AttemptKey>,
 }
 
@@ -78,8 +74,8 @@ impl std::fmt::Debug for Events {
 impl Events {
     pub(crate) fn new(log: Arc<Log>, life: Arc<Lifecycle>, session: SessionId, root: SessionId, from: Seq) -> Self {
         // Attached before the journal is read, so that no record is missed.
-        let live = log.events.subscribe(Scope::Session(session));
-        let reader = Reader {
+        let live = log.events.subscribe(SubscriptionScope::Session(session));
+        let reader = FollowingReader {
             log,
             life,
             session,
@@ -97,13 +93,10 @@ impl Events {
     }
 
     /// Returns the next event, or `None` after a shutdown when all events were returned.
-    ///
     /// # Errors
     /// [`EventsError`]; the call may be repeated.
-    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    ///
     /// # Durability
     /// A returned record is durable; the pieces of answers are not.
     pub async fn next(&mut self) -> Result<Option<Event>, EventsError> {
@@ -129,7 +122,7 @@ impl Stream for Events {
     }
 }
 
-impl Reader {
+impl FollowingReader {
     async fn next(&mut self) -> Result<Option<Event>, EventsError> {
         loop {
             if let Some(event) = self.derived.pop_front() {
@@ -150,7 +143,7 @@ impl Reader {
                 }
                 Some(Next::Missed(_)) => {
                     // Attached again, so that a text with missed pieces comes whole.
-                    self.live = self.log.events.subscribe(Scope::Session(self.session));
+                    self.live = self.log.events.subscribe(SubscriptionScope::Session(self.session));
                     self.behind = true;
                 }
                 None => {
@@ -206,18 +199,18 @@ impl Reader {
     fn came(&mut self, event: Event) -> Option<Event> {
         match &event.what {
             // It was read from the journal before it arrived.
-            What::Record { seq, .. } if *seq < self.next => None,
-            What::Record { seq, record } if *seq == self.next => {
+            EventKind::Record { seq, .. } if *seq < self.next => None,
+            EventKind::Record { seq, record } if *seq == self.next => {
                 let record = Arc::clone(record);
                 Some(self.given(*seq, record))
             }
-            What::Record { .. } => {
+            EventKind::Record { .. } => {
                 self.behind = true;
                 None
             }
             // Its end was read from the journal before it arrived.
-            What::Delta { turn, attempt, .. } if Some((*turn, *attempt)) <= self.over => None,
-            What::Delta { .. } | What::Progress { .. } | What::Queue { .. } => Some(event),
+            EventKind::Delta { turn, attempt, .. } if Some((*turn, *attempt)) <= self.over => None,
+            EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => Some(event),
         }
     }
 
@@ -226,12 +219,11 @@ impl Reader {
         self.over = self.over.max(ended(&record));
         let (root, session) = (self.root, self.session);
         let changes = self.queue.add(seq, &record).into_iter();
-        self.derived.extend(changes.map(|event| Event { root, session, what: What::Queue { seq, event } }));
-        Event { root: self.root, session: self.session, what: What::Record { seq, record } }
+        self.derived.extend(changes.map(|event| Event { root, session, what: EventKind::Queue { seq, event } }));
+        Event { root: self.root, session: self.session, what: EventKind::Record { seq, record } }
     }
 }
 
-/// Returns the attempt that the record ends.
 fn ended(record: &Record) -> Option<AttemptKey> {
     if let Record::TurnAnswered(answered) = record {
         Some((answered.turn, answered.attempt))

@@ -10,25 +10,22 @@ use subtend_session::record::Record;
 use tokio::sync::{broadcast, mpsc};
 
 use crate::observe::append_notices::{AppendNotice, AppendNotices};
-use crate::observe::event::subscription::{Listening, Scope, Subscription};
-use crate::observe::event::{Event, What};
+use crate::observe::event::subscription::{ListenerCount, Subscription, SubscriptionScope};
+use crate::observe::event::{Event, EventKind};
 use crate::observe::streams::{Ends, Streams};
 use crate::values::address::Address;
 
-/// Records of one session that were appended together.
 pub(crate) struct ShownRecords {
     pub(crate) session: SessionId,
     pub(crate) first: Seq,
     pub(crate) records: Vec<Record>,
 }
 
-/// A batch in the log.
-pub(crate) struct Batch {
+pub(crate) struct PublishedBatch {
     pub(crate) root: SessionId,
     pub(crate) session: SessionId,
     pub(crate) at: Appended,
     pub(crate) ends: Ends,
-    /// The sessions that it creates.
     pub(crate) born: Vec<SessionId>,
     /// Its records, if there was a subscriber when it was appended.
     pub(crate) shown: Option<Vec<ShownRecords>>,
@@ -40,20 +37,19 @@ pub(crate) struct Publisher {
 }
 
 struct PublisherState {
-    live: Mutex<Live>,
+    live: Mutex<LiveText>,
     listeners: Arc<AtomicUsize>,
-    /// Sessions in `Live::streams` and waiting batches, readable without the lock.
+    /// Sessions in `LiveText::streams` and waiting batches, readable without the lock.
     streaming: AtomicUsize,
     notices: Arc<AppendNotices>,
 }
 
 /// Events and the text so far, under one lock: a new subscriber gets the text, then every later event.
-struct Live {
+struct LiveText {
     /// `None` after the runtime has stopped.
     events: Option<broadcast::Sender<Arc<Event>>>,
     /// Batches that are not durable yet, in the order of each session. Bounded by the journal's unsynced writes.
-    batches: Option<mpsc::UnboundedSender<Batch>>,
-    /// Their number.
+    batches: Option<mpsc::UnboundedSender<PublishedBatch>>,
     waiting: usize,
     streams: Streams,
 }
@@ -64,7 +60,7 @@ impl Publisher {
     pub(crate) fn start(journal: Journal, capacity: usize) -> Self {
         let (events, _) = broadcast::channel(capacity);
         let (batches, waiting) = mpsc::unbounded_channel();
-        let live = Live { events: Some(events), batches: Some(batches), waiting: 0, streams: Streams::default() };
+        let live = LiveText { events: Some(events), batches: Some(batches), waiting: 0, streams: Streams::default() };
         let shared = Arc::new(PublisherState {
             live: Mutex::new(live),
             listeners: Arc::default(),
@@ -76,8 +72,8 @@ impl Publisher {
     }
 
     /// Subscribes: the text so far of running streams, then all later events.
-    pub(crate) fn subscribe(&self, scope: Scope) -> Subscription {
-        let listening = Listening::new(&self.shared.listeners);
+    pub(crate) fn subscribe(&self, scope: SubscriptionScope) -> Subscription {
+        let listening = ListenerCount::new(&self.shared.listeners);
         // Pairs with the fence of `appended`: either a batch sees the subscriber, or it is in the log by now.
         fence(Ordering::SeqCst);
         let live = self.shared.lock();
@@ -91,18 +87,15 @@ impl Publisher {
         Subscription::new(receiver, scope, so_far, listening)
     }
 
-    /// Returns whether there is a subscriber.
     pub(crate) fn any(&self) -> bool {
         self.shared.listeners.load(Ordering::Relaxed) > 0
     }
 
-    /// Registers for batches of `session`.
     pub(crate) fn notice(&self, session: SessionId) -> AppendNotice {
         self.shared.notices.attach(session)
     }
 
-    /// Queues an appended batch until it is durable.
-    pub(crate) fn appended(&self, mut batch: Batch) {
+    pub(crate) fn appended(&self, mut batch: PublishedBatch) {
         let shared = &*self.shared;
         // A subscriber that attached between `any` and the append is missing from the batch: its records are read back from the journal.
         fence(Ordering::SeqCst);
@@ -152,7 +145,7 @@ impl Publisher {
     }
 
     /// Shows progress at once, except for a session that is not durable yet.
-    pub(crate) fn passing(&self, root: SessionId, session: SessionId, what: What) {
+    pub(crate) fn passing(&self, root: SessionId, session: SessionId, what: EventKind) {
         let live = self.shared.lock();
         if !live.streams.is_unborn(session) {
             live.send(Event { root, session, what });
@@ -171,7 +164,7 @@ impl Drop for Publisher {
     }
 }
 
-impl Live {
+impl LiveText {
     fn send(&self, event: Event) {
         if let Some(events) = &self.events {
             // There may be no subscribers.
@@ -181,15 +174,15 @@ impl Live {
 }
 
 impl PublisherState {
-    fn lock(&self) -> MutexGuard<'_, Live> {
+    fn lock(&self) -> MutexGuard<'_, LiveText> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, live: &Live) {
+    fn count(&self, live: &LiveText) {
         self.streaming.store(live.streams.len().saturating_add(live.waiting), Ordering::Relaxed);
     }
 
-    async fn show_all(self: Arc<Self>, journal: Journal, mut waiting: mpsc::UnboundedReceiver<Batch>) {
+    async fn show_all(self: Arc<Self>, journal: Journal, mut waiting: mpsc::UnboundedReceiver<PublishedBatch>) {
         let poison = journal.on_poison();
         tokio::pin!(poison);
         loop {
@@ -211,13 +204,13 @@ impl PublisherState {
     }
 
     /// Delivers in one step: the records, then the pieces held back for them.
-    fn show(&self, batch: &Batch, shown: Vec<ShownRecords>) {
+    fn show(&self, batch: &PublishedBatch, shown: Vec<ShownRecords>) {
         let root = batch.root;
         let mut live = self.lock();
         live.waiting = live.waiting.saturating_sub(1);
         for ShownRecords { session, first, records } in shown {
             for (record, seq) in records.into_iter().zip(first.0..) {
-                let what = What::Record { seq: Seq(seq), record: Arc::new(record) };
+                let what = EventKind::Record { seq: Seq(seq), record: Arc::new(record) };
                 live.send(Event { root, session, what });
             }
         }

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use foldhash::fast::FixedState;
 use subtend_models::model::Delta;
 use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, Text, TurnNo};
 use subtend_session::record::Record;
 
-use crate::observe::event::{Event, What};
+use crate::observe::event::{Event, EventKind};
 use crate::values::address::Address;
 
 /// Bytes per kind and stream that are kept for late readers; the rest of a longer text has its offset.
 const KEPT: usize = 1 << 20;
-/// Calls per stream that are kept.
 const KEPT_CALLS: usize = 256;
 
 /// An attempt, ordered as a session makes them.
@@ -20,9 +20,7 @@ pub(crate) type AttemptKey = (TurnNo, AttemptNo);
 /// What the records of one batch say about their session's streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ends {
-    /// The last ended attempt.
     over: Option<AttemptKey>,
-    /// The last started retry.
     retry: Option<AttemptKey>,
     /// Whether an attempt was discarded or retried: later pieces of it must be recognised.
     failed: bool,
@@ -60,7 +58,6 @@ impl Ends {
     }
 }
 
-/// Returns the previous attempt, if any.
 pub(crate) fn before(attempt: AttemptNo) -> Option<AttemptNo> {
     (attempt.0 > 1).then(|| AttemptNo(attempt.0.saturating_sub(1)))
 }
@@ -69,10 +66,9 @@ pub(crate) fn before(attempt: AttemptNo) -> Option<AttemptNo> {
 #[derive(Default)]
 pub(crate) struct Streams {
     live: BTreeMap<SessionId, StreamState>,
-    /// Sessions with a retried turn.
-    retries: HashMap<SessionId, Retry>,
+    retries: HashMap<SessionId, Retry, FixedState>,
     /// Appended sessions that are not durable yet.
-    unborn: HashSet<SessionId>,
+    unborn: HashSet<SessionId, FixedState>,
     /// The seeded bug: shows the pieces of a retry at once.
     #[cfg(test)]
     pub(crate) careless: bool,
@@ -93,14 +89,12 @@ struct StreamState {
 
 #[derive(Default)]
 struct Retry {
-    /// This attempt and all before it have ended.
     over: Option<AttemptKey>,
     /// The start of this attempt, and of all before it, has been shown.
     shown: Option<AttemptKey>,
 }
 
 impl Streams {
-    /// Returns the number of tracked sessions.
     pub(crate) fn len(&self) -> usize {
         self.live.len().saturating_add(self.retries.len())
     }
@@ -110,7 +104,6 @@ impl Streams {
         self.unborn.extend(sessions);
     }
 
-    /// Returns whether `session` is not durable yet.
     pub(crate) fn is_unborn(&self, session: SessionId) -> bool {
         self.unborn.contains(&session)
     }
@@ -125,7 +118,7 @@ impl Streams {
 
     /// Keeps a piece, and returns it if it may be shown now: not after the end of its attempt, not before the shown start of its retry, and not
     /// before its session is durable.
-    pub(crate) fn push(&mut self, at: &Address, delta: &Delta) -> Option<What> {
+    pub(crate) fn push(&mut self, at: &Address, delta: &Delta) -> Option<EventKind> {
         let place = (at.turn, at.attempt);
         let retry = self.retries.get(&at.session);
         if retry.is_some_and(|retry| Some(place) <= retry.over) {
@@ -154,7 +147,7 @@ impl Streams {
         }
         let offset = stream.so_far.push(delta);
         let (run, turn, attempt) = (at.run, at.turn, at.attempt);
-        (!stream.held).then(|| What::Delta { run, turn, attempt, offset, delta: delta.clone() })
+        (!stream.held).then(|| EventKind::Delta { run, turn, attempt, offset, delta: delta.clone() })
     }
 
     /// Ends the model call of an attempt: only pieces to be shown are kept.
@@ -212,7 +205,7 @@ impl StreamState {
     fn events(&self, session: SessionId) -> Vec<Event> {
         let (root, run, (turn, attempt)) = (self.root, self.run, self.place);
         let pieces = self.so_far.pieces().into_iter();
-        let what = |(offset, delta)| What::Delta { run, turn, attempt, offset, delta };
+        let what = |(offset, delta)| EventKind::Delta { run, turn, attempt, offset, delta };
         pieces.map(|piece| Event { root, session, what: what(piece) }).collect()
     }
 }

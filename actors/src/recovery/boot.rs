@@ -1,7 +1,6 @@
 //! The boot sweep: runs in flight end `Lost` or resume, and every owner is notified, before new work starts.
 //!
-//! Recovery uses ordinary commands through ordinary activations and has no writer of its own, so it may crash at any write and be repeated
-//! (J-7).
+//! Recovery uses ordinary commands through ordinary activations and has no writer of its own, so it may crash at any write and be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,22 +28,18 @@ use report::Aims;
 pub use report::{BootReport, Undone};
 pub use resuming::at_next_boot;
 
-/// Sessions swept concurrently.
 const WIDTH: usize = 256;
 /// Actor restarts that the sweep waits for: the first, the one that gives the run up, and one more.
 const REVIVALS: u32 = 3;
 
-/// The progress of a boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BootProgress {
-    /// Handled sessions.
     pub done: usize,
     /// Sessions to be handled, as far as known.
     pub total: usize,
 }
 
-/// The progress and its callback.
 struct Course<'a> {
     done: usize,
     total: usize,
@@ -67,13 +62,11 @@ impl Course<'_> {
 pub enum BootError {
     #[error("the journal cannot be read: {0}")]
     Read(#[from] ReadError),
-    /// The journal failed meanwhile.
     #[error("the journal failed during recovery: {0}")]
     Poisoned(#[from] Poisoned),
 }
 
-/// The services that the start uses.
-pub(crate) struct Recovery {
+pub(crate) struct StartRecovery {
     pub(crate) cells: Arc<Cells>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) takeover: Arc<Takeover>,
@@ -81,7 +74,7 @@ pub(crate) struct Recovery {
     pub(crate) life: Arc<Lifecycle>,
 }
 
-impl Recovery {
+impl StartRecovery {
     /// Sweeps runs in flight, deepest first, then delivers rows to sessions at rest, then resumes runs.
     pub(crate) async fn boot(
         self: &Arc<Self>,
@@ -133,7 +126,6 @@ impl Recovery {
         Ok(BootReport { took_ms, ..self.told(&aims, damaged)? })
     }
 
-    /// The rows between two sessions.
     fn owed(&self) -> Result<impl Iterator<Item = Row>, ReadError> {
         Ok(self.log.journal.outbox()?.into_iter().map(|(row, _)| row))
     }

@@ -9,13 +9,11 @@ use subtend_session::record::{Notice, Record};
 /// The rows for one session, in order.
 #[derive(Default)]
 pub(crate) struct DueRows {
-    /// Continues and cancels.
     pub(crate) asked: Vec<Command>,
     /// Ends of owned runs, and of persons' and detached runs of children.
     pub(crate) owed: Vec<Notice>,
 }
 
-/// Returns the undelivered rows to `session`.
 pub(crate) fn rows_to(journal: &Journal, session: SessionId) -> Result<DueRows, ReadError> {
     let mut rows = DueRows::default();
     for (row, lsn) in journal.outbox_to(session)? {

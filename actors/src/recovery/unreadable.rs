@@ -19,7 +19,6 @@ impl Unreadable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one.
     pub(crate) fn add(&self, session: SessionId, why: &str) {
         self.lock().insert(session, why.into());
     }

@@ -24,7 +24,7 @@ use crate::calls::prices::Prices;
 use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
-use crate::host::Host;
+use crate::host::HostParts;
 use crate::life::Lifecycle;
 use crate::log::Log;
 use crate::recovery::boot::{BootError, BootProgress};
@@ -138,7 +138,6 @@ impl Builder {
         self
     }
 
-    /// Sets the model of one name.
     pub fn named_model(mut self, name: impl Into<Text>, model: impl IntoModel) -> Self {
         self.home = self.home.named_model(name, model);
         self
@@ -188,7 +187,7 @@ impl Builder {
         self
     }
 
-    /// Sets caps on the output tokens of one call, by model (B18). Limits, agents and calls of `subagent` can only lower them.
+    /// Sets caps on the output tokens of one call, by model. Limits, agents and calls of `subagent` can only lower them.
     pub fn output_tokens(mut self, caps: ByModel) -> Self {
         self.home = self.home.output_tokens(caps);
         self
@@ -223,7 +222,6 @@ impl Builder {
         self
     }
 
-    /// Sets the hooks.
     pub fn hooks(mut self, hooks: Arc<dyn Hooks>) -> Self {
         self.hooks = Some(hooks);
         self
@@ -249,10 +247,8 @@ impl Builder {
     }
 
     /// Starts the runtime: sweeps the runs in flight of an earlier process, then accepts new work.
-    ///
     /// # Errors
     /// [`StartError`]; the journal is closed then, with what the sweep had recorded.
-    ///
     /// # Durability
     /// When it returns, every run that an earlier process left in flight has its end, and every owner its notice.
     pub async fn start(self) -> Result<Runtime, StartError> {
@@ -261,7 +257,6 @@ impl Builder {
 
     /// Starts the runtime as [`Builder::start`] does, with an approver from the start: a resumed run (`on_restart: resume`) asks again during the
     /// start, before [`Runtime::approver`] can be called, and would be denied.
-    ///
     /// # Errors, durability
     /// As [`Builder::start`].
     pub async fn start_attended(self) -> Result<(Runtime, Approver), StartError> {
@@ -292,6 +287,7 @@ impl Builder {
         let calls = ModelCalls {
             throttles,
             cooled: tokio::sync::Notify::new(),
+            parked: Default::default(),
             prices: self.prices,
             ledger: Ledger::new(),
             budgets: Budgets::default(),
@@ -302,7 +298,7 @@ impl Builder {
         let (life, log) = (Lifecycle::new(journal.clone(), halt), Log::new(journal, self.options.events));
         let clock = Clock::new(self.options.seed.is_some());
         let ids = IdGenerator::new(self.options.seed, clock);
-        let host = Host { options: self.options, hooks: self.hooks, faults: self.faults, clock, ids };
+        let host = HostParts { options: self.options, hooks: self.hooks, faults: self.faults, clock, ids };
         let rooms = Rooms::new(host, (life, log), (environments, calls));
         // Before the sweep: a start that fails or is dropped has actors and tasks to end.
         let mut runtime = Runtime::new(Arc::clone(&rooms));
@@ -325,7 +321,6 @@ impl Builder {
     }
 }
 
-/// Returns a loader of agents by the environments of `load`.
 fn loading(load: Box<Loader>, shared: SharedParts, prices: Prices) -> Box<Load> {
     Box::new(move |key| {
         let environment = load(key)?;

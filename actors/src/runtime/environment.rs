@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
+use subtend_agents::instructions::Instructions;
+use subtend_agents::skill::Skills;
 use subtend_journal::Journal;
 use subtend_models::model::{IntoModel, Model};
-use subtend_models::models::{Models, Source};
+use subtend_models::models::{ModelSource, Models};
 use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{Interned, Text};
@@ -37,7 +39,7 @@ pub struct Environment {
     catalog: Option<Catalog>,
     tools: Option<Registry>,
     models: HashMap<Text, Arc<dyn Model>>,
-    source: Option<Arc<Source>>,
+    source: Option<Arc<ModelSource>>,
     pools: Vec<(Text, Vec<Text>)>,
     default_model: Option<Text>,
     servers: Vec<Text>,
@@ -48,6 +50,8 @@ pub struct Environment {
     policy: RuleSet,
     bounds: Authority,
     dialects: Dialects,
+    instructions: Instructions,
+    skills: Skills,
     tool_options: ToolOptions,
 }
 
@@ -69,6 +73,8 @@ impl Default for Environment {
             policy: HostPolicy::default_for_workspace(),
             bounds: Authority::allow_all(),
             dialects: Dialects::default(),
+            instructions: Instructions::default(),
+            skills: Skills::default(),
             tool_options: ToolOptions::new(),
         }
     }
@@ -99,7 +105,6 @@ impl Environment {
         self
     }
 
-    /// Sets the model of one name.
     pub fn named_model(mut self, name: impl Into<Text>, model: impl IntoModel) -> Self {
         self.models.insert(name.into(), model.into_model());
         self
@@ -136,7 +141,7 @@ impl Environment {
         self
     }
 
-    /// Sets caps on the output tokens of one call, by model (B18). Limits, agents and calls of `subagent` can only lower them.
+    /// Sets caps on the output tokens of one call, by model. Limits, agents and calls of `subagent` can only lower them.
     pub fn output_tokens(mut self, caps: ByModel) -> Self {
         self.caps = caps;
         self
@@ -166,6 +171,18 @@ impl Environment {
         self
     }
 
+    /// Sets the instruction files in the prompts of sessions; the default is an empty list. A session records what its prompt has of them.
+    pub fn instructions(mut self, instructions: Instructions) -> Self {
+        self.instructions = instructions;
+        self
+    }
+
+    /// Sets the skills that prompts list, for sessions that are offered the tool `skill`; the default is an empty list.
+    pub fn skills(mut self, skills: Skills) -> Self {
+        self.skills = skills;
+        self
+    }
+
     /// Sets option values of tools, by the tool's name and the option's id; missing ones get defaults. Options of `minion` belong to its dialect
     /// ([`Environment::dialects`]).
     pub fn tool_options(mut self, options: ToolOptions) -> Self {
@@ -174,7 +191,6 @@ impl Environment {
     }
 }
 
-/// The parts that all environments of a runtime share.
 #[derive(Clone)]
 pub(crate) struct SharedParts {
     pub(crate) journal: Journal,
@@ -197,6 +213,10 @@ impl Environment {
         if let Some(model) = lacking {
             return Err(StartError::NoPrice(model));
         }
+        let models = ModelSet { models, windows: self.windows, caps: self.caps };
+        if models.lacks_window(&self.limits, &default_model) {
+            return Err(StartError::NoWindow(default_model));
+        }
         let tools = self.tools.unwrap_or_else(|| Registry::builder().build());
         tool_options::check(&tools, &self.tool_options, &self.dialects.minion)?;
         let workspace = match self.workspace {
@@ -207,7 +227,7 @@ impl Environment {
         Ok(Agents {
             catalog: self.catalog.unwrap_or_else(Catalog::builtin),
             tools,
-            models: Arc::new(ModelSet { models, windows: self.windows, caps: self.caps }),
+            models: Arc::new(models),
             default_model,
             servers: self.servers,
             workspace_name: workspace_name.unwrap_or_else(|| workspace.path().to_string_lossy().into()),
@@ -218,6 +238,8 @@ impl Environment {
             bounds: self.bounds,
             offers: ToolSets::default(),
             dialects: self.dialects,
+            instructions: self.instructions,
+            skills: self.skills,
             tool_options: self.tool_options,
             no_options: Arc::default(),
             options,
@@ -231,7 +253,7 @@ impl Environment {
 /// Returns the models, and the name for sessions without their own.
 fn models(
     named: HashMap<Text, Arc<dyn Model>>,
-    source: Option<Arc<Source>>,
+    source: Option<Arc<ModelSource>>,
     fallback: Option<Arc<dyn Model>>,
     default: Option<Text>,
     pools: &[(Text, Vec<Text>)],

@@ -6,9 +6,6 @@ use subtend_session::limits::Limits;
 use crate::runtime::OpenSessionError;
 
 /// Returns `base` with `changes`; `slots` bounds how many runs may be live.
-///
-/// # Errors
-/// An unknown name, a value that the limit cannot have, or one above the host's.
 pub(super) fn changed(base: &Limits, changes: Map<String, Value>, slots: usize) -> Result<Limits, OpenSessionError> {
     let refused = |why: String| Err(OpenSessionError::LimitChange(why));
     let Value::Object(mut fields) = serde_json::to_value(base)? else {

@@ -7,18 +7,18 @@ use crate::calls::model_calls::ModelCalls;
 use crate::cell::cells::{CellServices, Cells};
 use crate::delivery::directory::Directory;
 use crate::delivery::waiters::Waiters;
-use crate::handle::sessions::Sessions;
-use crate::host::Host;
+use crate::handle::sessions::SessionServices;
+use crate::host::HostParts;
 use crate::life::Lifecycle;
 use crate::log::Log;
-use crate::recovery::boot::Recovery;
+use crate::recovery::boot::StartRecovery;
 use crate::recovery::takeover::Takeover;
-use crate::services::running::{Namer, Services};
+use crate::services::running::{Services, Starter};
 use crate::spawn::environments::Environments;
 
 /// The services of a runtime, which alone has all of them.
 pub(crate) struct Rooms {
-    pub(crate) host: Arc<Host>,
+    pub(crate) host: Arc<HostParts>,
     pub(crate) life: Arc<Lifecycle>,
     pub(crate) log: Arc<Log>,
     pub(crate) environments: Arc<Environments>,
@@ -28,14 +28,14 @@ pub(crate) struct Rooms {
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) services: Arc<Services>,
     pub(crate) cells: Arc<Cells>,
-    pub(crate) recovery: Arc<Recovery>,
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) recovery: Arc<StartRecovery>,
+    pub(crate) sessions: Arc<SessionServices>,
 }
 
 impl Rooms {
     /// Creates the services over those without dependencies.
     pub(crate) fn new(
-        host: Host,
+        host: HostParts,
         (life, log): (Lifecycle, Log),
         (environments, calls): (Environments, ModelCalls),
     ) -> Arc<Self> {
@@ -43,11 +43,11 @@ impl Rooms {
         let approvals = Arc::clone(&environments.home().approvals);
         let (environments, calls) = (Arc::new(environments), Arc::new(calls));
         let directory = Arc::new(Directory::new(host.options.queued_states));
-        let takeover = Arc::new(Takeover::new(host.options.recovery_scope));
+        let takeover = Arc::new(Takeover::new(host.options.resumes));
         let waiters = Arc::new(Waiters::default());
-        let sessions = Arc::new_cyclic(|sessions: &Weak<Sessions>| {
-            let namer = host.options.titles.then(|| Weak::clone(sessions) as Weak<dyn Namer>);
-            let services = Arc::new(Services::new(Arc::clone(&life), namer));
+        let sessions = Arc::new_cyclic(|sessions: &Weak<SessionServices>| {
+            let starter = Weak::clone(sessions) as Weak<dyn Starter>;
+            let services = Arc::new(Services::new(Arc::clone(&life), starter, host.options.titles));
             let below = CellServices {
                 environments: Arc::clone(&environments),
                 calls: Arc::clone(&calls),
@@ -60,7 +60,7 @@ impl Rooms {
                 life: Arc::clone(&life),
                 host: Arc::clone(&host),
             };
-            Sessions {
+            SessionServices {
                 cells: Cells::new(below),
                 environments: Arc::clone(&environments),
                 log: Arc::clone(&log),
@@ -72,7 +72,7 @@ impl Rooms {
             }
         });
         let (services, cells) = (Arc::clone(&sessions.services), Arc::clone(&sessions.cells));
-        let recovery = Arc::new(Recovery {
+        let recovery = Arc::new(StartRecovery {
             cells: Arc::clone(&cells),
             directory: Arc::clone(&directory),
             takeover,

@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use subtend_session::command::{Summary, Unsummarised};
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{BranchKind, Place, Service};
-use subtend_session::record::{From, Hold, Record};
+use subtend_session::record::{From, Hold, Record, SessionCreated};
 use subtend_session::state::State;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::life::Lifecycle;
 
-/// The purpose of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Title,
     Summary,
+    Compaction,
 }
 
 impl For {
@@ -26,6 +27,7 @@ impl For {
         match self {
             Self::Title => "title",
             Self::Summary => "summary",
+            Self::Compaction => "compaction",
         }
     }
 
@@ -33,6 +35,7 @@ impl For {
         match self {
             Self::Title => Service::Title,
             Self::Summary => Service::Summary,
+            Self::Compaction => Service::Compaction,
         }
     }
 
@@ -40,25 +43,39 @@ impl For {
     pub(crate) fn cap_ms(self) -> u64 {
         match self {
             Self::Title => 15_000,
-            Self::Summary => 300_000,
+            Self::Summary | Self::Compaction => 300_000,
         }
     }
 }
 
-/// Starts titles. Implemented above the cells, because it uses handles.
-pub(crate) trait Namer: Send + Sync {
-    /// Starts it without waiting.
+/// Starts services for cells. Implemented above them, because it uses handles.
+pub(crate) trait Starter: Send + Sync {
+    /// Starts a title without waiting.
     fn name(self: Arc<Self>, first: Text, shift: Shift);
+
+    /// Starts a compaction without waiting, and sends its summary. Dropping the receiver ends the service.
+    fn condense(self: Arc<Self>, due: Box<DueCompaction>, shift: Shift, tell: oneshot::Sender<SummaryResult>);
 }
 
-/// Running services by session.
+pub(crate) type SummaryResult = Result<Summary, Unsummarised>;
+
+/// A compaction for which a model call waits.
+pub(crate) struct DueCompaction {
+    pub(crate) root: SessionId,
+    /// The birth of the service session.
+    pub(crate) created: SessionCreated,
+    /// The history, for the agent.
+    pub(crate) text: Text,
+}
+
 pub(crate) struct Services {
     at_work: Mutex<BTreeMap<SessionId, Vec<AtWork>>>,
     numbers: AtomicU64,
     ended: Notify,
     life: Arc<Lifecycle>,
-    /// Starts titles, if the host wants them.
-    namer: Option<Weak<dyn Namer>>,
+    starter: Weak<dyn Starter>,
+    /// Whether the host wants titles.
+    titles: bool,
 }
 
 struct AtWork {
@@ -94,7 +111,6 @@ impl Drop for Shift {
 pub(crate) struct ServiceSignal {
     /// The first message of a person, if the session needs a title.
     names: Option<Text>,
-    /// Whether the services end.
     stops: bool,
 }
 
@@ -135,8 +151,8 @@ fn is_over(record: &Record) -> bool {
 }
 
 impl Services {
-    pub(crate) fn new(life: Arc<Lifecycle>, namer: Option<Weak<dyn Namer>>) -> Self {
-        Self { at_work: Mutex::default(), numbers: AtomicU64::new(0), ended: Notify::new(), life, namer }
+    pub(crate) fn new(life: Arc<Lifecycle>, starter: Weak<dyn Starter>, titles: bool) -> Self {
+        Self { at_work: Mutex::default(), numbers: AtomicU64::new(0), ended: Notify::new(), life, starter, titles }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<AtWork>>> {
@@ -149,10 +165,11 @@ impl Services {
             self.stop(Some(session));
         }
         if let Some(first) = heard.names
-            && let Some(namer) = self.namer.as_ref().and_then(Weak::upgrade)
+            && self.titles
+            && let Some(starter) = self.starter.upgrade()
             && let Some(shift) = self.shift(session, For::Title)
         {
-            namer.name(first, shift);
+            starter.name(first, shift);
         }
     }
 
@@ -173,6 +190,22 @@ impl Services {
         Some(Shift { services: Arc::clone(self), session, no, stop })
     }
 
+    /// Starts a compaction for which a model call waits. Another one of the session, which a person asked for or an earlier activation left,
+    /// ends. `None` if the runtime stops.
+    pub(crate) fn condense(
+        self: &Arc<Self>,
+        session: SessionId,
+        due: Box<DueCompaction>,
+    ) -> Option<(oneshot::Receiver<SummaryResult>, DropGuard)> {
+        let other = |one: &&AtWork| one.what == For::Compaction;
+        self.lock().get(&session).into_iter().flatten().filter(other).for_each(|one| one.stop.cancel());
+        let (starter, shift) = (self.starter.upgrade()?, self.shift(session, For::Compaction)?);
+        let (tell, told) = oneshot::channel();
+        let stop = shift.stop.clone().drop_guard();
+        starter.condense(due, shift, tell);
+        Some((told, stop))
+    }
+
     /// Ends the services of one session, or all.
     pub(crate) fn stop(&self, session: Option<SessionId>) {
         let at_work = self.lock();
@@ -181,7 +214,6 @@ impl Services {
     }
 
     /// Waits until no service of `session` runs, or no service at all.
-    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn done(&self, session: Option<SessionId>) {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
+use subtend_agents::instructions::Instructions;
+use subtend_agents::skill::Skills;
 use subtend_journal::Journal;
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Interned, Text};
@@ -26,11 +28,8 @@ pub(crate) struct Agents {
     pub(crate) models: Arc<ModelSet>,
     /// The model of sessions whose agent names none.
     pub(crate) default_model: Text,
-    /// Servers that replace those of the providers.
     pub(crate) servers: Vec<Text>,
-    /// The files of their tools.
     pub(crate) workspace: Arc<Workspace>,
-    /// The workspace in first records.
     pub(crate) workspace_name: Text,
     /// Why no session may run here: the environment could not be loaded.
     pub(crate) unusable: Option<Text>,
@@ -40,9 +39,10 @@ pub(crate) struct Agents {
     /// Rules that no session's policy widens.
     pub(crate) bounds: Authority,
     pub(crate) offers: ToolSets,
-    /// The offered dialects and their options.
     pub(crate) dialects: Dialects,
-    /// Option values of tools set by persons.
+    /// Instruction files, as they were when the environment was loaded.
+    pub(crate) instructions: Instructions,
+    pub(crate) skills: Skills,
     pub(crate) tool_options: ToolOptions,
     /// The shared empty options of tools without any.
     pub(crate) no_options: Arc<Map<String, Value>>,
@@ -70,6 +70,8 @@ impl Agents {
             bounds: Authority::deny_all(),
             offers: ToolSets::default(),
             dialects: Dialects::default(),
+            instructions: Instructions::withheld(),
+            skills: Skills::default(),
             tool_options: ToolOptions::new(),
             no_options: Arc::default(),
             options: self.options.clone(),
@@ -79,7 +81,6 @@ impl Agents {
         }
     }
 
-    /// Returns the bodies of the host's limits.
     pub(crate) fn limits_body(&self) -> Arc<Limits> {
         self.limits.body.clone().unwrap_or_default()
     }

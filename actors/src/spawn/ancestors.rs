@@ -10,7 +10,6 @@ use subtend_session::state::State;
 
 use crate::spawn::agents::Agents;
 
-/// Parents whose chain is cached.
 const KEPT: usize = 4_096;
 /// Sessions in one chain: a damaged store may hold a cycle.
 const LONGEST: usize = 256;

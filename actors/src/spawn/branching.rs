@@ -12,6 +12,7 @@ use subtend_session::state::State;
 
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::Template;
+use crate::spawn::tool_set::narrowed;
 use crate::values::answering::{agent_of, model_of};
 use crate::values::error::ControlError;
 
@@ -32,6 +33,9 @@ impl Agents {
         } else {
             let template = self.branching(state, name, kind)?;
             let mut created = template.created.clone();
+            let tools = self.catalog.get(name).and_then(|manifest| manifest.tools.as_ref());
+            let (authority, only) = (state.ceiling.meet(&template.manifest), narrowed(state.tools.as_ref(), tools));
+            created.system = self.system_under(&template, &authority, only.as_ref()).map_err(unwritten)?;
             if goes_on {
                 (created.model, created.system) = answering(state)?;
                 // The prompt says how its tools are found.
@@ -50,7 +54,6 @@ impl Agents {
         Ok((created, manifest))
     }
 
-    /// Returns the template of a branch with the agent `name`.
     fn branching(&self, state: &State, name: &Text, kind: BranchKind) -> Result<Arc<Template>, ControlError> {
         let startable = |manifest: &Manifest| {
             let fits = match kind {
@@ -64,7 +67,7 @@ impl Agents {
         let known = || {
             let names: Vec<&str> =
                 self.catalog.all().filter(|manifest| startable(manifest)).map(|manifest| &*manifest.name).collect();
-            ControlError::Refused(format!("there is no agent {name:?} for a branch; there are: {}", names.join(", ")))
+            ControlError::Refused(format!("unknown agent `{name}`; agents for a branch: {}", names.join(", ")))
         };
         let manifest = self.catalog.get(name).filter(|manifest| startable(manifest)).ok_or_else(known)?;
         self.template(&manifest.name, model_of(state), state.created.source).map_err(|_| known())
@@ -83,7 +86,6 @@ fn recorded(state: &State) -> Result<SessionCreated, ControlError> {
     Ok(created)
 }
 
-/// Returns the recorded model and prompt of the answering agent.
 fn answering(state: &State) -> Result<(Text, Interned<str>), ControlError> {
     let system = match &state.agent {
         Some(other) => Interned::new(Arc::clone(&other.system)).map_err(unwritten)?,

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use foldhash::fast::FixedState;
+use subtend_agents::skill::Skill;
 use subtend_session::authority::Authority;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{Hash, SessionId, Text};
@@ -13,9 +15,10 @@ use super::tool_set::ToolSet;
 
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct ToolSetKey {
+    /// Changes when tools come and go.
+    pub(crate) generation: u64,
     pub(crate) agent: Text,
     pub(crate) ceiling: Hash,
-    /// The bounds that an import left.
     pub(crate) imported: Option<Authority>,
     pub(crate) only: Option<Vec<Text>>,
     pub(crate) attended: bool,
@@ -26,7 +29,6 @@ pub(crate) struct ToolSetKey {
     pub(crate) source: Source,
     /// The session's model, if it may propose a plan.
     pub(crate) plans: Option<Text>,
-    /// Agents of the ancestors.
     pub(crate) above: Arc<[Text]>,
 }
 
@@ -35,12 +37,12 @@ pub(crate) struct ToolSetKey {
 pub(crate) struct ToolSets {
     pub(crate) made: Mutex<HashMap<ToolSetKey, Arc<ToolSet>>>,
     pub(crate) births: Births,
-    pub(crate) lines: Lines,
+    pub(crate) lines: SpawnableLines,
 }
 
 /// Agents of a parent and its ancestors, sorted: constant for all its children.
 #[derive(Default)]
-pub(crate) struct Lines(pub(crate) Mutex<HashMap<SessionId, Arc<[Text]>>>);
+pub(crate) struct SpawnableLines(pub(crate) Mutex<HashMap<SessionId, Arc<[Text]>, FixedState>>);
 
 /// Templates by agent, model and source of calls, with and without an approver.
 pub(crate) type Births = Mutex<HashMap<(Text, Text, Source, bool), Arc<Template>>>;
@@ -53,6 +55,9 @@ pub(crate) struct Template {
     pub(crate) turns: u32,
     /// Turn allowance set by the manifest itself.
     pub(crate) own_turns: Option<u32>,
-    /// Whether its runs have no owner.
     pub(crate) detached: bool,
+    /// Instruction files of the workspace in its prompt.
+    pub(crate) read: Vec<Text>,
+    /// Skills in its prompt.
+    pub(crate) skills: Vec<Arc<Skill>>,
 }

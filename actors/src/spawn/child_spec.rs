@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
+use subtend_agents::instructions::may_read;
 use subtend_agents::manifest::Manifest;
 use subtend_agents::profile::Reader;
 use subtend_agents::prompt::{self, Assembled, FileText, Parts};
+use subtend_agents::skill::{self, Skill};
 use subtend_session::authority::Authority;
 use subtend_session::call::{ToolEffect, ToolErrorKind};
 use subtend_session::command::Refusal;
@@ -27,7 +29,6 @@ use crate::values::answering::{agent_of, model_of};
 /// Bytes of an unknown tool name in records.
 const SHOWN: usize = 64;
 
-/// The spec of a new child.
 pub(crate) struct ChildSpec {
     /// Its first record without the fields that `decide` sets.
     pub(crate) created: SessionCreated,
@@ -39,7 +40,6 @@ pub(crate) struct ChildSpec {
 }
 
 impl ChildSpec {
-    /// Returns a spec with only `prompt` set.
     fn told(created: SessionCreated, prompt: &Text) -> Self {
         Self { created, first: Arc::clone(prompt), skipped: Vec::new(), warnings: Vec::new() }
     }
@@ -47,10 +47,9 @@ impl ChildSpec {
 
 /// An agent that this host does not know.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no agent {name:?}; there are: {known}")]
+#[error("unknown agent `{name}`; known agents: {known}")]
 pub(crate) struct UnknownAgent {
     pub(crate) name: Text,
-    /// The known agents, joined.
     pub(crate) known: String,
 }
 
@@ -78,7 +77,10 @@ impl Agents {
         let authority = authority.unwrap_or_else(Authority::deny_all);
         let (agent_name, only) = (&manifest.name, manifest.tools.as_ref());
         let caller = Caller { agent: agent_name, authority: &authority, only, attended };
-        let system = self.assembled(Parts::of_agent(manifest), manifest, caller, (dialects, source)).system;
+        let parts = Parts::of_agent(manifest).instructed(&self.instructions, manifest, &authority);
+        let read =
+            parts.instructions.iter().filter(|file| file.in_workspace).map(|file| Arc::clone(&file.name)).collect();
+        let system = self.assembled(parts, manifest, caller, (dialects, source)).system;
         let created = SessionCreated {
             place: Place::Root,
             short: Short("".into()),
@@ -112,9 +114,38 @@ impl Agents {
             turns: manifest.turns.unwrap_or(self.limits_body().turns),
             own_turns: manifest.turns,
             detached: manifest.detached,
+            read,
+            skills: self.skilled(caller),
         });
         births.insert(key, Arc::clone(&template));
         Ok(template)
+    }
+
+    /// Returns the prompt of a session born from `template` that has `authority` and is offered `only` these tools: without files and skills
+    /// that it may not read.
+    pub(crate) fn system_under(
+        &self,
+        template: &Template,
+        authority: &Authority,
+        only: Option<&Vec<Text>>,
+    ) -> Result<Interned<str>, serde_json::Error> {
+        let SessionCreated { agent, source, system, .. } = &template.created;
+        let caller = Caller { agent, authority, only, attended: self.approvals.attended() };
+        let same =
+            template.read.iter().all(|path| may_read(authority, path)) && self.skilled(caller) == template.skills;
+        let Some(manifest) = self.catalog.get(agent).filter(|_| !same) else { return Ok(system.clone()) };
+        let parts = Parts::of_agent(manifest).instructed(&self.instructions, manifest, authority);
+        Interned::new(self.assembled(parts, manifest, caller, (self.dialects.offered(), *source)).system)
+    }
+
+    /// Returns the skills that a session may read; none where it is not offered their tool.
+    fn skilled(&self, of: Caller<'_>) -> Vec<Arc<Skill>> {
+        if self.skills.all().next().is_none() {
+            return Vec::new();
+        }
+        let offered = self.tools.offered(of.authority, of.only.map(Vec::as_slice), of.attended);
+        let has = offered.iter().any(|tool| *tool.name == *skill::TOOL);
+        if has { self.skills.under(of.authority, of.attended) } else { Vec::new() }
     }
 
     /// Returns whether a session with calls from `source` is offered the tools of `dialect` (B10).
@@ -130,11 +161,12 @@ impl Agents {
     /// Returns the hints in the prompt of the session `of` of `manifest` about `dialects`, as far as it may use them.
     fn assembled(
         &self,
-        parts: Parts,
+        mut parts: Parts,
         manifest: &Manifest,
         of: Caller<'_>,
         (dialects, source): (&[Dialect], Source),
     ) -> Assembled {
+        parts.skills = self.skilled(of);
         let mut usable = self.dialects.offered_to(manifest, of.authority, &self.catalog, of.attended);
         usable.retain(|dialect| dialects.contains(dialect) && self.shows(*dialect, source));
         prompt::assemble(&parts.offering(&usable, || self.named_profiles(of)))
@@ -143,12 +175,30 @@ impl Agents {
     /// Returns whether an agent's tools are all read-only.
     fn only_reads(&self, manifest: &Manifest) -> bool {
         let offered = self.tools.offered(&manifest.authority(), manifest.tools.as_deref(), true);
-        let effect = |spec: &ToolSpec| self.tools.get(&spec.name).map(|tool| tool.effect());
-        offered.iter().all(|spec| effect(spec) == Some(ToolEffect::ReadOnly))
+        offered.iter().all(|spec| self.tools.effect(&spec.name) == Some(ToolEffect::ReadOnly))
     }
 
     /// Returns the spec of the child that a call requests, with its files from `read`.
     pub(crate) fn child_spec(
+        &self,
+        state: &State,
+        offer: &ToolSet,
+        asked: &StartRequest,
+        template: &Template,
+        read: Reader<'_>,
+    ) -> Result<ChildSpec, Refusal> {
+        let spec = self.spec_of(state, offer, asked, template, read)?;
+        let model = &spec.created.model;
+        if self.models.lacks_window(&state.limits, model) {
+            let message = format!(
+                "the limit compact_at needs a context window, and that of the model `{model}` is unknown: name another model"
+            );
+            return Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
+        }
+        Ok(spec)
+    }
+
+    fn spec_of(
         &self,
         state: &State,
         offer: &ToolSet,
@@ -176,6 +226,10 @@ impl Agents {
         created.tools = state.tools.clone();
         created.title = asked.title.clone();
         if asked.dialect == Dialect::Task {
+            let tools = self.catalog.get(&asked.agent).and_then(|manifest| manifest.tools.as_ref());
+            let only = narrowed(created.tools.as_ref(), tools);
+            let authority = offer.authority.meet(&template.manifest);
+            created.system = self.system_under(template, &authority, only.as_ref()).map_err(unrecorded)?;
             return Ok(ChildSpec::told(created, &asked.prompt));
         }
         // Its first message may start with files.
@@ -191,33 +245,37 @@ impl Agents {
             tools,
             task: Some(Arc::clone(&asked.prompt)),
             discovers: created.in_full.is_some(),
-            ..self.parts(state, asked, manifest, read)
+            ..self.parts(state, asked, (manifest, &authority), read)
         };
         let of = Caller { agent: &asked.agent, authority: &authority, only: only.as_ref(), attended: offer.attended };
         let assembled = self.assembled(parts, manifest, of, (dialects, created.source));
         let warnings = assembled.warnings.into_iter().map(Text::from).collect();
-        created.system = Interned::new(assembled.system).map_err(|error| Refusal {
-            kind: ToolErrorKind::Failed,
-            message: format!("its prompt cannot be written down: {error}").into(),
-        })?;
+        created.system = Interned::new(assembled.system).map_err(unrecorded)?;
         let first = assembled.first.unwrap_or_else(|| Arc::clone(&asked.prompt));
         Ok(ChildSpec { created, first, skipped, warnings })
     }
 
-    fn parts(&self, state: &State, asked: &StartRequest, manifest: &Manifest, read: Reader<'_>) -> Parts {
+    fn parts(
+        &self,
+        state: &State,
+        asked: &StartRequest,
+        (manifest, authority): (&Manifest, &Authority),
+        read: Reader<'_>,
+    ) -> Parts {
+        let of_agent = || Parts::of_agent(manifest).instructed(&self.instructions, manifest, authority);
         let own = match asked.dialect {
             Dialect::Spawn => {
                 let profile = asked.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
                 let named = profile.and_then(|profile| profile.agent.as_ref()).map(|_| manifest);
                 let caller = self.catalog.get(agent_of(state)).map_or(manifest, Arc::as_ref);
-                Parts::of_spawn(profile.map(Arc::as_ref), caller, named, read)
+                Parts::of_spawn(profile.map(Arc::as_ref), (caller, named), (&self.instructions, authority), read)
             }
             Dialect::Minion => {
                 let (body, _) = self.minions(state);
-                let agents = Parts::of_agent(manifest);
+                let agents = of_agent();
                 Parts { body: asked.body.clone().or(body).or_else(|| agents.body.clone()), ..agents }
             }
-            Dialect::Task | Dialect::Subagent | Dialect::SpawnTask => Parts::of_agent(manifest),
+            Dialect::Task | Dialect::Subagent | Dialect::SpawnTask => of_agent(),
         };
         Parts {
             parameter: asked.system.clone(),
@@ -268,6 +326,10 @@ impl Agents {
     }
 }
 
+fn unrecorded(error: serde_json::Error) -> Refusal {
+    Refusal { kind: ToolErrorKind::Failed, message: format!("its prompt cannot be written down: {error}").into() }
+}
+
 fn nobody() -> Manifest {
     Manifest::new("", subtend_agents::manifest::AgentMode::Subagent, "")
 }
@@ -281,7 +343,6 @@ fn capped(limits: &Limits, cap: u64) -> Result<Interned<Limits>, Refusal> {
     })
 }
 
-/// Returns the names of dialects for the first record.
 fn names(dialects: &[Dialect]) -> Vec<Text> {
     dialects.iter().map(|dialect| dialect.name().into()).collect()
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::FixedState;
 use subtend_journal::Journal;
 use subtend_session::ids::{Seq, SessionId, Text};
 use subtend_session::record::{Record, SessionCreated};
@@ -32,10 +33,10 @@ pub(crate) struct Environments {
 #[derive(Default)]
 struct Loaded {
     by_key: HashMap<EnvironmentKey, Arc<Agents>>,
-    by_root: HashMap<SessionId, Arc<Agents>>,
+    by_root: HashMap<SessionId, Arc<Agents>, FixedState>,
     /// Roots that this process opened in its own environment, or keeps there by an option: its options apply, whatever their first
     /// records say.
-    at_home: HashSet<SessionId>,
+    at_home: HashSet<SessionId, FixedState>,
 }
 
 impl Environments {
@@ -46,7 +47,6 @@ impl Environments {
         Self { home: Arc::new(home), load, journal, loaded: Mutex::new(loaded) }
     }
 
-    /// Returns the environment that the runtime was built with.
     pub(crate) fn home(&self) -> &Arc<Agents> {
         &self.home
     }
@@ -56,9 +56,6 @@ impl Environments {
     }
 
     /// Loads the environment of a session that is about to be opened, with its files as they are now.
-    ///
-    /// # Errors
-    /// Why it cannot be used.
     pub(crate) fn open(&self, key: &EnvironmentKey) -> Result<Arc<Agents>, String> {
         let Some(load) = &self.load else {
             return Err("this runtime has one workspace: leave `workspace` out".to_owned());
@@ -68,7 +65,6 @@ impl Environments {
         Ok(agents)
     }
 
-    /// Caches the environment that a root is opened in.
     pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>) {
         if self.load.is_none() {
             return;
@@ -86,7 +82,6 @@ impl Environments {
         self.found(root, || (root == state.id).then(|| SessionCreated::clone(&state.created)))
     }
 
-    /// Returns the environment of the sessions below `root`.
     pub(crate) fn of_root(&self, root: SessionId) -> Arc<Agents> {
         self.found(root, || None)
     }

@@ -26,12 +26,13 @@ use crate::spawn::tree_call;
 use crate::values::answering::{agent_of, pool_name};
 
 impl Agents {
-    /// Returns the offer of `state`'s session.
     pub(crate) fn offer(&self, state: &State) -> Arc<ToolSet> {
         let (agent, only) = (agent_of(state), self.listed(state));
         let attended = self.approvals.attended();
         let above = self.agents_above(state);
+        let generation = self.tools.generation();
         let key = ToolSetKey {
+            generation,
             agent: Arc::clone(agent),
             ceiling: state.created.ceiling.hash,
             imported: state.created.imported.clone(),
@@ -50,6 +51,7 @@ impl Agents {
             return Arc::clone(offer);
         }
         let offer = Arc::new(self.make_offer(state, &key));
+        made.retain(|other, _| other.generation == generation);
         made.insert(key, Arc::clone(&offer));
         offer
     }
@@ -126,13 +128,15 @@ impl Agents {
         }
         // A host's own tool of that name replaces it.
         let own = specs.iter().any(|spec| *spec.name == *plan_exit::NAME);
-        let proposes = plans.as_ref().filter(|_| !own).and_then(|model| self.proposed(model, *source));
+        let proposes =
+            plans.as_ref().filter(|_| !own).and_then(|model| self.proposed((model, *source), &state.ceiling));
         // No approver is attached: the plan is the answer.
         specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
         let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
         let specs = specs.into();
         ToolSet {
+            generation: key.generation,
             specs,
             agent,
             attended,
@@ -149,7 +153,6 @@ impl Agents {
         }
     }
 
-    /// Returns the hints for a session with `dialects`.
     fn offers(&self, dialects: &[Dialect], caller: Caller<'_>) -> Option<Text> {
         let parts = Parts::default().offering(dialects, || self.named_profiles(caller));
         prompt::offers(&parts.offered, &parts.profiles)

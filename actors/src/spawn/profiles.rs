@@ -26,7 +26,7 @@ pub struct Caller<'a> {
     pub attended: bool,
 }
 
-/// Returns the profiles for `caller`, each with the tools of its jobs (S5).
+/// Returns the profiles for `caller`, each with the tools of its jobs.
 pub fn named(profiles: &Profiles, catalog: &Catalog, tools: &Registry, caller: Caller<'_>) -> Vec<Named> {
     let one = |profile: &Arc<Profile>| Named {
         name: Arc::clone(&profile.name),
@@ -66,7 +66,6 @@ pub fn tools_of(dialect: Dialect, catalog: &Catalog, dialects: &Dialects) -> (Ve
     (offered.specs(true), of_child)
 }
 
-/// Returns the profiles that calls of `spawn` may name.
 pub(crate) fn offered(dialects: &Dialects) -> Vec<OfferedProfile> {
     let offered = |profile: &Arc<Profile>| OfferedProfile {
         name: Arc::clone(&profile.name),
@@ -77,7 +76,6 @@ pub(crate) fn offered(dialects: &Dialects) -> Vec<OfferedProfile> {
     dialects.profiles.all().map(offered).collect()
 }
 
-/// Returns the templates that calls of `minion` may name.
 pub(crate) fn offered_templates(dialects: &Dialects) -> Vec<OfferedTemplate> {
     let offered = |(name, template): (&Text, &MinionTemplate)| OfferedTemplate {
         name: Arc::clone(name),

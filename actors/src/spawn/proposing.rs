@@ -13,6 +13,7 @@ use subtend_tools::plan_exit;
 
 use crate::calls::in_flight::Parsed;
 use crate::spawn::agents::Agents;
+use crate::spawn::caches::Template;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::answering::agent_of;
 
@@ -28,11 +29,20 @@ impl Agents {
         (state.ceiling.verdict(&access) > Verdict::Deny).then(|| Arc::clone(&state.created.model))
     }
 
-    /// Returns `manifest` for the execution in a session that was opened with `model`.
-    pub(crate) fn in_place(&self, manifest: &Manifest, model: &Text, source: Source) -> AgentOverride {
+    /// Returns `manifest` for the execution in a session that was opened with `model` and may do what `ceiling` says.
+    pub(crate) fn in_place(
+        &self,
+        manifest: &Manifest,
+        (model, source): (&Text, Source),
+        ceiling: &Authority,
+    ) -> AgentOverride {
         // With the hints for agents with spawn tools (R11).
-        let born =
-            self.template(&manifest.name, model, source).ok().and_then(|template| template.created.system.body.clone());
+        let template = self.template(&manifest.name, model, source).ok();
+        let system = |template: Arc<Template>| {
+            let authority = ceiling.meet(&template.manifest);
+            self.system_under(&template, &authority, manifest.tools.as_ref()).ok()
+        };
+        let born = template.and_then(system).and_then(|system| system.body);
         AgentOverride {
             agent: Arc::clone(&manifest.name),
             agent_hash: manifest.hash(),
@@ -42,8 +52,8 @@ impl Agents {
     }
 
     /// Returns the agent after an approved plan, in a session that was opened with `model`.
-    pub(crate) fn proposed(&self, model: &Text, source: Source) -> Option<Arc<AgentOverride>> {
-        self.carries_out().map(|manifest| Arc::new(self.in_place(manifest, model, source)))
+    pub(crate) fn proposed(&self, of: (&Text, Source), ceiling: &Authority) -> Option<Arc<AgentOverride>> {
+        self.carries_out().map(|manifest| Arc::new(self.in_place(manifest, of, ceiling)))
     }
 
     /// Returns the maximum authority of a root session of `manifest`: a planner's includes that of the executing agent, and the planner's own

@@ -1,4 +1,4 @@
-//! Tool options: set by persons, checked when the runtime starts, and completed with defaults (M3).
+//! Tool options: set by persons, checked when the runtime starts, and completed with defaults.
 //!
 //! The default of a model option is the session's initial model. The journal has it, so it is the same in every activation and after every
 //! restart, whichever agent answers.
@@ -20,7 +20,7 @@ use crate::spawn::agents::Agents;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToolOptions {
     /// The tool is unknown, or has no options.
-    #[error("options are given for `{tool}`, which has no options; those that have: {known}")]
+    #[error("the tool `{tool}` has no options; tools with options: {known}")]
     NoSuchTool {
         tool: Text,
         /// The tools that have options, joined.
@@ -31,7 +31,6 @@ pub enum BadToolOptions {
     Bad { tool: Text, why: BadOption },
 }
 
-/// Checks a person's values.
 pub(crate) fn check(tools: &Registry, given: &ToolOptions, of_minion: &MinionOptions) -> Result<(), BadToolOptions> {
     for (name, values) in given {
         let Some(tool) = tools.get(name).filter(|tool| !tool.options().is_empty()) else {
@@ -56,7 +55,6 @@ fn said(of_minion: &MinionOptions) -> Map<String, Value> {
 }
 
 impl Agents {
-    /// Returns the option values of `tool` in `state`'s session.
     pub(crate) fn options_of(&self, state: &State, tool: &dyn Tool) -> Arc<Map<String, Value>> {
         let options = tool.options();
         if options.is_empty() {

@@ -11,11 +11,14 @@ use subtend_session::message::ToolSpec;
 use subtend_session::record::AgentOverride;
 use subtend_session::settings::Settings;
 use subtend_tools::dialect::{Offered, discovery, is_locked};
+use subtend_tools::registry::lists;
 
 use crate::calls::in_flight::Parsed;
 
 /// The offer to sessions of one agent under one ceiling.
 pub(crate) struct ToolSet {
+    /// Of tools that come and go.
+    pub(crate) generation: u64,
     /// The tools, as the model sees them.
     pub(crate) specs: Arc<[ToolSpec]>,
     pub(crate) agent: Text,
@@ -23,15 +26,11 @@ pub(crate) struct ToolSet {
     pub(crate) attended: bool,
     /// The authority at use: the ceiling met with the present policy and manifest, and with the ancestors' (P-4).
     pub(crate) authority: Arc<Authority>,
-    /// The tool list of the session or its manifest.
     pub(crate) only: Option<Vec<Text>>,
     /// The runs that it may open, including agents that need an approval.
     pub(crate) opens: Offered,
-    /// The access and verdict of starting each of these agents.
     pub(crate) starts: HashMap<Text, (Access, Verdict)>,
-    /// Whether `return` is offered.
     pub(crate) returns: bool,
-    /// Tools that the session discovers.
     pub(crate) finds: Option<Finds>,
     /// The part of the system prompt that names the offer: hints and profiles.
     pub(crate) told: Option<Text>,
@@ -45,9 +44,7 @@ pub(crate) struct ToolSet {
 
 /// Tools of a session that is not shown all of them in full (B8).
 pub(crate) struct Finds {
-    /// All permitted tools.
     pub(crate) all: Arc<[ToolSpec]>,
-    /// The names of those shown in full.
     pub(crate) shown: Vec<Text>,
 }
 
@@ -58,9 +55,7 @@ pub(crate) struct Classified {
     pub(crate) note: Option<Text>,
     /// The access of its tool, for local ones.
     pub(crate) access: Option<Box<Access>>,
-    /// Whether an approval is needed first.
     pub(crate) ask: bool,
-    /// The parsed call.
     pub(crate) ready: Option<Parsed>,
 }
 
@@ -89,7 +84,6 @@ impl ToolSet {
         prompt
     }
 
-    /// Returns the access of a call that starts `agent`, and its verdict.
     pub(crate) fn starting(&self, agent: &Text) -> (Access, Verdict) {
         self.starts.get(agent).cloned().unwrap_or_else(|| {
             let access = spawning(agent);
@@ -101,11 +95,8 @@ impl ToolSet {
 
 /// The target of a call in a session with discovery.
 pub(crate) enum Meant {
-    /// The tool that it names.
     Plain,
-    /// Another tool, with these arguments.
     Used(String, String),
-    /// An unknown tool.
     Other(Classified),
 }
 
@@ -132,17 +123,23 @@ impl Finds {
     }
 }
 
-/// Returns the access of a call that starts `agent`.
 pub(crate) fn spawning(agent: &Text) -> Access {
     Access { action: format!("task:{agent}").into(), resource: ".".into() }
+}
+
+/// Returns what two lists hold, each of which may name all tools of a server.
+fn common(one: &[Text], other: &[Text]) -> Vec<Text> {
+    let mut common: Vec<Text> = one.iter().filter(|name| lists(other, name)).map(Arc::clone).collect();
+    let more: Vec<Text> =
+        other.iter().filter(|name| lists(one, name) && !common.contains(name)).map(Arc::clone).collect();
+    common.extend(more);
+    common
 }
 
 /// Returns the intersection of two lists; no list means all tools.
 pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (session, manifest) {
-        (Some(session), Some(manifest)) => {
-            Some(session.iter().filter(|name| manifest.contains(name)).map(Arc::clone).collect())
-        }
+        (Some(session), Some(manifest)) => Some(common(session, manifest)),
         (only, None) | (None, only) => only.cloned(),
     }
 }
@@ -151,8 +148,9 @@ pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>
 pub(crate) fn whitelist(asked: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (asked, caller) {
         (Some(asked), caller) => {
-            let theirs = |name: &&Text| !is_locked(name) && caller.is_none_or(|caller| caller.contains(name));
-            Some(asked.iter().filter(theirs).map(Arc::clone).collect())
+            let mut theirs = caller.map_or_else(|| asked.clone(), |caller| common(asked, caller));
+            theirs.retain(|name| !is_locked(name));
+            Some(theirs)
         }
         (None, caller) => caller.cloned(),
     }

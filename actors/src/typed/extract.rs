@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_single_value_is_refused() {
+    fn text_without_exactly_one_value_is_refused() {
         let why = |text: &str| json(text).unwrap_err();
         assert_eq!(why("I do not know."), "it is not JSON: expected value at line 1 column 1");
         assert_eq!(why("one {\"a\": 1} two {\"a\": 2}"), "it is not JSON: trailing characters at line 1 column 10");

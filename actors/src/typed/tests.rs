@@ -3,13 +3,13 @@ use serde_json::json;
 use super::*;
 
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
-struct Place {
+struct Station {
     name: String,
-    stops: Vec<Stop>,
+    stops: Vec<Halt>,
 }
 
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
-struct Stop {
+struct Halt {
     minutes: u32,
 }
 
@@ -29,10 +29,10 @@ enum Nested {
 }
 
 #[test]
-fn what_is_an_object_is_asked_for_as_it_is_and_all_else_in_one() {
-    let form = Form::of::<Place>();
+fn object_schemas_are_requested_directly_others_wrapped() {
+    let form = Form::of::<Station>();
     assert_eq!((form.wrapped, &form.schema["type"]), (false, &json!("object")));
-    for form in [Form::of::<Vec<Stop>>(), Form::of::<String>(), Form::of::<Mood>(), Form::of::<Nested>()] {
+    for form in [Form::of::<Vec<Halt>>(), Form::of::<String>(), Form::of::<Mood>(), Form::of::<Nested>()] {
         assert!(form.wrapped);
         assert_eq!((&form.schema["type"], &form.schema["required"]), (&json!("object"), &json!(["value"])));
         assert_eq!(form.schema["additionalProperties"], json!(false));
@@ -52,15 +52,15 @@ fn recursive_schema_refers_to_an_existing_definition() {
 
 #[test]
 fn mismatch_is_reported_with_its_path() {
-    let form = Form::of::<Place>();
-    let read = |text| form.read::<Place>(text).unwrap_err();
+    let form = Form::of::<Station>();
+    let read = |text| form.read::<Station>(text).unwrap_err();
     assert_eq!(
         read(r#"{"name": "a", "stops": [{"minutes": 1}, {"minutes": "two"}]}"#),
         "at `stops[1].minutes`: invalid type: string \"two\", expected u32 at line 1 column 57"
     );
     assert_eq!(read(r#"{"name": "a"}"#), "missing field `stops` at line 1 column 13");
     let place = form.read("Here: {\"name\": \"a\", \"stops\": []} there.");
-    assert_eq!(place, Ok(Place { name: "a".to_owned(), stops: Vec::new() }));
+    assert_eq!(place, Ok(Station { name: "a".to_owned(), stops: Vec::new() }));
     // Strict in the requested form.
     assert_eq!(Form::of::<Vec<u32>>().read::<Vec<u32>>("[1, 2]").unwrap_err(), "it is no JSON object");
     assert_eq!(read(r#"["a", []]"#), "it is no JSON object");

@@ -3,7 +3,6 @@
 use subtend_session::ids::Text;
 use subtend_session::state::State;
 
-/// Returns the agent that answers in the session now.
 pub(crate) fn agent_of(state: &State) -> &Text {
     state.agent.as_ref().map_or(&state.created.agent, |other| &other.agent)
 }
@@ -13,7 +12,6 @@ pub(crate) fn model_of(state: &State) -> &Text {
     state.agent.as_ref().map_or(&state.created.model, |other| &other.model)
 }
 
-/// Returns the model name of the pool `name`.
 pub(crate) fn pool_name(name: &str) -> Text {
     format!("pool:{name}").into()
 }

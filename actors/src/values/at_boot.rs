@@ -5,13 +5,10 @@
 pub(crate) enum AtBoot {
     /// It ends `Lost`, or keeps its position in the queue.
     Lost(Lost),
-    /// It resumes.
     GoesOn,
-    /// It stays dormant for a host that resumes it.
     Stays,
 }
 
-/// Details of a lost run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     /// The session's queued inputs remain.

@@ -10,7 +10,6 @@ pub enum Control {
     Done(RunNo),
     /// The run had ended, or its outcome was decided before.
     AlreadyEnded(Outcome),
-    /// The run is unknown.
     NotFound,
 }
 

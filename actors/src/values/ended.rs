@@ -1,7 +1,10 @@
 //! The end of a run.
 
-use subtend_session::ids::{RunNo, Text};
+use subtend_journal::{Journal, ReadError};
+use subtend_session::ids::{RunNo, SessionId, Text};
 use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
+use subtend_session::state::State;
 use subtend_session::usage::Usage;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -10,8 +13,29 @@ pub struct Ended {
     pub outcome: Outcome,
     /// The whole answer of a completed run; partial output of any other.
     pub text: Option<Text>,
-    /// Answered turns.
     pub turns: u32,
     /// The cost of the run and of all that it owned.
     pub usage: Usage,
+}
+
+impl Ended {
+    /// Returns how a run ended, from the journal; `None` while it is in flight.
+    ///
+    /// # Errors
+    /// When the session cannot be read.
+    pub fn read(journal: &Journal, session: SessionId, run: RunNo) -> Result<Option<Self>, ReadError> {
+        let stored = journal.records(session)?;
+        let ends = stored.iter().enumerate().find_map(|(at, stored)| {
+            let Record::RunEnded(ended) = &stored.record else { return None };
+            (ended.run == run).then_some((at, ended))
+        });
+        let Some((at, ended)) = ends else { return Ok(None) };
+        // The record's text is truncated; the fold up to it has the whole.
+        let until = State::fold(session, stored.iter().take(at.saturating_add(1)).map(|stored| &stored.record));
+        let whole = until.ok().and_then(|state| state.last).and_then(|last| last.text);
+        let mut usage = ended.usage_self;
+        usage.add(&ended.usage_owned);
+        let text = whole.or_else(|| ended.text.clone());
+        Ok(Some(Self { run, outcome: ended.outcome.clone(), text, turns: ended.turns, usage }))
+    }
 }

@@ -7,7 +7,6 @@ use subtend_session::record::SessionCreated;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct EnvironmentKey {
-    /// The directory of its tools.
     pub workspace: Text,
     /// The root's model; `None` for a root that is about to be opened without one.
     pub model: Option<Text>,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use subtend_session::ids::SessionId;
 use subtend_supervision::Intensity;
 
 /// Bounds and switches of a runtime; limits of sessions are separate.
@@ -24,9 +23,11 @@ pub struct Options {
     pub manage_tasks: bool,
     /// Whether in-process models and read-only tools wait for their intent record too, as drills require.
     pub durable_before_call: bool,
-    /// What the start recovers from an earlier process.
-    pub recovery_scope: RecoveryScope,
-    /// Whether sessions of MCP clients are offered internal tools (K24).
+    /// Whether the start continues what an earlier process left: runs that resume (`on_restart: resume`), queued runs, and queues
+    /// whose runs were lost. A process in which no agent works says no: they stay dormant until another one starts, or their run gets
+    /// an input, a cancel or an interrupt here. A run in flight that does not resume ends as lost in any case.
+    pub resumes: bool,
+    /// Whether sessions of MCP clients are offered internal tools.
     pub mcp_internal: bool,
     /// Whether the agent `title` names an untitled root session at a person's first message: one more model call per session.
     pub titles: bool,
@@ -35,22 +36,6 @@ pub struct Options {
     pub summaries: bool,
     /// Seed of ids and jitter, for tests.
     pub seed: Option<u64>,
-}
-
-/// What a start recovers: queues whose runs were lost, queued runs, and runs that resume (`on_restart: resume`).
-///
-/// Anything else stays dormant until another host recovers it, or its run gets an input, a cancel or an interrupt here. A run in flight
-/// that does not resume always ends as lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RecoveryScope {
-    /// All of it: for a long-running host.
-    #[default]
-    All,
-    /// This session, its owned sessions and its owners: for a process that works for one session. Other recovered runs would be lost when it
-    /// ends.
-    Session(SessionId),
-    /// Nothing: for a process that reads or changes sessions, or opens its own.
-    Nothing,
 }
 
 impl Default for Options {
@@ -64,7 +49,7 @@ impl Default for Options {
             restarts: Intensity::default(),
             manage_tasks: true,
             durable_before_call: false,
-            recovery_scope: RecoveryScope::All,
+            resumes: true,
             mcp_internal: false,
             // Features with a cost are opt-in.
             titles: false,

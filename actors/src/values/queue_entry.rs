@@ -10,7 +10,6 @@ use subtend_session::state::{Boundary, State, Waiting};
 pub struct QueueEntry {
     /// The id of the receipt; of a completion, that of the child session.
     pub id: InputId,
-    /// The sender.
     #[serde(rename = "type")]
     pub kind: QueueKind,
     #[serde(rename = "content")]
@@ -44,7 +43,6 @@ pub enum QueueKind {
 }
 
 impl QueueEntry {
-    /// Returns the entry of an accepted input.
     pub(crate) fn of(input: &InputAccepted, at: Seq) -> Self {
         let kind = match input.from {
             From::Person => QueueKind::User,

@@ -13,7 +13,6 @@ use subtend_session::record::{AskBy, AskVerdict, Record, ToolCall};
 /// One decision of the authority or of an approver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Its record.
     pub seq: Seq,
     pub call: CallId,
     pub tool: Text,
@@ -41,7 +40,6 @@ pub enum DecidedBy {
     Asked(AskBy),
 }
 
-/// Collects decisions from records.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     tools: BTreeMap<TurnNo, Vec<ToolCall>>,

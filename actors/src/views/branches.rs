@@ -1,4 +1,4 @@
-//! Branch objects of a session (B1).
+//! Branch objects of a session.
 
 use subtend_journal::{Journal, ReadError};
 use subtend_session::dialect::branch_state;
@@ -9,7 +9,7 @@ use subtend_session::place::{BranchKind, Place};
 use subtend_session::state::Phase;
 
 use crate::handle::SessionHandle;
-use crate::views::past::Past;
+use crate::views::history::History;
 
 /// A branch of a session: any session with that parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,6 @@ pub struct BranchInfo {
     pub task: Option<Text>,
     /// Whether it has its own row in listings.
     pub inspectable: bool,
-    /// The phase of its run.
     pub phase: Phase,
     pub outcome: Option<OutcomeKind>,
     /// Answered turns of all its runs.
@@ -51,9 +50,11 @@ pub struct BranchInfo {
 
 impl BranchInfo {
     /// Builds the object of session `id` from its row and its records; `None` for a root. `task` comes from the parent's records
-    /// ([`Past::tasks`]).
-    pub fn of(id: SessionId, head: &Head, past: &Past, task: Option<&Text>) -> Option<Self> {
-        let Some(Place::Child { parent, kind, user_msg, assistant_msg, call, .. }) = &past.place else { return None };
+    /// ([`History::tasks`]).
+    pub fn of(id: SessionId, head: &Head, history: &History, task: Option<&Text>) -> Option<Self> {
+        let Some(Place::Child { parent, kind, user_msg, assistant_msg, call, .. }) = &history.place else {
+            return None;
+        };
         let message = assistant_msg.as_ref().unwrap_or(user_msg);
         Some(Self {
             id,
@@ -70,14 +71,14 @@ impl BranchInfo {
             call: *call,
             agent: head.agent.clone(),
             title: head.title.clone(),
-            task: task.or(past.prompt.as_ref()).cloned(),
+            task: task.or(history.prompt.as_ref()).cloned(),
             inspectable: head.inspectable,
             phase: head.state,
             outcome: head.last_outcome,
-            iterations: past.turns,
+            iterations: history.turns,
             created_ms: head.created_ms,
             updated_ms: head.updated_ms,
-            metadata: past.metadata.clone(),
+            metadata: history.metadata.clone(),
         })
     }
 
@@ -89,37 +90,35 @@ impl BranchInfo {
 
     fn read(journal: &Journal, id: SessionId, task: Option<&Text>) -> Result<Option<Self>, ReadError> {
         let Some(head) = journal.head(id)?.filter(|head| !head.deleted) else { return Ok(None) };
-        Ok(Self::of(id, &head, &Past::read(journal, id)?, task))
+        Ok(Self::of(id, &head, &History::read(journal, id)?, task))
     }
 }
 
 impl SessionHandle {
     /// Lists the branches of the session in creation order: those of its model, of persons and of the host, including branches that are not
     /// [inspectable](BranchInfo::inspectable).
-    ///
     /// # Errors
     /// When the session or one of its branches cannot be read.
     pub async fn branches(&self) -> Result<Vec<BranchInfo>, ReadError> {
         // A failed journal can still be read.
         drop(self.sessions.log.journal.settled().await);
         let journal = &self.sessions.log.journal;
-        let past = Past::read(journal, self.id)?;
-        let mut found = Vec::with_capacity(past.born.len());
-        for id in &past.born {
-            found.extend(BranchInfo::read(journal, *id, past.tasks.get(id))?);
+        let history = History::read(journal, self.id)?;
+        let mut found = Vec::with_capacity(history.born.len());
+        for id in &history.born {
+            found.extend(BranchInfo::read(journal, *id, history.tasks.get(id))?);
         }
         Ok(found)
     }
 
     /// Returns the session as a branch of its parent; `None` for a root.
-    ///
     /// # Errors
     /// When the session or its parent cannot be read.
     pub async fn as_branch(&self) -> Result<Option<BranchInfo>, ReadError> {
         drop(self.sessions.log.journal.settled().await);
         let journal = &self.sessions.log.journal;
         let Some(parent) = journal.head(self.id)?.and_then(|head| head.parent) else { return Ok(None) };
-        let above = Past::read(journal, parent)?;
+        let above = History::read(journal, parent)?;
         BranchInfo::read(journal, self.id, above.tasks.get(&self.id))
     }
 }

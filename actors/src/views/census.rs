@@ -7,7 +7,6 @@ use crate::runtime::Runtime;
 pub struct Census {
     /// Sessions in memory; an idle root stays for a while.
     pub present: usize,
-    /// Their actors.
     pub actors: usize,
     /// Running tasks of models, tools and services.
     pub tasks: usize,

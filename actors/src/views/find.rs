@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// Several sessions match.
-    #[error("{name:?} may be any of {} sessions: give more of the id, or a path", among.len())]
+    #[error("{name:?} matches {} sessions: give more of the id, or a path", among.len())]
     Ambiguous {
         name: String,
         /// The matching sessions.
@@ -23,7 +23,6 @@ pub enum FindError {
     Read(#[from] ReadError),
 }
 
-/// The heads of the sessions.
 pub type Heads = BTreeMap<SessionId, Head>;
 
 /// Digits of the shortest valid prefix of an id.
@@ -31,9 +30,6 @@ const PREFIX: usize = 4;
 
 impl Runtime {
     /// Returns the session with the name `name`, by the rules of [`named`]; `None` if no session matches.
-    ///
-    /// # Errors
-    /// [`FindError`].
     pub async fn find(&self, name: &str) -> Result<Option<SessionHandle>, FindError> {
         // A failed journal can still be read.
         drop(self.rooms.log.journal.settled().await);

@@ -12,7 +12,6 @@ use crate::views::tasks::damaged;
 impl QueueEntry {
     /// Lists the queue as [`SessionHandle::queue`](crate::SessionHandle::queue) does, without a change. `goes_on`: whether the next start
     /// resumes its run in flight ([`boot::at_next_boot`](crate::boot::at_next_boot)); if not, the next run takes the entries.
-    ///
     /// # Errors
     /// When the session or its pending completions cannot be read.
     pub fn list(journal: &Journal, session: SessionId, goes_on: bool) -> Result<Vec<Self>, ReadError> {

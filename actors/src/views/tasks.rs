@@ -1,4 +1,4 @@
-//! The task list: work given to agents by other agents or by the host (R1, R2).
+//! The task list: work given to agents by other agents or by the host.
 
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{Lsn, Seq, SessionId, Short, Text};
@@ -11,16 +11,15 @@ use subtend_session::state::{FoldError, Phase, State};
 use crate::answer::Receipt;
 use crate::prompt::PromptError;
 use crate::runtime::{OpenOptions, Runtime};
-use crate::views::past::{self, Past};
+use crate::views::history::{self, History};
 
-/// The status of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum TaskStatus {
     /// Its run waits for its first slot, or it has no run yet.
     Pending,
     /// Its run is in flight: working, waiting or held.
     Running,
-    /// Its last run completed.
     Completed,
     /// Its last run failed, timed out, exhausted turns or budget, was lost, or was given up.
     Failed,
@@ -31,15 +30,8 @@ pub enum TaskStatus {
 impl TaskStatus {
     pub const ALL: [Self; 5] = [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
 
-    /// Returns the word for listings.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
+        self.into()
     }
 
     /// Returns the status for the phase of a run.
@@ -115,7 +107,6 @@ pub struct Task {
 impl Task {
     /// Lists the tasks of a journal without a runtime, newest first. Blocks while it reads the rows of all sessions and the records of each
     /// listed task. Unreadable parts are omitted, with the reason in [`Task::unread`].
-    ///
     /// # Errors
     /// When the journal cannot be read as a whole.
     pub fn list(journal: &Journal, filter: TaskFilter) -> Result<Vec<Self>, ReadError> {
@@ -148,7 +139,7 @@ impl Task {
     /// Adds the facts from records; of a task that the filter excludes, only its status.
     fn told(&mut self, assigned: Assigned, filter: TaskFilter, journal: &Journal) -> Result<(), ReadError> {
         if assigned.is_followed {
-            self.outcome = assigned.past.outcome.as_ref().map(Outcome::kind);
+            self.outcome = assigned.history.outcome.as_ref().map(Outcome::kind);
             self.status = TaskStatus::of(Phase::Quiet, self.outcome);
         }
         if filter.status.is_some_and(|status| self.status != status) {
@@ -156,14 +147,13 @@ impl Task {
         }
         let whole = if self.outcome.is_some() { assigned.whole(journal, self.session) } else { Ok(None) };
         if self.outcome.is_some() {
-            (self.cause, self.ended_ms) = (assigned.past.outcome, assigned.past.ended_ms);
+            (self.cause, self.ended_ms) = (assigned.history.outcome, assigned.history.ended_ms);
         }
-        (self.prompt, self.metadata) = (assigned.past.prompt, assigned.past.metadata);
+        (self.prompt, self.metadata) = (assigned.history.prompt, assigned.history.metadata);
         self.result = whole?;
         Ok(())
     }
 
-    /// Returns the session of `head` as a task, if it is one.
     fn of(session: SessionId, head: Head) -> Option<Self> {
         let subagent = match head.kind {
             Some(BranchKind::Subagent) => true,
@@ -197,18 +187,17 @@ impl Task {
 /// The runs that belong to a task: those of a model or the host, else those of persons.
 #[derive(Default)]
 struct Assigned {
-    past: Past,
+    history: History,
     is_owned: bool,
     /// Whether the last run is a person's, after the task.
     is_followed: bool,
-    /// The last record of the last of these runs.
     end: Seq,
 }
 
 impl Assigned {
     fn read(journal: &Journal, session: SessionId) -> Result<Self, ReadError> {
         let mut assigned = Self::default();
-        past::each(journal, session, |stored| assigned.add(stored))?;
+        history::each(journal, session, |stored| assigned.add(stored))?;
         Ok(assigned)
     }
 
@@ -223,13 +212,13 @@ impl Assigned {
         if let Record::RunEnded(_) = stored.record {
             self.end = stored.seq;
         }
-        self.past.add(stored);
+        self.history.add(stored);
     }
 
     /// Returns the whole text of the last end: its record may be truncated.
     fn whole(&self, journal: &Journal, session: SessionId) -> Result<Option<Text>, ReadError> {
-        let Some(start) = self.past.result.clone() else { return Ok(None) };
-        if start.len() as u64 >= self.past.result_len {
+        let Some(start) = self.history.result.clone() else { return Ok(None) };
+        if start.len() as u64 >= self.history.result_len {
             return Ok(Some(start));
         }
         let stored = journal.records(session)?;
@@ -253,7 +242,7 @@ pub(crate) fn damaged(session: SessionId, error: &FoldError) -> ReadError {
 }
 
 impl Runtime {
-    /// Starts a task of the host without an owner (R1). `options` sets its agent, which may be one that only agents start, its description
+    /// Starts a task of the host without an owner. `options` sets its agent, which may be one that only agents start, its description
     /// (`title`) and its metadata. [`SessionHandle::detach`](crate::SessionHandle::detach) starts one below a session.
     ///
     /// With an [id](OpenOptions::id) of the caller's choice, a repetition starts nothing. The task waits for a slot; its time limit (`run_ms`)
@@ -269,10 +258,8 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    ///
     /// # Errors
     /// [`PromptError::Open`] and [`PromptError::Send`]; then no task is listed.
-    ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the task is started.
     pub async fn spawn_task(
@@ -294,7 +281,6 @@ impl Runtime {
     }
 
     /// Lists subagents as tasks, newest first.
-    ///
     /// # Errors
     /// When the journal cannot be read.
     pub async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>, ReadError> {
@@ -322,8 +308,9 @@ mod tests {
         let changes = Changes::default();
         let frame = Frame { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: 0, records, changes };
         journal.append(Batch { frames: vec![frame] }).expect("appended");
-        let past = |len| Past { result: Some("the start".into()), result_len: len, ..Past::default() };
-        let whole = |len| Assigned { past: past(len), end: Seq(1), ..Assigned::default() }.whole(&journal, session);
+        let history = |len| History { result: Some("the start".into()), result_len: len, ..History::default() };
+        let whole =
+            |len| Assigned { history: history(len), end: Seq(1), ..Assigned::default() }.whole(&journal, session);
         assert_eq!(whole(9).expect("it is whole").as_deref(), Some("the start"));
         let why = whole(10).expect_err("only its start is known");
         assert!(matches!(&why, ReadError::Damaged { seq: Seq(1), .. }), "{why}");

@@ -9,15 +9,15 @@ use subtend_session::authority::Verdict;
 use subtend_session::ids::{Hash, Interned, Seq, SessionId, Short, Text};
 use subtend_session::index::{self, Head};
 use subtend_session::outcome::OutcomeKind;
-use subtend_session::record::SessionCreated;
+use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::{Phase, State};
 
 use crate::handle::SessionHandle;
-use crate::views::past::Past;
+use crate::views::history::History;
 
 pub use branch::{Branch, object};
-pub use end::End;
-pub use entry::{Call, Came, Entry, Nested, Shown};
+pub use end::OwnedEnd;
+pub use entry::{CallEntry, CallOutcome, Entry, NestedTranscript, ShownEntry};
 pub use minion::{Activity, Block, Category, Group, Minion};
 
 mod book;
@@ -35,7 +35,7 @@ pub struct Transcript {
     #[serde(flatten)]
     pub header: Header,
     /// Its entries, in order.
-    pub entries: Vec<Shown>,
+    pub entries: Vec<ShownEntry>,
     /// The last record that was read.
     #[serde(skip)]
     pub last_seq: Seq,
@@ -55,12 +55,13 @@ pub struct Header {
     pub agent_hash: Option<Hash>,
     pub model: Option<Text>,
     pub parent: Option<SessionId>,
-    /// The root of its tree.
     pub root: SessionId,
     /// Subagent edges from the root.
     pub depth: u32,
-    /// The phase of its run.
     pub state: Phase,
+    /// Until when its run is parked at a provider's limit, milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_until: Option<i64>,
     /// How its last run ended.
     #[serde(skip)]
     pub outcome: Option<OutcomeKind>,
@@ -82,15 +83,13 @@ pub struct Header {
     /// Its branch object, if it is a branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Branch>,
-    /// The system prompt.
     pub system: Option<String>,
-    /// Its latest summary.
     pub summary: Option<Text>,
 }
 
 /// The part of a session to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct TranscriptReading {
     /// Whether calls include the work of children without a row of their own.
     pub nests: bool,
     /// The last record to read: the transcript is as of then.
@@ -101,9 +100,8 @@ pub struct Reading {
     pub limit: Option<usize>,
 }
 
-const VERIFY: &str = "; `subtend verify` tells what else is wrong";
+const VERIFY: &str = "; `subtend verify` reports what else is wrong";
 
-/// Returns what to do about a damaged store.
 fn verify(error: &ReadError) -> &'static str {
     match error {
         ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) => VERIFY,
@@ -114,30 +112,25 @@ fn verify(error: &ReadError) -> &'static str {
 /// Why a transcript cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TranscriptError {
-    /// The journal cannot be read.
     #[error("{0}{verify}", verify = verify(.0))]
     Read(#[from] ReadError),
-    /// A recorded text is missing.
     #[error("the text {0} is not in the store{VERIFY}")]
     NoText(Hash),
-    /// A recorded text is damaged.
     #[error("the text {hash} in the store is no JSON text: {error}")]
     BadText { hash: Hash, error: serde_json::Error },
-    /// The records do not fold up to the wanted one.
     #[error("session {session} cannot be replayed up to record {at}")]
     NoReplay { session: SessionId, at: Seq },
 }
 
 impl Transcript {
     /// Reads a session from a journal without a runtime. Blocks while it reads. A session with a damaged index row is shown from its records.
-    ///
     /// # Errors
     /// [`TranscriptError`]. An unreadable child is shown with the reason.
-    pub fn read(journal: &Journal, id: SessionId, how: Reading) -> Result<Self, TranscriptError> {
+    pub fn read(journal: &Journal, id: SessionId, how: TranscriptReading) -> Result<Self, TranscriptError> {
         let parent = head(journal, id)?.and_then(|head| head.parent);
-        let above = parent.and_then(|parent| records(journal, parent).ok()).map(|records| Past::of(&records));
-        let task = above.and_then(|past| past.tasks.get(&id).cloned());
-        Reader { journal }.read(id, how, task.as_ref(), &mut BTreeSet::new())
+        let above = parent.and_then(|parent| records(journal, parent).ok()).map(|records| History::of(&records));
+        let task = above.and_then(|history| history.tasks.get(&id).cloned());
+        TranscriptReader { journal }.read(id, how, task.as_ref(), &mut BTreeSet::new())
     }
 }
 
@@ -146,7 +139,7 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`TranscriptError`].
-    pub async fn transcript(&self, how: Reading) -> Result<Transcript, TranscriptError> {
+    pub async fn transcript(&self, how: TranscriptReading) -> Result<Transcript, TranscriptError> {
         // A failed journal can still be read.
         drop(self.sessions.log.journal.settled().await);
         Transcript::read(&self.sessions.log.journal, self.id, how)
@@ -154,7 +147,6 @@ impl SessionHandle {
 }
 
 /// Returns the head of a session that is not deleted. Where its row is damaged, it is made from the records.
-///
 /// # Errors
 /// Why neither can be read.
 pub fn head(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadError> {
@@ -166,7 +158,6 @@ pub fn head(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadE
 }
 
 /// Returns what the records of a session with a damaged row make of it; `None` where they cannot be read either.
-///
 /// # Errors
 /// When the store as a whole cannot be read.
 pub fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadError> {
@@ -178,7 +169,6 @@ pub fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, R
 }
 
 /// Returns the records of a session; where its row is damaged, those that are left.
-///
 /// # Errors
 /// As [`Journal::records`] and [`Journal::salvage`].
 pub fn records(journal: &Journal, session: SessionId) -> Result<Vec<Stored>, ReadError> {
@@ -195,17 +185,29 @@ fn folded(session: SessionId, stored: &[Stored]) -> Option<Head> {
     Some(index::head(&state, last.epoch, first.at_ms, last.at_ms))
 }
 
-struct Reader<'a> {
+/// Marks the entries that a compaction hides. Records that do not fold hide nothing.
+fn mark_compacted(session: SessionId, stored: &[Stored], entries: &mut [ShownEntry]) {
+    if !stored.iter().any(|stored| matches!(stored.record, Record::Compacted(_))) {
+        return;
+    }
+    let state = State::fold(session, stored.iter().map(|stored| &stored.record));
+    let Ok(hidden) = state.map(|state| state.compacted_records()) else { return };
+    for shown in entries {
+        shown.compacted = hidden.contains(&shown.record);
+    }
+}
+
+struct TranscriptReader<'a> {
     journal: &'a Journal,
 }
 
-impl Reader<'_> {
+impl TranscriptReader<'_> {
     /// Reads a session. The transcripts of opaque children are within the calls that started them (G9), those not in `seen`: a
     /// damaged store may hold a ring.
     fn read(
         &self,
         id: SessionId,
-        how: Reading,
+        how: TranscriptReading,
         task: Option<&Text>,
         seen: &mut BTreeSet<SessionId>,
     ) -> Result<Transcript, TranscriptError> {
@@ -215,13 +217,15 @@ impl Reader<'_> {
             records.retain(|stored| stored.seq <= at);
             head = folded(id, &records).ok_or(TranscriptError::NoReplay { session: id, at })?;
         }
-        let past = Past::of(&records);
+        let history = History::of(&records);
         let created = book::birth(&records);
         let system = created.map(|created| self.text(&created.system)).transpose()?;
-        let (mut entries, next) = page(book::entries(&records), how);
+        let mut entries = book::entries(&records);
+        mark_compacted(id, &records, &mut entries);
+        let (mut entries, next) = page(entries, how);
         self.complete(&mut entries);
         if how.nests {
-            self.nest(id, &past, &mut entries, seen);
+            self.nest(id, &history, &mut entries, seen);
         }
         let header = Header {
             id,
@@ -233,6 +237,7 @@ impl Reader<'_> {
             root: head.root,
             depth: head.depth,
             state: head.state,
+            limited_until: history.limited_until,
             outcome: head.last_outcome,
             title: head.title.clone(),
             workspace: created.map(|created| created.workspace.clone()),
@@ -240,8 +245,8 @@ impl Reader<'_> {
             imported: created.is_some_and(|created| created.imported.is_some()),
             rights: created.map(rights).unwrap_or_default(),
             created_ms: head.created_ms,
-            metadata: object(past.metadata.as_deref()),
-            branch: Branch::of(id, &head, &past, task),
+            metadata: object(history.metadata.as_deref()),
+            branch: Branch::of(id, &head, &history, task),
             system,
             summary: book::summary(&records),
         };
@@ -250,7 +255,7 @@ impl Reader<'_> {
     }
 
     /// Fills in the ends whose text only the child's journal has (K26).
-    fn complete(&self, entries: &mut [Shown]) {
+    fn complete(&self, entries: &mut [ShownEntry]) {
         let ends = entries.iter_mut().flat_map(|shown| shown.entry.ends_mut());
         for end in ends.filter(|end| end.text.is_empty() && end.len > 0) {
             end.deleted = self.opt_head(end.child).is_none();
@@ -264,24 +269,24 @@ impl Reader<'_> {
     }
 
     /// Puts what children did into the calls that started them.
-    fn nest(&self, id: SessionId, past: &Past, entries: &mut [Shown], seen: &mut BTreeSet<SessionId>) {
+    fn nest(&self, id: SessionId, history: &History, entries: &mut [ShownEntry], seen: &mut BTreeSet<SessionId>) {
         for call in entries.iter_mut().flat_map(|shown| shown.entry.calls_mut()) {
             call.minion = self.minion_of(id, call);
             let is_opaque = |child: &SessionId| self.opt_head(*child).is_some_and(|head| !head.inspectable);
             let Some(child) = call.child.filter(is_opaque) else { continue };
             // A call that continues a child shows it no second time.
             if seen.insert(child) {
-                let whole = Reading { nests: true, ..Reading::default() };
-                call.nested = Some(match self.read(child, whole, past.tasks.get(&child), seen) {
-                    Ok(nested) => Nested::Transcript(nested.into()),
-                    Err(error) => Nested::Unreadable(error.to_string()),
+                let whole = TranscriptReading { nests: true, ..TranscriptReading::default() };
+                call.nested = Some(match self.read(child, whole, history.tasks.get(&child), seen) {
+                    Ok(nested) => NestedTranscript::Transcript(nested.into()),
+                    Err(error) => NestedTranscript::Unreadable(error.to_string()),
                 });
             }
         }
     }
 
     /// Returns what the minion of a call did for it; `None` where it cannot be read: its transcript says so.
-    fn minion_of(&self, id: SessionId, call: &Call) -> Option<Minion> {
+    fn minion_of(&self, id: SessionId, call: &CallEntry) -> Option<Minion> {
         let child = call.child.filter(|_| *call.tool == *subtend_tools::dialect::minion::NAME)?;
         let chat = self.opt_head(child)?.short;
         Minion::of(&records(self.journal, child).ok()?, (id, call.call), chat)
@@ -291,7 +296,6 @@ impl Reader<'_> {
         head(self.journal, session).ok().flatten()
     }
 
-    /// Returns a text that records name by its hash.
     fn text(&self, named: &Interned<str>) -> Result<String, TranscriptError> {
         if let Some(body) = &named.body {
             return Ok(body.to_string());
@@ -303,7 +307,7 @@ impl Reader<'_> {
 }
 
 /// Returns the wanted page of the entries, and the record after which the next one begins.
-fn page(mut entries: Vec<Shown>, how: Reading) -> (Vec<Shown>, Option<Seq>) {
+fn page(mut entries: Vec<ShownEntry>, how: TranscriptReading) -> (Vec<ShownEntry>, Option<Seq>) {
     entries.retain(|shown| shown.record > how.after);
     let last = how.limit.and_then(|limit| entries.get(limit.saturating_sub(1))).map(|shown| shown.record);
     let Some(last) = last else { return (entries, None) };
@@ -315,7 +319,6 @@ fn page(mut entries: Vec<Shown>, how: Reading) -> (Vec<Shown>, Option<Seq>) {
     (entries, next)
 }
 
-/// Returns what a session may do at most, by action.
 fn rights(created: &SessionCreated) -> BTreeMap<Text, Verdict> {
     let Some(ceiling) = &created.ceiling.body else { return BTreeMap::new() };
     let bound = created.imported.as_ref();

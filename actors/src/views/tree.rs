@@ -12,7 +12,7 @@ use subtend_session::usage::Usage;
 
 use crate::faults::Flaw;
 use crate::handle::SessionHandle;
-use crate::views::past::Past;
+use crate::views::history::History;
 
 /// Characters of a title in a drawn tree.
 const TITLE: usize = 60;
@@ -26,7 +26,6 @@ pub struct Tree {
     pub agent: Text,
     /// Its title, or the start of its first input.
     pub title: Text,
-    /// Its distance from the root.
     pub depth: u32,
     /// The phase of its run: idle, queued, working, waiting or held.
     pub phase: Phase,
@@ -43,6 +42,8 @@ pub struct Tree {
     /// Working time of its ended runs in milliseconds, without waits for children, slots and approvals. For a killed run, what its records show
     /// ([`Worked`](crate::worked::Worked)).
     pub worked_ms: u64,
+    /// Until when the run is parked at a provider's limit, in milliseconds since the epoch.
+    pub limited_until: Option<i64>,
     /// Why the session's journal cannot be read; fields from records are empty then.
     pub unread: Option<String>,
     /// Its children in creation order.
@@ -52,10 +53,8 @@ pub struct Tree {
 /// Why there is no tree.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// The top cannot be read. Other unreadable sessions are shown with the reason.
     #[error("the tree cannot be read: {0}")]
     Read(#[from] ReadError),
-    /// The journal failed.
     #[error("the journal failed ({0}); open the store again to recover")]
     Poisoned(#[from] Poisoned),
 }
@@ -65,9 +64,6 @@ impl SessionHandle {
     ///
     /// Each session is read at a different moment: a child may have ended although its parent still waits for it. For people, not for
     /// decisions.
-    ///
-    /// # Errors
-    /// [`TreeError`].
     pub async fn tree(&self) -> Result<Tree, TreeError> {
         self.sessions.log.journal.settled().await?;
         let mut tree = Tree::read(&self.sessions.log.journal, self.id)?;
@@ -80,7 +76,6 @@ impl SessionHandle {
 
 impl Tree {
     /// Reads a tree from a journal without a runtime. Blocks while it reads every record of the tree once.
-    ///
     /// # Errors
     /// When the top is unknown or its index row cannot be read.
     pub fn read(journal: &Journal, top: SessionId) -> Result<Self, ReadError> {
@@ -90,14 +85,14 @@ impl Tree {
     }
 
     fn grow(journal: &Journal, id: SessionId, head: &Head, seen: &mut HashSet<SessionId>) -> Result<Self, ReadError> {
-        let (past, unread) = match Past::read(journal, id) {
-            Ok(past) => (past, None),
-            Err(error) => (Past::default(), Some(error.to_string())),
+        let (history, unread) = match History::read(journal, id) {
+            Ok(history) => (history, None),
+            Err(error) => (History::default(), Some(error.to_string())),
         };
         // The parent's records have the creation order; the index knows the children even if those are damaged.
         let kids = journal.kids(id)?;
         let mut children = Vec::with_capacity(kids.len());
-        for kid in past.born.iter().chain(&kids) {
+        for kid in history.born.iter().chain(&kids) {
             // Each once: a damaged store may hold a cycle.
             if !seen.insert(*kid) {
                 continue;
@@ -115,12 +110,13 @@ impl Tree {
             title: head.title.clone(),
             depth: head.depth,
             phase: head.state,
-            run: past.run,
-            outcome: past.outcome,
-            background: past.background,
-            turns: past.turns,
-            usage: past.usage,
-            worked_ms: past.worked.ms,
+            run: history.run,
+            outcome: history.outcome,
+            background: history.background,
+            turns: history.turns,
+            usage: history.usage,
+            worked_ms: history.worked.ms,
+            limited_until: history.limited_until,
             unread,
             children,
         })
@@ -141,6 +137,7 @@ impl Tree {
             turns: 0,
             usage: Usage::default(),
             worked_ms: 0,
+            limited_until: None,
             unread: Some(why),
             children: Vec::new(),
         }
@@ -151,6 +148,7 @@ impl Tree {
             (Some(outcome), _) => outcome.kind().word(),
             (None, Phase::Queued) => "queued",
             (None, Phase::Quiet) => "quiet",
+            (None, Phase::WaitingMidTurn) if self.limited_until.is_some() => "parked at a limit",
             (None, Phase::WaitingMidTurn | Phase::WaitingAtRest) => "waiting",
             (None, Phase::Working | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing) => "in flight",
         };

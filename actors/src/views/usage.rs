@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_journal::{Journal, ReadError, Stored};
-use subtend_session::ids::{RunKey, RunNo, Seq, SessionId, Short, Text};
+use subtend_session::ids::{RunKey, RunNo, SessionId, Short, Text};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
-/// Records read from the journal at a time.
-const PAGE: usize = 256;
+use crate::views::history;
 
 /// The cost of a session so far. Each attempt of a model call counts once in each sum that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +69,6 @@ impl UsageView {
     /// below is left out, and makes the sums unreliable.
     ///
     /// `window` returns how many tokens a model accepts, if known.
-    ///
     /// # Errors
     /// When the session is unknown or cannot be read.
     pub fn read(
@@ -110,9 +108,7 @@ struct Spent {
 struct Sum {
     runs: BTreeMap<RunKey, Spent>,
     seen: BTreeSet<SessionId>,
-    /// Unreadable sessions.
     holes: BTreeSet<SessionId>,
-    /// Bytes of their journals.
     bytes: BTreeMap<SessionId, u64>,
     /// The tokens of the last answer, with its model's requested name and the provider's name.
     last: BTreeMap<SessionId, (Vec<Text>, u64)>,
@@ -122,34 +118,29 @@ impl Sum {
     fn read(&mut self, journal: &Journal, session: SessionId) -> Result<(), ReadError> {
         self.seen.insert(session);
         self.bytes.insert(session, journal.bytes_of(session)?);
-        let (mut next, mut run, mut model) = (Seq(1), RunNo(0), None);
-        loop {
-            let page = journal.records_from(session, next, PAGE)?;
-            let Some(end) = page.last() else { return Ok(()) };
-            next = end.seq.next();
-            for Stored { record, .. } in &page {
-                if let Record::SessionCreated(created) = record {
-                    model = Some(created.model.clone());
-                } else if let Record::RunOpened(opened) = record {
-                    run = opened.run;
-                    let spent = Spent { owner: opened.owner.run(), usage: Usage::default() };
-                    self.runs.insert(RunKey { session, run }, spent);
-                } else if let Record::TurnStarted { model: asked, .. } = record {
-                    model = Some(asked.clone());
-                } else if let Record::TurnAnswered(answered) = record {
-                    self.spent(RunKey { session, run }, &answered.usage);
-                    let used = answered.usage.tokens();
-                    if used > 0 {
-                        let names = model.iter().chain(&answered.model).cloned().collect();
-                        self.last.insert(session, (names, used));
-                    }
-                } else if let Record::AttemptDiscarded(discarded) = record
-                    && let Some(usage) = &discarded.usage
-                {
-                    self.spent(RunKey { session, run }, usage);
+        let (mut run, mut model) = (RunNo(0), None);
+        history::each(journal, session, |Stored { record, .. }| {
+            if let Record::SessionCreated(created) = record {
+                model = Some(created.model.clone());
+            } else if let Record::RunOpened(opened) = record {
+                run = opened.run;
+                let spent = Spent { owner: opened.owner.run(), usage: Usage::default() };
+                self.runs.insert(RunKey { session, run }, spent);
+            } else if let Record::TurnStarted { model: asked, .. } = record {
+                model = Some(asked.clone());
+            } else if let Record::TurnAnswered(answered) = record {
+                self.spent(RunKey { session, run }, &answered.usage);
+                let used = answered.usage.tokens();
+                if used > 0 {
+                    let names = model.iter().chain(&answered.model).cloned().collect();
+                    self.last.insert(session, (names, used));
                 }
+            } else if let Record::AttemptDiscarded(discarded) = record
+                && let Some(usage) = &discarded.usage
+            {
+                self.spent(RunKey { session, run }, usage);
             }
-        }
+        })
     }
 
     fn recorded(&self, session: SessionId) -> u64 {
@@ -162,7 +153,6 @@ impl Sum {
         }
     }
 
-    /// Reads the runs of all sessions below `top`.
     fn below(&mut self, journal: &Journal, top: SessionId) -> Result<(), ReadError> {
         let mut todo = journal.kids(top)?;
         while let Some(session) = todo.pop() {

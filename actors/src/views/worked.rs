@@ -1,7 +1,9 @@
 //! The working time of a session's runs, from their records.
 
+use std::collections::BTreeSet;
+
 use subtend_journal::Stored;
-use subtend_session::ids::Epoch;
+use subtend_session::ids::{CallId, Epoch};
 use subtend_session::record::Record;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +30,10 @@ pub struct WorkClock {
     known_ms: u64,
     /// The longest tool since then: tools of one turn run concurrently.
     tool_ms: u64,
+    /// Calls that wait for an approval.
+    asked: BTreeSet<CallId>,
+    /// Calls that run in this process.
+    local: BTreeSet<CallId>,
     is_interrupted: bool,
 }
 
@@ -35,7 +41,9 @@ impl WorkClock {
     /// Takes the next record; returns the working time of the run that it ends.
     pub fn add(&mut self, stored: &Stored) -> Option<Worked> {
         if self.working.is_some_and(|epoch| epoch != stored.epoch) {
-            (self.working, self.is_interrupted) = (Some(stored.epoch), true);
+            // A session that only waits for approvals is unloaded without a record.
+            self.is_interrupted |= self.asked.is_empty() || !self.local.is_empty();
+            self.working = Some(stored.epoch);
         }
         if let Record::RunOpened(_) = &stored.record {
             *self = Self::default();
@@ -57,7 +65,16 @@ impl WorkClock {
             self.working = Some(epoch);
         } else if let Record::TurnAnswered(answered) = record {
             self.known(answered.worked_ms);
+        } else if let Record::CallStarted { call, kind, .. } = record {
+            if kind.is_local() {
+                self.local.insert(*call);
+            }
+        } else if let Record::AskOpened { call, .. } = record {
+            self.asked.insert(*call);
+        } else if let Record::AskAnswered { call, .. } = record {
+            self.asked.remove(call);
         } else if let Record::CallFinished(finished) = record {
+            self.local.remove(&finished.call);
             self.tool_ms = self.tool_ms.max(finished.worked_ms);
         } else if let Record::RunHeld { .. } = record {
             self.working = None;
@@ -71,10 +88,10 @@ impl WorkClock {
 
 #[cfg(test)]
 mod tests {
-    use subtend_session::call::CallEnd;
-    use subtend_session::ids::{AttemptNo, CallId, Hash, RunNo, Seq, TurnNo};
+    use subtend_session::call::{CallEnd, CallKind, ToolEffect};
+    use subtend_session::ids::{AttemptNo, CallId, Hash, RunNo, Seq, SessionId, TurnNo};
     use subtend_session::outcome::Outcome;
-    use subtend_session::record::{CallFinished, Park, Prompt, RunEnded, TurnAnswered};
+    use subtend_session::record::{AskBy, AskVerdict, CallFinished, Park, Prompt, RunEnded, TurnAnswered};
 
     use super::*;
     use crate::observe::streams::tests::answered;
@@ -99,7 +116,15 @@ mod tests {
 
     fn turn() -> Record {
         let (run, turn, attempt, prompt) = (RunNo(1), TurnNo(1), AttemptNo(1), Prompt::Plain);
-        Record::TurnStarted { run, turn, attempt, prompt, reserved: Default::default(), model: "m".into() }
+        Record::TurnStarted {
+            run,
+            turn,
+            attempt,
+            prompt,
+            reserved: Default::default(),
+            model: "m".into(),
+            compacts: None,
+        }
     }
 
     fn tool(worked_ms: u64) -> Record {
@@ -126,7 +151,31 @@ mod tests {
     }
 
     #[test]
-    fn time_of_a_killed_run_is_what_it_had_finished() {
+    fn wait_for_an_approval_in_an_unloaded_session_is_known() {
+        let call = |ix| CallId { turn: TurnNo(1), ix };
+        let started = |ix| Record::CallStarted {
+            call: call(ix),
+            kind: Box::new(CallKind::Local(ToolEffect::ReadOnly)),
+            timeout_ms: None,
+            access: None,
+        };
+        let root: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
+        let asks = || {
+            (
+                10,
+                1,
+                Record::AskOpened { call: call(0), action: "a".into(), resource: "b".into(), root, deadline_at: None },
+            )
+        };
+        let word = (9_000, 2, Record::AskAnswered { call: call(0), verdict: AskVerdict::Deny, by: AskBy::Deadline });
+        let waited = |before: Vec<_>| of([before, vec![asks(), word.clone(), (9_001, 2, ended(30))]].concat());
+        assert_eq!(waited(vec![(0, 1, turn())]), Some(Worked { ms: 30, at_least: false }));
+        // Another call ran meanwhile: the process was killed.
+        assert_eq!(waited(vec![(0, 1, turn()), (5, 1, started(1))]), Some(Worked { ms: 30, at_least: true }));
+    }
+
+    #[test]
+    fn killed_run_counts_only_its_finished_work() {
         let started = || (0, 1, Record::RunStarted { run: RunNo(1), slot: false });
         let answer = |worked_ms| {
             let Record::TurnAnswered(answered) = answered(1, 1) else { panic!("no answer") };

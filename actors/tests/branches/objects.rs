@@ -72,7 +72,7 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
     assert_eq!(branch.merge_metadata(json!({"view": null})).await.expect("merged"), merged);
     assert_eq!(kinds(&journal, branch.id()).await.len(), count, "a merge that changes nothing writes no record");
     let refused = branch.merge_metadata(json!(["view"])).await;
-    let why = "bad input: metadata not merged: the changes are not a JSON object".to_owned();
+    let why = "metadata not merged: the changes are not a JSON object".to_owned();
     assert_eq!(refused, Err(ControlError::Refused(why)));
     let large = branch.merge_metadata(json!({"view": "x".repeat(64 << 10)})).await;
     assert!(matches!(&large, Err(ControlError::Refused(why)) if why.contains("the limit is 65536")), "{large:?}");

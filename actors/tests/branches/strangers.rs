@@ -9,7 +9,6 @@ fn goes_on(of_session: SessionCreated, made: &SessionCreated, branch: &SessionHa
     SessionCreated { place, inherited, short, title, inspectable: true, ..of_session }
 }
 
-/// A second host, with other ids.
 fn next_host(journal: &Journal) -> Builder {
     builder(journal).options(Options { seed: Some(8), ..Options::default() })
 }

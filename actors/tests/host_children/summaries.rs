@@ -66,7 +66,7 @@ async fn summary_is_made_on_request_also_during_a_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_fails_says_so_and_leaves_the_one_before() {
+async fn failed_summary_is_reported_and_keeps_the_previous_one() {
     let (journal, asked) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &asked, |request: Request| async {
         let again = prompt(&request).contains("more");

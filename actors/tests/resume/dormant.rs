@@ -16,7 +16,7 @@ async fn dormant_run_is_woken_by_its_own_inputs_only() {
 
     let journal = reopen(&memory);
     let before = records(&journal, id).await;
-    let options = Options { seed: Some(8), recovery_scope: RecoveryScope::Nothing, ..Options::default() };
+    let options = Options { seed: Some(8), resumes: false, ..Options::default() };
     let runtime = workers(&journal, OnRestart::Resume, 8).options(options.clone()).model(model(tree)).start().await;
     let runtime = runtime.expect("a runtime");
     assert_eq!(runtime.boot().staying, 1);
@@ -55,11 +55,11 @@ async fn inputs_behind_a_dormant_run_are_not_reported_as_left() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let limits = Limits { live_person_runs: 1, ..Limits::default() };
-    let start = |journal: &Journal, seed, recovery_scope| {
-        let options = Options { seed: Some(seed), recovery_scope, ..Options::default() };
+    let start = |journal: &Journal, seed, resumes| {
+        let options = Options { seed: Some(seed), resumes, ..Options::default() };
         workers(journal, OnRestart::Fail, seed).options(options).limits(limits.clone()).model(model(tree)).start()
     };
-    let runtime = start(&journal, 7, RecoveryScope::All).await.expect("a runtime");
+    let runtime = start(&journal, 7, true).await.expect("a runtime");
     let root = opened(&runtime, OnRestart::Fail, "alone").await;
     let root = runtime.session(root).expect("readable").expect("there");
     let one = root.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
@@ -70,7 +70,7 @@ async fn inputs_behind_a_dormant_run_are_not_reported_as_left() {
     drop((root, one, two, runtime, journal));
 
     let journal = reopen(&memory);
-    let runtime = start(&journal, 8, RecoveryScope::Nothing).await.expect("a runtime");
+    let runtime = start(&journal, 8, false).await.expect("a runtime");
     let boot = runtime.boot();
     assert_eq!((boot.swept, boot.waiting, boot.inputs), (2, 1, 0));
     runtime.shutdown(Duration::from_secs(1)).await;

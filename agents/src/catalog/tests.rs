@@ -23,7 +23,7 @@ fn names<'a>(agents: impl Iterator<Item = &'a Arc<Manifest>>) -> Vec<&'a str> {
 
 fn problems(workspace: &TempDir, catalog: &Catalog) -> Vec<(String, ProblemKind, String)> {
     let folder = workspace.path().join(FOLDER);
-    let path = |problem: &Problem| problem.path.strip_prefix(&folder).unwrap().display().to_string();
+    let path = |problem: &AgentProblem| problem.path.strip_prefix(&folder).unwrap().display().to_string();
     catalog.problems().iter().map(|problem| (path(problem), problem.kind, problem.message.clone())).collect()
 }
 
@@ -190,25 +190,28 @@ fn a1_a_rule_for_an_unknown_agent_refuses_its_file() {
     let refused = |path: &str, message: &str| (path.to_owned(), ProblemKind::Refused, message.to_owned());
     let warned = |path: &str, message: &str| (path.to_owned(), ProblemKind::Warning, message.to_owned());
     let expected = [
-        refused("critic.md", "`permissions` `task:exlpore`: there is no agent `exlpore`; did you mean `explore`?"),
+        refused("critic.md", "`permissions` `task:exlpore`: unknown agent `exlpore`; did you mean `explore`?"),
         warned("general.md", "replaces the built-in agent `general`"),
-        refused("general.md", "`permissions` `task:critc`: there is no agent `critc`; did you mean `critic`?"),
+        refused("general.md", "`permissions` `task:critc`: unknown agent `critc`; did you mean `critic`?"),
         refused("sub/bad.md", "`mode` must be primary, subagent or all, not \"never\""),
     ];
     assert_eq!(problems(&workspace, &catalog), expected);
     assert!(Catalog::load(workspace.path()).get("critic").is_some());
-    let checked = lint(&[workspace.path().join(FOLDER)], &Catalog::builtin());
+    let checked = lint(&[workspace.path().join(FOLDER)], None, &Catalog::builtin());
     let names: Vec<_> = checked.iter().map(|file| file.agent.as_ref().map(|agent| agent.name.to_string())).collect();
     assert_eq!(names, [None, None, Some("lead".to_owned()), None]);
 }
 
 #[test]
 fn a1_a_deny_of_tools_that_only_hosts_add_is_refused() {
-    let files = ["tool:*", "tool:reed", "mcp:files:write"].map(|action| {
+    let files = ["tool:*", "tool:reed"].map(|action| {
         let name = format!("{}.md", action.replace([':', '*'], "x"));
         (action, name, format!("---\nmode: all\npermissions: {{\"{action}\": deny}}\n---\nJudge."))
     });
-    let allowed = ("zed.md", &b"---\nmode: all\npermissions: {\"*\": deny, \"tool:weather\": allow}\n---\nJudge."[..]);
+    let allowed = (
+        "zed.md",
+        &b"---\nmode: all\npermissions: {\"*\": deny, \"tool:weather\": allow, \"mcp:files:*\": ask}\n---\nJudge."[..],
+    );
     let denied = files.iter().map(|(_, name, text)| (name.as_str(), text.as_bytes()));
     let workspace = workspace(&denied.chain([allowed]).collect::<Vec<_>>());
     let catalog = Catalog::load_checked(workspace.path());
@@ -260,7 +263,7 @@ fn files_and_folders_are_linted_without_a_workspace() {
             let problems = checked.problems.into_iter().map(|problem| (problem.kind, problem.message));
             (name, checked.agent.map(|manifest| manifest.name.to_string()), problems.collect::<Vec<_>>())
         };
-        lint(&[path.to_owned()], &Catalog::builtin()).into_iter().map(told).collect::<Vec<_>>()
+        lint(&[path.to_owned()], None, &Catalog::builtin()).into_iter().map(told).collect::<Vec<_>>()
     };
     let unknown = told(&folder.join("good.md"));
     assert_eq!((unknown.len(), unknown[0].1.as_deref(), unknown[0].2[0].0), (1, Some("good"), ProblemKind::Warning));
@@ -314,9 +317,7 @@ fn spawn_of_an_invalid_agent_lists_the_valid_names() {
     for name in ["front", "quiet", "nobody"] {
         let refused =
             catalog.spawn_target(name).map(|manifest| manifest.name.clone()).map_err(|error| error.to_string());
-        let says = format!(
-            "there is no agent `{name}` that can be started here; use one of: explore, general, plan, research"
-        );
+        let says = format!("unknown agent `{name}`; agents that can be started here: explore, general, plan, research");
         assert_eq!(refused, Err(says));
     }
     assert_eq!(catalog.spawn_target("explore").map(|manifest| &*manifest.name), Ok("explore"));

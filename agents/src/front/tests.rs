@@ -39,6 +39,7 @@ detached: true
 on_restart: resume
 hidden: true
 plan_exit: true
+instructions: false
 colour: {shade: blue}
 ---
 
@@ -61,6 +62,7 @@ Review the change.
             default: Verdict::Deny,
             rules: vec![Rule { action: "fs.read".into(), resource: "src/**".into(), verdict: Verdict::Allow }],
         }),
+        bounds: vec![],
         inspectable: true,
         caller: true,
         turns: Some(12),
@@ -69,11 +71,12 @@ Review the change.
         body: "Review the change.\n".into(),
         hidden: true,
         plan_exit: true,
+        instructions: false,
         extra: BTreeMap::from([("colour".to_owned(), json!({"shade": "blue"}))]),
         source: Source::Host,
     };
     let warning = "unknown key `colour` is kept without effect; the keys are name, mode, \
-                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, on_restart, hidden, plan_exit";
+                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, on_restart, hidden, plan_exit, instructions";
     assert_eq!(read(text), Ok(Parsed { manifest, warnings: vec![warning.to_owned()] }));
 }
 

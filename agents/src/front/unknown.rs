@@ -66,14 +66,24 @@ pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
         return None;
     }
     let words = words(key);
-    let joined = words.concat();
-    let restricts = |names: &[&str]| names.iter().any(|name| *name == joined || words.iter().any(|word| word == name));
-    if let Some((_, form)) = RESTRICTIONS.iter().find(|(names, _)| restricts(names)) {
+    if let Some(form) = form(&words) {
         return Some(format!("is not a key here, and a restriction is never ignored: {form}"));
     }
     let candidates = keys().filter(|known| !matches!(*known, "mode" | "name" | "pool"));
     let known = near(&words.join("_"), candidates).filter(|_| !NO_SLIPS.contains(&&*key.to_lowercase()))?;
     Some(format!("is not a key here; did you mean `{known}`?"))
+}
+
+/// Returns whether an unknown key with that value seems to restrict.
+pub(crate) fn restricts(key: &str, value: &Value) -> bool {
+    !restricts_nothing(key, value) && form(&words(key)).is_some()
+}
+
+/// Returns the form that restricts here, for the words of a key that restricts elsewhere.
+fn form(words: &[String]) -> Option<&'static str> {
+    let joined = words.concat();
+    let restricts = |names: &[&str]| names.iter().any(|name| *name == joined || words.iter().any(|word| word == name));
+    RESTRICTIONS.iter().find(|(names, _)| restricts(names)).map(|(_, form)| *form)
 }
 
 fn restricts_nothing(key: &str, value: &Value) -> bool {

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::instructions::BOOTSTRAP;
 
 fn read(path: &str) -> Result<String, String> {
     match path {
@@ -64,7 +65,10 @@ fn s5_purpose_falls_back_to_the_first_prompt_sentence() {
 
 #[test]
 fn s3_without_bootstrap_files_there_are_the_default_ones() {
-    let bootstrap = |profile| load(json!({"researcher": profile})).unwrap().get("researcher").unwrap().bootstrap();
+    let bootstrap = |profile| {
+        let profiles = load(json!({"researcher": profile})).unwrap();
+        Profile::bootstrap(profiles.get("researcher").map(|profile| &**profile), &Instructions::default())
+    };
     assert_eq!(bootstrap(json!({"bootstrap_files": []})), BOOTSTRAP.map(Text::from));
     assert_eq!(bootstrap(json!({"bootstrap_files": ["SOUL.md"]})), [Text::from("SOUL.md")]);
 }

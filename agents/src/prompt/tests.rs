@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::dialect::Dialects;
+use crate::instructions::Instructions;
 use crate::manifest::AgentMode;
 use crate::profile::Profiles;
 
@@ -30,6 +31,12 @@ fn read(path: &str) -> Result<String, String> {
         "RESEARCHER.md" => Ok("\nLook things up.\n\n".into()),
         _ => Err("no such file".into()),
     }
+}
+
+fn no_instructions() -> (&'static Instructions, &'static Authority) {
+    static NONE: std::sync::LazyLock<(Instructions, Authority)> =
+        std::sync::LazyLock::new(|| (Instructions::default(), Authority::allow_all()));
+    (&NONE.0, &NONE.1)
 }
 
 fn profiles(of: serde_json::Value) -> Dialects {
@@ -81,7 +88,8 @@ fn s3_profile_adds_bootstrap_files_its_file_and_its_text() {
         "system_prompt": "Focus on academic sources.",
     }}));
     let caller = Manifest::new("general", AgentMode::All, "You do everything.");
-    let parts = Parts::of_spawn(dialects.profiles.get("researcher").map(|p| &**p), &caller, None, &read);
+    let parts =
+        Parts::of_spawn(dialects.profiles.get("researcher").map(|p| &**p), (&caller, None), no_instructions(), &read);
     let parts = Parts { parameter: Some("In French.".into()), ..parts };
     let expected = Assembled {
         system: "You are kind.\n\nHouse rules.\n\nLook things up.\n\nFocus on academic sources.\n\nIn French.".into(),
@@ -94,7 +102,7 @@ fn s3_profile_adds_bootstrap_files_its_file_and_its_text() {
 #[test]
 fn s3_without_profile_uses_caller_prompt_and_default_files() {
     let caller = Manifest::new("general", AgentMode::All, "You do everything.");
-    let assembled = assemble(&Parts::of_spawn(None, &caller, None, &read));
+    let assembled = assemble(&Parts::of_spawn(None, (&caller, None), no_instructions(), &read));
     let warning = "the bootstrap file `ENVIRONMENT.md` is left out: no such file".to_owned();
     let system = "You do everything.\n\nHouse rules.".into();
     assert_eq!(assembled, Assembled { system, first: None, warnings: vec![warning] });
@@ -110,7 +118,7 @@ fn s3_a_profile_may_inherit_and_name_an_agent() {
     let critic = Manifest::new("critic", AgentMode::Subagent, "Criticise.\n");
     let of = |name: &str, agent| {
         let profile = dialects.profiles.get(name).map(|profile| &**profile);
-        system(&Parts::of_spawn(profile, &caller, agent, &read))
+        system(&Parts::of_spawn(profile, (&caller, agent), no_instructions(), &read))
     };
     assert_eq!(of("both", Some(&critic)), "You do everything.\n\nCriticise.\n\nYou are kind.");
     assert_eq!(of("named", Some(&critic)), "Criticise.\n\nYou are kind.");

@@ -99,13 +99,13 @@ fn owned() -> Owner {
 }
 
 /// Returns the findings of an owner and its child at rest, by kind.
-fn found(owner: &[Record], child: &[Record]) -> Vec<(Kind, String)> {
+fn found(owner: &[Record], child: &[Record]) -> Vec<(FindingKind, String)> {
     let sessions = Sessions::from([(OWNER, owner), (CHILD, child)]);
     let all = [
-        (Kind::Duplicated, duplicated(&sessions)),
-        (Kind::Missing, missing(&sessions)),
-        (Kind::Endless, endless(&sessions)),
-        (Kind::Dangling, dangling(&sessions)),
+        (FindingKind::Duplicated, duplicated(&sessions)),
+        (FindingKind::Missing, missing(&sessions)),
+        (FindingKind::Endless, endless(&sessions)),
+        (FindingKind::Dangling, dangling(&sessions)),
     ];
     all.into_iter().flat_map(|(kind, what)| what.into_iter().map(move |what| (kind, what))).collect()
 }
@@ -125,12 +125,12 @@ fn a_tree_at_rest_is_clean() {
 fn a_notice_that_is_missing_or_taken_twice_is_found() {
     let child = [opened(owned()), ended()];
     let deaf = [opened(Owner::Person), answered(), finished(), ended()];
-    let what = format!("{OWNER} never heard of run 1 of {CHILD}, which its call 1.0 opened");
-    assert_eq!(found(&deaf, &child), [(Kind::Missing, what)]);
+    let what = format!("{OWNER} was never notified of run 1 of {CHILD}, which its call 1.0 opened");
+    assert_eq!(found(&deaf, &child), [(FindingKind::Missing, what)]);
     let notice = || noticed(Carrier::Message);
     let twice = [opened(Owner::Person), answered(), finished(), notice(), notice(), ended()];
     let what = format!("{OWNER} has 2 notices of its call 1.0");
-    assert_eq!(found(&twice, &child), [(Kind::Duplicated, what)]);
+    assert_eq!(found(&twice, &child), [(FindingKind::Duplicated, what)]);
 }
 
 #[test]
@@ -138,9 +138,9 @@ fn a_run_without_one_end_and_a_call_without_a_result_are_found() {
     let owner = [opened(Owner::Person), answered(), noticed(Carrier::Message)];
     let child = [opened(owned()), ended(), ended()];
     let expected = [
-        (Kind::Endless, format!("run 1 of {OWNER} has 0 ends")),
-        (Kind::Endless, format!("run 1 of {CHILD} has 2 ends")),
-        (Kind::Dangling, format!("call 1.0 of {OWNER} has no result")),
+        (FindingKind::Endless, format!("run 1 of {OWNER} has 0 ends")),
+        (FindingKind::Endless, format!("run 1 of {CHILD} has 2 ends")),
+        (FindingKind::Dangling, format!("call 1.0 of {OWNER} has no result")),
     ];
     assert_eq!(found(&owner, &child), expected);
 }
@@ -148,7 +148,7 @@ fn a_run_without_one_end_and_a_call_without_a_result_are_found() {
 #[test]
 fn what_was_acknowledged_and_is_gone_is_found() {
     let input = InputId(Uuid::from_u128(9));
-    let mut told = Told::default();
+    let mut told = Acknowledgements::default();
     let lines = [
         Line::Input(OWNER, input),
         Line::Ended(OWNER, RUN),
@@ -200,9 +200,8 @@ fn an_epoch_that_is_given_again_is_found() {
     assert_eq!(unfenced(OWNER, Seq(4), Epoch(2), Epoch(2)), Some(what));
 }
 
-#[test]
-fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
-    let head = Head {
+fn head() -> Head {
+    Head {
         parent: None,
         root: OWNER,
         short: OWNER.short(),
@@ -219,8 +218,13 @@ fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
         title: "work".into(),
         created_ms: 0,
         updated_ms: 0,
-    };
-    let mut told = Told::default();
+    }
+}
+
+#[test]
+fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
+    let head = head();
+    let mut told = Acknowledgements::default();
     told.take(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
     told.take(Line::Deleting(OWNER));
     told.take(Line::Deleted(OWNER));
@@ -232,7 +236,7 @@ fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
     let gone = Gone::from([(OWNER, head.erased()), (CHILD, child.clone())]);
     assert_eq!(told.lost(&Sessions::new(), &gone), Vec::<String>::new());
     let other = Gone::from([(CHILD, Head { parent: None, ..child })]);
-    let lost = Told::default().lost(&Sessions::new(), &other);
+    let lost = Acknowledgements::default().lost(&Sessions::new(), &other);
     assert_eq!(lost, [format!("{CHILD} is deleted, and nothing asked for that")]);
 
     let dir = tempfile::tempdir().expect("a directory");
@@ -240,9 +244,28 @@ fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
     std::fs::create_dir_all(home.store()).expect("a store");
     std::fs::write(home.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
     assert_eq!(told.kept(&home), Vec::<String>::new(), "nothing compacted the store since");
-    let mut compacting = Told::default();
+    let mut compacting = Acknowledgements::default();
     compacting.take(Line::Compacted);
     told.add(compacting);
     let kept = told.kept(&home);
     assert!(kept.len() == 1 && kept[0].ends_with(&format!("holds text of {OWNER}, which was erased")), "{kept:?}");
+}
+
+#[test]
+fn j10_a_deletion_in_part_and_one_undone_later_are_found() {
+    let head = head();
+    let deleted = Head { deleted: true, ..head.clone() };
+    let child = Head { parent: Some(OWNER), ..deleted.clone() };
+    let mut told = Acknowledgements::default();
+    told.take(Line::Deleting(OWNER));
+    let whole = Gone::from([(OWNER, deleted), (CHILD, child.clone())]);
+    let part = Gone::from([(OWNER, head.clone()), (CHILD, child)]);
+    let none = Gone::from([(OWNER, head.clone()), (CHILD, Head { parent: Some(OWNER), ..head })]);
+    assert_eq!(told.lost(&Sessions::new(), &none), Vec::<String>::new());
+    assert_eq!(told.lost(&Sessions::new(), &whole), Vec::<String>::new());
+    let lost = told.lost(&Sessions::new(), &part);
+    assert_eq!(lost, [format!("{CHILD} is deleted, and the deletion that was asked for is not")]);
+    // A kill interrupted it, and what was found after the kill stays: text of it is searched for as well.
+    told.finds(&whole);
+    assert_eq!(told.lost(&Sessions::new(), &none), [format!("the deletion of {OWNER} is gone")]);
 }

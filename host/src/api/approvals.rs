@@ -15,7 +15,7 @@ use crate::problem::Problem;
 
 /// A call that waits for an approval.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Open {
+pub(super) struct OpenAsk {
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
     #[schema(value_type = String, format = Uuid)]
@@ -37,7 +37,7 @@ pub(super) struct Open {
     digest: String,
 }
 
-impl Open {
+impl OpenAsk {
     fn of(approval: &Approval, run: RunNo) -> Self {
         Self {
             session: approval.session,
@@ -79,15 +79,15 @@ pub(crate) async fn open(host: &Host) -> Result<Vec<(Approval, RunNo)>, Problem>
 
 /// Lists calls that wait for an approval, oldest first.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
-    responses((status = 200, body = Vec<Open>)))]
-pub(super) async fn list(State(host): State<Host>) -> Result<Json<Vec<Open>>, Problem> {
-    Ok(Json(open(&host).await?.iter().map(|(approval, run)| Open::of(approval, *run)).collect()))
+    responses((status = 200, body = Vec<OpenAsk>)))]
+pub(super) async fn list(State(host): State<Host>) -> Result<Json<Vec<OpenAsk>>, Problem> {
+    Ok(Json(open(&host).await?.iter().map(|(approval, run)| OpenAsk::of(approval, *run)).collect()))
 }
 
 /// The answer to an approval.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Answer {
+pub(super) struct ApprovalAnswer {
     /// `allow`, `always` (for the same in that session), or `deny`.
     #[schema(value_type = String)]
     verdict: AskVerdict,
@@ -97,14 +97,14 @@ pub(super) struct Answer {
 
 /// Answers an approval. It counts once, and for what was shown alone.
 #[utoipa::path(post, path = "/v1/approvals/{session}/{call}", tag = "approvals", operation_id = "answer_approval",
-    request_body = Answer,
+    request_body = ApprovalAnswer,
     params(("session" = String, Path, description = "The session"), ("call" = String, Path, description = "The call, as `3.0`")),
     responses((status = 204), (status = 404, body = Problem),
         (status = 409, body = Problem, description = "It is answered or over, or it is not what was shown")))]
 pub(super) async fn answer(
     State(host): State<Host>,
     Path((session, call)): Path<(String, String)>,
-    Body(answer): Body<Answer>,
+    Body(answer): Body<ApprovalAnswer>,
 ) -> Result<StatusCode, Problem> {
     let handle = host.session(&session).await?;
     decide(&host, handle.id(), &call, answer.verdict, &answer.digest).await?;

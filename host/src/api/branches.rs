@@ -10,11 +10,11 @@ use subtend_actors::{Alternatives, BranchInfo, BranchOptions};
 use subtend_session::command::SwitchTo;
 use subtend_session::ids::{MsgRef, Seq, SessionId};
 use subtend_session::place::BranchKind;
+use subtend_session::record::Record;
 use utoipa::ToSchema;
 
-use super::sessions::reused;
-use super::{Body, Key, Path};
-use crate::host::{self, Host};
+use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
+use crate::host::{Host, Named};
 use crate::problem::Problem;
 
 /// A branch, as its parent knows it.
@@ -77,7 +77,7 @@ pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Re
 }
 
 /// What a branch is made with.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Make {
     /// The record of the message that it hangs on; the last message if not given.
@@ -106,7 +106,7 @@ pub(super) struct Made {
 pub(super) async fn make(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Key(key): Key,
+    IdempotencyKey(key): IdempotencyKey,
     Body(make): Body<Make>,
 ) -> Result<(StatusCode, Json<Made>), Problem> {
     let handle = host.session(&id).await?;
@@ -114,13 +114,12 @@ pub(super) async fn make(
         subtend_session::title::check(title).map_err(|bad| Problem::invalid("invalid_title", bad.to_string()))?;
     }
     let kind = if make.fresh { BranchKind::Subagent } else { BranchKind::Human };
-    let _guard = host.keyed().await;
-    let known = known(&host, handle.id(), key.as_deref(), kind).await?;
-    if let Some(session) = known.filter(|known| known.is_made).map(|known| known.id) {
+    let known = known(&host, handle.id(), key.as_deref(), &(kind, &make)).await?;
+    if let Some((Named { id: session, .. }, true)) = known {
         return Ok((StatusCode::OK, Json(Made { session, run: None })));
     }
     let options = BranchOptions {
-        id: known.map(|known| known.id),
+        id: known.as_ref().map(|(named, _)| named.id),
         at: make.at.map(Seq),
         kind,
         agent: make.agent.map(Into::into),
@@ -131,27 +130,21 @@ pub(super) async fn make(
     Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: None })))
 }
 
-/// The branch that a key names.
-#[derive(Clone, Copy)]
-struct Known {
-    id: SessionId,
-    /// Whether the command was executed before.
-    is_made: bool,
-}
-
-/// Returns the branch of `parent` that `key` names.
+/// Names the branch of `parent` that `command` makes with `key`, and says whether it was made before.
 ///
 /// # Errors
-/// [`Problem`] `idempotency_key_reused` where the key named a branch of another kind, `session_deleted`.
-async fn known(host: &Host, parent: SessionId, key: Option<&str>, kind: BranchKind) -> Result<Option<Known>, Problem> {
+/// [`Problem`] `idempotency_key_reused` where the key named another command of that session, `session_deleted`.
+async fn known<'a>(
+    host: &'a Host,
+    parent: SessionId,
+    key: Option<&str>,
+    command: &impl Serialize,
+) -> Result<Option<(Named<'a>, bool)>, Problem> {
     let Some(key) = key else { return Ok(None) };
-    host.settled().await?;
-    let id = host::id_of_branch(parent, key);
-    let head = host.runtime().journal().head(id)?;
-    match head {
-        Some(head) if head.deleted => Err(Problem::deleted(id)),
-        Some(head) if head.kind != Some(kind) => Err(reused(key)),
-        head => Ok(Some(Known { id, is_made: head.is_some() })),
+    let named = host.named(&format!("branch of {parent}"), key, command).await?;
+    match host.runtime().journal().head(named.id)? {
+        Some(head) if head.deleted => Err(Problem::deleted(named.id)),
+        head => Ok(Some((named, head.is_some()))),
     }
 }
 
@@ -162,12 +155,12 @@ pub(super) struct Answers {
     of: u64,
     /// The alternative that the session continues with; 0 is the original.
     active: u32,
-    choices: Vec<Choice>,
+    choices: Vec<AlternativeText>,
 }
 
 /// One alternative of an answer.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Choice {
+pub(super) struct AlternativeText {
     /// Its session; absent for the original.
     #[schema(value_type = Option<String>, format = Uuid)]
     session: Option<SessionId>,
@@ -176,7 +169,7 @@ pub(super) struct Choice {
 
 impl From<Alternatives> for Answers {
     fn from(of: Alternatives) -> Self {
-        let choice = |choice: subtend_actors::Alternative| Choice {
+        let choice = |choice: subtend_actors::Alternative| AlternativeText {
             session: choice.session,
             text: choice.text.map(|text| text.to_string()),
         };
@@ -197,7 +190,7 @@ pub(super) async fn alternatives(
 }
 
 /// Which answer is regenerated.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Regenerate {
     /// The record of the answer; the last one if not given.
@@ -211,39 +204,37 @@ pub(super) struct Regenerate {
 pub(super) async fn regenerate(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Key(key): Key,
+    IdempotencyKey(key): IdempotencyKey,
     Body(which): Body<Regenerate>,
 ) -> Result<(StatusCode, Json<Made>), Problem> {
     let handle = host.session(&id).await?;
-    let _guard = host.keyed().await;
-    let known = known(&host, handle.id(), key.as_deref(), BranchKind::Alternative).await?;
-    if let Some(session) = known.filter(|known| known.is_made).map(|known| known.id) {
+    let known = known(&host, handle.id(), key.as_deref(), &(BranchKind::Alternative, &which)).await?;
+    if let Some((Named { id: session, .. }, true)) = known {
         return Ok((StatusCode::OK, Json(Made { session, run: Some(1) })));
     }
-    let (branch, run) = handle.regenerate_as(which.of.map(Seq), known.map(|known| known.id)).await?;
+    let (branch, run) = handle.regenerate_as(which.of.map(Seq), known.as_ref().map(|(named, _)| named.id)).await?;
     Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: Some(run.0) })))
 }
 
 /// Which alternative a session continues with.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Switch {
+pub(super) struct SwitchRequest {
     /// The record of the answer; the last one that has alternatives if not given.
     of: Option<u64>,
     /// `next`, `previous`, or a number; 0 is the original.
-    #[schema(value_type = String)]
-    to: To,
+    to: SwitchTarget,
 }
 
 /// An alternative, by number or by direction.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
-enum To {
+enum SwitchTarget {
     Number(u32),
     Word(Direction),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Direction {
     Next,
@@ -252,25 +243,36 @@ enum Direction {
 
 /// The alternative that a session continues with.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Switched {
+pub(super) struct ActiveAlternative {
     of: u64,
     to: u32,
 }
 
 /// Chooses the alternative of an answer that the session continues with.
-#[utoipa::path(post, path = "/v1/sessions/{id}/switch", tag = "branches", operation_id = "switch_alternative", request_body = Switch,
-    params(("id" = String, Path, description = "The session")),
-    responses((status = 200, body = Switched), (status = 404, body = Problem), (status = 409, body = Problem)))]
+#[utoipa::path(post, path = "/v1/sessions/{id}/switch", tag = "branches", operation_id = "switch_alternative", request_body = SwitchRequest,
+    params(("id" = String, Path, description = "The session"), Since),
+    responses((status = 200, body = ActiveAlternative), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn switch(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Body(switch): Body<Switch>,
-) -> Result<Json<Switched>, Problem> {
+    Query(since): Query<Since>,
+    _: NoKey,
+    Body(switch): Body<SwitchRequest>,
+) -> Result<Json<ActiveAlternative>, Problem> {
     let to = match switch.to {
-        To::Number(index) => SwitchTo::Index(index),
-        To::Word(Direction::Next) => SwitchTo::Next,
-        To::Word(Direction::Previous) => SwitchTo::Previous,
+        SwitchTarget::Number(index) => SwitchTo::Index(index),
+        SwitchTarget::Word(Direction::Next) => SwitchTo::Next,
+        SwitchTarget::Word(Direction::Previous) => SwitchTo::Previous,
     };
-    let switched = host.session(&id).await?.switch(switch.of.map(Seq), to).await?;
-    Ok(Json(Switched { of: switched.of.0, to: switched.to }))
+    let handle = host.session(&id).await?;
+    let _guard = host.alone().await;
+    let switched = |record: &Record| {
+        let Record::AlternativeSwitched { of, to, .. } = record else { return None };
+        switch.of.is_none_or(|wanted| wanted == of.0).then_some((*of, *to))
+    };
+    if let Some((of, to)) = since.done(&host, handle.id(), switched).await? {
+        return Ok(Json(ActiveAlternative { of: of.0, to }));
+    }
+    let switched = handle.switch(switch.of.map(Seq), to).await?;
+    Ok(Json(ActiveAlternative { of: switched.of.0, to: switched.to }))
 }

@@ -4,13 +4,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use subtend_actors::Control;
+use subtend_actors::{CompactedHistory, Control};
 use subtend_session::ids::RunNo;
-use subtend_session::outcome::OutcomeKind;
+use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::record::{Hold, Record};
 use utoipa::{IntoParams, ToSchema};
 
 use super::inputs::Accepted;
-use super::{Body, Key, Path, Query};
+use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -63,6 +64,7 @@ pub(super) async fn cancel(
     State(host): State<Host>,
     Path(id): Path<String>,
     Query(how): Query<Cancel>,
+    _: NoKey,
 ) -> Result<Json<Controlled>, Problem> {
     let handle = host.session(&id).await?;
     if let Some(run) = how.run {
@@ -80,10 +82,32 @@ pub(super) async fn cancel(
 
 /// Interrupts the run in flight: it is held until its next input.
 #[utoipa::path(post, path = "/v1/sessions/{id}/interrupt", tag = "runs", operation_id = "interrupt",
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, description = "The session"), Since),
     responses((status = 200, body = Controlled), (status = 404, body = Problem)))]
-pub(super) async fn interrupt(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Controlled>, Problem> {
-    Controlled::of(host.session(&id).await?.interrupt().await?)
+pub(super) async fn interrupt(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(since): Query<Since>,
+    _: NoKey,
+) -> Result<Json<Controlled>, Problem> {
+    let handle = host.session(&id).await?;
+    let _guard = host.alone().await;
+    let done = since.done(&host, handle.id(), interrupted).await?;
+    Controlled::of(match done {
+        Some(run) => Control::Done(run),
+        None => handle.interrupt().await?,
+    })
+}
+
+/// Returns the run that a record interrupts: it is held, or ends where it had nothing to wait for.
+fn interrupted(record: &Record) -> Option<RunNo> {
+    if let Record::RunHeld { run, why } = record {
+        matches!(**why, Hold::Interrupted { .. }).then_some(*run)
+    } else if let Record::RunEnded(ended) = record {
+        (ended.outcome.kind() == OutcomeKind::Interrupted).then_some(ended.run)
+    } else {
+        None
+    }
 }
 
 /// How a session continues.
@@ -101,7 +125,7 @@ pub(super) struct Continue {
 pub(super) async fn resume(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Key(key): Key,
+    IdempotencyKey(key): IdempotencyKey,
     Body(how): Body<Continue>,
 ) -> Result<Json<Accepted>, Problem> {
     let mut input = host.session(&id).await?.continuation(how.text.as_deref());
@@ -114,10 +138,20 @@ pub(super) async fn resume(
 
 /// Closes a session: it takes no input until it is continued.
 #[utoipa::path(post, path = "/v1/sessions/{id}/close", tag = "sessions", operation_id = "close_session",
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, description = "The session"), Since),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
-pub(super) async fn close(State(host): State<Host>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
-    host.session(&id).await?.close().await?;
+pub(super) async fn close(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(since): Query<Since>,
+    _: NoKey,
+) -> Result<StatusCode, Problem> {
+    let handle = host.session(&id).await?;
+    let _guard = host.alone().await;
+    let closed = |record: &Record| matches!(record, Record::SessionClosed { .. }).then_some(());
+    if since.done(&host, handle.id(), closed).await?.is_none() {
+        handle.close().await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -137,13 +171,102 @@ pub(super) struct RolledBack {
 
 /// Hides the messages of a run and of all after it from the model.
 #[utoipa::path(post, path = "/v1/sessions/{id}/rollback", tag = "branches", operation_id = "roll_back", request_body = RollBack,
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, description = "The session"), Since),
     responses((status = 200, body = RolledBack), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn roll_back(
     State(host): State<Host>,
     Path(id): Path<String>,
+    Query(since): Query<Since>,
+    _: NoKey,
     Body(what): Body<RollBack>,
 ) -> Result<Json<RolledBack>, Problem> {
-    let run = host.session(&id).await?.roll_back(what.run.map(RunNo)).await?;
+    let handle = host.session(&id).await?;
+    let _guard = host.alone().await;
+    let wanted = what.run.map(RunNo);
+    let rolled_back = |record: &Record| {
+        let Record::RolledBack { run, by: By::Person } = record else { return None };
+        wanted.is_none_or(|wanted| wanted == *run).then_some(*run)
+    };
+    let run = match since.done(&host, handle.id(), rolled_back).await? {
+        Some(run) => run,
+        None => handle.roll_back(wanted).await?,
+    };
     Ok(Json(RolledBack { run: run.0 }))
+}
+
+/// What a compaction hid.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Compaction {
+    /// The hidden messages, as many from the first.
+    messages: u64,
+    /// Estimated input tokens of the next model call, before and after.
+    before: u64,
+    after: u64,
+}
+
+/// Has the agent `compaction` summarise the old part of a conversation, which model calls then no longer see, and waits for the result. A
+/// request that is closed early stops nothing.
+#[utoipa::path(post, path = "/v1/sessions/{id}/compaction", tag = "sessions", operation_id = "compact_session",
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = Compaction), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn compact(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoKey,
+) -> Result<Json<Compaction>, Problem> {
+    let CompactedHistory { messages, before, after } = host.session(&id).await?.compact().await?;
+    Ok(Json(Compaction { messages, before, after }))
+}
+
+/// Shows model calls the messages again that the last compaction hid.
+#[utoipa::path(delete, path = "/v1/sessions/{id}/compaction", tag = "sessions", operation_id = "undo_compaction",
+    params(("id" = String, Path, description = "The session"), Since),
+    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn undo_compaction(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(since): Query<Since>,
+    _: NoKey,
+) -> Result<StatusCode, Problem> {
+    let handle = host.session(&id).await?;
+    let _guard = host.alone().await;
+    let undone = |record: &Record| matches!(record, Record::CompactionUndone { .. }).then_some(());
+    if since.done(&host, handle.id(), undone).await?.is_none() {
+        handle.undo_compaction().await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// When a summary is made.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Summarise {
+    /// Only if something was said since the last summary.
+    #[serde(default)]
+    stale: bool,
+}
+
+/// The summary of a session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Summarised {
+    /// Absent if nothing was said since the last one, and `stale` was asked for.
+    summary: Option<String>,
+}
+
+/// Summarises a session by the agent `summary`, and waits for the result. A request that is closed early stops nothing; sent again, it
+/// waits for the summary in progress.
+#[utoipa::path(post, path = "/v1/sessions/{id}/summary", tag = "sessions", operation_id = "summarise_session",
+    params(("id" = String, Path, description = "The session"), Summarise),
+    responses((status = 200, body = Summarised), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn summarise(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(when): Query<Summarise>,
+) -> Result<Json<Summarised>, Problem> {
+    let handle = host.session(&id).await?;
+    if when.stale && handle.is_summed_up().await? {
+        return Ok(Json(Summarised { summary: None }));
+    }
+    Ok(Json(Summarised { summary: Some(handle.summarise().await?.to_string()) }))
 }

@@ -1,22 +1,20 @@
 //! Event streams: server-sent events that continue where a client left.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::Stream;
 use futures_util::stream;
 use serde::Deserialize;
-use subtend_actors::event::Line;
-use subtend_actors::{Event, SessionHandle, What};
+use subtend_actors::event::EventLine;
+use subtend_actors::{Event, EventKind, Events};
 use subtend_session::ids::{Seq, SessionId};
-use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
 use super::{Path, Query};
+use crate::flaw::Flaw;
 use crate::follow::{Cursor, Followed, TreeEvents};
 use crate::host::Host;
 use crate::metrics::Streaming;
@@ -24,8 +22,6 @@ use crate::problem::Problem;
 
 /// Header of a browser that connects again.
 const LAST_EVENT_ID: &str = "last-event-id";
-/// Events between the journal and the connection: beyond them a slow client waits, and no one else does.
-const AHEAD: usize = 16;
 
 /// Where a stream begins.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -38,7 +34,10 @@ pub(super) struct After {
 
 impl After {
     /// What the client has: by its header, else by the query.
-    fn last(self, headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    fn last(self, headers: &HeaderMap, host: &Host) -> Result<Option<String>, Problem> {
+        if host.options().flawed.has(Flaw::NoResume) {
+            return Ok(None);
+        }
         match headers.get(LAST_EVENT_ID) {
             None => Ok(self.after),
             Some(id) => match id.to_str() {
@@ -61,7 +60,7 @@ pub(super) async fn session(
     Query(after): Query<After>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let last = after.last(&headers)?;
+    let last = after.last(&headers, &host)?;
     let last = match last {
         None => Seq(0),
         Some(id) => Seq(id.parse().map_err(|_| {
@@ -69,41 +68,7 @@ pub(super) async fn session(
         })?),
     };
     let handle = host.session(&id).await?;
-    let (to, from) = mpsc::channel(AHEAD);
-    tokio::spawn(follow_session(host.clone(), handle, last, to));
-    Ok(stream_of(&host, from))
-}
-
-async fn follow_session(host: Host, handle: SessionHandle, last: Seq, to: mpsc::Sender<Sent>) {
-    let mut events = handle.events(last.next());
-    drop(handle);
-    loop {
-        let next = tokio::select! {
-            next = events.next() => next,
-            () = host.ends().cancelled() => return,
-            () = to.closed() => return,
-        };
-        let sent = match next {
-            Ok(Some(event)) => {
-                let id = match &event.what {
-                    What::Record { seq, .. } => Some(seq.to_string()),
-                    What::Delta { .. } | What::Progress { .. } | What::Queue { .. } => None,
-                };
-                written(&event, id)
-            }
-            Ok(None) => return,
-            Err(error) => failed(&error),
-        };
-        let over = sent.is_none();
-        if let Some(sent) = sent
-            && to.send(sent).await.is_err()
-        {
-            return;
-        }
-        if over {
-            return;
-        }
-    }
+    Ok(stream_of(&host, handle.events(last.next())))
 }
 
 /// Follows a tree, by any of its sessions. `id` is a place in the store's one order.
@@ -117,7 +82,7 @@ pub(super) async fn tree(
     Query(after): Query<After>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let last = after.last(&headers)?;
+    let last = after.last(&headers, &host)?;
     let handle = host.session(&id).await?;
     let head = host.runtime().journal().head(handle.id())?.ok_or_else(|| Problem::no_session(&id))?;
     followed(&host, Some(head.root), last)
@@ -132,7 +97,7 @@ pub(super) async fn all(
     Query(after): Query<After>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    followed(&host, None, after.last(&headers)?)
+    followed(&host, None, after.last(&headers, &host)?)
 }
 
 fn followed(host: &Host, root: Option<SessionId>, last: Option<String>) -> Result<Response, Problem> {
@@ -140,41 +105,18 @@ fn followed(host: &Host, root: Option<SessionId>, last: Option<String>) -> Resul
         None => Cursor::default(),
         Some(id) => id.parse().map_err(|bad: crate::follow::BadCursor| Problem::malformed(bad.to_string()))?,
     };
-    let (to, from) = mpsc::channel(AHEAD);
-    tokio::spawn(follow_tree(host.clone(), root, after, to));
-    Ok(stream_of(host, from))
+    Ok(stream_of(host, TreeEvents::new(host.runtime(), root, after)))
 }
 
-async fn follow_tree(host: Host, root: Option<SessionId>, after: Cursor, to: mpsc::Sender<Sent>) {
-    let mut events = TreeEvents::new(host.runtime(), root, after);
-    loop {
-        let next = tokio::select! {
-            next = events.next() => next,
-            () = host.ends().cancelled() => return,
-            () = to.closed() => return,
-        };
-        let (sent, over) = match next {
-            Ok(Some(Followed::Event(cursor, event))) => (written(&event, cursor.map(|at| at.to_string())), false),
-            Ok(Some(Followed::Missed(events))) => (data("missed", &Line::Missed { events }), false),
-            Ok(None) => return,
-            Err(error) => (failed(&error), true),
-        };
-        let Some(sent) = sent else { return };
-        if to.send(sent).await.is_err() || over {
-            return;
-        }
-    }
-}
-
-/// An event as it is sent; `None` where it cannot be written, which ends the stream.
+/// Returns an event as it is sent; `None` where it cannot be written, which ends the stream.
 fn written(event: &Event, id: Option<String>) -> Option<Sent> {
     let line = event.line();
     let name = match &line {
-        Line::Record { .. } => "record",
-        Line::Delta { .. } => "delta",
-        Line::Progress { .. } => "progress",
-        Line::Queue { .. } => "queue",
-        Line::Missed { .. } => "missed",
+        EventLine::Record { .. } => "record",
+        EventLine::Delta { .. } => "delta",
+        EventLine::Progress { .. } => "progress",
+        EventLine::Queue { .. } => "queue",
+        EventLine::Missed { .. } => "missed",
     };
     let sent = data(name, &line)?;
     Some(match id {
@@ -183,7 +125,7 @@ fn written(event: &Event, id: Option<String>) -> Option<Sent> {
     })
 }
 
-fn data(name: &str, line: &Line<'_>) -> Option<Sent> {
+fn data(name: &str, line: &EventLine<'_>) -> Option<Sent> {
     let json = serde_json::to_string(line);
     if let Err(error) = &json {
         tracing::error!(%error, "an event cannot be written as JSON");
@@ -191,20 +133,77 @@ fn data(name: &str, line: &Line<'_>) -> Option<Sent> {
     Some(Sent::default().event(name).data(json.ok()?))
 }
 
-/// The last event of a stream that ends early: the client connects again with the id that it has.
-fn failed(error: &dyn std::error::Error) -> Option<Sent> {
+/// Returns the last event of a stream that ends early: the client connects again with the id that it has.
+fn failed(error: &dyn std::error::Error) -> Sent {
     tracing::warn!(%error, "an event stream ends early");
-    Some(Sent::default().event("error").data(error.to_string().replace(['\n', '\r'], " ")))
+    Sent::default().event("error").data(error.to_string().replace(['\n', '\r'], " "))
 }
 
-fn stream_of(host: &Host, from: mpsc::Receiver<Sent>) -> Response {
-    let streaming = Arc::new(host.metrics().streaming());
-    Sse::new(sent(from, streaming)).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
+/// What a stream sends next.
+enum NextSent {
+    Event(Sent),
+    /// The stream ends with it.
+    Last(Sent),
 }
 
-fn sent(from: mpsc::Receiver<Sent>, streaming: Arc<Streaming>) -> impl Stream<Item = Result<Sent, Infallible>> {
-    stream::unfold((from, streaming), async |(mut from, streaming)| {
-        let sent = from.recv().await?;
-        Some((Ok(sent), (from, streaming)))
-    })
+/// What a stream of events is read from.
+trait EventSource: Send + 'static {
+    /// Returns the next event; `None` at the end.
+    fn next(&mut self, host: &Host) -> impl Future<Output = Option<NextSent>> + Send;
+}
+
+impl EventSource for Events {
+    async fn next(&mut self, _: &Host) -> Option<NextSent> {
+        Some(match self.next().await {
+            Ok(event) => {
+                let event = event?;
+                let id = match &event.what {
+                    EventKind::Record { seq, .. } => Some(seq.to_string()),
+                    EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => None,
+                };
+                NextSent::Event(written(&event, id)?)
+            }
+            Err(error) => NextSent::Last(failed(&error)),
+        })
+    }
+}
+
+impl EventSource for TreeEvents {
+    async fn next(&mut self, host: &Host) -> Option<NextSent> {
+        Some(match self.next(host.runtime()).await {
+            Ok(None) => return None,
+            Ok(Some(Followed::Event(cursor, event))) => {
+                NextSent::Event(written(&event, cursor.map(|at| at.to_string()))?)
+            }
+            Ok(Some(Followed::Missed(events))) => NextSent::Event(data("missed", &EventLine::Missed { events })?),
+            Err(error) => NextSent::Last(failed(&error)),
+        })
+    }
+}
+
+/// A stream that is open.
+struct Open<E> {
+    events: E,
+    host: Host,
+    _counted: Streaming,
+}
+
+/// Streams `events` until the host ends. The connection takes an event when it has room for it: a slow client waits, and no one else
+/// does.
+fn stream_of(host: &Host, events: impl EventSource) -> Response {
+    // Boxed, so that the state of the stream is small: a host has many that are idle.
+    let open = Box::new(Open { events, host: host.clone(), _counted: host.metrics().streaming() });
+    let events = stream::unfold(Some(open), async |open| {
+        let mut open = open?;
+        let Open { events, host, .. } = &mut *open;
+        let next = tokio::select! {
+            next = events.next(host) => next?,
+            () = host.ends().cancelled() => return None,
+        };
+        Some(match next {
+            NextSent::Event(sent) => (Ok::<_, Infallible>(sent), Some(open)),
+            NextSent::Last(sent) => (Ok(sent), None),
+        })
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
 }

@@ -56,7 +56,7 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
         let mut out = Pieces { piece: Vec::with_capacity(PIECE), to };
         let done = journal.export(Scope::Tree(handle.id()), &mut out, &mut |_| {});
         if let Err(error) = done.map_err(Error::other).and_then(|_| out.flush()) {
-            // A client that left hears nothing; any other sees the connection end early.
+            // A client that left receives nothing; any other sees the connection end early.
             drop(out.to.blocking_send(Err(error)));
         }
     });

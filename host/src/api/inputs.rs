@@ -11,15 +11,15 @@ use subtend_session::ids::{InputId, SessionId};
 use subtend_session::record::{Lane, Record};
 use utoipa::ToSchema;
 
-use super::waiting::Waiting;
-use super::{Body, Key, Path, Query, sessions};
+use super::waiting::WaitQuery;
+use super::{Body, IdempotencyKey, Path, Query};
 use crate::host::Host;
 use crate::problem::Problem;
 
 /// An input, before it is sent.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Draft {
+pub(super) struct NewInput {
     text: String,
     /// `send` waits for the next rest point, `steer` enters at the next turn boundary.
     #[serde(default = "send_lane")]
@@ -59,7 +59,7 @@ impl From<&Receipt> for Accepted {
     }
 }
 
-impl Draft {
+impl NewInput {
     /// Refuses what no session would take, before anything is opened for it.
     ///
     /// # Errors
@@ -119,13 +119,13 @@ fn same_text(host: &Host, receipt: &Receipt, text: &str, key: &str) -> Result<()
         (accepted.id == receipt.input).then_some(&*accepted.text)
     });
     match accepted {
-        Some(accepted) if accepted != text => Err(sessions::reused(key)),
+        Some(accepted) if accepted != text => Err(Problem::reused(key)),
         Some(_) | None => Ok(()),
     }
 }
 
 /// Sends an input. The answer comes when it is durable. With an `Idempotency-Key` it is accepted once, however often it is sent.
-#[utoipa::path(post, path = "/v1/sessions/{id}/inputs", tag = "inputs", operation_id = "send_input", request_body = Draft,
+#[utoipa::path(post, path = "/v1/sessions/{id}/inputs", tag = "inputs", operation_id = "send_input", request_body = NewInput,
     params(("id" = String, Path, description = "The session"),
         ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
     responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem),
@@ -133,8 +133,8 @@ fn same_text(host: &Host, receipt: &Receipt, text: &str, key: &str) -> Result<()
 pub(super) async fn send(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Key(key): Key,
-    Body(draft): Body<Draft>,
+    IdempotencyKey(key): IdempotencyKey,
+    Body(draft): Body<NewInput>,
 ) -> Result<Response, Problem> {
     draft.check()?;
     let handle = host.session(&id).await?;
@@ -149,7 +149,7 @@ pub(super) async fn send(
 
 /// What became of an input.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Answer {
+pub(super) struct InputAnswer {
     #[schema(value_type = String, format = Uuid)]
     input: InputId,
     /// Whether a turn answered it.
@@ -164,24 +164,24 @@ pub(super) struct Answer {
 
 /// Returns the answer that took an input; with `wait` once it exists.
 #[utoipa::path(get, path = "/v1/sessions/{id}/inputs/{input}", tag = "inputs", operation_id = "get_answer",
-    params(("id" = String, Path, description = "The session"), ("input" = String, Path, description = "The input"), Waiting),
-    responses((status = 200, body = Answer), (status = 404, body = Problem),
+    params(("id" = String, Path, description = "The session"), ("input" = String, Path, description = "The input"), WaitQuery),
+    responses((status = 200, body = InputAnswer), (status = 404, body = Problem),
         (status = 409, body = Problem, description = "Its run ended without an answer, or the input was removed")))]
 pub(super) async fn answer(
     State(host): State<Host>,
     Path((id, input)): Path<(String, String)>,
-    Query(waiting): Query<Waiting>,
-) -> Result<Json<Answer>, Problem> {
+    Query(waiting): Query<WaitQuery>,
+) -> Result<Json<InputAnswer>, Problem> {
     let handle = host.session(&id).await?;
     let input: InputId =
         input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
     let receipt = handle.receipt(input).await?;
     let run = receipt.run.0;
     Ok(Json(match waiting.until(receipt.answer()).await {
-        None => Answer { input, answered: false, text: None, run, turn: None },
+        None => InputAnswer { input, answered: false, text: None, run, turn: None },
         Some(answered) => {
             let of = answered?;
-            Answer { input, answered: true, text: Some(of.text.to_string()), run: of.run.0, turn: Some(of.turn.0) }
+            InputAnswer { input, answered: true, text: Some(of.text.to_string()), run: of.run.0, turn: Some(of.turn.0) }
         }
     }))
 }

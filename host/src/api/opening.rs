@@ -1,6 +1,6 @@
 //! What a client says of a session that it opens.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtend_actors::OpenOptions;
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
@@ -9,18 +9,18 @@ use subtend_session::place::OnRestart;
 use subtend_tools::policy::HostPolicy;
 use utoipa::ToSchema;
 
-use super::inputs::Draft;
-use crate::auth::{Scope, Sender};
-use crate::host::{self, Host};
+use super::inputs::NewInput;
+use crate::auth::{Sender, TokenScope};
+use crate::host::Host;
 use crate::problem::Problem;
 
 /// What a session is opened with.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Open {
+pub(super) struct NewSession {
     /// The agent; the host's default if not given.
     agent: Option<String>,
-    pub(super) title: Option<String>,
+    title: Option<String>,
     /// What the client attaches: a JSON object.
     metadata: Option<Map<String, Value>>,
     /// The model, by name; the agent's or the host's if not given.
@@ -44,12 +44,44 @@ pub(super) struct Open {
     #[schema(value_type = Option<String>)]
     on_restart: Option<OnRestart>,
     /// The first input.
-    input: Option<Draft>,
+    // It has the same key and is compared by itself. `skip_serializing` would take it out of the schema.
+    #[serde(skip_serializing_if = "always")]
+    input: Option<NewInput>,
 }
 
-impl Open {
+/// What the page opens a session with: the same rights and refusals as for a client of the API.
+///
+/// # Errors
+/// As [`NewSession::options`].
+pub(crate) fn of_page(
+    host: &Host,
+    sender: Option<Sender>,
+    agent: String,
+    [workspace, model]: [Option<String>; 2],
+) -> Result<OpenOptions, Problem> {
+    let open = NewSession {
+        agent: Some(agent),
+        title: None,
+        metadata: None,
+        model,
+        limits: Map::new(),
+        workspace,
+        allow: Vec::new(),
+        ask: Vec::new(),
+        servers: Vec::new(),
+        on_restart: None,
+        input: None,
+    };
+    Ok(open.options(host, sender)?.0)
+}
+
+fn always<T>(_: &T) -> bool {
+    true
+}
+
+impl NewSession {
     /// The agent that is opened.
-    pub(super) fn agent(&self, host: &Host) -> Text {
+    fn agent(&self, host: &Host) -> Text {
         self.agent.as_deref().map_or_else(|| host.options().open.agent.clone(), Into::into)
     }
 
@@ -61,8 +93,7 @@ impl Open {
         self,
         host: &Host,
         sender: Option<Sender>,
-        key: Option<&str>,
-    ) -> Result<(OpenOptions, Option<Draft>), Problem> {
+    ) -> Result<(OpenOptions, Option<NewInput>), Problem> {
         if let Some(draft) = &self.input {
             draft.check()?;
         }
@@ -90,7 +121,6 @@ impl Open {
             None => (default.model.clone(), default.servers.clone(), policy.or_else(|| default.policy.clone())),
         };
         let options = OpenOptions {
-            id: key.map(host::id_of_key),
             agent,
             title: self.title.map(Into::into),
             metadata: self.metadata.map(|object| Value::from(object).to_string().into()),
@@ -114,7 +144,7 @@ impl Open {
         }
         let reaches = self.workspace.is_some() || !self.allow.is_empty();
         match sender {
-            Sender::Token(scope) if reaches && scope < Scope::Admin => {
+            Sender::Token(scope) if reaches && scope < TokenScope::Admin => {
                 let why = format!("`workspace` and `allow` need a token of the scope admin, and this one may {scope}");
                 Err(Problem::forbidden(why))
             }
@@ -122,7 +152,7 @@ impl Open {
         }
     }
 
-    /// What the session may do at most, where the client says something of it.
+    /// Returns what the session may do at most, where the client says something of it.
     fn policy(&self) -> Result<Option<Authority>, Problem> {
         if self.allow.is_empty() && self.ask.is_empty() {
             return Ok(None);
@@ -138,13 +168,13 @@ impl Open {
     }
 }
 
-/// A policy within which protected paths ask, unless its rules spell them out.
+/// Returns a policy within which protected paths ask, unless its rules spell them out.
 fn bounded(policy: RuleSet) -> Authority {
     let protected = Authority::of(HostPolicy::protected(&policy));
     Authority::of(policy).meet(&protected)
 }
 
-/// Whether a client names a script: then a file of its choice answers.
+/// Whether a client names a script, alone or among several models: then a file of its choice answers.
 fn is_script(model: &Option<String>) -> bool {
-    model.as_deref().is_some_and(|model| model.trim_start().starts_with("scripted:"))
+    model.as_deref().is_some_and(|models| models.split(',').any(|model| model.trim_start().starts_with("scripted:")))
 }

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 
 /// A queued input.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Entry {
+pub(super) struct QueuedInput {
     #[schema(value_type = String, format = Uuid)]
     id: InputId,
     /// `user`, `system`, `agent_result` or `completion`.
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     time_ms: Option<i64>,
 }
 
-impl From<QueueEntry> for Entry {
+impl From<QueueEntry> for QueuedInput {
     fn from(of: QueueEntry) -> Self {
         let (text, metadata) = (of.text.to_string(), of.metadata.map(|text| text.to_string()));
         Self { id: of.id, kind: of.kind, lane: of.lane, text, metadata, seq: of.at, time_ms: of.time_ms }
@@ -43,10 +43,10 @@ impl From<QueueEntry> for Entry {
 /// Lists queued inputs in the order in which they are taken.
 #[utoipa::path(get, path = "/v1/sessions/{id}/queue", tag = "queue", operation_id = "list_queue",
     params(("id" = String, Path, description = "The session")),
-    responses((status = 200, body = Vec<Entry>), (status = 404, body = Problem)))]
-pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Vec<Entry>>, Problem> {
+    responses((status = 200, body = Vec<QueuedInput>), (status = 404, body = Problem)))]
+pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Vec<QueuedInput>>, Problem> {
     let entries = host.session(&id).await?.queue().await?;
-    Ok(Json(entries.into_iter().map(Entry::from).collect()))
+    Ok(Json(entries.into_iter().map(QueuedInput::from).collect()))
 }
 
 /// How many inputs were removed.

@@ -8,7 +8,7 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::usage::Usage;
 use utoipa::ToSchema;
 
-use super::waiting::Waiting;
+use super::waiting::WaitQuery;
 use super::{Path, Query};
 use crate::host::Host;
 use crate::problem::Problem;
@@ -39,12 +39,12 @@ pub(super) struct Run {
 
 /// Returns a run; with `wait` when it is over.
 #[utoipa::path(get, path = "/v1/sessions/{id}/runs/{run}", tag = "runs", operation_id = "get_run",
-    params(("id" = String, Path, description = "The session"), ("run" = u32, Path, description = "Its number, from 1"), Waiting),
+    params(("id" = String, Path, description = "The session"), ("run" = u32, Path, description = "Its number, from 1"), WaitQuery),
     responses((status = 200, body = Run), (status = 404, body = Problem)))]
 pub(super) async fn get(
     State(host): State<Host>,
     Path((id, run)): Path<(String, u32)>,
-    Query(waiting): Query<Waiting>,
+    Query(waiting): Query<WaitQuery>,
 ) -> Result<Json<Run>, Problem> {
     let handle = host.session(&id).await?;
     let session = handle.id();

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use subtend_actors::Runtime;
+use subtend_actors::{OpenOptions, Runtime};
 use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::index::Head;
@@ -17,8 +17,8 @@ use subtend_session::state::Phase;
 use utoipa::{IntoParams, ToSchema};
 
 use super::inputs::Accepted;
-use super::opening::Open;
-use super::{Body, Key, Path, Query};
+use super::opening::NewSession;
+use super::{Body, IdempotencyKey, Path, Query};
 use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -109,7 +109,7 @@ fn birth(runtime: &Runtime, id: SessionId) -> Result<Option<Box<SessionCreated>>
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Filter {
+pub(super) struct SessionFilter {
     /// Also children that trees show.
     #[serde(default)]
     all: bool,
@@ -130,13 +130,13 @@ pub(super) struct Filter {
 
 /// A page of sessions, newest first.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Page {
+pub(super) struct SessionPage {
     items: Vec<Session>,
     /// The cursor of the next page; absent where this is the last one.
     next: Option<String>,
 }
 
-impl Filter {
+impl SessionFilter {
     fn shows(&self, id: SessionId, head: &Head) -> bool {
         let own = head.parent.is_none() || head.kind == Some(BranchKind::Human) || head.inspectable;
         let listed = self.all || self.parent.is_some() || own;
@@ -153,7 +153,7 @@ impl Filter {
             && self.q.as_ref().is_none_or(words)
     }
 
-    /// The row that the page comes after.
+    /// Returns the row that the page comes after.
     fn after(&self) -> Result<Option<(i64, SessionId)>, Problem> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         let read = || {
@@ -166,9 +166,12 @@ impl Filter {
 }
 
 /// Lists sessions, newest first.
-#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", operation_id = "list_sessions", params(Filter),
-    responses((status = 200, body = Page), (status = 400, body = Problem)))]
-pub(super) async fn list(State(host): State<Host>, Query(filter): Query<Filter>) -> Result<Json<Page>, Problem> {
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", operation_id = "list_sessions", params(SessionFilter),
+    responses((status = 200, body = SessionPage), (status = 400, body = Problem)))]
+pub(super) async fn list(
+    State(host): State<Host>,
+    Query(filter): Query<SessionFilter>,
+) -> Result<Json<SessionPage>, Problem> {
     let (after, limit) = (filter.after()?, filter.limit.unwrap_or(PAGE).clamp(1, MOST));
     let heads = host.runtime().journal().heads()?;
     let mut rows: Vec<_> = heads.into_iter().filter(|(id, head)| filter.shows(*id, head)).collect();
@@ -189,7 +192,7 @@ pub(super) async fn list(State(host): State<Host>, Query(filter): Query<Filter>)
         last = Some(format!("{}.{id}", head.created_ms));
         items.push(session);
     }
-    Ok(Json(Page { items, next }))
+    Ok(Json(SessionPage { items, next }))
 }
 
 /// An opened session, with the receipt of its first input.
@@ -200,24 +203,24 @@ pub(super) struct Opened {
 }
 
 /// Opens a session. With an `Idempotency-Key` a request that is sent again opens nothing and returns the same session.
-#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session", request_body = Open,
+#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session", request_body = NewSession,
     params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
     responses((status = 201, body = Opened), (status = 200, body = Opened, description = "It was opened before, by the same key"),
         (status = 422, body = Problem), (status = 410, body = Problem)))]
 pub(super) async fn open(
     State(host): State<Host>,
     sender: Option<Extension<Sender>>,
-    Key(key): Key,
-    Body(open): Body<Open>,
+    IdempotencyKey(key): IdempotencyKey,
+    Body(open): Body<NewSession>,
 ) -> Result<Response, Problem> {
-    let (agent, title) = (open.agent(&host), open.title.clone());
-    let (options, input) = open.options(&host, sender.map(|sender| sender.0), key.as_deref())?;
-    let (handle, new) = host.open(options).await?;
+    let named = match &key {
+        Some(key) => Some(host.named("session", key, &open).await?),
+        None => None,
+    };
+    let (options, input) = open.options(&host, sender.map(|sender| sender.0))?;
+    let (handle, new) = host.open(OpenOptions { id: named.as_ref().map(|named| named.id), ..options }).await?;
+    drop(named);
     let runtime = host.runtime();
-    let birth = birth(runtime, handle.id())?;
-    if !new && birth.is_none_or(|birth| !open_alike(&birth, &agent, title.as_deref())) {
-        return Err(reused(key.as_deref().unwrap_or_default()));
-    }
     let input = match input {
         Some(draft) => Some(draft.send(&host, &handle, key).await?),
         None => None,
@@ -230,17 +233,6 @@ pub(super) async fn open(
         response.headers_mut().insert(header::LOCATION, place);
     }
     Ok(response)
-}
-
-fn open_alike(birth: &SessionCreated, agent: &str, title: Option<&str>) -> bool {
-    *birth.agent == *agent && birth.title.as_deref() == title
-}
-
-/// A key that named another command before.
-pub(super) fn reused(key: &str) -> Problem {
-    let detail =
-        format!("Idempotency-Key {key:?} was sent with another request before: give each command a key of its own");
-    Problem::invalid("idempotency_key_reused", detail)
 }
 
 /// Shows one session.
@@ -256,20 +248,20 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
 /// What is changed of a session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Change {
+pub(super) struct SessionChange {
     title: Option<String>,
     /// Merged key by key; a key whose value is null is removed.
     metadata: Option<Map<String, Value>>,
 }
 
 /// Changes the title or the metadata of a session.
-#[utoipa::path(patch, path = "/v1/sessions/{id}", tag = "sessions", operation_id = "change_session", request_body = Change,
+#[utoipa::path(patch, path = "/v1/sessions/{id}", tag = "sessions", operation_id = "change_session", request_body = SessionChange,
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Session), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn change(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Body(change): Body<Change>,
+    Body(change): Body<SessionChange>,
 ) -> Result<Json<Session>, Problem> {
     let handle = host.session(&id).await?;
     if let Some(title) = change.title {

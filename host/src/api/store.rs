@@ -14,7 +14,7 @@ use crate::problem::Problem;
 
 /// The process that serves.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Serving {
+pub(super) struct ServingProcess {
     /// Its number.
     pid: u32,
     /// The version of subtend. A command of another version does not use the store through it.
@@ -24,11 +24,11 @@ pub(super) struct Serving {
 }
 
 /// Says which process serves.
-#[utoipa::path(get, path = "/v1/host", tag = "host", operation_id = "get_host", responses((status = 200, body = Serving)))]
-pub(super) async fn serving(State(host): State<Host>) -> Json<Serving> {
+#[utoipa::path(get, path = "/v1/host", tag = "host", operation_id = "get_host", responses((status = 200, body = ServingProcess)))]
+pub(super) async fn serving(State(host): State<Host>) -> Json<ServingProcess> {
     let home = host.options().home.clone();
     let version = env!("CARGO_PKG_VERSION");
-    Json(Serving { pid: std::process::id(), version, home })
+    Json(ServingProcess { pid: std::process::id(), version, home })
 }
 
 /// Reads rows of the store, in the on-disk format of this version. For the Unix socket only.

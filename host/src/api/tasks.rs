@@ -1,4 +1,4 @@
-//! Tasks: runs that a model or the host started, as the records of the `spawn_task` dialect (R6).
+//! Tasks: runs that a model or the host started, as the records of the `spawn_task` dialect.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,15 +12,15 @@ use subtend_session::ids::SessionId;
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use utoipa::ToSchema;
 
-use super::waiting::Waiting;
-use super::{Body, Key, Path, Query};
-use crate::host::{self, Host};
+use super::waiting::WaitQuery;
+use super::{Body, IdempotencyKey, Path, Query};
+use crate::host::Host;
 use crate::problem::Problem;
 use subtend_actors::transcript::object;
 
 /// A task.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Row {
+pub(super) struct TaskRow {
     /// `task_…`.
     id: String,
     /// The session that does it.
@@ -53,7 +53,7 @@ pub(super) struct Row {
     completed: Option<i64>,
 }
 
-impl From<Task> for Row {
+impl From<Task> for TaskRow {
     fn from(of: Task) -> Self {
         Self {
             id: task_id(of.session),
@@ -77,7 +77,7 @@ impl From<Task> for Row {
 }
 
 /// A task to start.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Spawn {
     /// The agent that does it.
@@ -91,28 +91,33 @@ pub(super) struct Spawn {
 /// Starts a task of the host, in the background. With an `Idempotency-Key` it is started once.
 #[utoipa::path(post, path = "/v1/tasks/spawn", tag = "tasks", operation_id = "spawn_task", request_body = Spawn,
     params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
-    responses((status = 201, body = Row), (status = 422, body = Problem)))]
+    responses((status = 201, body = TaskRow), (status = 422, body = Problem)))]
 pub(super) async fn spawn(
     State(host): State<Host>,
-    Key(key): Key,
+    IdempotencyKey(key): IdempotencyKey,
     Body(spawn): Body<Spawn>,
-) -> Result<(StatusCode, Json<Row>), Problem> {
+) -> Result<(StatusCode, Json<TaskRow>), Problem> {
+    let named = match &key {
+        Some(key) => Some(host.named("task", key, &spawn).await?),
+        None => None,
+    };
     let options = OpenOptions {
-        id: key.as_deref().map(host::id_of_key),
+        id: named.as_ref().map(|named| named.id),
         title: spawn.description.map(Into::into),
         metadata: spawn.metadata.map(|object| Value::from(object).to_string().into()),
         agent: spawn.r#type.into(),
         ..host.options().open.clone()
     };
     let receipt = host.runtime().spawn_task(options, spawn.prompt).await?;
+    drop(named);
     Ok((StatusCode::CREATED, Json(row(&host, receipt.session().id()).await?)))
 }
 
 /// Reads the task that a session does.
-async fn row(host: &Host, session: SessionId) -> Result<Row, Problem> {
+async fn row(host: &Host, session: SessionId) -> Result<TaskRow, Problem> {
     let tasks = host.runtime().tasks(TaskFilter::default()).await?;
     let task = tasks.into_iter().find(|task| task.session == session);
-    task.map(Row::from).ok_or_else(|| {
+    task.map(TaskRow::from).ok_or_else(|| {
         let detail = format!("session {session} is not a task: POST /v1/tasks/list lists them");
         Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail)
     })
@@ -120,13 +125,13 @@ async fn row(host: &Host, session: SessionId) -> Result<Row, Problem> {
 
 /// Returns a task: as it is now, or with `wait` when it is over or `timeout` has passed.
 #[utoipa::path(get, path = "/v1/tasks/get/{id}", tag = "tasks", operation_id = "get_task",
-    params(("id" = String, Path, description = "The task, `task_…`"), Waiting),
-    responses((status = 200, body = Row), (status = 404, body = Problem)))]
+    params(("id" = String, Path, description = "The task, `task_…`"), WaitQuery),
+    responses((status = 200, body = TaskRow), (status = 404, body = Problem)))]
 pub(super) async fn get(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(waiting): Query<Waiting>,
-) -> Result<Json<Row>, Problem> {
+    Query(waiting): Query<WaitQuery>,
+) -> Result<Json<TaskRow>, Problem> {
     let handle = host.session(&id).await?;
     if let Some(run) = handle.current_run().await? {
         // Only its end is waited for: the row says how it ended.
@@ -138,7 +143,7 @@ pub(super) async fn get(
 /// Which tasks are listed.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct List {
+pub(super) struct TaskQuery {
     /// Only those of this status.
     status: Option<String>,
     /// Only those that this session started.
@@ -148,9 +153,9 @@ pub(super) struct List {
 }
 
 /// Lists tasks, newest first.
-#[utoipa::path(post, path = "/v1/tasks/list", tag = "tasks", operation_id = "list_tasks", request_body = List,
-    responses((status = 200, body = Vec<Row>), (status = 422, body = Problem)))]
-pub(super) async fn list(State(host): State<Host>, Body(list): Body<List>) -> Result<Json<Vec<Row>>, Problem> {
+#[utoipa::path(post, path = "/v1/tasks/list", tag = "tasks", operation_id = "list_tasks", request_body = TaskQuery,
+    responses((status = 200, body = Vec<TaskRow>), (status = 422, body = Problem)))]
+pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) -> Result<Json<Vec<TaskRow>>, Problem> {
     let status = match list.status {
         None => None,
         Some(word) => Some(status_of(&word)?),
@@ -160,7 +165,7 @@ pub(super) async fn list(State(host): State<Host>, Body(list): Body<List>) -> Re
         Some(name) => Some(host.session(name).await?.id()),
     };
     let tasks = host.runtime().tasks(TaskFilter { status, parent, limit: list.limit }).await?;
-    Ok(Json(tasks.into_iter().map(Row::from).collect()))
+    Ok(Json(tasks.into_iter().map(TaskRow::from).collect()))
 }
 
 fn status_of(word: &str) -> Result<TaskStatus, Problem> {
@@ -173,8 +178,8 @@ fn status_of(word: &str) -> Result<TaskStatus, Problem> {
 /// Cancels a task with all that it owns; a task that is over stays as it is.
 #[utoipa::path(post, path = "/v1/tasks/cancel/{id}", tag = "tasks", operation_id = "cancel_task",
     params(("id" = String, Path, description = "The task, `task_…`")),
-    responses((status = 200, body = Row), (status = 404, body = Problem)))]
-pub(super) async fn cancel(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Row>, Problem> {
+    responses((status = 200, body = TaskRow), (status = 404, body = Problem)))]
+pub(super) async fn cancel(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<TaskRow>, Problem> {
     let handle = host.session(&id).await?;
     // A session that is not a task is not cancelled by this name.
     row(&host, handle.id()).await?;

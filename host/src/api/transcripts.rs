@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use subtend_actors::transcript::{Header, Reading, Shown, Transcript, TranscriptError};
+use subtend_actors::transcript::{Header, ShownEntry, Transcript, TranscriptError, TranscriptReading};
 use subtend_session::ids::Seq;
 use subtend_session::outcome::OutcomeKind;
 use utoipa::{IntoParams, ToSchema};
@@ -36,7 +36,7 @@ pub(super) struct Which {
 
 /// A page of a transcript: what the session is, and its entries in their order.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Page {
+pub(super) struct TranscriptPage {
     #[serde(flatten)]
     #[schema(value_type = Object)]
     header: Header,
@@ -57,18 +57,18 @@ pub(super) struct Page {
 struct Item {
     record: Seq,
     #[serde(flatten)]
-    shown: Shown,
+    shown: ShownEntry,
 }
 
 /// Returns what was said and done in a session.
 #[utoipa::path(get, path = "/v1/sessions/{id}/transcript", tag = "sessions", operation_id = "get_transcript",
     params(("id" = String, Path, description = "The session"), Which),
-    responses((status = 200, body = Page), (status = 400, body = Problem), (status = 404, body = Problem)))]
+    responses((status = 200, body = TranscriptPage), (status = 400, body = Problem), (status = 404, body = Problem)))]
 pub(super) async fn get(
     State(host): State<Host>,
     Path(id): Path<String>,
     Query(which): Query<Which>,
-) -> Result<Json<Page>, Problem> {
+) -> Result<Json<TranscriptPage>, Problem> {
     if which.at.is_some() && which.children {
         return Err(Problem::malformed(
             "children with at: the children at an earlier record are not known; leave one out",
@@ -80,7 +80,7 @@ pub(super) async fn get(
         Err(problem) => id.parse().ok().filter(|_| problem.code == "session_damaged").ok_or(problem)?,
     };
     host.settled().await?;
-    let how = Reading {
+    let how = TranscriptReading {
         nests: which.children,
         at: which.at.map(Seq),
         after: Seq(which.after.unwrap_or(0)),
@@ -92,7 +92,7 @@ pub(super) async fn get(
         return Err(Problem::new(StatusCode::NOT_FOUND, "record_not_found", detail));
     }
     let entries = read.entries.into_iter().map(|shown| Item { record: shown.record, shown });
-    Ok(Json(Page {
+    Ok(Json(TranscriptPage {
         outcome: read.header.outcome,
         header: read.header,
         entries: entries.collect(),

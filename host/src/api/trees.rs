@@ -17,7 +17,7 @@ use crate::problem::Problem;
 
 /// A session of a tree.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Node {
+pub(super) struct TreeNode {
     #[schema(value_type = String, format = Uuid)]
     id: SessionId,
     short: String,
@@ -26,6 +26,8 @@ pub(super) struct Node {
     depth: u32,
     #[schema(value_type = String)]
     state: Phase,
+    /// Until when its run is parked at a provider's limit, in milliseconds since 1970.
+    limited_until: Option<i64>,
     #[schema(value_type = u32)]
     run: RunNo,
     /// How its last run ended.
@@ -43,12 +45,12 @@ pub(super) struct Node {
     error: Option<String>,
     /// Children, in the order of their births; absent beyond the depth that was asked for.
     #[schema(no_recursion)]
-    children: Vec<Node>,
+    children: Vec<TreeNode>,
     /// How many children it has, also those that are not listed.
     child_count: usize,
 }
 
-impl Node {
+impl TreeNode {
     /// Makes the node of `tree` with `levels` of children below it.
     fn of(tree: Tree, levels: u32) -> Self {
         let child_count = tree.children.len();
@@ -63,6 +65,7 @@ impl Node {
             title: tree.title.to_string(),
             depth: tree.depth,
             state: tree.phase,
+            limited_until: tree.limited_until,
             run: tree.run,
             outcome: tree.outcome.as_ref().map(Outcome::kind),
             background: tree.background,
@@ -81,7 +84,7 @@ impl Node {
 pub(super) struct Snapshot {
     /// `after` of the event stream that follows: an event may tell once more what the tree has already.
     cursor: String,
-    tree: Node,
+    tree: TreeNode,
 }
 
 /// How much of a tree is returned.
@@ -107,5 +110,5 @@ pub(super) async fn get(
     // Before the tree is read: what is appended meanwhile comes in both, never in neither.
     let cursor = Cursor::end_of(journal.durable()).to_string();
     let tree = Tree::read(journal, handle.id())?;
-    Ok(Json(Snapshot { cursor, tree: Node::of(tree, levels.depth.unwrap_or(u32::MAX)) }))
+    Ok(Json(Snapshot { cursor, tree: TreeNode::of(tree, levels.depth.unwrap_or(u32::MAX)) }))
 }

@@ -28,8 +28,8 @@ pub(super) struct Used {
     /// By all below it.
     #[schema(value_type = Object)]
     tree: Usage,
-    context: Option<Context>,
-    children: Vec<Child>,
+    context: Option<ContextUse>,
+    children: Vec<ChildUsage>,
     /// Bytes of its journal.
     recorded: u64,
     /// Bytes of its journal and of all below it.
@@ -40,7 +40,7 @@ pub(super) struct Used {
 
 /// How full the model's context is.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Context {
+pub(super) struct ContextUse {
     /// Tokens.
     used: u64,
     /// Tokens that the model takes, where that is known.
@@ -49,18 +49,18 @@ pub(super) struct Context {
 
 /// What a child used.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Child {
+pub(super) struct ChildUsage {
     #[schema(value_type = String, format = Uuid)]
     id: SessionId,
     short: String,
     agent: String,
     #[schema(value_type = Object)]
     own: Usage,
-    context: Option<Context>,
+    context: Option<ContextUse>,
     recorded: u64,
 }
 
-impl From<ContextShare> for Context {
+impl From<ContextShare> for ContextUse {
     fn from(of: ContextShare) -> Self {
         Self { used: of.used, window: of.window }
     }
@@ -73,12 +73,12 @@ impl From<ContextShare> for Context {
 pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Used>, Problem> {
     let handle = host.session(&id).await?;
     let view = handle.usage().await?;
-    let child = |of: subtend_actors::ChildUsage| Child {
+    let child = |of: subtend_actors::ChildUsage| ChildUsage {
         id: of.session,
         short: of.short.to_string(),
         agent: of.agent.to_string(),
         own: of.own,
-        context: of.context.map(Context::from),
+        context: of.context.map(ContextUse::from),
         recorded: of.recorded,
     };
     Ok(Json(Used {
@@ -87,7 +87,7 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
         own: view.own,
         owned: view.owned,
         tree: view.tree,
-        context: view.context.map(Context::from),
+        context: view.context.map(ContextUse::from),
         children: view.children.into_iter().map(child).collect(),
         recorded: view.recorded,
         recorded_below: view.recorded_below,

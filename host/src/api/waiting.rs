@@ -14,7 +14,7 @@ const MOST: Duration = Duration::from_secs(600);
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Waiting {
+pub(super) struct WaitQuery {
     /// Whether to wait for the end; otherwise the present state is returned.
     #[serde(default)]
     wait: bool,
@@ -22,7 +22,7 @@ pub(super) struct Waiting {
     timeout: Option<u64>,
 }
 
-impl Waiting {
+impl WaitQuery {
     /// Waits for `end` as long as asked: `None` where it has not come by then.
     pub(super) async fn until<T>(self, end: impl Future<Output = T>) -> Option<T> {
         let most = match (self.wait, self.timeout) {

@@ -42,7 +42,7 @@ impl Logins {
         Some(login)
     }
 
-    /// Whether a login exists and has not ended. Looked up by its hash: the time tells nothing of the text.
+    /// Returns whether a login exists and has not ended. Looked up by its hash: the time tells nothing of the text.
     pub(super) fn is_open(&self, login: &str) -> bool {
         let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         logins.get(&blake3::hash(login.as_bytes())).is_some_and(|made| made.elapsed() <= LOGIN)

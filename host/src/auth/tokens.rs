@@ -1,4 +1,4 @@
-//! Tokens: who holds one may use the host within its scope.
+//! TokenFile: who holds one may use the host within its scope.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// What a token allows; each scope includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum TokenScope {
     /// Reading sessions, events and figures.
     Read,
     /// Sending inputs, approving, cancelling.
@@ -21,7 +21,7 @@ pub enum Scope {
     Admin,
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for TokenScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Read => "read",
@@ -31,23 +31,32 @@ impl fmt::Display for Scope {
     }
 }
 
-impl Scope {
-    /// The scope that a request needs.
+impl TokenScope {
+    /// The scope that a request needs, by its route: the parts of the path, compared whole.
     pub(super) fn needed(method: &Method, path: &str) -> Self {
-        let reads = *method == Method::GET || *method == Method::HEAD;
-        // An option may name a model. The list of tasks is a POST, as its seed has it.
-        let configures = path == "/options" && !reads;
         let parts: Vec<&str> = path.split('/').collect();
-        let of_queue = matches!(*parts, ["", "v1", "sessions", _, "queue"] | ["", "v1", "sessions", _, "queue", _]);
-        if configures || path.ends_with("/export") || (*method == Method::DELETE && !of_queue) {
-            Self::Admin
-        } else if reads || path == "/v1/tasks/list" {
-            Self::Read
-        } else {
-            Self::Act
+        let reads = *method == Method::GET || *method == Method::HEAD;
+        match *parts {
+            // The whole record of a tree, in one answer.
+            ["", "v1", "sessions", _, "export"] => Self::Admin,
+            // An option may name a model.
+            ["", "options"] if !reads => Self::Admin,
+            // Removes what no run has taken.
+            ["", "v1", "sessions", _, "queue"] | ["", "v1", "sessions", _, "queue", _] if !reads => Self::Act,
+            // Shows messages again.
+            ["", "v1", "sessions", _, "compaction"] if !reads => Self::Act,
+            // A POST, as its seed has it.
+            ["", "v1", "tasks", "list"] if *method == Method::POST => Self::Read,
+            _ if reads => Self::Read,
+            _ if *method == Method::POST || *method == Method::PATCH => Self::Act,
+            _ => Self::Admin,
         }
     }
 }
+
+/// Bytes of a token file that are read.
+#[cfg(unix)]
+const MOST_BYTES: u64 = 1 << 20;
 
 /// A token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +64,7 @@ pub struct TokenInfo {
     /// Its name, by which it is revoked.
     pub name: String,
     /// What it allows.
-    pub scope: Scope,
+    pub scope: TokenScope,
     /// BLAKE3 of the secret, in hexadecimal.
     hash: String,
 }
@@ -93,12 +102,12 @@ pub enum TokenError {
 /// The tokens of a host, in a file that only its owner may read. Only hashes of secrets are kept. It is read for each request, so
 /// that a revoked token is refused at once.
 #[derive(Clone, Debug)]
-pub struct Tokens {
+pub struct TokenFile {
     path: PathBuf,
 }
 
-impl Tokens {
-    /// The tokens of the file `path`, which need not exist.
+impl TokenFile {
+    /// Returns the tokens of the file `path`, which need not exist.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -108,7 +117,7 @@ impl Tokens {
     /// # Errors
     /// [`TokenError`].
     pub fn list(&self) -> Result<Vec<TokenInfo>, TokenError> {
-        let text = match std::fs::read_to_string(&self.path) {
+        let text = match read_own(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(source) => return Err(self.io(source)),
@@ -120,7 +129,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`TokenError`]; then no token was made.
-    pub fn create(&self, name: &str, scope: Scope) -> Result<String, TokenError> {
+    pub fn create(&self, name: &str, scope: TokenScope) -> Result<String, TokenError> {
         let mut tokens = self.list()?;
         if tokens.iter().any(|token| token.name == name) {
             return Err(TokenError::Exists(name.to_owned()));
@@ -147,7 +156,7 @@ impl Tokens {
     }
 
     /// Returns what `secret` allows. Hashes are compared, in constant time.
-    pub(super) fn scope_of(&self, secret: &str) -> Option<Scope> {
+    pub(super) fn scope_of(&self, secret: &str) -> Option<TokenScope> {
         let hash = blake3::hash(secret.as_bytes());
         let tokens = match self.list() {
             Ok(tokens) => tokens,
@@ -175,6 +184,33 @@ impl Tokens {
     fn io(&self, source: std::io::Error) -> TokenError {
         TokenError::Io { path: self.path.clone(), source }
     }
+}
+
+/// Reads a file of this user or of root. Refuses links, pipes and files of others: their tokens would be the tokens of this host.
+#[cfg(unix)]
+fn read_own(path: &Path) -> std::io::Result<String> {
+    use std::io::{Error, Read as _};
+    use std::os::unix::fs::MetadataExt as _;
+
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => std::fs::File::from(file),
+        Err(rustix::io::Errno::LOOP) => return Err(Error::other("it is a symbolic link: remove it")),
+        Err(error) => return Err(error.into()),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || ![0, rustix::process::geteuid().as_raw()].contains(&metadata.uid()) {
+        return Err(Error::other("it is not a regular file of this user: remove it"));
+    }
+    let mut text = String::new();
+    file.take(MOST_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(not(unix))]
+fn read_own(path: &Path) -> std::io::Result<String> {
+    std::fs::read_to_string(path)
 }
 
 /// Creates a file that only its owner may read, in place of one that exists.
@@ -208,11 +244,11 @@ mod tests {
     #[test]
     fn token_allows_its_scope_until_it_is_revoked() {
         let dir = tempfile::tempdir().expect("a directory");
-        let tokens = Tokens::at(dir.path().join("tokens.json"));
-        let secret = tokens.create("phone", Scope::Act).expect("a token");
-        assert_eq!(tokens.scope_of(&secret), Some(Scope::Act));
+        let tokens = TokenFile::at(dir.path().join("tokens.json"));
+        let secret = tokens.create("phone", TokenScope::Act).expect("a token");
+        assert_eq!(tokens.scope_of(&secret), Some(TokenScope::Act));
         assert_eq!(tokens.scope_of("guess"), None);
-        assert!(matches!(tokens.create("phone", Scope::Read), Err(TokenError::Exists(_))));
+        assert!(matches!(tokens.create("phone", TokenScope::Read), Err(TokenError::Exists(_))));
         tokens.revoke("phone").expect("revoked");
         assert_eq!(tokens.scope_of(&secret), None);
         assert!(matches!(tokens.revoke("phone"), Err(TokenError::Unknown(_))));
@@ -224,30 +260,111 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("tokens.json");
-        let secret = Tokens::at(&path).create("phone", Scope::Read).expect("a token");
+        let secret = TokenFile::at(&path).create("phone", TokenScope::Read).expect("a token");
         let mode = std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777;
         let text = std::fs::read_to_string(&path).expect("text");
         assert_eq!((mode, text.contains(&secret)), (0o600, false));
     }
 
+    /// A user who can put a file in the place of the tokens would have a token of their choice.
+    #[cfg(unix)]
     #[test]
-    fn damaged_token_file_refuses_every_token() {
+    fn tokens_behind_links_pipes_and_of_others_are_refused() {
         let dir = tempfile::tempdir().expect("a directory");
-        let tokens = Tokens::at(dir.path().join("tokens.json"));
-        let secret = tokens.create("phone", Scope::Read).expect("a token");
-        std::fs::write(dir.path().join("tokens.json"), "{").expect("written");
-        assert_eq!(tokens.scope_of(&secret), None);
-        assert!(matches!(tokens.create("other", Scope::Read), Err(TokenError::Malformed { .. })));
+        let at = |name: &str| dir.path().join(name);
+        let secret = TokenFile::at(at("planted.json")).create("x", TokenScope::Admin).expect("a token");
+        std::os::unix::fs::symlink(at("planted.json"), at("linked.json")).expect("a link");
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe.json"), rustix::fs::Mode::RWXU).expect("a pipe");
+        std::fs::create_dir(at("dir.json")).expect("a directory");
+        let mut attacks = vec!["linked.json", "pipe.json", "dir.json"];
+        if rustix::process::geteuid().is_root() {
+            std::fs::copy(at("planted.json"), at("foreign.json")).expect("a copy");
+            std::os::unix::fs::chown(at("foreign.json"), Some(1_000), None).expect("another owner");
+            attacks.push("foreign.json");
+        }
+        for attack in attacks {
+            let tokens = TokenFile::at(at(attack));
+            assert_eq!(tokens.scope_of(&secret), None, "{attack}");
+            assert!(matches!(tokens.create("y", TokenScope::Read), Err(TokenError::Io { .. })), "{attack}");
+        }
+        // The control: the same file in its own place.
+        assert_eq!(TokenFile::at(at("planted.json")).scope_of(&secret), Some(TokenScope::Admin));
     }
 
     #[test]
-    fn scope_follows_from_method_and_resource() {
-        let needed = |method: Method, path| Scope::needed(&method, path);
-        assert_eq!(needed(Method::GET, "/v1/sessions"), Scope::Read);
-        assert_eq!(needed(Method::POST, "/v1/tasks/list"), Scope::Read);
-        assert_eq!(needed(Method::POST, "/v1/sessions/a/inputs"), Scope::Act);
-        assert_eq!(needed(Method::DELETE, "/v1/sessions/a/queue/b"), Scope::Act);
-        assert_eq!(needed(Method::DELETE, "/v1/sessions/a"), Scope::Admin);
-        assert_eq!(needed(Method::GET, "/v1/sessions/a/export"), Scope::Admin);
+    fn damaged_token_file_refuses_every_token() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tokens = TokenFile::at(dir.path().join("tokens.json"));
+        let secret = tokens.create("phone", TokenScope::Read).expect("a token");
+        std::fs::write(dir.path().join("tokens.json"), "{").expect("written");
+        assert_eq!(tokens.scope_of(&secret), None);
+        assert!(matches!(tokens.create("other", TokenScope::Read), Err(TokenError::Malformed { .. })));
+    }
+
+    /// Each operation of the document with its scope: a new one is judged here before it is served.
+    #[test]
+    fn scope_is_decided_for_each_route() {
+        let document: serde_json::Value =
+            serde_json::from_str(&crate::api::document().expect("a document")).expect("JSON");
+        let mut needed: std::collections::BTreeMap<TokenScope, Vec<String>> = std::collections::BTreeMap::new();
+        for (path, methods) in document["paths"].as_object().expect("paths") {
+            for method in methods.as_object().expect("methods").keys() {
+                let name = method.to_ascii_uppercase();
+                let scope = TokenScope::needed(&name.parse().expect("a method"), path);
+                // Reading needs the scope to read, but for the export.
+                if (scope, &*name) != (TokenScope::Read, "GET") {
+                    needed.entry(scope).or_default().push(format!("{name} {path}"));
+                }
+            }
+        }
+        let session = |method: &str, what: &str| format!("{method} /v1/sessions/{{id}}{what}");
+        let mut act = vec!["POST /v1/sessions".to_owned(), session("PATCH", "")];
+        act.extend(
+            ["inputs", "cancel", "interrupt", "continue", "close", "rollback"]
+                .map(|it| session("POST", &format!("/{it}"))),
+        );
+        act.extend(
+            ["branches", "compaction", "regenerate", "summary", "switch"].map(|it| session("POST", &format!("/{it}"))),
+        );
+        act.extend([
+            session("DELETE", "/compaction"),
+            session("DELETE", "/queue"),
+            session("DELETE", "/queue/{input}"),
+        ]);
+        act.extend(
+            ["approvals/{session}/{call}", "tasks/spawn", "tasks/cancel/{id}", "store/reads"]
+                .map(|it| format!("POST /v1/{it}")),
+        );
+        let admin = vec![session("DELETE", ""), session("GET", "/export")];
+        let sorted = |mut routes: Vec<String>| {
+            routes.sort();
+            routes
+        };
+        let found = |scope| sorted(needed.get(&scope).cloned().unwrap_or_default());
+        assert_eq!(found(TokenScope::Read), ["POST /v1/tasks/list"]);
+        assert_eq!(found(TokenScope::Act), sorted(act));
+        assert_eq!(found(TokenScope::Admin), sorted(admin));
+    }
+
+    /// No name of a resource makes another scope of its route, and what is unknown needs the largest one.
+    #[test]
+    fn names_in_a_path_change_no_scope() {
+        let attacks: [(Method, &str, TokenScope); 10] = [
+            (Method::HEAD, "/v1/sessions/a/export", TokenScope::Admin),
+            (Method::POST, "/v1/sessions/a/export", TokenScope::Admin),
+            (Method::GET, "/v1/agents/export", TokenScope::Read),
+            (Method::POST, "/options", TokenScope::Admin),
+            (Method::POST, "/s/options/send", TokenScope::Act),
+            (Method::DELETE, "/v1/sessions/queue", TokenScope::Admin),
+            (Method::DELETE, "/v1/sessions/a/queue/b/c", TokenScope::Admin),
+            (Method::DELETE, "/queue/v1/sessions/a/queue", TokenScope::Admin),
+            (Method::POST, "/v1/tasks/list/", TokenScope::Act),
+            (Method::PUT, "/v1/tasks/list", TokenScope::Admin),
+        ];
+        for (method, path, scope) in attacks {
+            assert_eq!(TokenScope::needed(&method, path), scope, "{method} {path}");
+        }
+        // The control: by the end of a path, these were other resources.
+        assert!("/v1/agents/export".ends_with("/export") && "/queue/v1/sessions/a/queue".ends_with("/queue"));
     }
 }

@@ -1,28 +1,29 @@
 //! What a person does: each a POST form. A browser without scripts is sent back to the session; htmx shows what was said.
 
+use axum::Extension;
 use axum::extract::{Form, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use serde::Deserialize;
-use subtend_actors::{BranchOptions, Control, OpenOptions};
+use subtend_actors::{BranchOptions, Control};
 use subtend_session::command::SwitchTo;
 use subtend_session::ids::{InputId, Seq, SessionId};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{AskVerdict, Lane};
 
 use super::Refusal;
-use crate::api::approvals;
+use crate::api::{approvals, opening};
+use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// What came of an action.
-pub(super) struct Said(pub(super) String);
+pub(super) struct ActionResult(pub(super) String);
 
 /// Answers a form: with what was said for htmx, and with the way back for other browsers.
-pub(super) fn answer(headers: &HeaderMap, back: &str, said: Result<Said, Problem>) -> Response {
+pub(super) fn answer(headers: &HeaderMap, back: &str, said: Result<ActionResult, Problem>) -> Response {
     let htmx = headers.contains_key("hx-request");
     match said {
-        Ok(Said(said)) if htmx => Html(escaped(&said)).into_response(),
+        Ok(ActionResult(said)) if htmx => Html(escaped(&said)).into_response(),
         Ok(_) => Redirect::to(back).into_response(),
         Err(problem) if htmx => {
             let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -40,24 +41,33 @@ fn session_of(id: SessionId) -> String {
     format!("/s/{id}")
 }
 
-/// A new session.
 #[derive(Debug, Deserialize)]
-pub(super) struct Open {
+pub(super) struct SessionForm {
     agent: String,
     text: String,
+    /// Empty for the host's own.
+    #[serde(default)]
+    workspace: String,
+    /// Empty for the agent's or the host's.
+    #[serde(default)]
+    model: String,
 }
 
 /// Opens a session with its first input.
-pub(super) async fn open(State(host): State<Host>, Form(form): Form<Open>) -> Result<Response, Refusal> {
-    let default = host.options().open.clone();
-    let (handle, _) = host.open(OpenOptions { agent: form.agent.into(), ..default }).await?;
+pub(super) async fn open(
+    State(host): State<Host>,
+    sender: Option<Extension<Sender>>,
+    Form(form): Form<SessionForm>,
+) -> Result<Response, Refusal> {
+    let given = [form.workspace, form.model].map(|text| Some(text.trim().to_owned()).filter(|text| !text.is_empty()));
+    let options = opening::of_page(&host, sender.map(|sender| sender.0), form.agent, given)?;
+    let (handle, _) = host.open(options).await?;
     handle.send(form.text).await?;
     Ok(Redirect::to(&session_of(handle.id())).into_response())
 }
 
-/// A message to a session.
 #[derive(Debug, Deserialize)]
-pub(super) struct Message {
+pub(super) struct InputForm {
     text: String,
     #[serde(default = "send_lane")]
     lane: Lane,
@@ -72,7 +82,7 @@ pub(super) async fn send(
     State(host): State<Host>,
     Path(id): Path<String>,
     headers: HeaderMap,
-    Form(form): Form<Message>,
+    Form(form): Form<InputForm>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let input = handle.input(form.text);
@@ -80,14 +90,14 @@ pub(super) async fn send(
         Lane::Send => input.send().await,
         Lane::Steer => input.steer().await,
     };
-    let said = receipt.map(|receipt| Said(format!("Accepted for run {}.", receipt.run))).map_err(Problem::from);
+    let said = receipt.map(|receipt| ActionResult(format!("Accepted for run {}.", receipt.run))).map_err(Problem::from);
     Ok(answer(&headers, &session_of(handle.id()), said))
 }
 
-fn controlled(control: Control, done: &str) -> Result<Said, Problem> {
+fn controlled(control: Control, done: &str) -> Result<ActionResult, Problem> {
     match control {
-        Control::Done(run) => Ok(Said(format!("{done} run {run}."))),
-        Control::AlreadyEnded(outcome) => Ok(Said(format!("The run had ended: {}.", outcome.kind().word()))),
+        Control::Done(run) => Ok(ActionResult(format!("{done} run {run}."))),
+        Control::AlreadyEnded(outcome) => Ok(ActionResult(format!("The run had ended: {}.", outcome.kind().word()))),
         Control::NotFound => Err(Problem::new(StatusCode::NOT_FOUND, "run_not_found", "the session never had a run")),
     }
 }
@@ -103,7 +113,6 @@ pub(super) async fn cancel(
     Ok(answer(&headers, &session_of(handle.id()), said))
 }
 
-/// Interrupts the run in flight.
 pub(super) async fn interrupt(
     State(host): State<Host>,
     Path(id): Path<String>,
@@ -122,11 +131,11 @@ pub(super) async fn resume(
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let receipt = handle.continue_with(None).await;
-    let said = receipt.map(|receipt| Said(format!("Continued with run {}.", receipt.run))).map_err(Problem::from);
+    let said =
+        receipt.map(|receipt| ActionResult(format!("Continued with run {}.", receipt.run))).map_err(Problem::from);
     Ok(answer(&headers, &session_of(handle.id()), said))
 }
 
-/// Removes a queued input.
 pub(super) async fn remove(
     State(host): State<Host>,
     Path((id, input)): Path<(String, String)>,
@@ -136,8 +145,8 @@ pub(super) async fn remove(
     let input: InputId =
         input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
     let said = match handle.queue_remove(input).await {
-        Ok(true) => Ok(Said("Removed.".to_owned())),
-        Ok(false) => Ok(Said("A run has taken it already.".to_owned())),
+        Ok(true) => Ok(ActionResult("Removed.".to_owned())),
+        Ok(false) => Ok(ActionResult("A run has taken it already.".to_owned())),
         Err(error) => Err(error.into()),
     };
     Ok(answer(&headers, &session_of(handle.id()), said))
@@ -145,18 +154,17 @@ pub(super) async fn remove(
 
 /// The answer to an approval, bound to what was shown.
 #[derive(Debug, Deserialize)]
-pub(super) struct Verdict {
+pub(super) struct ApprovalForm {
     call: String,
     digest: String,
     verdict: AskVerdict,
 }
 
-/// Answers an approval.
 pub(super) async fn approve(
     State(host): State<Host>,
     Path(id): Path<String>,
     headers: HeaderMap,
-    Form(form): Form<Verdict>,
+    Form(form): Form<ApprovalForm>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let said = match form.verdict {
@@ -165,12 +173,11 @@ pub(super) async fn approve(
         AskVerdict::Deny => "Denied.",
     };
     let counted = approvals::decide(&host, handle.id(), &form.call, form.verdict, &form.digest).await;
-    Ok(answer(&headers, &session_of(handle.id()), counted.map(|()| Said(said.to_owned()))))
+    Ok(answer(&headers, &session_of(handle.id()), counted.map(|()| ActionResult(said.to_owned()))))
 }
 
-/// A message of a session.
 #[derive(Debug, Deserialize)]
-pub(super) struct At {
+pub(super) struct MessageForm {
     at: u64,
 }
 
@@ -178,7 +185,7 @@ pub(super) struct At {
 pub(super) async fn branch(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Form(form): Form<At>,
+    Form(form): Form<MessageForm>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let options = BranchOptions { kind: BranchKind::Human, ..BranchOptions::at(Seq(form.at)) };
@@ -187,17 +194,15 @@ pub(super) async fn branch(
     Ok(Redirect::to(&session_of(branch.id())).into_response())
 }
 
-/// An answer of a session.
 #[derive(Debug, Deserialize)]
-pub(super) struct Of {
+pub(super) struct AnswerForm {
     of: u64,
 }
 
-/// Regenerates an answer as an alternative.
 pub(super) async fn regenerate(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Form(form): Form<Of>,
+    Form(form): Form<AnswerForm>,
 ) -> Result<Response, Refusal> {
     let (branch, _) = host.session(&id).await?.regenerate(Some(Seq(form.of))).await?;
     host.settled().await?;
@@ -206,7 +211,7 @@ pub(super) async fn regenerate(
 
 /// The alternative that a session continues with.
 #[derive(Debug, Deserialize)]
-pub(super) struct Switch {
+pub(super) struct SwitchForm {
     of: u64,
     to: String,
 }
@@ -215,7 +220,7 @@ pub(super) struct Switch {
 pub(super) async fn switch(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Form(form): Form<Switch>,
+    Form(form): Form<SwitchForm>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let to = match &*form.to {

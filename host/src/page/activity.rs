@@ -5,31 +5,34 @@ use std::collections::BTreeMap;
 use subtend_actors::Runtime;
 use subtend_journal::Stored;
 use subtend_session::ids::{CallId, Text};
-use subtend_session::record::{Carrier, Record, ToolCall};
+use subtend_session::record::{Carrier, Park, Record, ToolCall};
 use subtend_session::state::Phase;
 
 use super::words;
 
 /// What is open in a session, by its records.
 #[derive(Debug, Default)]
-struct Open {
-    /// The model that is being called.
+struct OpenWork {
     model: Option<Text>,
-    calls: BTreeMap<CallId, Call>,
+    calls: BTreeMap<CallId, OpenCall>,
+    /// Until when the run is parked at a provider's limit.
+    limited: Option<i64>,
 }
 
 #[derive(Debug)]
-struct Call {
+struct OpenCall {
     asked: ToolCall,
-    /// Whether it opened a child.
     child: bool,
-    /// What it needs an approval for.
     ask: Option<String>,
 }
 
-impl Open {
+impl OpenWork {
     fn add(&mut self, record: &Record) {
-        if let Record::TurnStarted { model, .. } = record {
+        if let Record::RunParked { why, .. } = record {
+            self.limited = if let Park::Limit { until } = why { Some(*until) } else { None };
+        } else if let Record::RunResumed { .. } | Record::RunHeld { .. } = record {
+            self.limited = None;
+        } else if let Record::TurnStarted { model, .. } = record {
             self.model = Some(model.clone());
         } else if let Record::AttemptDiscarded(_) = record {
             self.model = None;
@@ -38,7 +41,7 @@ impl Open {
             let calls = (0_u32..).zip(&answered.calls);
             self.calls = calls
                 .map(|(ix, asked)| {
-                    let call = Call { asked: asked.clone(), child: false, ask: None };
+                    let call = OpenCall { asked: asked.clone(), child: false, ask: None };
                     (CallId { turn: answered.turn, ix }, call)
                 })
                 .collect();
@@ -66,7 +69,6 @@ impl Open {
         }
     }
 
-    /// The line of a working run.
     fn line(&self, runtime: &Runtime) -> String {
         if let Some(model) = &self.model {
             return format!("asking {model}");
@@ -79,7 +81,7 @@ impl Open {
     }
 }
 
-/// A call in the words that its tool has for people.
+/// Returns a call in the words that its tool has for people.
 pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
     let shown = runtime.shown(tool, args, None);
     let name = if shown.display.name.is_empty() { &*shown.tool } else { &*shown.display.name };
@@ -89,7 +91,7 @@ pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
 
 /// Returns what a session does, by its records and the phase of its run; empty where its state says it all.
 pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String {
-    let mut open = Open::default();
+    let mut open = OpenWork::default();
     records.iter().for_each(|stored| open.add(&stored.record));
     if let Some(ask) = open.calls.values().find_map(|call| call.ask.as_ref()) {
         return words::line(&format!("needs approval: {ask}"));
@@ -97,6 +99,10 @@ pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String 
     let children = open.calls.values().filter(|call| call.child).count();
     match phase {
         Phase::Working => words::line(&open.line(runtime)),
+        Phase::WaitingMidTurn if open.limited.is_some() => {
+            let until = words::moment(open.limited.unwrap_or_default());
+            format!("waiting for the provider's limit until {until} UTC")
+        }
         Phase::WaitingMidTurn if children > 0 => format!("waiting for {children} of its children"),
         Phase::WaitingMidTurn => "waiting".to_owned(),
         Phase::WaitingAtRest => "waiting for background children".to_owned(),

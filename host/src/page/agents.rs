@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Html;
 
-use super::{Frame, Refusal, html};
+use super::{PageFrame, Refusal, html};
 use crate::host::Host;
 
 struct Agent {
@@ -22,13 +22,12 @@ struct Trouble {
 
 #[derive(Template)]
 #[template(path = "agents.html")]
-struct Page {
-    frame: Frame,
+struct AgentsPage {
+    frame: PageFrame,
     troubles: Vec<Trouble>,
     agents: Vec<Agent>,
 }
 
-/// Lists agents.
 pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
     let catalog = host.runtime().catalog();
     let agent = |of: &std::sync::Arc<subtend_agents::manifest::Manifest>| Agent {
@@ -42,10 +41,10 @@ pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refus
         },
     };
     let agents = catalog.all().filter(|agent| !agent.hidden).map(agent).collect();
-    let trouble = |of: &subtend_agents::catalog::Problem| Trouble {
+    let trouble = |of: &subtend_agents::catalog::AgentProblem| Trouble {
         path: of.path.display().to_string(),
         text: of.message.clone(),
     };
     let troubles = catalog.problems().iter().map(trouble).collect();
-    html(&Page { frame: Frame::new(&host, "Agents", "agents").await, troubles, agents })
+    html(&AgentsPage { frame: PageFrame::new(&host, "Agents", "agents").await, troubles, agents })
 }

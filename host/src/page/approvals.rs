@@ -4,14 +4,14 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::{Html, Response};
 use subtend_session::ids::SessionId;
+use subtend_tools::escape::exact;
 
 use super::live::{self, Changes, Fragment, Swap};
-use super::{Frame, Refusal, diff, entries, fragment, html};
+use super::{PageFrame, Refusal, diff, entries, fragment, html};
 use crate::api::approvals;
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// A call that waits.
 pub(super) struct Ask {
     pub(super) session: SessionId,
     path: String,
@@ -34,8 +34,8 @@ struct Cards<'a> {
 
 #[derive(Template)]
 #[template(path = "approvals.html")]
-struct Page {
-    frame: Frame,
+struct ApprovalsPage {
+    frame: PageFrame,
     cards: String,
 }
 
@@ -48,23 +48,22 @@ pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
         run: run.0,
         call: of.call.to_string(),
         diff: diff::of_call(&of.tool, &of.args),
-        // Whole: what is approved is what is shown.
-        args: entries::pretty(&of.args),
-        path: of.path,
-        tool: of.tool.to_string(),
-        action: of.action.to_string(),
-        resource: of.resource.to_string(),
-        plan: of.plan.map(|plan| super::markdown::render(&plan)),
+        // Whole, with every character in it visible: what is approved is what is shown.
+        args: exact(&entries::pretty(&of.args)),
+        path: exact(&of.path),
+        tool: exact(&of.tool),
+        action: exact(&of.action),
+        resource: exact(&of.resource),
+        plan: of.plan.map(|plan| super::markdown::render(&exact(&plan))),
     };
     Ok(open.into_iter().map(ask).collect())
 }
 
-/// The calls with their forms.
 pub(super) fn cards(asks: &[Ask]) -> String {
     fragment(&Cards { asks })
 }
 
-/// How many calls wait, as the navigation shows it.
+/// Returns how many calls wait, as the navigation shows it.
 pub(super) fn badge(asks: usize) -> Fragment {
     let shown = if asks == 0 { String::new() } else { asks.to_string() };
     Fragment::new("asks", shown, Swap::Inner)
@@ -73,12 +72,12 @@ pub(super) fn badge(asks: usize) -> Fragment {
 /// Shows all calls that wait.
 pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
     let cards = cards(&asks(&host).await?);
-    html(&Page { frame: Frame::new(&host, "Approvals", "approvals").await, cards })
+    html(&ApprovalsPage { frame: PageFrame::new(&host, "Approvals", "approvals").await, cards })
 }
 
-struct Live;
+struct LiveApprovals;
 
-impl live::View for Live {
+impl live::LiveView for LiveApprovals {
     async fn changed(&mut self, host: &Host, _: &Changes) -> Result<Vec<Fragment>, Problem> {
         let asks = asks(host).await?;
         Ok(vec![Fragment::new("cards", cards(&asks), Swap::Inner), badge(asks.len())])
@@ -87,5 +86,5 @@ impl live::View for Live {
 
 /// Follows the calls that wait.
 pub(super) async fn live(State(host): State<Host>) -> Response {
-    live::follow(&host, None, Live)
+    live::follow(&host, None, LiveApprovals)
 }

@@ -16,7 +16,6 @@ const FILES: [(&str, &str, &str); 5] = [
     ("icon.svg", "image/svg+xml", include_str!("../../assets/icon.svg")),
 ];
 
-/// Serves a file.
 pub(super) async fn get(Path(name): Path<String>) -> Result<Response, Refusal> {
     let file = FILES.iter().find(|(known, ..)| *known == name);
     let Some((_, media, body)) = file else {

@@ -5,11 +5,11 @@ use axum::extract::{Path, State};
 use axum::response::Html;
 use subtend_session::ids::{Seq, SessionId};
 
-use super::words::{self, State as Shown};
-use super::{Frame, Refusal, entries, html, markdown};
+use super::words::{self, StateLabel as Shown};
+use super::{PageFrame, Refusal, entries, html, markdown};
 use crate::host::Host;
 
-struct Branch {
+struct BranchCard {
     id: SessionId,
     title: String,
     kind: &'static str,
@@ -21,12 +21,12 @@ struct Branch {
     created: String,
 }
 
-struct Answer {
+struct AnswerChoices {
     of: Seq,
-    choices: Vec<Choice>,
+    choices: Vec<BranchChoice>,
 }
 
-struct Choice {
+struct BranchChoice {
     nth: usize,
     active: bool,
     session: Option<SessionId>,
@@ -35,17 +35,16 @@ struct Choice {
 
 #[derive(Template)]
 #[template(path = "branches.html")]
-struct Page {
-    frame: Frame,
+struct BranchesPage {
+    frame: PageFrame,
     id: SessionId,
-    branches: Vec<Branch>,
-    answers: Vec<Answer>,
+    branches: Vec<BranchCard>,
+    answers: Vec<AnswerChoices>,
 }
 
-/// Lists the branches of a session.
 pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
-    let branch = |of: subtend_actors::BranchInfo| Branch {
+    let branch = |of: subtend_actors::BranchInfo| BranchCard {
         id: of.id,
         title: words::clip(&of.title, 100),
         kind: entries::kind_word(of.kind),
@@ -59,15 +58,15 @@ pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Re
     let branches = handle.branches().await?.into_iter().map(branch).collect();
     let answer = |of: subtend_actors::Alternatives| {
         let active = of.active as usize;
-        let choice = |(nth, choice): (usize, subtend_actors::Alternative)| Choice {
+        let choice = |(nth, choice): (usize, subtend_actors::Alternative)| BranchChoice {
             nth,
             active: nth == active,
             session: choice.session,
             text: choice.text.map(|text| markdown::render(&text)).unwrap_or_default(),
         };
-        Answer { of: of.of, choices: of.choices.into_iter().enumerate().map(choice).collect() }
+        AnswerChoices { of: of.of, choices: of.choices.into_iter().enumerate().map(choice).collect() }
     };
     let answers = handle.alternatives().await?.into_iter().map(answer).collect();
-    let frame = Frame::of_session(&host, format!("Branches of {}", handle.id().short()), "branches").await;
-    html(&Page { frame, id: handle.id(), branches, answers })
+    let frame = PageFrame::of_session(&host, format!("Branches of {}", handle.id().short()), "branches").await;
+    html(&BranchesPage { frame, id: handle.id(), branches, answers })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
-use subtend_actors::transcript::{Block, Came, Entry, Group, Minion, Nested, Shown, Transcript};
+use subtend_actors::transcript::{Block, CallOutcome, Entry, Group, Minion, NestedTranscript, ShownEntry, Transcript};
 use subtend_actors::{Alternatives, Runtime};
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{Seq, SessionId};
@@ -11,13 +11,12 @@ use subtend_session::outcome::{By, Outcome};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{AskBy, AskVerdict, From, Hold};
 
-use super::words::{self, State};
+use super::words::{self, StateLabel};
 use super::{activity, diff, fragment, markdown};
 
 /// Bytes of arguments and of results that are shown.
 const SHOWN: usize = 64 << 10;
 
-/// An entry and the id of its element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) id: String,
@@ -26,7 +25,7 @@ pub(super) struct Item {
 
 #[derive(Default, Template)]
 #[template(path = "entry.html")]
-struct View {
+struct EntryView {
     id: String,
     class: &'static str,
     head: String,
@@ -34,19 +33,20 @@ struct View {
     /// Rendered Markdown.
     markdown: Option<String>,
     text: Option<String>,
-    calls: Vec<Call>,
-    ends: Vec<End>,
+    calls: Vec<CallView>,
+    ends: Vec<EndView>,
     links: Vec<Link>,
     hidden: bool,
+    /// Why no model sees it.
+    hidden_why: &'static str,
     /// The session and the message, where a branch may begin.
     session: String,
     at: Option<Seq>,
     answer: bool,
-    switch: Option<Switch>,
+    switch: Option<AlternativeCount>,
 }
 
-/// Alternatives of an answer.
-struct Switch {
+struct AlternativeCount {
     shown: u32,
     of: usize,
 }
@@ -56,15 +56,15 @@ struct Link {
     text: String,
 }
 
-struct End {
+struct EndView {
     child: SessionId,
     short: String,
-    state: State,
+    state: StateLabel,
     text: String,
     cause: Option<String>,
 }
 
-struct Call {
+struct CallView {
     id: String,
     line: String,
     tool: String,
@@ -73,9 +73,9 @@ struct Call {
     child: Option<SessionId>,
     child_short: String,
     warnings: Vec<String>,
-    state: State,
+    state: StateLabel,
     result: Option<String>,
-    ends: Vec<End>,
+    ends: Vec<EndView>,
     minion: Option<Helper>,
     nested: Option<String>,
     open: bool,
@@ -88,12 +88,11 @@ struct Helper {
     response: Option<String>,
     returned: bool,
     turns: String,
-    steps: Vec<Step>,
+    steps: Vec<ActivityStep>,
     json: String,
 }
 
-/// A step of a minion's activity.
-struct Step {
+struct ActivityStep {
     name: String,
     text: String,
 }
@@ -102,38 +101,38 @@ struct Step {
 pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternatives]) -> Vec<Item> {
     let mut seen: BTreeMap<Seq, u32> = BTreeMap::new();
     let shown = of.entries.iter().filter(|shown| !matches!(shown.entry, Entry::Waiting { .. }));
-    let item = |shown: &Shown| {
+    let item = |shown: &ShownEntry| {
         let nth = seen.entry(shown.record).and_modify(|nth| *nth = nth.saturating_add(1)).or_default();
         let id = format!("e-{}-{nth}", shown.record);
         let mut view = view(runtime, of, shown);
         view.id.clone_from(&id);
         view.session = of.header.id.to_string();
-        view.hidden = shown.rolled_back;
+        view.hidden = shown.rolled_back || shown.compacted;
+        view.hidden_why = if shown.rolled_back { "rolled back" } else { "compacted" };
         if let Some(found) = alternatives.iter().find(|found| Some(found.of) == view.at && view.answer) {
-            view.switch = Some(Switch { shown: found.active.saturating_add(1), of: found.choices.len() });
+            view.switch = Some(AlternativeCount { shown: found.active.saturating_add(1), of: found.choices.len() });
         }
         Item { id, html: fragment(&view) }
     };
     shown.map(item).collect()
 }
 
-/// A line between the messages.
-fn aside(head: impl Into<String>) -> View {
-    View { class: "aside", head: head.into(), ..View::default() }
+fn aside(head: impl Into<String>) -> EntryView {
+    EntryView { class: "aside", head: head.into(), ..EntryView::default() }
 }
 
-fn view(runtime: &Runtime, of: &Transcript, shown: &Shown) -> View {
+fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
     match &shown.entry {
-        Entry::Input { seq, from, run, text, at_ms, .. } => View {
+        Entry::Input { seq, from, run, text, at_ms, .. } => EntryView {
             class: "input",
             head: sender(from),
             facts: format!("message {}:{seq} · run {run} · {}", of.header.short, words::moment(*at_ms)),
             text: Some(text.to_string()),
             at: Some(*seq),
-            ..View::default()
+            ..EntryView::default()
         },
         Entry::Waiting { text, .. } => aside(words::line(text)),
-        Entry::Answer { turn, seq, text, calls, agent, model, usage, at_ms } => View {
+        Entry::Answer { turn, seq, text, calls, agent, model, usage, at_ms } => EntryView {
             class: "answer",
             head: agent.as_ref().map_or_else(|| "answer".to_owned(), ToString::to_string),
             facts: {
@@ -145,41 +144,44 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &Shown) -> View {
             calls: calls.iter().map(|call| self::call(runtime, call)).collect(),
             at: Some(*seq),
             answer: true,
-            ..View::default()
+            ..EntryView::default()
         },
         Entry::Discarded { turn, attempt, model, message, .. } => {
             let by = model.as_ref().map(|model| format!(" by {model}")).unwrap_or_default();
             let why = if message.is_empty() { "no message".to_owned() } else { words::clip(message, 400) };
             aside(format!("turn {turn}, attempt {attempt}{by} was discarded: {why}"))
         }
-        Entry::Notice { ends } => View {
+        Entry::Notice { ends } => EntryView {
             class: "notice",
             head: "results of children".to_owned(),
             ends: ends.iter().map(self::end).collect(),
-            ..View::default()
+            ..EntryView::default()
         },
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, at_ms } => {
             let least = if *worked_at_least { "at least " } else { "" };
             let (turns, usage) = (words::count(*turns, "turn"), words::usage(usage));
             let (worked, at) = (words::span(*worked_ms), words::moment(*at_ms));
-            View {
-                class: match State::ended(outcome).class {
+            EntryView {
+                class: match StateLabel::ended(outcome).class {
                     "good" => "aside good",
                     "odd" => "aside odd",
                     _ => "aside bad",
                 },
                 head: format!("run {run} {}", sentence(outcome)),
                 facts: format!("{turns} · {usage} · {least}{worked} of work · {at}"),
-                ..View::default()
+                ..EntryView::default()
             }
         }
-        Entry::Branch { child, kind, at } => View {
+        Entry::Branch { child, kind, at } => EntryView {
             links: vec![Link { id: *child, text: child.short().to_string() }],
             ..aside(format!("{} at message {}:{at}", kind_word(*kind), of.header.short))
         },
         other @ (Entry::Held { .. }
         | Entry::Switched { .. }
         | Entry::RolledBack { .. }
+        | Entry::Compacted { .. }
+        | Entry::NotCompacted { .. }
+        | Entry::CompactionUndone { .. }
         | Entry::Asked { .. }
         | Entry::Word { .. }
         | Entry::Deleted { .. }
@@ -187,7 +189,6 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &Shown) -> View {
     }
 }
 
-/// What happened between the messages.
 fn event(entry: &Entry) -> String {
     match entry {
         Entry::Held { run, why } => {
@@ -200,6 +201,15 @@ fn event(entry: &Entry) -> String {
         }
         Entry::Switched { of, to } => format!("alternative {to} of message {of} is seen from here on"),
         Entry::RolledBack { run, .. } => format!("run {run} is rolled back: no model sees its messages from here on"),
+        Entry::Compacted { cause, messages, before, after, .. } => {
+            let why = cause.phrase();
+            format!("compacted, {why}: {messages} messages are summarised; about {before} tokens before, {after} after")
+        }
+        Entry::NotCompacted { turn, cause, message, .. } => {
+            let why = cause.phrase();
+            format!("not compacted before turn {turn}, {why}: {}", words::line(message))
+        }
+        Entry::CompactionUndone { by } => format!("the last compaction is undone{}", by_word(by)),
         Entry::Asked { call, action, resource } => {
             format!("call {call} needs an approval: {action} {}", words::line(resource))
         }
@@ -258,7 +268,7 @@ pub(super) fn kind_word(kind: BranchKind) -> &'static str {
     }
 }
 
-/// How a run ended, with its cause.
+/// Returns how a run ended, with its cause.
 fn sentence(outcome: &Outcome) -> String {
     let word = outcome.kind().word();
     match cause(outcome) {
@@ -267,7 +277,7 @@ fn sentence(outcome: &Outcome) -> String {
     }
 }
 
-/// The cause of an end, as the journal has it; none where the word says it all.
+/// Returns the cause of an end, as the journal has it; none where the word says it all.
 fn cause(outcome: &Outcome) -> Option<String> {
     let json = serde_json::to_value(outcome).ok()?;
     let detail = json.as_object()?.values().next()?;
@@ -280,30 +290,31 @@ fn cause(outcome: &Outcome) -> Option<String> {
     Some(words::clip(text.trim_matches(['{', '}']), 300))
 }
 
-fn end(of: &subtend_actors::transcript::End) -> End {
-    End {
+fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
+    EndView {
         child: of.child,
         short: of.child.short().to_string(),
-        state: State::ended(&of.outcome),
+        state: StateLabel::ended(&of.outcome),
         text: if of.deleted { "deleted with its session".to_owned() } else { clipped(&of.text) },
         cause: cause(&of.outcome).filter(|_| of.text.is_empty()),
     }
 }
 
-fn call(runtime: &Runtime, of: &subtend_actors::transcript::Call) -> Call {
+fn call(runtime: &Runtime, of: &subtend_actors::transcript::CallEntry) -> CallView {
     let (state, result, ends) = match &of.result {
-        None if of.asks => (State { word: "needs approval", class: "bad" }, None, Vec::new()),
-        None => (State { word: "running", class: "live" }, None, Vec::new()),
-        Some(Came::Result { end, content, truncated_from }) => {
+        None if of.asks => (StateLabel { word: "needs approval", class: "bad" }, None, Vec::new()),
+        None => (StateLabel { word: "running", class: "live" }, None, Vec::new()),
+        Some(CallOutcome::Result { end, content, truncated_from }) => {
             let cut = truncated_from.map(|bytes| format!("\n[cut for the model: {bytes} bytes]")).unwrap_or_default();
             (call_state(end), Some(format!("{}{cut}", clipped(content))), Vec::new())
         }
-        Some(Came::Ends(ends)) => {
-            let state = ends.first().map_or(State { word: "done", class: "good" }, |end| State::ended(&end.outcome));
+        Some(CallOutcome::Ends(ends)) => {
+            let state =
+                ends.first().map_or(StateLabel { word: "done", class: "good" }, |end| StateLabel::ended(&end.outcome));
             (state, None, ends.iter().map(self::end).collect())
         }
     };
-    Call {
+    CallView {
         id: format!("c-{}-{}", of.call.turn, of.call.ix),
         line: activity::call_line(runtime, &of.tool, &of.args),
         tool: of.tool.to_string(),
@@ -318,15 +329,15 @@ fn call(runtime: &Runtime, of: &subtend_actors::transcript::Call) -> Call {
         ends,
         minion: of.minion.as_ref().map(|minion| helper(of.call.turn.0, of.call.ix, minion)),
         nested: of.nested.as_ref().map(|nested| match nested {
-            Nested::Transcript(of) => {
+            NestedTranscript::Transcript(of) => {
                 format!("{} in its own conversation", words::count(of.entries.len() as u64, "message"))
             }
-            Nested::Unreadable(why) => why.clone(),
+            NestedTranscript::Unreadable(why) => why.clone(),
         }),
     }
 }
 
-fn call_state(end: &CallEnd) -> State {
+fn call_state(end: &CallEnd) -> StateLabel {
     let (word, class) = match end {
         CallEnd::Ok => ("ok", "good"),
         CallEnd::ToolError { .. } => ("error", "bad"),
@@ -337,7 +348,7 @@ fn call_state(end: &CallEnd) -> State {
         CallEnd::UnknownEffects => ("effects unknown", "bad"),
         CallEnd::Backgrounded => ("in the background", "wait"),
     };
-    State { word, class }
+    StateLabel { word, class }
 }
 
 fn helper(turn: u32, ix: u32, of: &Minion) -> Helper {
@@ -352,24 +363,31 @@ fn helper(turn: u32, ix: u32, of: &Minion) -> Helper {
     }
 }
 
-fn steps(group: &Group) -> Vec<Step> {
+fn steps(group: &Group) -> Vec<ActivityStep> {
     let step = |block: &Block| match block {
-        Block::Text { text } => Step { name: "said".to_owned(), text: clipped(text) },
-        Block::ToolUse { tool, args, .. } => Step { name: format!("called {tool}"), text: clipped(&pretty(args)) },
+        Block::Text { text } => ActivityStep { name: "said".to_owned(), text: clipped(text) },
+        Block::ToolUse { tool, args, .. } => {
+            ActivityStep { name: format!("called {tool}"), text: clipped(&pretty(args)) }
+        }
         Block::ToolResult { error, content, .. } => {
-            Step { name: if *error { "error" } else { "result" }.to_owned(), text: clipped(content) }
+            ActivityStep { name: if *error { "error" } else { "result" }.to_owned(), text: clipped(content) }
         }
     };
     group.blocks.iter().map(step).collect()
 }
 
-/// Arguments in lines; as the model wrote them where they are not JSON.
+/// Arguments in lines; as the model wrote them where they are not JSON, or where lines would say something else: of two keys of one
+/// name a value keeps the last one.
 pub(super) fn pretty(args: &str) -> String {
     let value: Result<serde_json::Value, _> = serde_json::from_str(args);
-    value.and_then(|value| serde_json::to_string_pretty(&value)).unwrap_or_else(|_| args.to_owned())
+    let pretty = value.and_then(|value| serde_json::to_string_pretty(&value));
+    let same = |pretty: &String| {
+        let bare = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+        bare(pretty) == bare(args)
+    };
+    pretty.ok().filter(same).unwrap_or_else(|| args.to_owned())
 }
 
-/// A text up to what is shown of it.
 fn clipped(text: &str) -> String {
     if text.len() <= SHOWN {
         return text.to_owned();
@@ -404,6 +422,14 @@ mod tests {
             activity: Activity { turns: 2, groups },
         };
         fragment(&Viewer { minion: helper(3, 0, &minion) })
+    }
+
+    #[test]
+    fn arguments_in_lines_say_what_was_written() {
+        assert_eq!(pretty("{\"a\": [1]}"), "{\n  \"a\": [\n    1\n  ]\n}");
+        for args in ["{\"what\": \"ls\", \"what\": \"rm\"}", "{\"a\": 12345678901234567890123}", "{"] {
+            assert_eq!(pretty(args), args);
+        }
     }
 
     #[test]

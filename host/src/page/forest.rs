@@ -3,28 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_actors::Runtime;
-use subtend_actors::past::Past;
+use subtend_actors::history::History;
 use subtend_journal::ReadError;
 use subtend_session::ids::SessionId;
 use subtend_session::index::Head;
 use subtend_session::usage::Usage;
 
 use super::activity;
-use super::words::{self, State};
+use super::words::{self, StateLabel};
 
-/// One session of a forest.
 #[derive(Debug)]
-struct Node {
+struct ForestNode {
     short: String,
     agent: String,
     title: String,
-    state: State,
+    state: StateLabel,
     activity: String,
     own: Usage,
     turns: u32,
     parent: Option<SessionId>,
     kids: Vec<SessionId>,
-    /// Whether a run is in flight.
     busy: bool,
     error: Option<String>,
 }
@@ -33,17 +31,16 @@ struct Node {
 #[derive(Debug)]
 pub(super) struct Forest {
     top: SessionId,
-    nodes: BTreeMap<SessionId, Node>,
+    nodes: BTreeMap<SessionId, ForestNode>,
 }
 
-/// A line of the tree.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct ForestRow {
     pub(super) id: SessionId,
     pub(super) short: String,
     pub(super) agent: String,
     pub(super) title: String,
-    pub(super) state: State,
+    pub(super) state: StateLabel,
     pub(super) activity: String,
     pub(super) own: String,
     /// Of the subtree; absent without children.
@@ -72,7 +69,7 @@ impl Forest {
                 continue;
             }
             let Some(head) = runtime.journal().head(id)?.filter(|head| !head.deleted) else { continue };
-            let node = Node::read(runtime, id, &head)?;
+            let node = ForestNode::read(runtime, id, &head)?;
             next.extend(&node.kids);
             self.nodes.insert(id, node);
         }
@@ -89,7 +86,7 @@ impl Forest {
         if !known && head.parent.is_none_or(|parent| !self.nodes.contains_key(&parent)) {
             return Ok(Vec::new());
         }
-        let node = Node::read(runtime, id, &head)?;
+        let node = ForestNode::read(runtime, id, &head)?;
         let before = self.nodes.get(&id).map(|node| node.kids.clone()).unwrap_or_default();
         let mut grown: Vec<_> = (before != node.kids).then_some(id).into_iter().collect();
         let kids = node.kids.clone();
@@ -114,8 +111,7 @@ impl Forest {
         path
     }
 
-    /// The line of a session.
-    pub(super) fn row(&self, id: SessionId) -> Option<Row> {
+    pub(super) fn row(&self, id: SessionId) -> Option<ForestRow> {
         let node = self.nodes.get(&id)?;
         let below = self.below(id);
         let mut subtree = Usage::default();
@@ -123,7 +119,7 @@ impl Forest {
         let busy = below.iter().filter(|below| **below != id);
         let busy = busy.filter(|id| self.nodes.get(id).is_some_and(|node| node.busy)).count();
         let kids = self.kids(id).len();
-        Some(Row {
+        Some(ForestRow {
             id,
             short: node.short.clone(),
             agent: node.agent.clone(),
@@ -140,13 +136,11 @@ impl Forest {
         })
     }
 
-    /// All sessions.
     pub(super) fn ids(&self) -> Vec<SessionId> {
         self.nodes.keys().copied().collect()
     }
 
-    /// The lines of the children of a session.
-    pub(super) fn rows_below(&self, id: SessionId) -> Vec<Row> {
+    pub(super) fn rows_below(&self, id: SessionId) -> Vec<ForestRow> {
         self.kids(id).into_iter().filter_map(|kid| self.row(kid)).collect()
     }
 
@@ -155,7 +149,6 @@ impl Forest {
         kids.iter().copied().filter(|kid| self.nodes.contains_key(kid)).collect()
     }
 
-    /// A session with all below it.
     fn below(&self, id: SessionId) -> BTreeSet<SessionId> {
         let mut seen = BTreeSet::new();
         let mut next = vec![id];
@@ -168,7 +161,7 @@ impl Forest {
     }
 }
 
-impl Node {
+impl ForestNode {
     fn read(runtime: &Runtime, id: SessionId, head: &Head) -> Result<Self, ReadError> {
         let journal = runtime.journal();
         let (records, error) = match journal.records(id) {
@@ -176,18 +169,18 @@ impl Node {
             // Shown with the reason: the others of the tree can be read.
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
-        let past = Past::of(&records);
+        let history = History::of(&records);
         // Those that the records name are in the order of birth; the index knows them even if those are damaged.
-        let mut kids = past.born.clone();
-        kids.extend(journal.kids(id)?.into_iter().filter(|kid| !past.born.contains(kid)));
+        let mut kids = history.born.clone();
+        kids.extend(journal.kids(id)?.into_iter().filter(|kid| !history.born.contains(kid)));
         Ok(Self {
             short: head.short.to_string(),
             agent: head.agent.to_string(),
             title: head.title.to_string(),
-            state: State::of(head.state, head.last_outcome),
+            state: StateLabel::of(head.state, head.last_outcome),
             activity: activity::of(runtime, &records, head.state),
-            own: past.usage,
-            turns: past.turns,
+            own: history.usage,
+            turns: history.turns,
             parent: head.parent,
             kids,
             busy: head.state != subtend_session::state::Phase::Quiet,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, stream};
-use subtend_actors::event::{Kind, Line};
+use subtend_actors::event::{DeltaKind, EventLine};
 use subtend_actors::{Next, Subscription};
 use subtend_session::ids::{AttemptNo, SessionId, TurnNo};
 use tokio::sync::mpsc;
@@ -32,18 +32,15 @@ const TEXT: usize = 1 << 20;
 pub(super) struct Partial {
     at: (TurnNo, AttemptNo),
     pub(super) text: String,
-    /// Tools that are being called.
     pub(super) calls: Vec<String>,
 }
 
 /// What happened since the last message.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Sessions with new records.
     pub(super) sessions: BTreeSet<SessionId>,
     /// Whether anything may have changed: at the start, and after events were missed.
     pub(super) all: bool,
-    /// Answers on their way.
     pub(super) partials: BTreeMap<SessionId, Partial>,
 }
 
@@ -58,9 +55,7 @@ pub(super) struct Fragment {
 /// How a fragment takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Swap {
-    /// The element itself.
     Outer,
-    /// What is within the element.
     Inner,
     /// Another child, after those of the element.
     Append,
@@ -84,8 +79,7 @@ impl Fragment {
     }
 }
 
-/// A view that is followed.
-pub(super) trait View: Send + 'static {
+pub(super) trait LiveView: Send + 'static {
     /// Returns the fragments that may have changed. One that did not is not sent.
     fn changed(
         &mut self,
@@ -93,14 +87,13 @@ pub(super) trait View: Send + 'static {
         changes: &Changes,
     ) -> impl Future<Output = Result<Vec<Fragment>, Problem>> + Send;
 
-    /// The place of what was sent, which a browser that connects again gives back.
+    /// Returns the place of what was sent, which a browser that connects again gives back.
     fn id(&self) -> Option<String> {
         None
     }
 }
 
-/// Follows a tree, or all of them, for a view.
-pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl View) -> Response {
+pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl LiveView) -> Response {
     let (to, from) = mpsc::channel(AHEAD);
     // Before the view is read: what happens from here on is sent.
     let events = host.runtime().subscribe(root);
@@ -120,7 +113,7 @@ async fn pump(
     host: Host,
     root: Option<SessionId>,
     mut events: Subscription,
-    mut view: impl View,
+    mut view: impl LiveView,
     to: mpsc::Sender<Sent>,
 ) {
     let mut changes = Changes { all: true, ..Changes::default() };
@@ -175,7 +168,7 @@ async fn pump(
     }
 }
 
-/// The fragments that differ from what was sent, as one message.
+/// Returns the fragments that differ from what was sent, as one message.
 fn message(known: &mut BTreeMap<String, u64>, fragments: &[Fragment]) -> String {
     let mut message = String::new();
     for fragment in fragments {
@@ -198,30 +191,30 @@ impl Changes {
             Next::Missed(_) => return true,
         };
         match event.line() {
-            Line::Record { session, record, .. } => {
+            EventLine::Record { session, record, .. } => {
                 self.sessions.insert(session);
-                // Its record has the answer, or says that it came to nothing.
+                // Its record has the answer, or says that it failed.
                 if matches!(record.kind(), "turn_answered" | "attempt_discarded" | "run_ended" | "turn_started") {
                     self.partials.remove(&session);
                 }
             }
-            Line::Delta { session, turn, attempt, kind, offset, text, .. } => {
+            EventLine::Delta { session, turn, attempt, kind, offset, text, .. } => {
                 let partial = self.partials.entry(session).or_default();
                 if partial.at != (turn, attempt) {
                     *partial = Partial { at: (turn, attempt), ..Partial::default() };
                 }
                 partial.add(kind, offset, text);
             }
-            Line::Progress { .. } | Line::Queue { .. } | Line::Missed { .. } => {}
+            EventLine::Progress { .. } | EventLine::Queue { .. } | EventLine::Missed { .. } => {}
         }
         false
     }
 }
 
 impl Partial {
-    fn add(&mut self, kind: Kind, offset: u64, text: &str) {
+    fn add(&mut self, kind: DeltaKind, offset: u64, text: &str) {
         match kind {
-            Kind::Text => {
+            DeltaKind::Text => {
                 // The text so far comes with offset 0.
                 if offset == 0 {
                     self.text.clear();
@@ -230,8 +223,8 @@ impl Partial {
                     self.text.push_str(text);
                 }
             }
-            Kind::Call => self.calls.push(text.to_owned()),
-            Kind::Reasoning => {}
+            DeltaKind::Call => self.calls.push(text.to_owned()),
+            DeltaKind::Reasoning => {}
         }
     }
 }

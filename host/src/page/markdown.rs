@@ -1,13 +1,42 @@
 //! Markdown of models as HTML. Raw HTML in it is text, and images are links: nothing is loaded from elsewhere.
 
-use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
 
-/// Renders Markdown; also an unfinished one, as it streams.
+/// Quotes and lists that a line opens within each other. The parser visits all of them again for each line that continues them.
+const DEPTH: usize = 64;
+
+/// Renders Markdown; also an unfinished one, as it streams. One that nests deeper than a person writes is shown as code.
 pub(super) fn render(text: &str) -> String {
+    if text.lines().any(|line| depth(line) > DEPTH) {
+        return code(text);
+    }
     let events = Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).map(harmless);
     let mut html = String::with_capacity(text.len().saturating_mul(2));
     html::push_html(&mut html, events);
     html
+}
+
+fn code(text: &str) -> String {
+    let (start, end) = (Tag::CodeBlock(CodeBlockKind::Indented), TagEnd::CodeBlock);
+    let mut html = String::new();
+    html::push_html(&mut html, [Event::Start(start), Event::Text(text.into()), Event::End(end)].into_iter());
+    html
+}
+
+/// Returns how many quotes and list items a line opens, or may continue.
+fn depth(line: &str) -> usize {
+    let (mut rest, mut depth) = (line.trim_start(), 0_usize);
+    while let Some(next) = rest.strip_prefix('>').or_else(|| item(rest)) {
+        (rest, depth) = (next.trim_start(), depth.saturating_add(1));
+    }
+    depth
+}
+
+/// Returns what follows the marker of a list item.
+fn item(line: &str) -> Option<&str> {
+    let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let marker = if number.len() < line.len() { ['.', ')'].as_slice() } else { ['-', '+', '*'].as_slice() };
+    number.strip_prefix(marker).filter(|rest| rest.starts_with([' ', '\t']))
 }
 
 fn harmless(event: Event<'_>) -> Event<'_> {
@@ -36,7 +65,7 @@ fn harmless(event: Event<'_>) -> Event<'_> {
     }
 }
 
-/// The target of a link; none where its scheme could do more than show a page.
+/// Returns the target of a link; none where its scheme could do more than show a page.
 fn target(url: CowStr<'_>) -> CowStr<'_> {
     let known = ["http://", "https://", "mailto:"]
         .iter()
@@ -71,6 +100,30 @@ mod tests {
         let mut bare = String::new();
         html::push_html(&mut bare, Parser::new(text));
         assert!(bare.contains("<script>") && bare.contains("<img src=x"), "{bare}");
+    }
+
+    #[test]
+    fn blocks_nest_to_a_bound_and_deeper_text_is_code() {
+        let nested = |marker: &str, times: usize| format!("{}{}", marker.repeat(times), "b\n".repeat(2_000));
+        for (marker, tag) in [
+            ("> ", "<blockquote>"),
+            (">", "<blockquote>"),
+            ("1. ", "<ol>"),
+            ("+ ", "<ul>"),
+            ("> 2) ", "<ol start=\"2\">"),
+        ] {
+            // The control: up to the bound it is nested.
+            let most = DEPTH / marker.split_whitespace().count();
+            assert_eq!(render(&nested(marker, most)).matches(tag).count(), most, "{marker:?}");
+            let deep = nested(marker, 2_000);
+            assert_eq!(render(&deep), format!("<pre><code>{}</code></pre>\n", deep.replace('>', "&gt;")), "{marker:?}");
+        }
+        // Markers that nest nothing.
+        assert_eq!(render(&"-".repeat(200)), "<hr />\n");
+        assert_eq!(
+            render(&format!("a {}", "> ".repeat(200))),
+            format!("<p>a {}</p>\n", "&gt; ".repeat(200).trim_end())
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Options of tools, each edited by its type (M12).
+//! Options of tools, each edited by its type.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use axum::http::HeaderMap;
 use axum::response::{Html, Response};
 use serde::Deserialize;
 
-use super::actions::{Said, answer};
-use super::{Frame, Refusal, html};
+use super::actions::{ActionResult, answer};
+use super::{PageFrame, Refusal, unchanged};
 use crate::host::Host;
 use crate::problem::Problem;
 use crate::settings::{SettingKind, Settings, ToolSetting};
@@ -28,8 +28,8 @@ impl Field {
 
 #[derive(Template)]
 #[template(path = "options.html")]
-struct Page {
-    frame: Frame,
+struct OptionsPage {
+    frame: PageFrame,
     fields: Vec<Field>,
     /// Whether this host keeps options.
     kept: bool,
@@ -45,7 +45,6 @@ async fn kept<T: Send + 'static>(
     done.map_err(|why| Problem::invalid("invalid_input", why))
 }
 
-/// Shows the options of all tools.
 pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
     let settings = host.options().settings.clone();
     let is_kept = settings.is_some();
@@ -55,27 +54,26 @@ pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refus
     };
     let field = |(nth, of): (usize, ToolSetting)| Field { of, id: format!("option-{nth}") };
     let fields = all.into_iter().enumerate().map(field).collect();
-    html(&Page { frame: Frame::new(&host, "Tool options", "options").await, fields, kept: is_kept })
+    unchanged(&OptionsPage { frame: PageFrame::new(&host, "Tool options", "options").await, fields, kept: is_kept })
 }
 
 /// A value for an option. A box that is not checked is not sent.
 #[derive(Debug, Deserialize)]
-pub(super) struct Change {
+pub(super) struct OptionForm {
     key: String,
     #[serde(default)]
     value: String,
 }
 
-/// Sets an option.
 pub(super) async fn set(
     State(host): State<Host>,
     headers: HeaderMap,
-    Form(change): Form<Change>,
+    Form(change): Form<OptionForm>,
 ) -> Result<Response, Refusal> {
     let Some(settings) = host.options().settings.clone() else {
         return Err(Refusal(Problem::conflict("refused", "this host keeps no options of tools")));
     };
-    let Change { key, value } = change;
+    let OptionForm { key, value } = change;
     let done = kept(settings, move |settings| {
         let known = settings.list()?.into_iter().find(|known| known.key == key);
         let known = known.ok_or_else(|| format!("no tool has the option {key:?}"))?;
@@ -86,7 +84,7 @@ pub(super) async fn set(
             SettingKind::Model => value.trim().to_owned(),
         };
         settings.set(&known.key, &value)?;
-        Ok(Said(format!("{} is set; it counts when the host starts again.", known.label)))
+        Ok(ActionResult(format!("{} is set; it counts when the host starts again.", known.label)))
     });
     Ok(answer(&headers, "/options", done.await))
 }

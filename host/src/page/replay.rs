@@ -1,4 +1,4 @@
-//! Replay: a tree as it was at any record of its journal, next to what the model of one session saw then (X12).
+//! Replay: a tree as it was at any record of its journal, next to what the model of one session saw then.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use subtend_session::message::Message;
 use subtend_session::record::Record;
 use subtend_session::state::State as Folded;
 
-use super::words::{self, State as Shown};
-use super::{Frame, Refusal, entries, fragment, html};
+use super::words::{self, StateLabel as Shown};
+use super::{PageFrame, Refusal, entries, fragment, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -22,7 +22,7 @@ use crate::problem::Problem;
 const FRAMES: u64 = 200_000;
 
 /// A record of the tree in the order of the store.
-struct Step {
+struct ReplayStep {
     session: SessionId,
     stored: Stored,
 }
@@ -30,19 +30,19 @@ struct Step {
 /// Which record is shown, and whose messages.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct At {
+pub(super) struct ReplayQuery {
     at: Option<usize>,
     of: Option<SessionId>,
 }
 
-struct Row {
+struct ReplayRow {
     id: SessionId,
     name: String,
     state: Shown,
     shown: bool,
 }
 
-struct Said {
+struct ReplayMessage {
     who: String,
     text: String,
 }
@@ -59,25 +59,25 @@ struct Moment {
     name: String,
     kind: &'static str,
     record: String,
-    rows: Vec<Row>,
+    rows: Vec<ReplayRow>,
     model: String,
-    messages: Vec<Said>,
+    messages: Vec<ReplayMessage>,
     before: Option<usize>,
     next: Option<usize>,
 }
 
 #[derive(Template)]
 #[template(path = "replay.html")]
-struct Page {
-    frame: Frame,
+struct ReplayPage {
+    frame: PageFrame,
     id: SessionId,
     at: usize,
     all: usize,
     moment: String,
 }
 
-/// The records of the tree of `root` that sessions below `top` wrote, in the order of the store.
-fn steps(host: &Host, top: SessionId) -> Result<Vec<Step>, Problem> {
+/// Returns the records of the tree of `root` that sessions below `top` wrote, in the order of the store.
+fn steps(host: &Host, top: SessionId) -> Result<Vec<ReplayStep>, Problem> {
     let journal = host.runtime().journal();
     let mut members: BTreeMap<SessionId, bool> = BTreeMap::from([(top, true)]);
     let mut steps = Vec::new();
@@ -100,7 +100,7 @@ fn steps(host: &Host, top: SessionId) -> Result<Vec<Step>, Problem> {
             }
         };
         if member {
-            steps.extend(records.into_iter().map(|stored| Step { session, stored }));
+            steps.extend(records.into_iter().map(|stored| ReplayStep { session, stored }));
         }
     }
     Ok(steps)
@@ -108,7 +108,7 @@ fn steps(host: &Host, top: SessionId) -> Result<Vec<Step>, Problem> {
 
 impl Moment {
     /// Folds the records up to the `at`th, counted from 1.
-    fn of(host: &Host, id: SessionId, steps: &[Step], wanted: &At) -> Result<Self, Problem> {
+    fn of(host: &Host, id: SessionId, steps: &[ReplayStep], wanted: &ReplayQuery) -> Result<Self, Problem> {
         let all = steps.len();
         let at = wanted.at.unwrap_or(all).clamp(1, all.max(1));
         let nothing = || Problem::no_session(&id.to_string());
@@ -136,10 +136,15 @@ impl Moment {
                 model = context.model.to_string();
                 let then = records.len() as u64;
                 let system = super::transcript::transcript(host, whose, Some(Seq(then)))?.header.system;
-                messages.push(Said { who: "system prompt".to_owned(), text: system.unwrap_or_default() });
+                messages.push(ReplayMessage { who: "system prompt".to_owned(), text: system.unwrap_or_default() });
                 messages.extend(context.messages.iter().map(said));
             }
-            rows.push(Row { id: *session, name, state: Shown::of(state.phase(), outcome), shown: *session == whose });
+            rows.push(ReplayRow {
+                id: *session,
+                name,
+                state: Shown::of(state.phase(), outcome),
+                shown: *session == whose,
+            });
         }
         let record = serde_json::to_string_pretty(&step.stored.record).unwrap_or_default();
         Ok(Self {
@@ -160,7 +165,7 @@ impl Moment {
     }
 }
 
-fn said(of: &Message) -> Said {
+fn said(of: &Message) -> ReplayMessage {
     let (who, text) = match of {
         Message::User { text, .. } => ("user".to_owned(), text.to_string()),
         Message::Assistant { text, calls, .. } => {
@@ -174,28 +179,28 @@ fn said(of: &Message) -> Said {
         Message::Notice { text, .. } => ("notice".to_owned(), text.to_string()),
         Message::Prompt { text } => ("prompt of the runtime".to_owned(), text.to_string()),
     };
-    Said { who, text }
+    ReplayMessage { who, text }
 }
 
 /// Shows a tree at a record, the last one if none is named.
 pub(super) async fn page(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(at): Query<At>,
+    Query(at): Query<ReplayQuery>,
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     host.settled().await?;
     let steps = steps(&host, id)?;
     let moment = Moment::of(&host, id, &steps, &at)?;
-    let frame = Frame::of_session(&host, format!("Replay of {}", moment.name), "replay").await;
-    html(&Page { frame, id, at: moment.at, all: moment.all, moment: fragment(&moment) })
+    let frame = PageFrame::of_session(&host, format!("Replay of {}", moment.name), "replay").await;
+    html(&ReplayPage { frame, id, at: moment.at, all: moment.all, moment: fragment(&moment) })
 }
 
-/// The same without the page around it, as the slider asks for it.
+/// Returns the same without the page around it, as the slider asks for it.
 pub(super) async fn at(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(at): Query<At>,
+    Query(at): Query<ReplayQuery>,
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let steps = steps(&host, id)?;

@@ -12,22 +12,23 @@ use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::index::Head;
 use subtend_session::place::BranchKind;
-use subtend_session::record::Record;
+use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 
 use super::live::{self, Changes, Fragment, Swap};
-use super::words::{self, State as Shown};
-use super::{Frame, Refusal, fragment, html};
+use super::words::{self, StateLabel as Shown};
+use super::{PageFrame, Refusal, fragment, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
 /// Rows of a page.
 const PAGE: usize = 50;
+/// Sessions whose workspaces and models are offered.
+const KNOWN: usize = 500;
 
-/// What is listed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Filter {
+pub(super) struct SessionsQuery {
     q: String,
     /// `busy`, `quiet`, or nothing.
     state: String,
@@ -37,7 +38,7 @@ pub(super) struct Filter {
     page: usize,
 }
 
-impl Filter {
+impl SessionsQuery {
     fn shows(&self, id: SessionId, head: &Head) -> bool {
         let own = head.parent.is_none() || head.kind == Some(BranchKind::Human) || head.inspectable;
         let busy = head.state != Phase::Quiet;
@@ -53,7 +54,6 @@ impl Filter {
             && (q.is_empty() || has(&head.title) || has(&head.agent) || id.to_string().starts_with(&q))
     }
 
-    /// The query of another page, and of the stream.
     fn query(&self, page: usize) -> String {
         let encoded = |text: &str| askama::filters::urlencode(text).map(|text| text.to_string()).unwrap_or_default();
         let all = if self.all.is_some() { "&all=on" } else { "" };
@@ -62,8 +62,7 @@ impl Filter {
     }
 }
 
-/// A session of the list.
-struct Row {
+struct SessionRow {
     id: SessionId,
     short: String,
     agent: String,
@@ -76,39 +75,69 @@ struct Row {
 /// The list.
 #[derive(Template)]
 #[template(path = "sessions_list.html")]
-struct List {
-    rows: Vec<Row>,
+struct SessionList {
+    rows: Vec<SessionRow>,
     before: Option<String>,
     next: Option<String>,
 }
 
 #[derive(Template)]
 #[template(path = "sessions.html")]
-struct Page {
-    frame: Frame,
-    filter: Filter,
+struct SessionsPage {
+    frame: PageFrame,
+    filter: SessionsQuery,
     workspaces: BTreeSet<String>,
+    models: BTreeSet<String>,
     agents: Vec<String>,
     stream: String,
     list: String,
 }
 
-/// Where a session works, by its first record.
-fn workspace(runtime: &Runtime, id: SessionId) -> Option<String> {
-    // A session that cannot be read is listed all the same.
+/// The first record of a session; `None` where it cannot be read: the session is listed all the same.
+fn birth(runtime: &Runtime, id: SessionId) -> Option<Box<SessionCreated>> {
     let births = runtime.journal().records_from(id, Seq(1), 1).ok()?;
     births.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };
-        Some(created.workspace.to_string())
+        Some(created)
     })
 }
 
-impl List {
-    fn read(runtime: &Runtime, filter: &Filter) -> Result<Self, ReadError> {
+/// Where a session works.
+fn workspace(runtime: &Runtime, id: SessionId) -> Option<String> {
+    birth(runtime, id).map(|birth| birth.workspace.to_string())
+}
+
+/// Workspaces and models of the newest roots: what a new session may be opened with, at a click.
+fn known(host: &Host) -> Result<[BTreeSet<String>; 2], ReadError> {
+    let runtime = host.runtime();
+    let mut roots = runtime.journal().heads()?;
+    roots.retain(|(_, head)| head.parent.is_none() && !head.deleted);
+    roots.sort_by_key(|(id, head)| Reverse((head.created_ms, *id)));
+    let births = roots.into_iter().take(KNOWN).filter_map(|(id, _)| birth(runtime, id));
+    let (workspaces, models): (BTreeSet<_>, BTreeSet<_>) =
+        births.map(|birth| (birth.workspace.to_string(), birth.model.to_string())).unzip();
+    let own = host.options();
+    Ok([
+        workspaces.into_iter().chain(own.home.clone()).collect(),
+        models
+            .into_iter()
+            .chain(own.open.model.as_deref().map(str::to_owned))
+            .filter(|model| !is_script(model))
+            .collect(),
+    ])
+}
+
+/// A script answers for a test, and cannot be chosen from a browser.
+fn is_script(model: &str) -> bool {
+    model.starts_with("scripted:")
+}
+
+impl SessionList {
+    fn read(runtime: &Runtime, filter: &SessionsQuery) -> Result<Self, ReadError> {
         let heads = runtime.journal().heads()?;
         let mut heads: Vec<_> = heads.into_iter().filter(|(id, head)| filter.shows(*id, head)).collect();
         heads.sort_by_key(|(id, head)| Reverse((head.created_ms, *id)));
-        let row = |(id, head): (SessionId, Head)| Row {
+        let row = |(id, head): (SessionId, Head)| SessionRow {
             id,
             short: head.short.to_string(),
             agent: head.agent.to_string(),
@@ -130,15 +159,18 @@ impl List {
 }
 
 /// Lists sessions, newest first.
-pub(super) async fn page(State(host): State<Host>, Query(filter): Query<Filter>) -> Result<Html<String>, Refusal> {
+pub(super) async fn page(
+    State(host): State<Host>,
+    Query(filter): Query<SessionsQuery>,
+) -> Result<Html<String>, Refusal> {
     let runtime = host.runtime();
-    let list = List::read(runtime, &filter)?;
-    let roots = runtime.journal().heads()?.into_iter().filter(|(_, head)| head.parent.is_none());
-    let workspaces = roots.filter_map(|(id, _)| workspace(runtime, id)).collect();
+    let list = SessionList::read(runtime, &filter)?;
+    let [workspaces, models] = known(&host)?;
     let agents = runtime.catalog().all().filter(|agent| agent.pickable()).map(|agent| agent.name.to_string());
-    html(&Page {
-        frame: Frame::new(&host, "Sessions", "sessions").await,
+    html(&SessionsPage {
+        frame: PageFrame::new(&host, "Sessions", "sessions").await,
         workspaces,
+        models,
         agents: agents.collect(),
         stream: format!("/live/sessions?{}", filter.query(filter.page)),
         list: fragment(&list),
@@ -147,16 +179,15 @@ pub(super) async fn page(State(host): State<Host>, Query(filter): Query<Filter>)
 }
 
 /// The list, whenever a session changes.
-struct Live(Filter);
+struct LiveSessions(SessionsQuery);
 
-impl live::View for Live {
+impl live::LiveView for LiveSessions {
     async fn changed(&mut self, host: &Host, _: &Changes) -> Result<Vec<Fragment>, Problem> {
-        let list = List::read(host.runtime(), &self.0)?;
+        let list = SessionList::read(host.runtime(), &self.0)?;
         Ok(vec![Fragment::new("list", fragment(&list), Swap::Inner)])
     }
 }
 
-/// Follows the list.
-pub(super) async fn live(State(host): State<Host>, Query(filter): Query<Filter>) -> Response {
-    live::follow(&host, None, Live(filter))
+pub(super) async fn live(State(host): State<Host>, Query(filter): Query<SessionsQuery>) -> Response {
+    live::follow(&host, None, LiveSessions(filter))
 }

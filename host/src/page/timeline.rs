@@ -1,36 +1,36 @@
 //! When each session of a tree called models and tools, and when it waited: a slow fan-out is seen at a glance.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Html;
-use subtend_actors::past::Past;
+use subtend_actors::history::History;
 use subtend_journal::{Journal, ReadError, Stored};
-use subtend_session::ids::{CallId, SessionId};
+use subtend_session::ids::{CallId, Seq, SessionId};
 use subtend_session::record::{Carrier, Record};
 
 use super::words;
-use super::{Frame, Refusal, html};
+use super::{PageFrame, Refusal, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
 /// Width of the bars, and height of a session's line.
 const WIDTH: u64 = 1_000;
 const LINE: u64 = 26;
-/// Sessions that are drawn.
+/// Sessions that are drawn, and records that are read of all of them.
 const SESSIONS: usize = 500;
+const RECORDS: usize = 100_000;
 
-/// What a bar stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum BarKind {
     Wait,
     Model,
     Tool,
     Ask,
 }
 
-impl Kind {
+impl BarKind {
     fn class(self) -> &'static str {
         match self {
             Self::Wait => "waitbar",
@@ -44,9 +44,8 @@ impl Kind {
 /// A span of time in which a session did one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Span {
-    kind: Kind,
+    kind: BarKind,
     from: i64,
-    /// Absent while it lasts.
     to: Option<i64>,
     what: String,
 }
@@ -87,9 +86,9 @@ impl Spans {
         let at = stored.at_ms;
         let span = |kind, what: String| Span { kind, from: at, to: None, what };
         match &stored.record {
-            Record::RunOpened(opened) => self.run = Some(span(Kind::Wait, format!("run {}", opened.run))),
+            Record::RunOpened(opened) => self.run = Some(span(BarKind::Wait, format!("run {}", opened.run))),
             Record::TurnStarted { model, turn, .. } => {
-                self.model = Some(span(Kind::Model, format!("{model}, turn {turn}")));
+                self.model = Some(span(BarKind::Model, format!("{model}, turn {turn}")));
             }
             Record::AttemptDiscarded(_) => {
                 let model = self.model.take();
@@ -104,7 +103,7 @@ impl Spans {
             }
             Record::CallStarted { call, kind, .. } if kind.is_local() => {
                 let tool = self.tools.get(call).cloned().unwrap_or_default();
-                self.calls.insert(*call, span(Kind::Tool, tool));
+                self.calls.insert(*call, span(BarKind::Tool, tool));
             }
             Record::CallFinished(finished) => self.end_call(finished.call, at),
             Record::NoticeTaken(taken) => match taken.carrier {
@@ -116,7 +115,7 @@ impl Spans {
             },
             Record::AskOpened { call, action, resource, .. } => {
                 let what = words::line(&format!("approval of {action} {resource}"));
-                self.asks.insert(*call, span(Kind::Ask, what));
+                self.asks.insert(*call, span(BarKind::Ask, what));
             }
             Record::AskAnswered { call, .. } => {
                 let ask = self.asks.remove(call);
@@ -149,6 +148,9 @@ impl Spans {
             | Record::SummarySet(_)
             | Record::MetadataSet(_)
             | Record::RolledBack { .. }
+            | Record::Compacted(_)
+            | Record::CompactionFailed(_)
+            | Record::CompactionUndone { .. }
             | Record::SessionDeleted { .. }
             | Record::SessionClosed { .. }
             | Record::SessionReopened { .. } => {}
@@ -164,7 +166,7 @@ struct Bar {
     title: String,
 }
 
-struct Line {
+struct TimelineRow {
     name: String,
     y: u64,
     indent: u64,
@@ -178,14 +180,16 @@ struct Tick {
 
 #[derive(Template)]
 #[template(path = "timeline.html")]
-struct Page {
-    frame: Frame,
+struct TimelinePage {
+    frame: PageFrame,
     id: SessionId,
-    lines: Vec<Line>,
+    lines: Vec<TimelineRow>,
     ticks: Vec<Tick>,
     height: u64,
     whole: String,
     left_out: usize,
+    cut: usize,
+    damaged: usize,
     table: Vec<Total>,
 }
 
@@ -199,23 +203,55 @@ struct Total {
     whole: String,
 }
 
-/// The sessions below one in the order of their births, parents before children, with their levels.
-fn below(journal: &Journal, top: SessionId) -> Result<Vec<(SessionId, u64)>, ReadError> {
-    let (mut found, mut next) = (Vec::new(), vec![(top, 0)]);
+/// A session of the tree, read once.
+struct SessionRecords {
+    id: SessionId,
+    level: u64,
+    records: Vec<Stored>,
+}
+
+/// What is drawn of a tree, and what its bounds leave out.
+#[derive(Default)]
+struct Below {
+    read: Vec<SessionRecords>,
+    /// Sessions that are not drawn.
+    left_out: usize,
+    /// Sessions of which later records are not drawn.
+    cut: usize,
+    /// Sessions that cannot be read.
+    damaged: usize,
+}
+
+/// Reads the sessions below one in the order of their births, parents before children, up to the bounds; beyond them it only counts.
+fn below(journal: &Journal, top: SessionId, mut left: usize) -> Result<Below, ReadError> {
+    let (mut below, mut known, mut next) = (Below::default(), HashSet::new(), vec![(top, 0)]);
     while let Some((id, level)) = next.pop() {
-        if found.iter().any(|(known, _)| *known == id) {
+        if !known.insert(id) {
             continue;
         }
-        found.push((id, level));
-        let born = journal.records(id).map(|records| Past::of(&records).born).unwrap_or_default();
+        let deleted = journal.head(id)?.is_none_or(|head| head.deleted);
+        let mut born = Vec::new();
+        if below.read.len() == SESSIONS || left == 0 {
+            below.left_out += usize::from(!deleted);
+        } else if !deleted {
+            // One that cannot be read has a line without bars.
+            let read = journal.records_from(id, Seq(1), left.saturating_add(1));
+            below.damaged += usize::from(read.is_err());
+            let mut records = read.unwrap_or_default();
+            below.cut += usize::from(records.len() > left);
+            records.truncate(left);
+            left -= records.len();
+            born = History::of(&records).born;
+            below.read.push(SessionRecords { id, level, records });
+        }
         let others = journal.kids(id)?.into_iter().filter(|kid| !born.contains(kid));
         let kids: Vec<_> = born.iter().copied().chain(others).collect();
         next.extend(kids.into_iter().rev().map(|kid| (kid, level + 1)));
     }
-    Ok(found)
+    Ok(below)
 }
 
-fn sum(spans: &[Span], kind: Kind, now: i64) -> String {
+fn sum(spans: &[Span], kind: BarKind, now: i64) -> String {
     let of = spans.iter().filter(|span| span.kind == kind);
     let ms: i64 = of.map(|span| span.to.unwrap_or(now).saturating_sub(span.from)).sum();
     words::span(u64::try_from(ms).unwrap_or(0))
@@ -227,14 +263,11 @@ pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Re
     host.settled().await?;
     let journal = host.runtime().journal();
     let head = journal.head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
-    let mut sessions = below(journal, id)?;
-    let left_out = sessions.len().saturating_sub(SESSIONS);
-    sessions.truncate(SESSIONS);
-    let mut read = Vec::with_capacity(sessions.len());
+    let Below { read: found, left_out, cut, damaged } = below(journal, id, RECORDS)?;
+    let mut read = Vec::with_capacity(found.len());
     let (mut from, mut now) = (i64::MAX, 0);
-    for (id, level) in sessions {
-        let Some(head) = journal.head(id)?.filter(|head| !head.deleted) else { continue };
-        let records = journal.records(id).unwrap_or_default();
+    for SessionRecords { id, level, records } in found {
+        let Some(head) = journal.head(id)? else { continue };
         from = from.min(records.first().map_or(head.created_ms, |first| first.at_ms));
         now = now.max(records.last().map_or(head.updated_ms, |last| last.at_ms));
         read.push((id, level, format!("{} {}", head.agent, head.short), Spans::of(&records)));
@@ -248,10 +281,10 @@ pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Re
         table.push(Total {
             id,
             name: name.clone(),
-            model: sum(&spans, Kind::Model, now),
-            tool: sum(&spans, Kind::Tool, now),
-            ask: sum(&spans, Kind::Ask, now),
-            whole: sum(&spans, Kind::Wait, now),
+            model: sum(&spans, BarKind::Model, now),
+            tool: sum(&spans, BarKind::Tool, now),
+            ask: sum(&spans, BarKind::Ask, now),
+            whole: sum(&spans, BarKind::Wait, now),
         });
         let bar = |span: Span| {
             let (start, end) = (x(span.from), x(span.to.unwrap_or(now)));
@@ -261,19 +294,47 @@ pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Re
             Bar { class: span.kind.class(), x: start, y: y + 3, width: end.saturating_sub(start).max(2), title }
         };
         let bars = spans.into_iter().map(bar).collect();
-        lines.push(Line { name, y, indent: level.min(8) * 10, bars });
+        lines.push(TimelineRow { name, y, indent: level.min(8) * 10, bars });
     }
     let ticks = (0..=4).map(|nth| Tick { x: nth * WIDTH / 4, label: words::span(whole * nth / 4) }).collect();
     let title = format!("Timeline of {} {}", head.agent, head.short);
     let height = lines.len() as u64 * LINE + 28;
-    html(&Page {
-        frame: Frame::of_session(&host, title, "timeline").await,
+    html(&TimelinePage {
+        frame: PageFrame::of_session(&host, title, "timeline").await,
         id,
         lines,
         ticks,
         height,
         whole: words::span(whole),
         left_out,
+        cut,
+        damaged,
         table,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use subtend_actors::{OpenOptions, Runtime};
+
+    /// What is beyond the bound is counted, and not read.
+    #[tokio::test]
+    async fn timeline_reads_no_more_records_than_its_bound() {
+        let model = subtend_models::closure::fn_model("x", |_, _| async {
+            Ok(subtend_models::model::Answer::of_text("Hello."))
+        });
+        let runtime = Runtime::builder().model(std::sync::Arc::new(model)).start().await.expect("a runtime");
+        let session = runtime.open(OpenOptions::agent("general")).expect("a session");
+        let receipt = session.send("Good morning.").await.expect("accepted");
+        session.run(receipt.run).ended().await.expect("an end");
+        let journal = runtime.journal();
+        let all = journal.records(session.id()).expect("records").len();
+        let drawn = |left| {
+            let below = below(journal, session.id(), left).expect("read");
+            let records: usize = below.read.iter().map(|read| read.records.len()).sum();
+            (records, below.left_out, below.cut)
+        };
+        assert_eq!([drawn(1_000), drawn(2), drawn(0)], [(all, 0, 0), (2, 0, 1), (0, 1, 0)]);
+    }
 }

@@ -7,7 +7,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, Response};
 use serde::Deserialize;
-use subtend_actors::transcript::{Reading, Transcript, TranscriptError};
+use subtend_actors::transcript::{Transcript, TranscriptError, TranscriptReading};
 use subtend_actors::{Alternatives, QueueEntry, SessionHandle};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Lane;
@@ -16,8 +16,8 @@ use subtend_session::state::Phase;
 use super::approvals::{self, Ask};
 use super::entries::{self, Item};
 use super::live::{self, Changes, Fragment, Partial, Swap};
-use super::words::{self, State as Shown};
-use super::{Frame, Refusal, activity, fragment, html, markdown};
+use super::words::{self, StateLabel as Shown};
+use super::{PageFrame, Refusal, activity, fragment, html, markdown};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -26,8 +26,8 @@ const SHOWN: usize = 200;
 
 #[derive(Template)]
 #[template(path = "session.html")]
-struct Page {
-    frame: Frame,
+struct ConversationPage {
+    frame: PageFrame,
     id: SessionId,
     head: String,
     /// Entries that are left out at the start.
@@ -43,7 +43,7 @@ struct Page {
 /// The session itself: its state, where it hangs, and its controls.
 #[derive(Template)]
 #[template(path = "session_head.html")]
-struct Head {
+struct ConversationHead {
     id: SessionId,
     title: String,
     agent: String,
@@ -73,10 +73,10 @@ struct Back {
 #[template(path = "queue.html")]
 struct Queue {
     id: SessionId,
-    entries: Vec<Queued>,
+    entries: Vec<QueuedInput>,
 }
 
-struct Queued {
+struct QueuedInput {
     id: String,
     text: String,
     steers: bool,
@@ -110,8 +110,7 @@ struct Streaming {
     calls: Vec<String>,
 }
 
-/// What is read of a session at one moment.
-struct Read {
+struct TranscriptRead {
     head: String,
     items: Vec<Item>,
     asks: String,
@@ -122,7 +121,7 @@ struct Read {
     title: String,
 }
 
-impl Read {
+impl TranscriptRead {
     async fn of(host: &Host, handle: &SessionHandle) -> Result<Self, Problem> {
         let runtime = host.runtime();
         let id = handle.id();
@@ -132,11 +131,11 @@ impl Read {
         let all_asks = asks.len();
         asks.retain(|ask| ask.session == id);
         Ok(Self {
-            head: fragment(&Head::of(host, &transcript)?),
+            head: fragment(&ConversationHead::of(host, &transcript)?),
             items: entries::items(runtime, &transcript, &alternatives),
             asks: approvals::cards(&asks),
             all_asks,
-            queue: fragment(&Queue { id, entries: handle.queue().await?.into_iter().map(Queued::from).collect() }),
+            queue: fragment(&Queue { id, entries: handle.queue().await?.into_iter().map(QueuedInput::from).collect() }),
             kids: fragment(&Running::read(host, id)?),
             seen: transcript.last_seq,
             title: format!("{} {}", transcript.header.agent, transcript.header.short),
@@ -146,7 +145,7 @@ impl Read {
 
 /// Reads a session, also as it was at an earlier record.
 pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<Transcript, Problem> {
-    let how = Reading { nests: true, at, ..Reading::default() };
+    let how = TranscriptReading { nests: true, at, ..TranscriptReading::default() };
     Transcript::read(host.runtime().journal(), id, how).map_err(|error| match error {
         TranscriptError::Read(error) => error.into(),
         other @ (TranscriptError::NoText(_) | TranscriptError::BadText { .. } | TranscriptError::NoReplay { .. }) => {
@@ -155,7 +154,7 @@ pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<
     })
 }
 
-impl Head {
+impl ConversationHead {
     fn of(host: &Host, of: &Transcript) -> Result<Self, Problem> {
         let journal = host.runtime().journal();
         let head = journal.head(of.header.id)?.ok_or_else(|| Problem::no_session(&of.header.id.to_string()))?;
@@ -189,7 +188,7 @@ impl Head {
     }
 }
 
-impl From<QueueEntry> for Queued {
+impl From<QueueEntry> for QueuedInput {
     fn from(of: QueueEntry) -> Self {
         Self {
             id: of.id.to_string(),
@@ -246,7 +245,6 @@ pub(super) struct Much {
     all: Option<String>,
 }
 
-/// Shows a session.
 pub(super) async fn page(
     State(host): State<Host>,
     Path(id): Path<String>,
@@ -254,10 +252,10 @@ pub(super) async fn page(
 ) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
     host.settled().await?;
-    let read = Read::of(&host, &handle).await?;
+    let read = TranscriptRead::of(&host, &handle).await?;
     let earlier = if much.all.is_some() { 0 } else { read.items.len().saturating_sub(SHOWN) };
-    html(&Page {
-        frame: Frame::of_session(&host, read.title, "conversation").await,
+    html(&ConversationPage {
+        frame: PageFrame::of_session(&host, read.title, "conversation").await,
         id: handle.id(),
         head: read.head,
         earlier,
@@ -271,20 +269,18 @@ pub(super) async fn page(
 }
 
 /// The parts of a session that change. Entries that the browser has are sent when they change, others are added.
-struct Live {
+struct LiveTranscript {
     handle: SessionHandle,
-    /// Entries that the browser has.
     known: BTreeMap<String, String>,
-    /// The last record of what it has.
     seen: Seq,
 }
 
-impl live::View for Live {
+impl live::LiveView for LiveTranscript {
     async fn changed(&mut self, host: &Host, changes: &Changes) -> Result<Vec<Fragment>, Problem> {
         let id = self.handle.id();
         let mut fragments = Vec::new();
         if changes.all || !changes.sessions.is_empty() {
-            let read = Read::of(host, &self.handle).await?;
+            let read = TranscriptRead::of(host, &self.handle).await?;
             for item in read.items {
                 let swap = match self.known.get(&item.id) {
                     Some(html) if *html == item.html => continue,
@@ -307,15 +303,14 @@ impl live::View for Live {
         Ok(fragments)
     }
 
-    /// The record up to which the browser has everything: it comes back with it.
+    /// Returns the record up to which the browser has everything: it comes back with it.
     fn id(&self) -> Option<String> {
         Some(self.seen.to_string())
     }
 }
 
-/// Where a stream continues.
 #[derive(Debug, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct StreamPosition {
     /// The last record of what the page showed.
     seen: u64,
 }
@@ -324,7 +319,7 @@ pub(super) struct Seen {
 pub(super) async fn live(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(seen): Query<Seen>,
+    Query(seen): Query<StreamPosition>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
@@ -340,5 +335,5 @@ pub(super) async fn live(
             items.into_iter().map(|item| (item.id, item.html)).collect()
         }
     };
-    Ok(live::follow(&host, Some(head.root), Live { handle, known, seen }))
+    Ok(live::follow(&host, Some(head.root), LiveTranscript { handle, known, seen }))
 }

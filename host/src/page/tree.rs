@@ -5,16 +5,16 @@ use axum::extract::{Path, State};
 use axum::response::{Html, Response};
 use subtend_session::ids::SessionId;
 
-use super::forest::{Forest, Row};
+use super::forest::{Forest, ForestRow};
 use super::live::{self, Changes, Fragment, Swap};
-use super::{Frame, Refusal, fragment, html};
+use super::{PageFrame, Refusal, fragment, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
 #[derive(Template)]
 #[template(path = "tree.html")]
-struct Page {
-    frame: Frame,
+struct TreePage {
+    frame: PageFrame,
     id: SessionId,
     top: String,
 }
@@ -23,7 +23,7 @@ struct Page {
 #[derive(Template)]
 #[template(path = "tree_items.html")]
 struct Items {
-    rows: Vec<Row>,
+    rows: Vec<ForestRow>,
     /// Whether their children are shown.
     open: bool,
     /// The lines below the only one.
@@ -33,8 +33,8 @@ struct Items {
 /// What one line shows.
 #[derive(Template)]
 #[template(path = "tree_row.html")]
-struct Line<'a> {
-    row: &'a Row,
+struct TreeLine<'a> {
+    row: &'a ForestRow,
 }
 
 impl Items {
@@ -49,12 +49,12 @@ pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Re
     host.settled().await?;
     let forest = Forest::read(host.runtime(), id)?;
     let top = forest.row(id).ok_or_else(|| Problem::no_session(&id.to_string()))?;
-    let frame = Frame::of_session(&host, format!("Tree of {} {}", top.agent, top.short), "tree").await;
+    let frame = PageFrame::of_session(&host, format!("Tree of {} {}", top.agent, top.short), "tree").await;
     let top = Items { rows: vec![top], open: true, below: Items::below(&forest, id) };
-    html(&Page { frame, id, top: fragment(&top) })
+    html(&TreePage { frame, id, top: fragment(&top) })
 }
 
-/// The children of one session, as they are loaded into its line.
+/// Returns the children of one session, as they are loaded into its line.
 pub(super) async fn kids(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let forest = Forest::read(host.runtime(), id)?;
@@ -62,19 +62,19 @@ pub(super) async fn kids(State(host): State<Host>, Path(id): Path<String>) -> Re
 }
 
 /// The lines that change; those that a browser has not loaded are not in its page, and are left out there.
-struct Live {
+struct LiveTree {
     id: SessionId,
     forest: Option<Forest>,
 }
 
-impl Live {
+impl LiveTree {
     fn line(forest: &Forest, id: SessionId) -> Option<Fragment> {
         let row = forest.row(id)?;
-        Some(Fragment::new(format!("row-{id}"), fragment(&Line { row: &row }), Swap::Inner))
+        Some(Fragment::new(format!("row-{id}"), fragment(&TreeLine { row: &row }), Swap::Inner))
     }
 }
 
-impl live::View for Live {
+impl live::LiveView for LiveTree {
     async fn changed(&mut self, host: &Host, changes: &Changes) -> Result<Vec<Fragment>, Problem> {
         let runtime = host.runtime();
         let mut fragments = Vec::new();
@@ -109,5 +109,5 @@ impl live::View for Live {
 pub(super) async fn live(State(host): State<Host>, Path(id): Path<String>) -> Result<Response, Refusal> {
     let id = host.session(&id).await?.id();
     let head = host.runtime().journal().head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
-    Ok(live::follow(&host, Some(head.root), Live { id, forest: None }))
+    Ok(live::follow(&host, Some(head.root), LiveTree { id, forest: None }))
 }

@@ -1,17 +1,18 @@
 //! Tokens and money: over time, by agent, by model and by session.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Html;
 use subtend_journal::{ReadError, Stored};
-use subtend_session::ids::{SessionId, Text};
+use subtend_session::ids::{Seq, SessionId, Text};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
 use super::words;
-use super::{Frame, Refusal, html};
+use super::{PageFrame, Refusal, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -20,18 +21,22 @@ const BARS: usize = 48;
 const HEIGHT: u64 = 120;
 /// Rows of a table.
 const ROWS: usize = 30;
+/// Records that a view reads, of the sessions that changed last.
+const RECORDS: usize = 200_000;
 
 /// Model calls with their times, summed up.
 #[derive(Debug, Default)]
-struct Tally {
+struct UsageTally {
     calls: Vec<(i64, Usage)>,
     agents: BTreeMap<String, Usage>,
     models: BTreeMap<String, Usage>,
     sessions: BTreeMap<SessionId, (String, Usage)>,
     whole: Usage,
+    /// Sessions that the bound left out, whole or in part.
+    left_out: usize,
 }
 
-impl Tally {
+impl UsageTally {
     fn add(&mut self, id: SessionId, name: &str, agent: &Text, records: &[Stored]) {
         let (mut agent, mut model) = (agent.clone(), Text::default());
         for stored in records {
@@ -58,27 +63,37 @@ impl Tally {
     }
 
     /// Reads the sessions below one, or all.
-    fn read(host: &Host, top: Option<SessionId>) -> Result<Self, ReadError> {
+    fn read(host: &Host, top: Option<SessionId>, mut left: usize) -> Result<Self, ReadError> {
         let journal = host.runtime().journal();
-        let ids = match top {
-            None => journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).map(|(id, _)| id).collect(),
+        let mut heads = match top {
+            None => journal.heads()?,
             Some(top) => {
-                let (mut found, mut next) = (Vec::new(), vec![top]);
+                let (mut known, mut found, mut next) = (HashSet::new(), Vec::new(), vec![top]);
                 while let Some(id) = next.pop() {
-                    if !found.contains(&id) {
-                        found.push(id);
+                    if known.insert(id) {
+                        found.extend(journal.head(id)?.map(|head| (id, head)));
                         next.extend(journal.kids(id)?);
                     }
                 }
                 found
             }
         };
+        heads.retain(|(_, head)| !head.deleted);
+        heads.sort_by_key(|(id, head)| Reverse((head.updated_ms, *id)));
         let mut tally = Self::default();
-        for id in ids {
-            let Some(head) = journal.head(id)?.filter(|head| !head.deleted) else { continue };
+        for (id, head) in heads {
+            if left == 0 {
+                tally.left_out += 1;
+                continue;
+            }
             // One that cannot be read makes the sums a part.
-            match journal.records(id) {
-                Ok(records) => tally.add(id, &format!("{} {}", head.agent, head.short), &head.agent, &records),
+            match journal.records_from(id, Seq(1), left.saturating_add(1)) {
+                Ok(mut records) => {
+                    tally.left_out += usize::from(records.len() > left);
+                    records.truncate(left);
+                    left -= records.len();
+                    tally.add(id, &format!("{} {}", head.agent, head.short), &head.agent, &records);
+                }
                 Err(_) => tally.whole.unreliable = true,
             }
         }
@@ -123,7 +138,7 @@ struct Bar {
     title: String,
 }
 
-struct Row {
+struct UsageRow {
     name: String,
     link: Option<SessionId>,
     input: String,
@@ -132,7 +147,7 @@ struct Row {
     cost: String,
 }
 
-impl Row {
+impl UsageRow {
     fn of(name: String, link: Option<SessionId>, of: &Usage) -> Self {
         Self {
             name,
@@ -147,30 +162,30 @@ impl Row {
 
 struct Table {
     title: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<UsageRow>,
 }
 
 #[derive(Template)]
 #[template(path = "usage.html")]
-struct Page {
-    frame: Frame,
+struct UsagePage {
+    frame: PageFrame,
     id: Option<SessionId>,
     whole: String,
+    left_out: usize,
     bars: Vec<Bar>,
     from: String,
     to: String,
     tables: Vec<Table>,
 }
 
-/// Rows, the largest first.
-fn rows(mut of: Vec<(String, Option<SessionId>, Usage)>) -> Vec<Row> {
+fn rows(mut of: Vec<(String, Option<SessionId>, Usage)>) -> Vec<UsageRow> {
     of.sort_by_key(|(_, _, usage)| std::cmp::Reverse(usage.tokens()));
-    of.into_iter().take(ROWS).map(|(name, link, usage)| Row::of(name, link, &usage)).collect()
+    of.into_iter().take(ROWS).map(|(name, link, usage)| UsageRow::of(name, link, &usage)).collect()
 }
 
 async fn view(host: &Host, id: Option<SessionId>, title: String) -> Result<Html<String>, Refusal> {
     host.settled().await?;
-    let tally = Tally::read(host, id)?;
+    let tally = UsageTally::read(host, id, RECORDS)?;
     let (bars, from, to) = tally.bars();
     let named = |of: BTreeMap<String, Usage>| rows(of.into_iter().map(|(name, usage)| (name, None, usage)).collect());
     let sessions = tally.sessions.into_iter().map(|(id, (name, usage))| (name, Some(id), usage)).collect();
@@ -180,20 +195,44 @@ async fn view(host: &Host, id: Option<SessionId>, title: String) -> Result<Html<
         Table { title: "By session", rows: rows(sessions) },
     ];
     let frame = match id {
-        Some(_) => Frame::of_session(host, title, "usage").await,
-        None => Frame::new(host, title, "usage").await,
+        Some(_) => PageFrame::of_session(host, title, "usage").await,
+        None => PageFrame::new(host, title, "usage").await,
     };
-    html(&Page { frame, id, whole: words::usage(&tally.whole), bars, from, to, tables })
+    html(&UsagePage { frame, id, whole: words::usage(&tally.whole), left_out: tally.left_out, bars, from, to, tables })
 }
 
-/// What all sessions used.
 pub(super) async fn all(State(host): State<Host>) -> Result<Html<String>, Refusal> {
     view(&host, None, "Usage".to_owned()).await
 }
 
-/// What a session and all below it used.
+/// Returns what a session and all below it used.
 pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let head = host.runtime().journal().head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
     view(&host, Some(id), format!("Usage of {} {}", head.agent, head.short)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use subtend_actors::{OpenOptions, Runtime};
+
+    #[tokio::test]
+    async fn usage_reads_no_more_records_than_its_bound() {
+        let model = subtend_models::closure::fn_model("x", |_, _| async {
+            Ok(subtend_models::model::Answer::of_text("Hello."))
+        });
+        let runtime = Runtime::builder().model(std::sync::Arc::new(model)).start().await.expect("a runtime");
+        let host = Host::new(runtime, crate::HostOptions::default());
+        for _ in 0..2 {
+            let session = host.runtime().open(OpenOptions::agent("general")).expect("a session");
+            let receipt = session.send("Good morning.").await.expect("accepted");
+            session.run(receipt.run).ended().await.expect("an end");
+        }
+        let read = |left| {
+            let tally = UsageTally::read(&host, None, left).expect("read");
+            (tally.calls.len(), tally.left_out)
+        };
+        assert_eq!([read(1_000), read(1), read(0)], [(2, 0), (0, 2), (0, 2)]);
+    }
 }

@@ -11,12 +11,12 @@ const LINE: usize = 140;
 
 /// The state of a session: its word, and its class in the style sheet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct StateLabel {
     pub(super) word: &'static str,
     pub(super) class: &'static str,
 }
 
-impl State {
+impl StateLabel {
     pub(super) fn of(phase: Phase, outcome: Option<OutcomeKind>) -> Self {
         let (word, class) = match phase {
             Phase::Queued => ("queued", "wait"),
@@ -35,13 +35,12 @@ impl State {
         Self { word, class }
     }
 
-    /// The state of an ended run.
     pub(super) fn ended(outcome: &Outcome) -> Self {
         Self::of(Phase::Quiet, Some(outcome.kind()))
     }
 }
 
-/// A count with its unit: `1 turn`, `2 turns`.
+/// Returns a count with its unit: `1 turn`, `2 turns`.
 pub(super) fn count(n: impl Into<u64>, unit: &str) -> String {
     let n = n.into();
     if n == 1 { format!("1 {unit}") } else { format!("{n} {unit}s") }
@@ -67,12 +66,10 @@ pub(super) fn usage(of: &Usage) -> String {
     format!("{least}{} tokens{cost}", tokens(of.tokens()))
 }
 
-/// Millionths of a dollar.
 pub(super) fn money(micro: u64) -> String {
     format!("${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100)
 }
 
-/// A span of time.
 pub(super) fn span(ms: u64) -> String {
     match ms {
         0..10_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
@@ -82,13 +79,12 @@ pub(super) fn span(ms: u64) -> String {
     }
 }
 
-/// A moment in UTC: `24 Nov 2026 08:58:15`.
+/// Returns a moment in UTC: `24 Nov 2026 08:58:15`.
 pub(super) fn moment(ms: i64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0));
     httpdate::fmt_http_date(at).get(5..25).unwrap_or_default().to_owned()
 }
 
-/// The first words of a text, on one line.
 pub(super) fn line(text: &str) -> String {
     clip(text, LINE)
 }

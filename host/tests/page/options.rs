@@ -10,9 +10,9 @@ use super::*;
 
 /// Options in memory; the model is required.
 #[derive(Debug)]
-struct Kept(Mutex<Vec<ToolSetting>>);
+struct StoredOptions(Mutex<Vec<ToolSetting>>);
 
-impl Settings for Kept {
+impl Settings for StoredOptions {
     fn list(&self) -> Result<Vec<ToolSetting>, String> {
         Ok(self.0.lock().expect("no panic").clone())
     }
@@ -35,7 +35,7 @@ fn option(key: &str, kind: SettingKind, value: &str) -> ToolSetting {
 
 #[tokio::test]
 async fn option_is_edited_by_its_type() {
-    let kept = Arc::new(Kept(Mutex::new(vec![
+    let kept = Arc::new(StoredOptions(Mutex::new(vec![
         option("on", SettingKind::Boolean, "true"),
         option("notes", SettingKind::LongText, "two\nlines"),
         option("model", SettingKind::Model, "offline"),

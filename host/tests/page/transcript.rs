@@ -4,7 +4,7 @@ use super::*;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
-async fn form(app: &Router, path: &str, body: &str) -> crate::support::Reply {
+async fn form(app: &Router, path: &str, body: &str) -> crate::support::HttpResponse {
     request(app, Method::POST, path, &[FORM, ("hx-request", "true")], body).await
 }
 
@@ -19,7 +19,6 @@ async fn card(app: &Router) -> String {
     }
 }
 
-/// The value of a hidden field.
 fn field<'a>(html: &'a str, name: &str) -> &'a str {
     let start = format!("name=\"{name}\" value=\"");
     let at = html.find(&start).unwrap_or_else(|| panic!("no {name} in {html}")) + start.len();

@@ -28,7 +28,6 @@ pub(crate) async fn host(memory: &Memory) -> Host {
     Host::new(runtime(memory).await, HostOptions::default())
 }
 
-/// The runtime of such a host.
 pub(crate) async fn runtime(memory: &Memory) -> Runtime {
     let model = fn_model("script", |request, _| async move {
         // A turn after calls: their results came.
@@ -52,6 +51,10 @@ pub(crate) async fn runtime(memory: &Memory) -> Runtime {
         Ok(match &*text {
             "make it" => Answer::of_calls(None, vec![called("make", serde_json::json!({"what": "a boat"}))]),
             "children" => Answer::of_calls(None, vec![task(), task()]),
+            text if text.starts_with("make ") => Answer::of_calls(
+                None,
+                vec![called("make", serde_json::json!({"what": text.trim_start_matches("make ")}))],
+            ),
             _ => Answer::of_text(format!("Hello. You said: {text}")),
         })
     });
@@ -78,26 +81,23 @@ pub(crate) async fn runtime(memory: &Memory) -> Runtime {
         .expect("a runtime")
 }
 
-/// Ends a host: nothing holds it any more.
 pub(crate) async fn end(host: Host) {
     let report = host.shutdown(Duration::from_secs(5)).await.expect("no request holds the host");
     assert_eq!((report.actors, report.tasks), (0, 0));
 }
 
-/// A response, read whole.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-impl Reply {
+impl HttpResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.body))
     }
 
-    /// The status and the code of a problem.
     pub(crate) fn problem(&self) -> (u16, String) {
         let json = self.json();
         assert_eq!(self.headers["content-type"], "application/problem+json", "{}", self.body);
@@ -107,7 +107,13 @@ impl Reply {
 }
 
 /// Sends a request to `app`, and reads its response whole.
-pub(crate) async fn request(app: &Router, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+pub(crate) async fn request(
+    app: &Router,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> HttpResponse {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -117,14 +123,14 @@ pub(crate) async fn request(app: &Router, method: Method, path: &str, headers: &
     let (parts, body) = response.into_parts();
     let body = body.collect().await.expect("a body").to_bytes();
     let body = String::from_utf8(body.to_vec()).expect("text");
-    Reply { status: parts.status, headers: parts.headers, body }
+    HttpResponse { status: parts.status, headers: parts.headers, body }
 }
 
-pub(crate) async fn get(app: &Router, path: &str) -> Reply {
+pub(crate) async fn get(app: &Router, path: &str) -> HttpResponse {
     request(app, Method::GET, path, &[], "").await
 }
 
-pub(crate) async fn post(app: &Router, path: &str, body: &Value) -> Reply {
+pub(crate) async fn post(app: &Router, path: &str, body: &Value) -> HttpResponse {
     request(app, Method::POST, path, &[("content-type", "application/json")], &body.to_string()).await
 }
 

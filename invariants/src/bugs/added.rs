@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use subtend_session::call::CallEnd;
-use subtend_session::command::Command;
+use subtend_session::command::{Command, Deadline};
 use subtend_session::context;
 use subtend_session::effect::{Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{AttemptNo, CallId, Hash, InputId, Seq};
@@ -22,7 +22,7 @@ use subtend_session::state::{Owned, State};
 use super::refold::{force, refold, takes_message};
 use super::{Bug, Case};
 
-/// Adds what the broken rule should have prevented.
+#[expect(clippy::wildcard_enum_match_arm, reason = "each bug has a control, which fails if it does nothing")]
 pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
     match case.bug {
         Bug::RowTakenTwice => more(state, decision, taken_again(case)),
@@ -41,27 +41,7 @@ pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
         }
         Bug::UnreadTextKept => keep_text(case, state, &mut decision.records),
         Bug::BranchSeesLater => see_later(case, decision),
-        Bug::RowsLeftPending
-        | Bug::NoCheckAfterLast
-        | Bug::CallsLeftOpen
-        | Bug::UnstartedForgotten
-        | Bug::OwnerNotChecked
-        | Bug::SlotWithoutTaking
-        | Bug::StaleAccepted
-        | Bug::NoOutbox
-        | Bug::InterruptStopsHere
-        | Bug::ContinueTwice
-        | Bug::ContinueRefusedSilently
-        | Bug::ContinueOfOver
-        | Bug::QueueOpensAfterTreeCancel
-        | Bug::ClosedTakesContinue
-        | Bug::CancelReachesNextRun
-        | Bug::AskLeftOpen
-        | Bug::SlotKeptWhileAsking
-        | Bug::RolledBackSeen
-        | Bug::OwnersEndNamesPerson
-        | Bug::MessageExtendsOwnedRun
-        | Bug::AskWithoutDeadline => {}
+        _ => {}
     }
 }
 
@@ -74,15 +54,19 @@ pub(super) fn in_place_of(case: &Case, state: &mut State, rejection: &Rejection)
         taken_again(case)
     } else if case.bug == Bug::ContinueTwice {
         accepted_again(case).into_iter().collect()
+    } else if case.bug == Bug::ResetTwice {
+        resumed_again(case).into_iter().collect()
     } else {
         Vec::new()
     };
     let mut decision = Decision::default();
+    if let [Record::TurnStarted { turn, attempt, .. }] = *records {
+        decision.effects.push(Effect::CallModel { turn, attempt, after_ms: 0 });
+    }
     more(state, &mut decision, records);
     Some(decision).filter(|decision| !decision.records.is_empty())
 }
 
-/// Appends records to the decided ones.
 fn more(state: &mut State, decision: &mut Decision, records: Vec<Record>) {
     records.iter().for_each(|record| force(state, record));
     decision.records.extend(records);
@@ -130,7 +114,6 @@ fn stale(case: &Case) -> Option<Record> {
     }
 }
 
-/// Takes rows that are no longer owed.
 fn taken_again(case: &Case) -> Vec<Record> {
     let Command::OwnedEnded(notices) = &case.command else { return Vec::new() };
     let is_owed = |notice: &Notice| match (notice.key, notice.run) {
@@ -162,7 +145,15 @@ fn accepted_again(case: &Case) -> Option<Record> {
     })))
 }
 
-/// Ends a run again for a late cancel.
+/// Repeats the model call of a turn whose limit has reset before.
+fn resumed_again(case: &Case) -> Option<Record> {
+    let Command::Deadline(Deadline::Limit(of)) = case.command else { return None };
+    let run = case.before.run.as_ref()?;
+    let turn = run.turn.as_ref().filter(|turn| turn.no == of && turn.streaming)?;
+    let (turn, attempt, prompt, model) = (turn.no, turn.attempt.next(), turn.prompt, Arc::clone(&turn.model));
+    Some(Record::TurnStarted { run: run.no, turn, attempt, prompt, reserved: None, model, compacts: None })
+}
+
 fn ended_again(case: &Case, reply: &Reply) -> Vec<Record> {
     let (Command::Cancel { by, .. }, Reply::AlreadyEnded(key, _)) = (&case.command, reply) else { return Vec::new() };
     let last = case.before.last.as_ref().filter(|last| last.run == key.run);
@@ -195,7 +186,8 @@ fn start_early(case: &Case, state: &mut State, decision: &mut Decision) {
     }
     let (run, no, model) = (run.no, state.last_turn.next(), Arc::clone(&turn.model));
     let attempt = AttemptNo(1);
-    let started = Record::TurnStarted { run, turn: no, attempt, prompt: Prompt::Plain, reserved: None, model };
+    let prompt = Prompt::Plain;
+    let started = Record::TurnStarted { run, turn: no, attempt, prompt, reserved: None, model, compacts: None };
     more(state, decision, vec![started]);
     decision.effects.push(Effect::CallModel { turn: no, attempt, after_ms: 0 });
 }
@@ -232,7 +224,6 @@ fn stay_blocking(state: &mut State, records: &[Record]) {
     }
 }
 
-/// Takes waiting completions behind a person's message.
 fn join(case: &Case, state: &mut State, decision: &mut Decision) {
     let waiting = case.before.run.iter().flat_map(|run| &run.waiting).chain(&case.before.queue);
     let said = decision.records.iter().filter_map(|record| {

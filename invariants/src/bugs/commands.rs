@@ -14,7 +14,6 @@ use super::refold::refold;
 use super::{Bug, Case};
 
 /// Decides the command of `case`.
-///
 /// # Errors
 /// If nothing is decided.
 pub(super) fn decide(case: &Case, state: &mut State) -> Result<Decision, Rejection> {

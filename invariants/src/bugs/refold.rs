@@ -28,6 +28,7 @@ pub(super) fn refold(case: &Case, state: &mut State, decided: &[Record], records
     }
     folded.due = std::mem::take(&mut state.due);
     folded.recalled = std::mem::take(&mut state.recalled);
+    folded.window = state.window;
     folded.queued_children = std::mem::take(&mut state.queued_children);
     *state = folded;
 }
@@ -40,7 +41,6 @@ fn notices(records: &[Record]) -> impl Iterator<Item = &Notice> {
     taken.flatten()
 }
 
-/// Returns whether a record takes notices as a message.
 pub(super) fn takes_message(record: &Record) -> bool {
     matches!(record, Record::NoticeTaken(taken) if taken.carrier == Carrier::Message)
 }

@@ -11,7 +11,6 @@ pub enum Why {
     Birth,
     /// A message arrived while it was not in memory.
     Message,
-    /// Its actor died.
     Restart,
     Boot,
 }

@@ -17,10 +17,12 @@ pub struct Probe {
 /// The circumstances of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Under {
-    /// Unchanged.
     Present,
     /// With one more rule in the rule set of the session or an ancestor.
-    Added { at: SessionId, rule: Rule },
+    Added {
+        at: SessionId,
+        rule: Rule,
+    },
     /// With the same rules in another order.
     Reordered,
     /// After a crash, restart, continue, resume, agent override or compaction, as named.

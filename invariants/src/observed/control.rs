@@ -16,7 +16,6 @@ pub struct Causes {
     /// Interrupts by persons and the host.
     pub interrupts: Vec<(RunKey, By)>,
     pub passed: Vec<(RunKey, TimeLimit)>,
-    /// Permanently refused budgets.
     pub refused: Vec<(RunKey, Budget)>,
     /// Starts of the host with runs in flight.
     pub boots: u32,
@@ -32,7 +31,7 @@ pub struct AnswerSeen {
     pub run: RunKey,
     pub given: Given,
     pub at: When,
-    pub answer: Answer,
+    pub answer: ControlAnswer,
 }
 
 /// What the reply is for.
@@ -47,11 +46,10 @@ pub enum Given {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ControlAnswer {
     Done,
     /// The run has ended, or will, with this outcome.
     Ended(Outcome),
-    /// The run does not exist.
     NotFound,
     /// No longer awaited, with the number of records that were written nevertheless.
     Stale(u32),
@@ -74,10 +72,8 @@ pub struct QueueSeen {
     /// Its name, such as `inbox` or `queue`.
     pub queue: Text,
     pub at: When,
-    /// Its length before.
     pub len: u64,
     pub bound: u64,
-    /// The reply to the sender.
     pub answer: QueueAnswer,
 }
 
@@ -89,7 +85,6 @@ pub enum QueueAnswer {
     Busy,
     /// The sender failed because the queue was full.
     Failed,
-    /// The runtime is shut down.
     Stopped,
 }
 

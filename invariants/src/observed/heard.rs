@@ -7,7 +7,6 @@ use subtend_session::ids::{Seq, SessionId, Text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
     pub session: SessionId,
-    /// The last record behind it.
     pub seq: Seq,
     pub at: When,
     /// The last durable record of the session then, if known.

@@ -77,7 +77,6 @@ fn of_host(n: u128) -> Record {
     Record::InputAccepted(Box::new(InputAccepted { from: From::Host, ..input(n) }))
 }
 
-/// Returns the end of the second run of the child.
 fn aside() -> Notice {
     Notice { key: None, waking: false, ..notice(2, Outcome::Completed) }
 }

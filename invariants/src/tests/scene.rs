@@ -154,6 +154,7 @@ pub(super) fn turn_in(run: u32, turn: u32, attempt: u32) -> Record {
         prompt: Prompt::Plain,
         reserved: None,
         model: "scripted".into(),
+        compacts: None,
     }
 }
 
@@ -237,10 +238,14 @@ pub(super) fn turn_of(calls: Vec<Call>, open: u32) -> Box<Turn> {
         no: TurnNo(2),
         attempt: AttemptNo(1),
         asked: 0,
+        limited: None,
         model: "offline".into(),
         tries: 1,
         prompt: Prompt::Plain,
         streaming: false,
+        compacting: None,
+        overflowed: false,
+        compaction_failed: false,
         answered: None,
         calls,
         open,
@@ -395,7 +400,13 @@ impl Scene {
         root.truncate(11);
         root.extend([
             answered(2, 1, 1),
-            Record::AskOpened { call: AGAIN, action: "fs.write".into(), resource: "a".into(), root: ROOT },
+            Record::AskOpened {
+                call: AGAIN,
+                action: "fs.write".into(),
+                resource: "a".into(),
+                root: ROOT,
+                deadline_at: None,
+            },
             Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Allow, by: AskBy::Person },
             started(AGAIN, CallKind::Local(ToolEffect::SideEffect)),
             finished(AGAIN),

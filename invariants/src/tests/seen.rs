@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Case;
 use super::scene::{AGAIN, CALL, CHILD, ROOT, Scene, ended, id, opened, turn_in};
 use crate::observed::{
-    Acked, Activated, Answer, AnswerSeen, Approver, Aside, AskSeen, Boot, Causes, ContextGiven, ControlSeen, Death,
-    Effect, Failure, Given, Heard, Listing, Observed, Offer, Probe, QueueAnswer, QueueSeen, Recovery, Restart,
-    RestartBudget, Shutdown, Stop, SubscriberLog, Under, When, Why, Work,
+    Acked, Activated, AnswerSeen, Approver, Aside, AskSeen, Boot, Causes, ClientLog, ContextGiven, ControlAnswer,
+    ControlSeen, Death, Effect, Failure, Given, Heard, KeyedCommand, Listing, Observed, Offer, Probe, QueueAnswer,
+    QueueSeen, Recovery, Restart, RestartBudget, Shutdown, Stop, SubscriberLog, Under, When, Why, Work,
 };
 use crate::world::Frame;
 use crate::{InvariantId, tree};
@@ -40,7 +40,7 @@ fn tool(repeatable: bool) -> Work {
     Work::Tool { call: CALL, repeatable }
 }
 
-fn answer(given: Given, answer: Answer) -> AnswerSeen {
+fn answer(given: Given, answer: ControlAnswer) -> AnswerSeen {
     AnswerSeen { run: OF_ROOT, given, at: when(9), answer }
 }
 
@@ -112,7 +112,6 @@ fn all_heard() -> Vec<Heard> {
     (1..=13).map(|seq| Heard::Record(ROOT, Seq(seq))).collect()
 }
 
-/// Returns all observations of the good scene.
 fn seen() -> Observed {
     let budget = RestartBudget { max: 1, within_ms: 1000, storm: Some((2, 100)) };
     let causes = Causes { boots: 0, ..Causes::default() };
@@ -132,9 +131,9 @@ fn seen() -> Observed {
         ],
         contexts: vec![context(1, vec![offer(true, Answered::Allow)], Some(Vec::new()))],
         answers: vec![
-            answer(Given::Cancel(By::Person), Answer::Ended(Outcome::Completed)),
-            answer(Given::Late, Answer::Stale(0)),
-            AnswerSeen { run: RunKey { session: ROOT, run: RunNo(2) }, ..answer(Given::End, Answer::NotFound) },
+            answer(Given::Cancel(By::Person), ControlAnswer::Ended(Outcome::Completed)),
+            answer(Given::Late, ControlAnswer::Stale(0)),
+            AnswerSeen { run: RunKey { session: ROOT, run: RunNo(2) }, ..answer(Given::End, ControlAnswer::NotFound) },
         ],
         controls: vec![ControlSeen { session: ROOT, given: when(1), handled: when(2), waited_for: 1 }],
         queues: vec![put(1, QueueAnswer::Taken(Some(id(1)))), put(2, QueueAnswer::Busy)],
@@ -213,7 +212,28 @@ fn only_a_host_start_may_end_a_held_run_before_its_owned_runs() {
     assert_eq!([held(Epoch(3), 1), held(Epoch(2), 1), held(Epoch(3), 0)], [true, false, false]);
 }
 
+/// Returns a scene with a client that received the first record, and a command that was never answered.
+fn served() -> Scene {
+    let mut scene = good();
+    let received = vec![((1, 1), ROOT, Seq(1))];
+    scene.observed.clients = vec![ClientLog { name: "client".into(), received, complete: false }];
+    scene.observed.keyed = vec![KeyedCommand { text: "never sent".into(), replies: Vec::new() }];
+    scene
+}
+
 pub(super) const SIGHTS: &[Case] = &[
+    (
+        "an event that comes again",
+        served,
+        |s| s.observed.clients[0].received.push(((1, 1), ROOT, Seq(1))),
+        &[InvariantId::H1],
+    ),
+    (
+        "a receipt of an input that is not there",
+        served,
+        |s| s.observed.keyed[0].replies.push((ROOT, id(99))),
+        &[InvariantId::H2],
+    ),
     ("an acknowledged record is gone", good, |s| s.observed.acked[0].seq = Seq(99), &[InvariantId::J1]),
     ("a call before its intent", good, |s| s.observed.effects[0].durable = Some(Seq(5)), &[InvariantId::J5]),
     ("a word before its record", good, |s| s.observed.acked[0].durable = Some(Seq(12)), &[InvariantId::J5]),
@@ -239,23 +259,33 @@ pub(super) const SIGHTS: &[Case] = &[
     (
         "notified of another end",
         good,
-        |s| s.observed.answers[0].answer = Answer::Ended(Outcome::Lost),
+        |s| s.observed.answers[0].answer = ControlAnswer::Ended(Outcome::Lost),
         &[InvariantId::S2],
     ),
-    ("a cancel that was done and was not", good, |s| s.observed.answers[0].answer = Answer::Done, &[InvariantId::S2]),
+    (
+        "a cancel that was done and was not",
+        good,
+        |s| s.observed.answers[0].answer = ControlAnswer::Done,
+        &[InvariantId::S2],
+    ),
     (
         "a cancel that was done, and the run continues",
         child_at_work,
-        |s| s.observed.answers.push(answer(Given::Cancel(By::Person), Answer::Done)),
+        |s| s.observed.answers.push(answer(Given::Cancel(By::Person), ControlAnswer::Done)),
         &[InvariantId::S2],
     ),
     (
         "ended, it says, and it has not",
         child_at_work,
-        |s| s.observed.answers.push(answer(Given::Interrupt(By::Person), Answer::Ended(Outcome::Lost))),
+        |s| s.observed.answers.push(answer(Given::Interrupt(By::Person), ControlAnswer::Ended(Outcome::Lost))),
         &[InvariantId::S3],
     ),
-    ("a late word that is recorded", good, |s| s.observed.answers[1].answer = Answer::Stale(1), &[InvariantId::S3]),
+    (
+        "a late word that is recorded",
+        good,
+        |s| s.observed.answers[1].answer = ControlAnswer::Stale(1),
+        &[InvariantId::S3],
+    ),
     ("an effect of an ended run", good, |s| s.observed.effects[2].started = when(9), &[InvariantId::S5]),
     ("an effect beyond the grace", good, |s| s.observed.effects[2].gone = Some(when(14)), &[InvariantId::S5]),
     ("a run long after the last fault", child_at_work, |s| s.observed.healed = true, &[InvariantId::S6]),

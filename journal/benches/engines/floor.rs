@@ -1,5 +1,6 @@
 //! Lower bound: groups written to one preallocated file, which is synced. A sync that lengthens a file also commits the file system.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use subtend_journal::EngineError;
-use subtend_journal::engine::{Engine, Go, Group, Payload, Result, StoredFrame};
+use subtend_journal::engine::{Engine, Go, Group, Payload, Range, Result, StoredFrame};
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
@@ -30,8 +31,8 @@ impl Engine for Floor {
         "floor"
     }
 
-    fn durability(&self) -> &'static str {
-        "fsync, and nothing is read back"
+    fn durability(&self) -> Cow<'static, str> {
+        "fsync, and nothing is read back".into()
     }
 
     fn write(&self, group: Group) -> Result<()> {
@@ -76,8 +77,8 @@ impl Engine for Floor {
         Ok(Vec::new())
     }
 
-    fn last_place(&self, _: SessionId) -> Result<Option<(Seq, Lsn)>> {
-        Ok(None)
+    fn range(&self, _: SessionId, _: Seq, _: Seq) -> Result<Range> {
+        Ok(Range { head: Ok(None), inflight: Ok(None), frames: Vec::new() })
     }
 
     fn all_places(&self, _: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {

@@ -16,13 +16,11 @@ use crate::verify::Progress;
 /// Damaged session, whose tree an export omits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// The session.
     pub session: SessionId,
     /// The root of its tree, if known.
     pub root: SessionId,
     /// Number of omitted sessions in listings.
     pub sessions: u64,
-    /// The damage.
     pub why: String,
 }
 
@@ -144,8 +142,8 @@ impl Survey<'_> {
 
     /// Returns the root from the session's first record.
     fn born_below(&self, session: SessionId) -> Option<SessionId> {
-        let (_, lsn) = self.engine.places_from(session, Seq(1), 1).ok()?.into_iter().next()?;
-        let frame = read::open_frame(self.engine.frame(lsn).ok()??).ok()?;
+        let (_, _, kept) = self.engine.range(session, Seq(1), Seq(2)).ok()?.frames.into_iter().next()?;
+        let frame = read::open_frame(kept?).ok()?;
         match frame.records.first() {
             Some(Record::SessionCreated(created)) if frame.session == session => Some(created.place.root(session)),
             Some(_) | None => None,

@@ -12,7 +12,6 @@ pub(super) struct Lines<'a, R> {
     file: &'a mut R,
     /// The last line, from 1.
     pub(super) n: u64,
-    /// Its offset.
     pub(super) offset: u64,
     next: u64,
     buffer: Vec<u8>,
@@ -39,7 +38,6 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
         Ok(())
     }
 
-    /// Reads the next line and checks its checksum.
     pub(super) fn read(&mut self) -> Result<&[u8], ImportError> {
         self.buffer.clear();
         let read = self.file.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut self.buffer)?;
@@ -83,7 +81,6 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
         ImportError::Damaged { line: self.n, why: why.into() }
     }
 
-    /// Whether the file ends here.
     pub(super) fn is_over(&mut self) -> Result<bool, ImportError> {
         Ok(self.file.fill_buf()?.is_empty())
     }

@@ -137,7 +137,6 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(frame)
     }
 
-    /// Checks the engine's limit.
     fn fits(&self, at: At, frame: &FrameLine<Vec<Record>>) -> Result<(), ImportError> {
         let limit = self.engine.max_body();
         // A line is never shorter than its frame's body.
@@ -243,7 +242,6 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    /// Checks the tree and depth of sessions below another one.
     fn trees(&self) -> Result<(), ImportError> {
         for (id, (at, place)) in &self.places {
             let Place::Child { parent, root, kind, depth, .. } = place else { continue };

@@ -24,7 +24,6 @@ pub(super) struct At {
 
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// Indices into [`Survey::frames`].
     pub(super) frames: Vec<usize>,
     next: Seq,
     epoch: Epoch,

@@ -23,7 +23,6 @@ const PILE_FRAMES: usize = 256;
 #[derive(Default)]
 struct Pile {
     frames: Vec<(Option<Lsn>, Frame)>,
-    /// Their indices in the survey.
     at: Vec<usize>,
     bytes: u64,
     /// Bodies for the next frame.
@@ -83,7 +82,6 @@ impl Pile {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Writes the pending frames and records their LSNs.
     async fn write(&mut self, journal: &Journal, places: &mut Places) -> Result<(), ImportError> {
         self.bytes = 0;
         if self.frames.is_empty() {

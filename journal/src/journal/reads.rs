@@ -10,7 +10,7 @@ use crate::compact;
 use crate::engine::StoredFrame;
 use crate::error::ReadError;
 use crate::frame::Stored;
-use crate::read::{GO, damaged, head_of, inflight_of, keep, open_frame, owner, page, records, walk};
+use crate::read::{END, GO, damaged, head_of, inflight_of, keep, open_frame, owner, page, records, walk};
 use crate::verify::{self, Progress, Report};
 
 impl Journal {
@@ -26,7 +26,7 @@ impl Journal {
     /// only: never resume from it.
     pub fn salvage(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        let (out, _) = walk(&*engine, session, Seq(1), engine.places(session)?, usize::MAX)?;
+        let (out, _) = walk(&*engine, session, Seq(1), engine.range(session, Seq(1), END)?.frames)?;
         if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
     }
 
@@ -80,7 +80,6 @@ impl Journal {
         Ok(open.map(|(_, top)| top).collect())
     }
 
-    /// Returns the heads as stored.
     fn own_heads(&self) -> Result<BTreeMap<SessionId, Head>, ReadError> {
         let mut heads = BTreeMap::new();
         self.shared().engine()?.heads(&mut |session, head| {
@@ -94,8 +93,8 @@ impl Journal {
     pub fn bytes_of(&self, session: SessionId) -> Result<u64, ReadError> {
         let engine = self.shared().engine()?;
         let mut bytes = 0_u64;
-        for (_, lsn) in engine.places(session)? {
-            if let Some(StoredFrame::Bytes(frame)) = engine.frame(lsn)? {
+        for (_, _, frame) in engine.range(session, Seq(1), END)?.frames {
+            if let Some(StoredFrame::Bytes(frame)) = frame {
                 bytes = bytes.saturating_add(frame.len() as u64);
             }
         }

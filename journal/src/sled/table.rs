@@ -14,10 +14,11 @@ use std::time::Duration;
 use sled::{Batch, Config, Db, IVec};
 
 use crate::directory;
-use crate::engine::{Go, Result};
+use crate::engine::Result;
 use crate::engines::Copied;
-use crate::error::{EngineError, OpenError};
+use crate::error::{EngineError, OpenError, io};
 use crate::guarded::guarded;
+use crate::tables::{Keys, Table, TableEdits, Visit};
 use crate::temp_copy::TempCopy;
 
 /// Largest value: a leaf of sled holds seventeen, and must stay below a quarter of a segment.
@@ -26,52 +27,7 @@ const SEGMENT: usize = 4 << 20;
 /// Rows and bytes that a scan reads at a time, while writes continue.
 const CHUNK_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 1 << 20;
-
-/// Tables, by the first byte of their keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Table {
-    /// LSN to frame.
-    Log = b'l',
-    /// Session and first record to LSN.
-    Ev = b'e',
-    /// Session to head.
-    Head = b'h',
-    /// Session to its row of the boot scan.
-    Inflight = b'i',
-    /// Parent and child.
-    Kid = b'k',
-    /// Obligation to LSN.
-    Outbox = b'o',
-    /// Hash to body.
-    Def = b'd',
-    /// Format and identity of the store.
-    Meta = b'm',
-}
-
-impl Table {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Log => "log",
-            Self::Ev => "ev",
-            Self::Head => "head",
-            Self::Inflight => "inflight",
-            Self::Kid => "kid",
-            Self::Outbox => "outbox",
-            Self::Def => "def",
-            Self::Meta => "meta",
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Edit {
-    Put(Table, Vec<u8>, Vec<u8>),
-    Take(Table, Vec<u8>),
-}
-
-/// Receives key and value of each row.
-type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Go> + 'a;
+const END: [u8; 64] = [0xff; 64];
 
 /// Rows in a directory of sled. Reads see all edits of every returned write, and none of any other.
 #[derive(Debug)]
@@ -109,10 +65,6 @@ impl Rows {
         drop_unfinished(dir)?;
         let db = opened(&config)?;
         let path = dir.join("db");
-        let io = |what, path: &Path| {
-            let path = path.to_owned();
-            move |source| OpenError::Io { what, path, source }
-        };
         let file = File::open(&path).map_err(io("open", &path))?;
         if synced {
             // Makes unsynced writes of a killed process durable before they are read.
@@ -138,12 +90,14 @@ impl Rows {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn apply(&self, edits: Vec<Edit>) -> Result<()> {
+    fn apply(&self, tables: Vec<TableEdits>) -> Result<()> {
         let mut batch = Batch::default();
-        for edit in edits {
-            match edit {
-                Edit::Put(table, key, value) => batch.insert(in_tree(table, &key), value),
-                Edit::Take(table, key) => batch.remove(in_tree(table, &key)),
+        for (table, edits) in tables {
+            for (key, value) in edits {
+                match value {
+                    Some(value) => batch.insert(in_tree(table, &key), value),
+                    None => batch.remove(in_tree(table, &key)),
+                }
             }
         }
         self.db.apply_batch(batch).map_err(store("write a batch"))?;
@@ -173,10 +127,6 @@ impl Rows {
 
 /// Removes unfinished snapshots: sled would report a damaged store at every later opening.
 fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
-    let io = |what, path: &Path| {
-        let path = path.to_owned();
-        move |source| OpenError::Io { what, path, source }
-    };
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         // sled creates it.
@@ -218,6 +168,11 @@ fn in_tree(table: Table, key: &[u8]) -> Vec<u8> {
     whole
 }
 
+fn range(table: Table, keys: Keys<'_>) -> RangeInclusive<Vec<u8>> {
+    let (from, to) = keys.unwrap_or((&[], &END));
+    in_tree(table, from)..=in_tree(table, to)
+}
+
 fn below(key: &[u8]) -> &[u8] {
     key.split_first().map_or(&[], |(_, key)| key)
 }
@@ -228,9 +183,9 @@ impl Rows {
     }
 
     /// Applies the edits atomically and durably. Called by one thread.
-    pub(super) fn write(&self, edits: Vec<Edit>) -> Result<()> {
+    pub(super) fn write(&self, tables: Vec<TableEdits>) -> Result<()> {
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        self.apply(edits)
+        self.apply(tables)
     }
 
     pub(super) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -239,9 +194,9 @@ impl Rows {
         Ok(row.map(|value| value.to_vec()))
     }
 
-    /// Visits the rows from `from` to `to`, inclusive, in order. The visitor may call the store.
-    pub(super) fn scan(&self, table: Table, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
-        let (mut next, end) = (in_tree(table, from), in_tree(table, to));
+    /// Visits the rows in order. The visitor may call the store.
+    pub(super) fn scan(&self, table: Table, keys: Keys<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        let (mut next, end) = range(table, keys).into_inner();
         loop {
             let (rows, more) = self.chunk(next.clone()..=end.clone())?;
             for (key, value) in &rows {
@@ -257,10 +212,9 @@ impl Rows {
         }
     }
 
-    /// Returns the last row from `from` to `to`, inclusive.
-    pub(super) fn last(&self, table: Table, from: &[u8], to: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    pub(super) fn last(&self, table: Table, keys: Keys<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let _gate = self.read();
-        let row = self.db.range(in_tree(table, from)..=in_tree(table, to)).next_back();
+        let row = self.db.range(range(table, keys)).next_back();
         let Some((key, value)) = row.transpose().map_err(store("read the last row"))? else { return Ok(None) };
         Ok(Some((below(&key).to_vec(), value.to_vec())))
     }

@@ -10,7 +10,7 @@ use crate::blobs::{self, Blobs};
 use crate::compact::{self, Compacted, Compacting};
 use crate::engine::Engine;
 use crate::engines::ENGINES;
-use crate::error::OpenError;
+use crate::error::{OpenError, io};
 use crate::journal::{Journal, Options};
 use crate::lock::Lock;
 use crate::watermark::Watermark;
@@ -28,11 +28,6 @@ pub(super) fn redb(entry: &Path, cache_bytes: usize) -> Result<Arc<dyn Engine>, 
 #[cfg(feature = "sled")]
 pub(super) fn sled(entry: &Path, cache_bytes: usize) -> Result<Arc<dyn Engine>, OpenError> {
     Ok(Arc::new(crate::sled::open(entry, cache_bytes)?))
-}
-
-fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
-    let path = path.to_owned();
-    move |source| OpenError::Io { what, path, source }
 }
 
 /// Closes the store in `dir` to other users, and logs where it was open.

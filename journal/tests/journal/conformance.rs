@@ -171,10 +171,7 @@ async fn a_later_activation_fences_all_earlier_ones(store: Store) {
     let activation = journal.activate(id(1)).unwrap();
     assert_eq!((activation.epoch, activation.next_seq), (Epoch(3), Seq(4)));
     assert!(refused(journal.append(one(new.tell(start(id(1)))))).ends_with("the current one is 3"));
-    assert_eq!(
-        journal.activate(id(9)).unwrap_err().to_string(),
-        format!("there is no session {} in this store", id(9))
-    );
+    assert_eq!(journal.activate(id(9)).unwrap_err().to_string(), format!("no session {} in this store", id(9)));
 }
 
 async fn a_deactivated_session_goes_on_where_it_was(store: Store) {
@@ -315,7 +312,7 @@ async fn readers_meet_no_part_of_a_batch(store: Store) {
 }
 
 macro_rules! conformance {
-    ($($engine:ident => $store:expr;)*) => { $(mod $engine {
+    ($($(#[$only:meta])* $engine:ident => $store:expr;)*) => { $($(#[$only])* mod $engine {
         use super::*;
         conformance!(@ $store; what_is_appended_is_read_back_now_and_after_a_reopening,
             a_birth_without_bodies_gets_them_from_an_earlier_one, a_batch_over_several_sessions_is_all_or_nothing,
@@ -335,4 +332,6 @@ conformance! {
     redb => Store::Disk(Kind::Redb, tempfile::tempdir().unwrap());
     sled => Store::Disk(Kind::Sled, tempfile::tempdir().unwrap());
     faulty => Store::Faulty(Kind::Redb, tempfile::tempdir().unwrap());
+    #[cfg(feature = "postgres-tests")]
+    postgres => Store::Disk(Kind::Postgres, tempfile::tempdir().unwrap());
 }

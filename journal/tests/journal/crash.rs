@@ -50,6 +50,7 @@ fn acknowledged(kind: Kind, store: &Path, round: usize, kills: u32) -> Vec<u128>
         .env(STORE, store)
         .env(ENGINE, kind.name())
         .env(ROUND, round.to_string())
+        .envs(kind.environment())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -92,7 +93,7 @@ async fn acknowledged_frames_survive_kill_9(kind: Kind) {
     }
 }
 
-for_each_engine!(acknowledged_frames_survive_kill_9);
+for_each_engine!(and postgres: acknowledged_frames_survive_kill_9);
 
 #[test]
 fn a_snapshot_that_sled_did_not_finish_is_no_damage() {

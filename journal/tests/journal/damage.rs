@@ -194,6 +194,8 @@ fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
             db.insert(key, frame).unwrap();
             db.flush().unwrap();
         }
+        #[cfg(feature = "postgres-tests")]
+        Kind::Postgres => kind.has_no_directory(),
     }
 }
 
@@ -214,6 +216,8 @@ fn behead(kind: Kind, entry: &Path, session: SessionId) {
             assert!(db.insert([b"h".as_slice(), key].concat(), other).unwrap().is_some());
             db.flush().unwrap();
         }
+        #[cfg(feature = "postgres-tests")]
+        Kind::Postgres => kind.has_no_directory(),
     }
 }
 

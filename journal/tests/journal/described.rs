@@ -11,7 +11,7 @@ use subtend_session::record::Record;
 use crate::kinds::{answer, ended, frames, tell};
 use crate::scene::{Teller, birth, born, id, one, record, start};
 
-fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str) -> SessionId {
+pub(crate) fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str) -> SessionId {
     let mut service = Teller::new(id(n));
     let Some(Record::SessionCreated(mut created)) = birth(service.id, None).into_iter().next() else {
         panic!("no birth")

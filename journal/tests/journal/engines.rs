@@ -15,23 +15,47 @@ pub(crate) const CACHE: usize = 4 << 20;
 pub(crate) enum Kind {
     Redb,
     Sled,
+    /// A shard that stands for the directory.
+    #[cfg(feature = "postgres-tests")]
+    Postgres,
 }
 
 impl Kind {
+    /// Those with a directory.
     pub(crate) const ALL: [Self; 2] = [Self::Redb, Self::Sled];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Redb => "redb",
             Self::Sled => "sled",
+            #[cfg(feature = "postgres-tests")]
+            Self::Postgres => "postgres",
         }
     }
 
+    /// What a child process needs to find the store.
+    pub(crate) fn environment(self) -> Option<(&'static str, String)> {
+        #[cfg(feature = "postgres-tests")]
+        if self == Self::Postgres {
+            use crate::postgres::server;
+            return Some((server::ADDRESS, server::shared().address()));
+        }
+        None
+    }
+
     pub(crate) fn of(name: &str) -> Self {
+        #[cfg(feature = "postgres-tests")]
+        if name == "postgres" {
+            return Self::Postgres;
+        }
         Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
     }
 
     pub(crate) fn spec(self, dir: &Path) -> StoreSpec {
+        #[cfg(feature = "postgres-tests")]
+        if self == Self::Postgres {
+            return crate::postgres::server::shard_of(dir);
+        }
         StoreSpec::parse(&format!("{}:{}", self.name(), dir.display())).unwrap()
     }
 
@@ -51,15 +75,23 @@ impl Kind {
         match self {
             Self::Redb => "redb-4",
             Self::Sled => "sled-0.34",
+            #[cfg(feature = "postgres-tests")]
+            Self::Postgres => self.has_no_directory(),
         }
     }
 
     /// The bare engine on the store in `dir`, without lock, watermark and blobs.
     pub(crate) fn engine(self, dir: &Path) -> Box<dyn Engine> {
+        #[cfg(feature = "postgres-tests")]
+        if let StoreSpec::Postgres(target) = self.spec(dir) {
+            return Box::new(subtend_journal::postgres::Postgres::open(&target).unwrap());
+        }
         let entry = self.made(dir);
         match self {
             Self::Redb => Box::new(Redb::open(&entry.join("journal.redb"), CACHE).unwrap()),
             Self::Sled => Box::new(sled::open(&entry, CACHE).unwrap()),
+            #[cfg(feature = "postgres-tests")]
+            Self::Postgres => self.has_no_directory(),
         }
     }
 
@@ -69,11 +101,18 @@ impl Kind {
         match self {
             Self::Redb => Box::new(Redb::open_unsynced(&entry.join("journal.redb"), CACHE).unwrap()),
             Self::Sled => Box::new(sled::open_unsynced(&entry, CACHE).unwrap()),
+            #[cfg(feature = "postgres-tests")]
+            Self::Postgres => self.has_no_directory(),
         }
     }
 
     pub(crate) fn with_blobs(self, dir: &Path) -> Box<dyn Engine> {
         Box::new(Blobs::new(Arc::from(self.engine(dir)), dir.join("blobs")))
+    }
+
+    #[cfg(feature = "postgres-tests")]
+    pub(crate) fn has_no_directory(self) -> ! {
+        panic!("a store of {} has no directory", self.name())
     }
 
     fn made(self, dir: &Path) -> PathBuf {
@@ -93,6 +132,12 @@ macro_rules! for_each_engine {
     ($($case:ident),* $(,)?) => {
         mod redb { $crate::engines::for_each_engine!(@ Redb $($case)*); }
         mod sled { $crate::engines::for_each_engine!(@ Sled $($case)*); }
+    };
+    // A shard of a server as well.
+    (and postgres: $($case:ident),* $(,)?) => {
+        $crate::engines::for_each_engine!($($case),*);
+        #[cfg(feature = "postgres-tests")]
+        mod postgres { $crate::engines::for_each_engine!(@ Postgres $($case)*); }
     };
     (@ $kind:ident $($case:ident)*) => { $(
         #[test]

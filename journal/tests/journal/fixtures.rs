@@ -27,6 +27,9 @@ const DELETED: &str = include_str!("../../fixtures/1/deleted.jsonl");
 /// A run that failed and was rolled back.
 const ROLLED_BACK: Fixture =
     (include_str!("../../fixtures/1/rolled_back.jsonl"), include_str!("../../fixtures/1/rolled_back.hex"), 1, 9);
+/// A session whose old messages were compacted.
+const COMPACTED: Fixture =
+    (include_str!("../../fixtures/1/compacted.jsonl"), include_str!("../../fixtures/1/compacted.hex"), 2, 34);
 /// A task of the host without a parent, with merged metadata.
 const METADATA: Fixture =
     (include_str!("../../fixtures/1/metadata.jsonl"), include_str!("../../fixtures/1/metadata.hex"), 1, 9);
@@ -46,14 +49,14 @@ pub(crate) fn bytes(line: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn an_export_of_format_1_is_read_holds_and_is_what_it_was() {
-    for (export, _, sessions, records) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK, METADATA] {
+    for (export, _, sessions, records) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK, COMPACTED, METADATA] {
         let (journal, tally) = imported(export).await;
         assert_eq!((tally.sessions, tally.records), (sessions, records));
         let report = journal.verify(&mut |_| {}).unwrap();
         assert_eq!((report.problems, report.records), (Vec::new(), records));
         assert_eq!(undeleted(&exported(&journal)), undeleted(&once(export)), "it comes out as it came in");
     }
-    for export in [EXAMPLE.0, DESCRIBED.0, ROLLED_BACK.0, DELETED] {
+    for export in [EXAMPLE.0, DESCRIBED.0, ROLLED_BACK.0, COMPACTED.0, DELETED] {
         assert!(exported(&imported(export).await.0) == export, "byte for byte");
     }
 }
@@ -90,7 +93,7 @@ async fn j10_an_export_that_names_a_deleted_session_is_read() {
 
 #[tokio::test]
 async fn frames_of_format_1_are_read_as_what_they_were() {
-    for (export, frames, sessions, _) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK, METADATA] {
+    for (export, frames, sessions, _) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK, COMPACTED, METADATA] {
         let (journal, _) = imported(export).await;
         assert_eq!(frames.lines().count() as u64, sessions);
         for bytes in frames.lines().map(bytes) {

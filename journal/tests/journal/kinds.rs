@@ -57,7 +57,7 @@ fn heard(child: SessionId, run: Option<u32>, key: Value, outcome: Value, refused
     }]}})
 }
 
-fn input(n: u128, text: &str) -> Value {
+pub(crate) fn input(n: u128, text: &str) -> Value {
     json!({"input_accepted": {
         "id": id(n).0, "from": "person", "lane": "send", "text": text, "as_owner": "person",
     }})

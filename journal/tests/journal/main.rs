@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "test code, also in helpers")]
 
 mod blobs;
+mod compacted;
 mod conformance;
 mod crash;
 mod damage;
@@ -18,6 +19,8 @@ mod medium;
 mod metadata;
 mod opening;
 mod poison;
+#[cfg(feature = "postgres-tests")]
+mod postgres;
 mod power;
 mod reading;
 mod refusals;

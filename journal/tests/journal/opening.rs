@@ -53,6 +53,8 @@ fn from_the_future(kind: Kind, entry: &Path) {
             db.insert(b"mformat", sealed(b"format", 2)).unwrap();
             db.flush().unwrap();
         }
+        #[cfg(feature = "postgres-tests")]
+        Kind::Postgres => kind.has_no_directory(),
     }
 }
 
@@ -70,8 +72,9 @@ async fn a_store_of_another_engine_is_refused(kind: Kind) {
     for other in Kind::ALL.into_iter().filter(|other| *other != kind) {
         let refused = other.try_open(dir.path()).unwrap_err().to_string();
         let (path, name, wanted) = (dir.path().display(), kind.name(), other.name());
-        let words =
-            format!("{path} is a store of {name}, not of {wanted}: name it `{name}:PATH`, or choose another directory");
+        let words = format!(
+            "{path} is a store of the engine {name}, not {wanted}: name it `{name}:PATH`, or choose another directory"
+        );
         assert_eq!(refused, words);
     }
     assert_eq!(kind.open(dir.path()).durable(), Lsn(0));
@@ -194,6 +197,8 @@ async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
                 files::put(&making, left);
                 making
             }
+            #[cfg(feature = "postgres-tests")]
+            Kind::Postgres => kind.has_no_directory(),
         };
         assert_eq!(kind.open(dir.path()).durable(), Lsn(0), "state {n}");
         assert!(!making.exists(), "state {n}");

@@ -138,7 +138,7 @@ async fn rows_alone_cost_no_frame_but_hold_their_place(kind: Kind) {
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
 }
 
-for_each_engine!(
+for_each_engine!(and postgres:
     a_failed_write_ends_all_acknowledgement,
     failed_sync_acknowledges_nothing,
     what_waits_while_one_group_syncs_is_one_commit,

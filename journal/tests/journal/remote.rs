@@ -1,21 +1,30 @@
 //! A store that is read through another journal.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
 use serde_json::Value;
 use subtend_journal::remote::{Read, Remote};
 use subtend_journal::{Journal, OpenError, Options, Scope, open_store};
+use subtend_session::ids::Seq;
 
 use crate::exporting::{stores, told, write};
 use crate::scene::{family, one};
 
 /// The journal of another process, read through `host`.
 fn remote(host: &Journal) -> Result<Journal, OpenError> {
+    tampered(host, |_, answer| answer)
+}
+
+/// The same, through a host that answers with what `lie` makes of its answers.
+fn tampered(host: &Journal, lie: impl Fn(&Read, Value) -> Value + Send + Sync + 'static) -> Result<Journal, OpenError> {
     let host = host.clone();
     let ask = move |read: &Read| {
         // As it crosses a socket.
         let text = serde_json::to_string(read).map_err(|error| error.to_string())?;
         let read: Read = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         let answer = host.read(&read).map_err(|error| error.to_string())?;
-        serde_json::from_str::<Value>(&answer.to_string()).map_err(|error| error.to_string())
+        serde_json::from_str::<Value>(&lie(&read, answer).to_string()).map_err(|error| error.to_string())
     };
     Journal::open(Box::new(Remote::new(ask)), Options::default())
 }
@@ -52,6 +61,37 @@ async fn h1_remote_reads_say_what_the_engine_says() {
 }
 
 #[tokio::test]
+async fn activation_and_all_records_are_one_read() {
+    let dir = tempfile::tempdir().unwrap();
+    // In memory the bodies of a birth are not in its frame: they are three reads more.
+    for (engine, spec) in stores(dir.path()).into_iter().filter(|(engine, _)| *engine != "memory") {
+        let host = open_store(&spec).unwrap();
+        let mut root = family(&host, 10, true).root;
+        // More frames than one answer of a host holds.
+        let long = 700;
+        for _ in 0..long {
+            host.append(one(root.heard())).unwrap();
+        }
+        host.settled().await.unwrap();
+        let reads = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let count = Arc::clone(&reads);
+        let other = tampered(&host, move |read, answer| {
+            count.lock().unwrap().push(*read);
+            answer
+        })
+        .unwrap();
+        reads.lock().unwrap().clear();
+        let (activation, records) = other.activate_with_records(root.id).unwrap();
+        let asked = std::mem::take(&mut *reads.lock().unwrap());
+        assert_eq!(asked.len(), 3, "{engine}: {asked:?}");
+        assert!(asked.iter().all(|read| matches!(read, Read::Range { .. })), "{engine}: {asked:?}");
+        assert_eq!(records, host.records(root.id).unwrap(), "{engine}");
+        let alone = host.activate(root.id).unwrap();
+        assert_eq!((activation.next_seq, activation.head), (alone.next_seq, alone.head), "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn remote_journal_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
@@ -61,5 +101,79 @@ async fn remote_journal_writes_nothing() {
         let mut family = family(&crate::exporting::memory(), 500, true);
         assert!(other.append(one(family.taken())).is_err(), "{engine}");
         assert_eq!(host.appended(), before, "{engine}");
+    }
+}
+
+/// Reads all that a journal can read; each read ends, and none panics.
+fn read_all(journal: &Journal) {
+    _ = journal.verify(&mut |_| {});
+    _ = journal.export(Scope::Store, &mut Vec::new(), &mut |_| {});
+    for (id, _) in journal.heads().into_iter().flatten() {
+        _ = (journal.records(id), journal.kids(id), journal.head(id), journal.bytes_of(id));
+        _ = journal.records_from(id, Seq(1), 2);
+    }
+    _ = (journal.inflight(), journal.outbox());
+}
+
+#[tokio::test]
+async fn frames_of_a_lying_host_are_refused_or_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, spec) = stores(dir.path()).into_iter().next_back().unwrap();
+    let host = open_store(&spec).unwrap();
+    told(&host, 3).await;
+    // The same whole answer whatever is asked for: a reader that asks for the next frames never reaches the last one.
+    let (first, reads) = (OnceLock::new(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&reads);
+    let again = move |read: &Read, answer: Value| {
+        if !matches!(read, Read::Frames { .. }) {
+            return answer;
+        }
+        // The control, a reader without the guard, ends here.
+        if count.fetch_add(1, Relaxed) > 1_000 {
+            return Value::from(Vec::<Value>::new());
+        }
+        first.get_or_init(|| Value::from(vec![answer[0].clone(); 256])).clone()
+    };
+    let other = tampered(&host, again).unwrap();
+    let error = other.verify(&mut |_| {}).map(|report| report.frames).expect_err("refused").to_string();
+    assert!(error.contains("its rows are not in order"), "{error}");
+    assert_eq!(reads.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn answers_of_a_lying_host_end_in_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, spec) = stores(dir.path()).into_iter().next_back().unwrap();
+    let host = open_store(&spec).unwrap();
+    told(&host, 3).await;
+    let lies: [fn(Value) -> Value; 7] = [
+        |_| Value::Null,
+        |_| Value::from(u64::MAX),
+        |_| Value::from("\u{202e}"),
+        |answer| Value::from(vec![answer; 3]),
+        |answer| edited(answer, &|value| if value.is_u64() { Value::from(u64::MAX) } else { value }),
+        |answer| edited(answer, &|value| if value.is_u64() { Value::from(0) } else { value }),
+        // The same text in place of every other: ids, hashes, bytes.
+        |answer| edited(answer, &|value| if value.is_string() { Value::from("00") } else { value }),
+    ];
+    for lie in lies {
+        for place in 0..16 {
+            let reads = AtomicUsize::new(0);
+            let lying = move |_: &Read, answer: Value| {
+                if reads.fetch_add(1, Relaxed) % 16 >= place { lie(answer) } else { answer }
+            };
+            if let Ok(other) = tampered(&host, lying) {
+                read_all(&other);
+            }
+        }
+    }
+}
+
+/// `value` with each value in it edited.
+fn edited(value: Value, edit: &dyn Fn(Value) -> Value) -> Value {
+    match value {
+        Value::Array(all) => all.into_iter().map(|value| edited(value, edit)).collect(),
+        Value::Object(all) => Value::Object(all.into_iter().map(|(key, value)| (key, edited(value, edit))).collect()),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => edit(other),
     }
 }

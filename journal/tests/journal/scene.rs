@@ -60,6 +60,15 @@ impl Teller {
         Frame { session: self.id, first_seq, epoch: self.epoch, at_ms: AT_MS, records, changes }
     }
 
+    /// Returns the frame of one more input.
+    pub(crate) fn heard(&mut self) -> Frame {
+        let n = self.records.len() as u128 + 1;
+        self.tell(vec![record(json!({"input_accepted": {
+            "id": Uuid::from_u128(self.id.0.as_u128() << 32 | n), "from": "person", "lane": "send", "text": "continue",
+            "as_owner": "person",
+        }}))])
+    }
+
     /// Returns a frame without records, as an activation writes it before its first effect.
     pub(crate) fn rows(&self) -> Frame {
         let row = index::inflight(&self.state(), self.opened_lsn, self.epoch, 1);

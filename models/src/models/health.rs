@@ -8,11 +8,9 @@ use subtend_session::ids::Text;
 use subtend_session::outcome::ModelFail;
 use tokio::time::Instant;
 
-/// Pause after a connection failure.
 const BRIEFLY: Duration = Duration::from_secs(10);
 /// Pause after a refused key, which a user must correct.
 const LONG: Duration = Duration::from_secs(300);
-/// Longest pause after a rate limit.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Failed models with the end of their pause. It orders members, and never forbids a call.
@@ -24,7 +22,6 @@ impl Health {
         self.well_from(name).is_none_or(|from| from <= Instant::now())
     }
 
-    /// Returns when a failed model is tried again.
     pub(super) fn well_from(&self, name: &Text) -> Option<Instant> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }

@@ -10,7 +10,7 @@ fn model(name: &str) -> Arc<dyn Model> {
 /// Models `a`, `b` and `c`, any `made/…`, and the fallback `all`; the pool `smart` is a, b, c.
 fn models() -> Models {
     let named = ["a", "b", "c"].map(|name| (Text::from(name), model(name)));
-    let source: Arc<Source> = Arc::new(|name| name.starts_with("made/").then(|| model(name)));
+    let source: Arc<ModelSource> = Arc::new(|name| name.starts_with("made/").then(|| model(name)));
     let mut models = Models::new(named.into(), Some(source), model("all"));
     models.add_pool(&"smart".into(), &["a".into(), "b".into(), "c".into()]).unwrap();
     models
@@ -32,7 +32,7 @@ fn name_resolves_to_its_model_then_the_source_then_the_fallback() {
 fn what_is_made_is_made_once() {
     let made = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = Arc::clone(&made);
-    let source: Arc<Source> = Arc::new(move |name| {
+    let source: Arc<ModelSource> = Arc::new(move |name| {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Some(model(name))
     });
@@ -99,7 +99,7 @@ fn pools_that_cannot_be_used_say_why() {
     assert_eq!(says(&["a", "a"]), Err("the pool \"p\" names the model \"a\" twice".into()));
     assert_eq!(
         says(&["a", "ghost"]),
-        Err("the pool \"p\" names \"ghost\", and there is no such model: name one of the host's own, or a provider's as \
+        Err("the pool \"p\" names the unknown model \"ghost\": name one of the host's own, or a provider's as \
              PROVIDER/MODEL"
             .into())
     );

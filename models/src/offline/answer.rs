@@ -4,7 +4,7 @@ use super::areas::AreaPlan;
 use super::brief::Area;
 use super::markdown::code;
 use super::report::{ChildReport, Matches, shown};
-use super::results::{Count, ToolListing};
+use super::results::{FoundCount, ToolListing};
 use super::transcript::QUESTION;
 
 /// Start of every final answer, which names its source.
@@ -48,7 +48,7 @@ pub(super) fn markdown(listing: Option<&ToolListing>, plan: &AreaPlan, parts: &[
 fn whole(listing: &ToolListing) -> String {
     let tops: Vec<&str> = listing.dirs.iter().map(|dir| &*dir.path).filter(|path| !path.contains('/')).collect();
     let own = listing.files.iter().filter(|file| !file.path.contains('/')).count();
-    let own = Count {
+    let own = FoundCount {
         n: u64::try_from(own).unwrap_or(u64::MAX),
         exact: listing.count.n == u64::try_from(listing.files.len()).unwrap_or(0),
     };
@@ -108,10 +108,10 @@ fn about((label, pattern): (&str, &str), reports: &[&ChildReport]) -> String {
         out.push_str("It was not searched: see below.\n\n");
         return out;
     }
-    let lines = found.iter().fold(Count::exactly(0), |sum, (_, word)| sum.plus(word.lines));
-    let files = found.iter().fold(Count::exactly(0), |sum, (_, word)| sum.plus(word.files));
+    let lines = found.iter().fold(FoundCount::exactly(0), |sum, (_, word)| sum.plus(word.lines));
+    let files = found.iter().fold(FoundCount::exactly(0), |sum, (_, word)| sum.plus(word.files));
     let areas = if found.len() == 1 { "the one area".into() } else { format!("the {} areas", found.len()) };
-    if lines == Count::exactly(0) {
+    if lines == FoundCount::exactly(0) {
         out.push_str(&format!("No line of {areas} searched matches {}.\n\n", code(pattern)));
         return out;
     }
@@ -119,7 +119,7 @@ fn about((label, pattern): (&str, &str), reports: &[&ChildReport]) -> String {
     out.push_str(&format!("{lines} {} in {} of {areas} searched:\n\n", code(pattern), files.of("file", "files")));
     let each =
         PLACES.checked_div(found.iter().filter(|(_, word)| !word.places.is_empty()).count()).unwrap_or(PLACES).max(2);
-    for (area, word) in found.iter().filter(|(_, word)| word.lines != Count::exactly(0)) {
+    for (area, word) in found.iter().filter(|(_, word)| word.lines != FoundCount::exactly(0)) {
         out.push_str(&format!(
             "- {}: {} in {}\n",
             area.shown(),
@@ -131,7 +131,7 @@ fn about((label, pattern): (&str, &str), reports: &[&ChildReport]) -> String {
         }
     }
     let none: Vec<String> =
-        found.iter().filter(|(_, word)| word.lines == Count::exactly(0)).map(|(area, _)| area.shown()).collect();
+        found.iter().filter(|(_, word)| word.lines == FoundCount::exactly(0)).map(|(area, _)| area.shown()).collect();
     if !none.is_empty() {
         out.push_str(&format!("- no line in {}\n", none.join(", ")));
     }

@@ -6,16 +6,14 @@ use serde_json::{Value, json};
 
 use super::brief::{Area, Brief};
 use super::markdown::code;
-use super::results::{Count, Dir, Matched, ToolListing};
+use super::results::{Dir, FoundCount, Matched, ToolListing};
 use super::words::{self, Word};
 
 /// Most areas: one explorer each.
 const MOST: usize = 6;
 
-/// Fewest areas that justify several explorers.
 const FEWEST: usize = 3;
 
-/// Areas where the question matches nothing.
 const UNASKED: usize = 5;
 
 const FILES: u32 = 2_000;
@@ -55,13 +53,12 @@ impl Hits {
         let (named, lines) = self.of(area);
         let verb = if self.whole { "name" } else { "contain" };
         let named = (!named.is_empty()).then(|| format!("paths {verb} {}", named.join(", ")));
-        let lines = Count { n: lines, exact: self.matched.whole };
+        let lines = FoundCount { n: lines, exact: self.matched.whole };
         let lines = (lines.n > 0).then(|| lines.of("matching line", "matching lines"));
         let why: Vec<String> = named.into_iter().chain(lines).collect();
         (!why.is_empty()).then(|| why.join("; "))
     }
 
-    /// Describes the search and its result.
     fn told(&self) -> String {
         let Matched { lines, matching, .. } = &self.matched;
         let pattern = code(&pattern(&self.words, self.whole));

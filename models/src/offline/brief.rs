@@ -48,7 +48,6 @@ pub(super) struct Brief {
 }
 
 impl Brief {
-    /// Returns the complete prompt of an explorer.
     pub(super) fn prompt(&self, question: &str) -> String {
         let Area { path, shallow } = &self.area;
         let mut out = format!(

@@ -2,7 +2,7 @@
 
 use super::brief::Area;
 use super::markdown::code;
-use super::results::{Count, Location};
+use super::results::{FoundCount, Location};
 
 /// Most bytes of a report: far below what an owner receives of a child's text.
 pub(super) const MAX_BYTES: usize = 7 << 10;
@@ -18,8 +18,8 @@ const ENDS: &str = "end";
 pub(super) struct ChildReport {
     pub(super) area: Area,
     /// Its files; `None` where it could not be listed.
-    pub(super) files: Option<Count>,
-    pub(super) kinds: Vec<(String, Count)>,
+    pub(super) files: Option<FoundCount>,
+    pub(super) kinds: Vec<(String, FoundCount)>,
     pub(super) words: Vec<Matches>,
     pub(super) opens: Vec<Location>,
     pub(super) notes: Vec<String>,
@@ -30,8 +30,8 @@ pub(super) struct ChildReport {
 pub(super) struct Matches {
     pub(super) label: String,
     pub(super) pattern: String,
-    pub(super) lines: Count,
-    pub(super) files: Count,
+    pub(super) lines: FoundCount,
+    pub(super) files: FoundCount,
     pub(super) places: Vec<Location>,
 }
 
@@ -72,7 +72,7 @@ impl ChildReport {
             None => format!("{} could not be listed.", self.area.shown()),
         });
         for Matches { label, lines, files, .. } in &self.words {
-            said.push(if *lines == Count::exactly(0) {
+            said.push(if *lines == FoundCount::exactly(0) {
                 format!("Nothing matches {}.", code(label))
             } else {
                 let lines = lines.of("line matches", "lines match");
@@ -134,23 +134,23 @@ impl ChildReport {
         let (key, value) = line.split_once(": ").unwrap_or((line, ""));
         let counted = |value: &str| {
             let (name, count) = value.rsplit_once(": ")?;
-            Some((name.to_owned(), Count::parse(count)?))
+            Some((name.to_owned(), FoundCount::parse(count)?))
         };
         match key {
-            "files" => self.files = Count::parse(value),
+            "files" => self.files = FoundCount::parse(value),
             "kind" => self.kinds.extend(counted(value)),
             "begins" => self.opens.extend(Location::parse(value)),
             "note" => self.notes.push(value.to_owned()),
             "word" => self.words.push(Matches {
                 label: value.to_owned(),
                 pattern: String::new(),
-                lines: Count::at_least(0),
-                files: Count::at_least(0),
+                lines: FoundCount::at_least(0),
+                files: FoundCount::at_least(0),
                 places: Vec::new(),
             }),
             _ => {
                 let Some(word) = self.words.last_mut() else { return };
-                match (key, Count::parse(value)) {
+                match (key, FoundCount::parse(value)) {
                     ("pattern", _) => value.clone_into(&mut word.pattern),
                     ("matching lines", Some(count)) => word.lines = count,
                     ("matching files", Some(count)) => word.files = count,
@@ -186,21 +186,21 @@ mod tests {
 
     fn report() -> ChildReport {
         ChildReport {
-            files: Some(Count::exactly(12)),
-            kinds: vec![("Rust".into(), Count::exactly(10)), ("Markdown".into(), Count::exactly(2))],
+            files: Some(FoundCount::exactly(12)),
+            kinds: vec![("Rust".into(), FoundCount::exactly(10)), ("Markdown".into(), FoundCount::exactly(2))],
             words: vec![
                 Matches {
                     label: "error".into(),
                     pattern: "(?i)error: x|err".into(),
-                    lines: Count::exactly(31),
-                    files: Count::at_least(7),
+                    lines: FoundCount::exactly(31),
+                    files: FoundCount::at_least(7),
                     places: vec![place("src/a.rs", 3, "word: odd ``` text"), place("src/b.rs", 9, "")],
                 },
                 Matches {
                     label: "lock".into(),
                     pattern: "lock".into(),
-                    lines: Count::exactly(0),
-                    files: Count::exactly(0),
+                    lines: FoundCount::exactly(0),
+                    files: FoundCount::exactly(0),
                     places: vec![],
                 },
             ],
@@ -226,7 +226,7 @@ mod tests {
         let read = ChildReport::parse(cut).unwrap();
         assert!(!read.whole);
         assert_eq!(read.words.len(), 1);
-        assert_eq!(read.files, Some(Count::exactly(12)));
+        assert_eq!(read.files, Some(FoundCount::exactly(12)));
         for at in 0..text.len() {
             let _ = ChildReport::parse(text.get(..at).unwrap_or_default());
         }

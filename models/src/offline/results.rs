@@ -5,12 +5,12 @@
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Count {
+pub(super) struct FoundCount {
     pub(super) n: u64,
     pub(super) exact: bool,
 }
 
-impl Count {
+impl FoundCount {
     pub(super) fn exactly(n: u64) -> Self {
         Self { n, exact: true }
     }
@@ -35,7 +35,7 @@ impl Count {
     }
 }
 
-impl fmt::Display for Count {
+impl fmt::Display for FoundCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.exact { "" } else { "at least " })?;
         write!(f, "{}", self.n)
@@ -47,7 +47,7 @@ pub(super) struct ToolListing {
     pub(super) dirs: Vec<Dir>,
     pub(super) files: Vec<ListedFile>,
     /// Files, shown or not.
-    pub(super) count: Count,
+    pub(super) count: FoundCount,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl ToolListing {
     /// listing, content of subdirectories does not make its own counts inexact.
     pub(super) fn parse(text: &str, shallow: bool) -> Self {
         let (lines, footer) = body_and_footer(text);
-        let mut listing = Self { dirs: Vec::new(), files: Vec::new(), count: Count::at_least(0) };
+        let mut listing = Self { dirs: Vec::new(), files: Vec::new(), count: FoundCount::at_least(0) };
         for (path, about) in lines.filter_map(|line| line.rsplit_once("  ")) {
             if let Some(path) = path.strip_suffix('/') {
                 let entries = leading_number(about).unwrap_or(0);
@@ -84,9 +84,9 @@ impl ToolListing {
                 .split("; ")
                 .find(|part| part.ends_with(" file") || part.ends_with(" files"))
                 .and_then(leading_number);
-            n.map(|n| Count { n, exact: !doubtful.iter().any(|word| footer.contains(word)) })
+            n.map(|n| FoundCount { n, exact: !doubtful.iter().any(|word| footer.contains(word)) })
         });
-        listing.count = told.unwrap_or(Count::at_least(number(listing.files.len())));
+        listing.count = told.unwrap_or(FoundCount::at_least(number(listing.files.len())));
         listing
     }
 
@@ -99,8 +99,8 @@ impl ToolListing {
 pub(super) struct SearchMatches {
     pub(super) places: Vec<Location>,
     /// Matching lines, shown or not.
-    pub(super) lines: Count,
-    pub(super) files: Count,
+    pub(super) lines: FoundCount,
+    pub(super) files: FoundCount,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,30 +118,30 @@ impl SearchMatches {
         let places: Vec<Location> = lines.filter_map(Location::parse).collect();
         let mut paths: Vec<&str> = places.iter().map(|place| &*place.path).collect();
         paths.dedup();
-        let shown = (Count::at_least(number(places.len())), Count::at_least(number(paths.len())));
+        let shown = (FoundCount::at_least(number(places.len())), FoundCount::at_least(number(paths.len())));
         let (lines, files) = footer.and_then(|footer| counts(footer, shallow)).unwrap_or(shown);
         Self { places, lines, files }
     }
 }
 
-fn counts(footer: &str, shallow: bool) -> Option<(Count, Count)> {
+fn counts(footer: &str, shallow: bool) -> Option<(FoundCount, FoundCount)> {
     let harmless = |note: &&str| shallow && note.contains("director") && note.ends_with(" unreadable");
     let doubtful = |note: &str| ["unreadable", "not permitted"].iter().any(|word| note.contains(word));
     let exact = !footer.split("; ").filter(|note| !harmless(note)).any(doubtful);
     if footer.starts_with("no matches in ") {
-        return Some((Count { n: 0, exact }, Count { n: 0, exact }));
+        return Some((FoundCount { n: 0, exact }, FoundCount { n: 0, exact }));
     }
     let (lines, rest) = footer.split_once(" matching line")?;
     let (_, files) = rest.split_once(" in ")?;
-    Some((Count { n: lines.parse().ok()?, exact }, Count { n: leading_number(files)?, exact }))
+    Some((FoundCount { n: lines.parse().ok()?, exact }, FoundCount { n: leading_number(files)?, exact }))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matched {
     /// The files shown, with their matching lines: first those whose path matches.
     pub(super) files: Vec<(String, u64)>,
-    pub(super) lines: Count,
-    pub(super) matching: Count,
+    pub(super) lines: FoundCount,
+    pub(super) matching: FoundCount,
     pub(super) whole: bool,
 }
 
@@ -151,7 +151,7 @@ impl Matched {
         let (lines, footer) = body_and_footer(text);
         let files = lines.filter_map(|line| line.rsplit_once("  "));
         let files = files.filter_map(|(path, about)| Some((path.to_owned(), leading_number(about)?))).collect();
-        let unknown = (Count::at_least(0), Count::at_least(0));
+        let unknown = (FoundCount::at_least(0), FoundCount::at_least(0));
         let (lines, matching) = footer.and_then(|footer| counts(footer, false)).unwrap_or(unknown);
         let whole = lines.exact && footer.is_some_and(|footer| !footer.contains(" shown"));
         Self { files, lines, matching, whole }
@@ -163,7 +163,6 @@ impl Location {
         format!("{}:{}", self.path, self.line)
     }
 
-    /// Parses `path:line: text`.
     pub(super) fn parse(line: &str) -> Option<Self> {
         line.match_indices(':').filter(|(at, _)| *at > 0).find_map(|(at, _)| {
             let (path, rest) = (line.get(..at)?, line.get(at.saturating_add(1)..)?);
@@ -213,7 +212,7 @@ mod tests {
         let dir = |path: &str, entries| Dir { path: path.into(), entries };
         let listing = ToolListing::parse(text, false);
         let files = vec![file("README.md", Some(4)), file("a  b.bin", None), file("src/x.rs", Some(1))];
-        let expected = ToolListing { dirs: vec![dir("src", 2), dir("lib", 0)], files, count: Count::exactly(3) };
+        let expected = ToolListing { dirs: vec![dir("src", 2), dir("lib", 0)], files, count: FoundCount::exactly(3) };
         assert_eq!((listing.whole(), listing), (true, expected));
     }
 
@@ -225,17 +224,17 @@ mod tests {
         };
         assert_eq!(
             count("a  1 byte\n[7 more not shown: list a part, or fewer levels; 0 directories; 8 files]"),
-            (Count::exactly(8), false)
+            (FoundCount::exactly(8), false)
         );
         assert_eq!(
             count("a  1 byte\n[0 directories; 1 file; 2 directories have more below depth 2]"),
-            (Count::at_least(1), false)
+            (FoundCount::at_least(1), false)
         );
         let shallow = "a  1 byte\n[1 directory; 1 file; 1 directory unreadable; 2 directories have more below depth 1]";
-        assert_eq!(ToolListing::parse(shallow, true).count, Count::exactly(1));
-        assert_eq!(count("a  1 byte\nb  2 bytes"), (Count::at_least(2), false));
-        assert_eq!(count(""), (Count::at_least(0), false));
-        assert_eq!(count("[0 directories; 0 files]"), (Count::exactly(0), true));
+        assert_eq!(ToolListing::parse(shallow, true).count, FoundCount::exactly(1));
+        assert_eq!(count("a  1 byte\nb  2 bytes"), (FoundCount::at_least(2), false));
+        assert_eq!(count(""), (FoundCount::at_least(0), false));
+        assert_eq!(count("[0 directories; 0 files]"), (FoundCount::exactly(0), true));
     }
 
     #[test]
@@ -246,9 +245,12 @@ mod tests {
             false,
         );
         let places = vec![place("src/a.rs", 12, "fn a() -> B::C"), place("C:/odd", 3, "")];
-        assert_eq!(found, SearchMatches { places, lines: Count::exactly(240), files: Count::exactly(9) });
+        assert_eq!(found, SearchMatches { places, lines: FoundCount::exactly(240), files: FoundCount::exactly(9) });
         let none = SearchMatches::parse("[no matches in 57 files; 1 binary file skipped]", false);
-        assert_eq!(none, SearchMatches { places: vec![], lines: Count::exactly(0), files: Count::exactly(0) });
+        assert_eq!(
+            none,
+            SearchMatches { places: vec![], lines: FoundCount::exactly(0), files: FoundCount::exactly(0) }
+        );
         for (note, shallow, exact) in [
             ("1 file unreadable", false, false),
             ("1 file unreadable", true, false),
@@ -258,10 +260,10 @@ mod tests {
         ] {
             let found =
                 SearchMatches::parse(&format!("a:1: x\n[1 matching line in 1 file of 1 file; {note}]"), shallow);
-            assert_eq!((found.lines, found.files), (Count { n: 1, exact }, Count { n: 1, exact }), "{note}");
+            assert_eq!((found.lines, found.files), (FoundCount { n: 1, exact }, FoundCount { n: 1, exact }), "{note}");
         }
         let cut = SearchMatches::parse("a:1: x\na:2: x\nb:1: x", false);
-        assert_eq!((cut.lines, cut.files), (Count::at_least(3), Count::at_least(2)));
+        assert_eq!((cut.lines, cut.files), (FoundCount::at_least(3), FoundCount::at_least(2)));
     }
 
     #[test]
@@ -277,19 +279,19 @@ mod tests {
             "src/actor.rs  0 matching lines\na  b.rs  1 matching line\n[9 matching lines in 4 files of 9 files; 1 path matches; 2 shown: narrow]",
         );
         let files = vec![("src/actor.rs".to_owned(), 0), ("a  b.rs".to_owned(), 1)];
-        let (lines, matching) = (Count::exactly(9), Count::exactly(4));
+        let (lines, matching) = (FoundCount::exactly(9), FoundCount::exactly(4));
         assert_eq!(matched, Matched { files, lines, matching, whole: false });
-        let none = Count::exactly(0);
+        let none = FoundCount::exactly(0);
         let nothing = Matched { files: vec![], lines: none, matching: none, whole: true };
         assert_eq!(Matched::parse("[no matches in 9 files]"), nothing);
     }
 
     #[test]
     fn counts_say_whether_they_are_exact() {
-        for (count, text) in [(Count::exactly(1), "1 line"), (Count::at_least(2), "at least 2 lines")] {
+        for (count, text) in [(FoundCount::exactly(1), "1 line"), (FoundCount::at_least(2), "at least 2 lines")] {
             assert_eq!(count.of("line", "lines"), text);
-            assert_eq!(Count::parse(&count.to_string()), Some(count));
+            assert_eq!(FoundCount::parse(&count.to_string()), Some(count));
         }
-        assert_eq!(Count::exactly(1).plus(Count::at_least(2)), Count::at_least(3));
+        assert_eq!(FoundCount::exactly(1).plus(FoundCount::at_least(2)), FoundCount::at_least(3));
     }
 }

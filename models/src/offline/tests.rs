@@ -5,7 +5,7 @@ use subtend_session::ids::{AttemptNo, Seq};
 use subtend_session::record::{Prompt, Stop};
 use subtend_session::settings::Settings;
 
-use super::results::Count;
+use super::results::FoundCount;
 use super::*;
 
 /// Session driven by hand: the model's own answers, given results and notices.
@@ -95,25 +95,25 @@ fn completed(id: &str, report: &str) -> String {
 }
 
 fn dull_report(area: &Area) -> String {
-    ChildReport { files: Some(Count::exactly(1)), ..ChildReport::of(area.clone()) }.text()
+    ChildReport { files: Some(FoundCount::exactly(1)), ..ChildReport::of(area.clone()) }.text()
 }
 
 fn src_report() -> ChildReport {
     let places = vec![results::Location { path: "src/lock.rs".into(), line: 2, text: "pub struct Lock;".into() }];
     ChildReport {
-        files: Some(Count::exactly(3)),
-        kinds: vec![("Rust".into(), Count::exactly(2))],
-        words: vec![locks(Count::at_least(9), Count::at_least(2), places)],
+        files: Some(FoundCount::exactly(3)),
+        kinds: vec![("Rust".into(), FoundCount::exactly(2))],
+        words: vec![locks(FoundCount::at_least(9), FoundCount::at_least(2), places)],
         ..ChildReport::of(Area::deep("src"))
     }
 }
 
 fn docs_report() -> ChildReport {
-    let words = vec![locks(Count::exactly(0), Count::exactly(0), Vec::new())];
-    ChildReport { files: Some(Count::exactly(1)), words, ..ChildReport::of(Area::deep("docs")) }
+    let words = vec![locks(FoundCount::exactly(0), FoundCount::exactly(0), Vec::new())];
+    ChildReport { files: Some(FoundCount::exactly(1)), words, ..ChildReport::of(Area::deep("docs")) }
 }
 
-fn locks(lines: Count, files: Count, places: Vec<results::Location>) -> report::Matches {
+fn locks(lines: FoundCount, files: FoundCount, places: Vec<results::Location>) -> report::Matches {
     report::Matches { label: "locks".into(), pattern: "(?i)lock".into(), lines, files, places }
 }
 

@@ -117,7 +117,6 @@ fn is_path(token: &str) -> bool {
     token.contains('/') || has_ending
 }
 
-/// Whether a token is spelled like a name in code.
 fn is_identifier(token: &str) -> bool {
     let inner_capital = token.chars().zip(token.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
     !is_path(token) && token.len() > 2 && (token.contains("::") || token.contains('_') || inner_capital)

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::brief::Brief;
 use super::markdown;
 use super::report::{self, ChildReport, Matches};
-use super::results::{self, Count, Location, SearchMatches, ToolListing};
+use super::results::{self, FoundCount, Location, SearchMatches, ToolListing};
 use super::transcript::{Done, OpenQuestion};
 use super::words::Word;
 
@@ -107,14 +107,14 @@ fn failure(tool: &str, done: &Done<'_>) -> String {
     format!("{tool} failed: {}", report::shown(done.content))
 }
 
-fn kinds(listing: &ToolListing) -> Vec<(String, Count)> {
+fn kinds(listing: &ToolListing) -> Vec<(String, FoundCount)> {
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     for file in &listing.files {
         let n = kinds.entry(kind(&file.path)).or_default();
         *n = n.saturating_add(1);
     }
-    let mut kinds: Vec<(String, Count)> =
-        kinds.into_iter().map(|(kind, n)| (kind, Count { n, exact: listing.whole() })).collect();
+    let mut kinds: Vec<(String, FoundCount)> =
+        kinds.into_iter().map(|(kind, n)| (kind, FoundCount { n, exact: listing.whole() })).collect();
     kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(count.n), kind.clone()));
     kinds
 }
@@ -200,7 +200,6 @@ fn best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
     ranked.into_iter().take(PLACES).map(|(_, _, place)| place).collect()
 }
 
-/// Whether the line defines something with one of the names.
 fn is_definition(line: &str, names: &[String]) -> bool {
     const WORDS: &str = "pub fn struct enum trait impl mod const static type macro_rules! class def func function interface \
         export module package async # ## ###";
@@ -215,7 +214,6 @@ fn is_import(line: &str) -> bool {
         .any(|start| line.trim_start().starts_with(start))
 }
 
-/// Whether a file says little about the project.
 fn is_dull(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     kind(path) == "lock file"

@@ -54,7 +54,6 @@ pub(super) fn of_frame(frame: &Value) -> Option<Fault> {
     })
 }
 
-/// Returns the error in `value`, if any.
 pub(super) fn of_error_object(value: &Value) -> Option<Fault> {
     let error = value.get("error").filter(|error| !error.is_null())?;
     let code = error.get("code").or_else(|| error.get("status")).or_else(|| error.get("http_code"));

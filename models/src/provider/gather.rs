@@ -19,7 +19,7 @@ use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
 use tokio::time::Instant;
 
-use self::tally::Tally;
+use self::tally::TokenTally;
 use super::fault::{self, Fault};
 use super::protocol::Protocol;
 use super::reasoning::StoredReasoning;
@@ -34,25 +34,22 @@ const MAX_FRAMES: usize = 400_000;
 /// How long keep-alives count as progress while the answer does not grow. A model may reason for minutes in silence.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
-/// Incomplete answer.
 pub(super) struct Draft {
     protocol: Protocol,
     turn: TurnNo,
     deltas: Deltas,
     text: String,
-    calls: Vec<Call>,
+    calls: Vec<PartialCall>,
     kept: Reasoning,
-    tally: Tally,
+    tally: TokenTally,
     stop: Option<Stop>,
     model: Option<String>,
-    /// Whether the final event came.
     ended: bool,
     fault: Option<Fault>,
     /// Whether a frame of this protocol came.
     read: bool,
     /// Whether anything else came.
     garbage: bool,
-    /// Whether the connection has ended.
     last: bool,
     bytes: usize,
     frames: usize,
@@ -61,7 +58,7 @@ pub(super) struct Draft {
     grown: Instant,
 }
 
-struct Call {
+struct PartialCall {
     /// The provider's name of it in the stream.
     place: String,
     id: String,
@@ -70,14 +67,11 @@ struct Call {
     told: bool,
 }
 
-/// Incomplete reasoning of any protocol.
 #[derive(Default)]
 struct Reasoning {
     text: String,
-    /// Blocks by position.
     blocks: Vec<(u64, Value)>,
     encrypted: Vec<String>,
-    /// The signature of the text.
     signature: Option<String>,
     /// Signatures of calls, by position.
     of_calls: Vec<(usize, String)>,
@@ -92,7 +86,7 @@ impl Draft {
             text: String::new(),
             calls: Vec::new(),
             kept: Reasoning::default(),
-            tally: Tally::default(),
+            tally: TokenTally::default(),
             stop: None,
             model: None,
             ended: false,
@@ -183,7 +177,6 @@ impl Draft {
         self.fault.is_none() && (self.ended || self.stop.is_some())
     }
 
-    /// Returns the reported usage so far.
     pub(super) fn cost(&self) -> Option<Usage> {
         self.tally.is_told().then(|| self.tally.usage())
     }
@@ -209,7 +202,7 @@ impl Draft {
         let stop = self.reason(cap)?;
         let usage = self.tally.usage();
         let reasoning = self.reasoning().and_then(|kept| kept.to_text());
-        let calls = self.calls.into_iter().map(Call::asked).collect();
+        let calls = self.calls.into_iter().map(PartialCall::asked).collect();
         let text = (!self.text.is_empty()).then(|| Text::from(self.text));
         Ok(Answer { text, reasoning, calls, stop, model: self.model.map(Text::from), usage })
     }
@@ -271,7 +264,7 @@ impl Draft {
     }
 
     /// Returns the newest call at `place`.
-    fn call(&mut self, place: &str) -> Option<&mut Call> {
+    fn call(&mut self, place: &str) -> Option<&mut PartialCall> {
         self.calls.iter_mut().rev().find(|call| call.place == place)
     }
 
@@ -285,7 +278,7 @@ impl Draft {
             self.fail(Fault::new(ModelFail::BadAnswer, text));
             return ix;
         }
-        self.calls.push(Call { place, id: id.into(), tool: tool.into(), args: String::new(), told: false });
+        self.calls.push(PartialCall { place, id: id.into(), tool: tool.into(), args: String::new(), told: false });
         self.tell();
         ix
     }
@@ -302,7 +295,7 @@ impl Draft {
     }
 }
 
-impl Call {
+impl PartialCall {
     /// As the model wrote it: invalid arguments stay unchanged. A call without arguments has an empty object.
     fn asked(self) -> ToolCall {
         let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(self.args) };

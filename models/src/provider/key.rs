@@ -21,7 +21,6 @@ impl Key {
         &self.0
     }
 
-    /// Whether it is valid in a header.
     pub(super) fn is_sendable(&self) -> bool {
         !self.0.is_empty() && self.0.bytes().all(|byte| byte.is_ascii_graphic())
     }

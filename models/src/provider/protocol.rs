@@ -1,19 +1,15 @@
 //! Protocols of providers.
 
-use std::fmt;
-
 /// Protocol of a provider or of a compatible server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Protocol {
-    /// Anthropic messages.
     Anthropic,
-    /// OpenAI chat completions.
+    #[strum(serialize = "openai")]
     OpenAi,
-    /// OpenAI responses.
+    #[strum(serialize = "openai-responses")]
     OpenAiResponses,
-    /// Gemini content generation.
     Gemini,
-    /// Ollama chat.
     Ollama,
 }
 
@@ -21,15 +17,8 @@ impl Protocol {
     /// All protocols.
     pub const ALL: [Self; 5] = [Self::Anthropic, Self::OpenAi, Self::OpenAiResponses, Self::Gemini, Self::Ollama];
 
-    /// Returns its name in a choice of model.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Anthropic => "anthropic",
-            Self::OpenAi => "openai",
-            Self::OpenAiResponses => "openai-responses",
-            Self::Gemini => "gemini",
-            Self::Ollama => "ollama",
-        }
+        self.into()
     }
 
     /// Returns the environment variable of the key, where one is needed.
@@ -51,18 +40,11 @@ impl Protocol {
         }
     }
 
-    /// The version in its paths.
     pub(super) fn version(self) -> Option<&'static str> {
         match self {
             Self::Anthropic | Self::OpenAi | Self::OpenAiResponses => Some("v1"),
             Self::Gemini => Some("v1beta"),
             Self::Ollama => None,
         }
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
     }
 }

@@ -19,7 +19,6 @@ pub(super) enum StoredReasoning {
     OpenAiResponses { encrypted: Vec<String> },
     #[serde(rename = "gemini")]
     Gemini {
-        /// Of the text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
         /// Of the calls, by position.

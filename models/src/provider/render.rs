@@ -115,15 +115,6 @@ fn reasons(model: &str) -> bool {
     ["o1", "o3", "o4", "gpt-5", "gpt-6", "codex"].iter().any(|line| name.starts_with(line)) && !name.contains("-chat")
 }
 
-fn word(effort: Effort) -> &'static str {
-    match effort {
-        Effort::None => "none",
-        Effort::Low => "low",
-        Effort::Medium => "medium",
-        Effort::High => "high",
-    }
-}
-
 /// Whether the provider thinks, or has thought in this conversation.
 fn thinks(protocol: Protocol, request: &Request) -> bool {
     let kept = |message: &Message| match message {

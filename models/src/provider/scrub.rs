@@ -63,7 +63,6 @@ fn looks_like_key(word: &str) -> bool {
     })
 }
 
-/// Returns a key as an address contains it.
 fn escaped(key: &str) -> String {
     key.bytes()
         .map(|byte| match byte {

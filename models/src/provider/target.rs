@@ -26,22 +26,14 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTarget {
     /// The provider is unknown.
-    #[error("there is no provider `{0}`: there are anthropic, openai, openai-responses, gemini and ollama")]
+    #[error("unknown provider `{0}`; the providers are anthropic, openai, openai-responses, gemini and ollama")]
     NoProvider(String),
-    /// The model is missing.
     #[error("`{0}/` needs a model: write `{0}/MODEL`")]
     NoModel(&'static str),
-    /// The model's name is invalid.
     #[error("`{0}` is not the name of a model: it has whitespace or an unprintable character")]
     BadModelName(String),
-    /// The base address is invalid.
     #[error("`{address}` cannot be used as a base URL: {why}")]
-    BadBaseUrl {
-        /// The address, without secrets.
-        address: String,
-        /// The reason.
-        why: &'static str,
-    },
+    BadBaseUrl { address: String, why: &'static str },
 }
 
 impl Target {
@@ -81,7 +73,6 @@ impl Target {
         Self { key: Some(key), ..self }
     }
 
-    /// Returns the protocol.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -137,7 +128,7 @@ mod tests {
         assert!(says("gemini/a?alt=x").starts_with("`a?alt=x` is not the name of a model"));
         assert_eq!(
             says("mistral/x"),
-            "there is no provider `mistral`: there are anthropic, openai, openai-responses, gemini and ollama"
+            "unknown provider `mistral`; the providers are anthropic, openai, openai-responses, gemini and ollama"
         );
     }
 

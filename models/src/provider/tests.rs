@@ -16,8 +16,7 @@ fn a_key_that_is_missing_is_named_by_its_variable() {
         ("gemini/m", "GEMINI_API_KEY"),
     ] {
         let provider = word.split('/').next().unwrap();
-        let says =
-            format!("there is no key for {provider}: set {variable}, or give the base URL of a server that needs none");
+        let says = format!("no key for {provider}: set {variable}, or give the base URL of a server that needs none");
         for variables in [vec![], vec![(variable, " ")]] {
             assert_eq!(made(word, None, &variables).map(|_| ()), Err(says.clone()));
         }

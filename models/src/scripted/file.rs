@@ -11,7 +11,7 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::record::Stop;
 use subtend_session::usage::Usage;
 
-use super::step::{Args, CallStep, FanOut, Fault, Step, When};
+use super::step::{CallStep, FanOut, Fault, ScriptedArgs, Step, When};
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,25 +30,16 @@ fn name() -> Text {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "RawRule")]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct Rule {
     pub(crate) agent: Text,
     pub(crate) steps: Vec<Position>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawRule {
-    agent: Text,
-    steps: Vec<Position>,
-}
-
-impl TryFrom<RawRule> for Rule {
-    type Error = String;
-
-    fn try_from(raw: RawRule) -> Result<Self, String> {
-        let rule = Self { agent: raw.agent, steps: raw.steps };
-        rule.check().map(|()| rule)
+impl<'de> Deserialize<'de> for Rule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let rule = Self::deserialize(deserializer)?;
+        rule.check().map(|()| rule).map_err(serde::de::Error::custom)
     }
 }
 
@@ -97,25 +88,19 @@ impl<'de> Deserialize<'de> for Position {
     }
 }
 
-impl<'de> Deserialize<'de> for Step {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        RawStep::deserialize(deserializer)?.step().map_err(serde::de::Error::custom)
-    }
-}
-
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[derive(Default)]
 struct RawStep {
-    when: RawWhen,
+    when: When,
     latency_ms: u64,
     chunk_ms: u64,
     text: Option<Text>,
     reasoning: Option<Text>,
-    calls: Vec<RawCall>,
-    fan_out: Option<RawFanOut>,
+    calls: Vec<CallStep>,
+    fan_out: Option<FanOut>,
     stop: Option<Stop>,
-    usage: RawUsage,
+    #[serde(with = "ScriptUsage")]
+    usage: Usage,
     error: Option<RawError>,
     hang: bool,
     panic: Option<Text>,
@@ -126,50 +111,22 @@ struct RawStep {
     repeat: bool,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawWhen {
-    prompt_contains: Option<Text>,
-    user_contains: Option<Text>,
-    result_contains: Option<Text>,
-    last_contains: Option<Text>,
-    attempt: Option<u32>,
-    ended: Option<u64>,
-}
-
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCall {
-    tool: Text,
-    #[serde(default = "no_args")]
-    args: Args,
-}
-
-fn no_args() -> Args {
-    Args::Fixed("{}".into())
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawFanOut {
-    n: u32,
-    agent: Text,
-    #[serde(default)]
-    background: bool,
-    prompt: Text,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawUsage {
-    #[serde(rename = "in")]
+#[serde(remote = "Usage", deny_unknown_fields)]
+struct ScriptUsage {
+    #[serde(default, rename = "in")]
     input: u64,
-    #[serde(rename = "out")]
+    #[serde(default, rename = "out")]
     output: u64,
+    #[serde(default)]
     reasoning: u64,
+    #[serde(default)]
     cache_new: u64,
+    #[serde(default)]
     cache_read: u64,
+    #[serde(default)]
     cost_micro: Option<u64>,
+    #[serde(default)]
     unreliable: bool,
 }
 
@@ -187,84 +144,67 @@ fn scripted_error() -> Text {
     "an error from the script".into()
 }
 
-impl<'de> Deserialize<'de> for Args {
+impl<'de> Deserialize<'de> for ScriptedArgs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ObjectOrText;
         impl<'de> Visitor<'de> for ObjectOrText {
-            type Value = Args;
+            type Value = ScriptedArgs;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object, or a text that is sent unchanged")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Args, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ScriptedArgs, A::Error> {
                 let map = Map::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Args::of(Value::Object(map)))
+                Ok(ScriptedArgs::of(Value::Object(map)))
             }
 
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Args, E> {
-                Ok(Args::Fixed(text.into()))
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ScriptedArgs, E> {
+                Ok(ScriptedArgs::Fixed(text.into()))
             }
         }
         deserializer.deserialize_any(ObjectOrText)
     }
 }
 
-impl RawStep {
-    fn step(self) -> Result<Step, String> {
-        let error = self.error.map(|error| {
-            let RawError { kind, message, retry_after_ms } = error;
-            Fault::Error { kind, message, retry_after_ms }
-        });
-        let faults = [
-            error,
-            self.hang.then_some(Fault::Hang),
-            self.panic.map(Fault::Panic),
-            self.garbage.map(Fault::Garbage),
-            self.truncated.then_some(Fault::Truncated),
-            self.empty.then_some(Fault::Empty),
-            self.refuse.then_some(Fault::Refuse),
-        ];
-        let mut faults = faults.into_iter().flatten();
-        let fault = faults.next();
-        if let (Some(first), Some(second)) = (&fault, faults.next()) {
-            let (first, second) = (first.word(), second.word());
-            return Err(format!("a step has one fault at most, and this one has `{first}` and `{second}`"));
-        }
-        let step = Step {
-            when: self.when.into(),
-            latency_ms: self.latency_ms,
-            chunk_ms: self.chunk_ms,
-            text: self.text,
-            reasoning: self.reasoning,
-            calls: self.calls.into_iter().map(|call| CallStep { tool: call.tool, args: call.args }).collect(),
-            fan_out: self.fan_out.map(RawFanOut::into),
-            stop: self.stop,
-            usage: self.usage.into(),
-            fault,
-            repeat: self.repeat,
-        };
-        step.check().map(|()| step)
+impl<'de> Deserialize<'de> for Step {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        step(RawStep::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 
-impl From<RawWhen> for When {
-    fn from(raw: RawWhen) -> Self {
-        let RawWhen { prompt_contains, user_contains, result_contains, last_contains, attempt, ended } = raw;
-        Self { prompt_contains, user_contains, result_contains, last_contains, attempt, ended }
+fn step(raw: RawStep) -> Result<Step, String> {
+    let error = raw.error.map(|error| {
+        let RawError { kind, message, retry_after_ms } = error;
+        Fault::Error { kind, message, retry_after_ms }
+    });
+    let faults = [
+        error,
+        raw.hang.then_some(Fault::Hang),
+        raw.panic.map(Fault::Panic),
+        raw.garbage.map(Fault::Garbage),
+        raw.truncated.then_some(Fault::Truncated),
+        raw.empty.then_some(Fault::Empty),
+        raw.refuse.then_some(Fault::Refuse),
+    ];
+    let mut faults = faults.into_iter().flatten();
+    let fault = faults.next();
+    if let (Some(first), Some(second)) = (&fault, faults.next()) {
+        let (first, second) = (first.word(), second.word());
+        return Err(format!("a step has one fault at most, and this one has `{first}` and `{second}`"));
     }
-}
-
-impl From<RawFanOut> for FanOut {
-    fn from(raw: RawFanOut) -> Self {
-        let RawFanOut { n, agent, background, prompt } = raw;
-        Self { n, agent, background, prompt }
-    }
-}
-
-impl From<RawUsage> for Usage {
-    fn from(raw: RawUsage) -> Self {
-        let RawUsage { input, output, reasoning, cache_new, cache_read, cost_micro, unreliable } = raw;
-        Self { input, output, reasoning, cache_new, cache_read, cost_micro, unreliable }
-    }
+    let step = Step {
+        when: raw.when,
+        latency_ms: raw.latency_ms,
+        chunk_ms: raw.chunk_ms,
+        text: raw.text,
+        reasoning: raw.reasoning,
+        calls: raw.calls,
+        fan_out: raw.fan_out,
+        stop: raw.stop,
+        usage: raw.usage,
+        fault,
+        repeat: raw.repeat,
+    };
+    step.check().map(|()| step)
 }

@@ -10,7 +10,7 @@ use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
 
 use super::file::{Rule, Script};
-use super::step::{Args, FanOut, Fault, Step, When};
+use super::step::{FanOut, Fault, ScriptedArgs, Step, When};
 use super::template::Names;
 use crate::model::{Answer, Delta, Deltas, ModelError, Request};
 use crate::notice;
@@ -133,8 +133,8 @@ impl StepPlan {
         let mut calls: Vec<ToolCall> = Vec::new();
         for call in &step.calls {
             let args = match &call.args {
-                Args::Fixed(text) => Text::clone(text),
-                Args::Template(value) => names.fill_value(value).to_string().into(),
+                ScriptedArgs::Fixed(text) => Text::clone(text),
+                ScriptedArgs::Template(value) => names.fill_value(value).to_string().into(),
             };
             calls.push(ToolCall { provider_id: provider_id(number, calls.len()), tool: Text::clone(&call.tool), args });
         }

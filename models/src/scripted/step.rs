@@ -1,5 +1,6 @@
 //! Steps of a scripted agent.
 
+use serde::Deserialize;
 use serde_json::Value;
 use subtend_session::ids::Text;
 use subtend_session::outcome::ModelFail;
@@ -26,7 +27,8 @@ pub struct Step {
 }
 
 /// Conditions of a step; an unset field always holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct When {
     /// Text that the first user message contains.
     pub prompt_contains: Option<Text>,
@@ -42,14 +44,20 @@ pub struct When {
     pub ended: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct CallStep {
     pub(crate) tool: Text,
-    pub(crate) args: Args,
+    #[serde(default = "no_args")]
+    pub(crate) args: ScriptedArgs,
+}
+
+fn no_args() -> ScriptedArgs {
+    ScriptedArgs::Fixed("{}".into())
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Args {
+pub(crate) enum ScriptedArgs {
     /// JSON text without templates, serialized once.
     Fixed(Text),
     /// A value with templates in its strings.
@@ -57,25 +65,23 @@ pub(crate) enum Args {
 }
 
 /// Many `task` calls in one answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct FanOut {
     pub(crate) n: u32,
     pub(crate) agent: Text,
+    #[serde(default)]
     pub(crate) background: bool,
     pub(crate) prompt: Text,
 }
 
 /// Fault in place of an answer, or with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Fault {
-    Error {
-        kind: ModelFail,
-        message: Text,
-        retry_after_ms: Option<u64>,
-    },
+    Error { kind: ModelFail, message: Text, retry_after_ms: Option<u64> },
     Hang,
     Panic(Text),
-    /// The answer is not valid.
     Garbage(Text),
     Truncated,
     Empty,
@@ -83,20 +89,10 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Returns the field of the file.
     pub(crate) fn word(&self) -> &'static str {
-        match self {
-            Self::Error { .. } => "error",
-            Self::Hang => "hang",
-            Self::Panic(_) => "panic",
-            Self::Garbage(_) => "garbage",
-            Self::Truncated => "truncated",
-            Self::Empty => "empty",
-            Self::Refuse => "refuse",
-        }
+        self.into()
     }
 
-    /// Whether it leaves no answer.
     fn ends_call(&self) -> bool {
         match self {
             Self::Error { .. } | Self::Hang | Self::Panic(_) | Self::Garbage(_) => true,
@@ -105,7 +101,7 @@ impl Fault {
     }
 }
 
-impl Args {
+impl ScriptedArgs {
     /// Keeps values without templates as text.
     pub(crate) fn of(value: Value) -> Self {
         let text = value.to_string();
@@ -113,7 +109,6 @@ impl Args {
     }
 }
 
-/// Constructors.
 impl Step {
     /// Returns a final answer.
     pub fn text(text: impl Into<Text>) -> Self {
@@ -161,7 +156,6 @@ impl Step {
         Self::fault(Fault::Empty)
     }
 
-    /// Returns a refusal.
     pub fn refuse() -> Self {
         Self::fault(Fault::Refuse)
     }
@@ -171,19 +165,18 @@ impl Step {
     }
 }
 
-/// Modifiers.
 impl Step {
     /// Adds a tool call.
     #[must_use]
     pub fn and_call(mut self, tool: impl Into<Text>, args: Value) -> Self {
-        self.calls.push(CallStep { tool: tool.into(), args: Args::of(args) });
+        self.calls.push(CallStep { tool: tool.into(), args: ScriptedArgs::of(args) });
         self
     }
 
     /// Adds a tool call with raw arguments, whether they are JSON or not.
     #[must_use]
     pub fn and_raw_call(mut self, tool: impl Into<Text>, args: impl Into<Text>) -> Self {
-        self.calls.push(CallStep { tool: tool.into(), args: Args::Fixed(args.into()) });
+        self.calls.push(CallStep { tool: tool.into(), args: ScriptedArgs::Fixed(args.into()) });
         self
     }
 
@@ -193,7 +186,6 @@ impl Step {
         Self { text: Some(text.into()), ..self }
     }
 
-    /// Adds reasoning.
     #[must_use]
     pub fn reasoning(self, reasoning: impl Into<Text>) -> Self {
         Self { reasoning: Some(reasoning.into()), ..self }
@@ -211,13 +203,11 @@ impl Step {
         Self { chunk_ms, ..self }
     }
 
-    /// Sets the usage.
     #[must_use]
     pub fn usage(self, usage: Usage) -> Self {
         Self { usage, ..self }
     }
 
-    /// Sets the stop reason.
     #[must_use]
     pub fn stop(self, stop: Stop) -> Self {
         Self { stop: Some(stop), ..self }
@@ -232,7 +222,6 @@ impl Step {
         self
     }
 
-    /// Sets the conditions.
     #[must_use]
     pub fn when(self, when: When) -> Self {
         Self { when, ..self }
@@ -244,7 +233,6 @@ impl Step {
         Self { repeat: true, ..self }
     }
 
-    /// Checks that the step is meaningful.
     pub(crate) fn check(&self) -> Result<(), String> {
         let calls = !self.calls.is_empty() || self.fan_out.is_some();
         if let Some(FanOut { n, agent, .. }) = &self.fan_out {

@@ -8,7 +8,7 @@ fn told(word: &str) -> Result<String, String> {
 fn words_that_name_no_model_are_told_what_there_is() {
     assert_eq!(told(" offline "), Ok("offline".into()));
     assert_eq!(told("scripted:a b.json"), Ok("scripted:a b.json".into()));
-    assert_eq!(told("sonnet"), Err(format!("there is no model `sonnet`: {WORDS}")));
+    assert_eq!(told("sonnet"), Err(format!("unknown model `sonnet`: {WORDS}")));
     for word in ["scripted", "scripted:"] {
         assert_eq!(told(word), Err("`scripted:` needs a file: write `scripted:FILE`".into()));
     }
@@ -17,14 +17,11 @@ fn words_that_name_no_model_are_told_what_there_is() {
 #[test]
 fn near_words_are_named() {
     let hint = |word| told(word).map_or_else(|says| says.split(WORDS).next().unwrap().to_owned(), |_| "known".into());
-    assert_eq!(hint("antropic/x"), "there is no model `antropic/x`: did you mean `anthropic/x`? ");
-    assert_eq!(hint("Openai/x/y:1"), "there is no model `Openai/x/y:1`: did you mean `openai/x/y:1`? ");
-    assert_eq!(hint("ofline"), "there is no model `ofline`: did you mean `offline`? ");
-    assert_eq!(
-        hint("claude-sonnet-5"),
-        "there is no model `claude-sonnet-5`: did you mean `anthropic/claude-sonnet-5`? "
-    );
-    assert_eq!(hint("gpt-5"), "there is no model `gpt-5`: did you mean `openai/gpt-5`? ");
+    assert_eq!(hint("antropic/x"), "unknown model `antropic/x`: did you mean `anthropic/x`? ");
+    assert_eq!(hint("Openai/x/y:1"), "unknown model `Openai/x/y:1`: did you mean `openai/x/y:1`? ");
+    assert_eq!(hint("ofline"), "unknown model `ofline`: did you mean `offline`? ");
+    assert_eq!(hint("claude-sonnet-5"), "unknown model `claude-sonnet-5`: did you mean `anthropic/claude-sonnet-5`? ");
+    assert_eq!(hint("gpt-5"), "unknown model `gpt-5`: did you mean `openai/gpt-5`? ");
 }
 
 #[test]

@@ -7,7 +7,6 @@ use super::rates::Rates;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// Now.
     Now,
     Full,
     NotBefore(Instant),
@@ -74,7 +73,6 @@ impl Quota {
         }
     }
 
-    /// Whether it is as good as new.
     pub(super) fn is_new(&mut self, now: Instant) -> bool {
         let accounts = [&mut self.requests, &mut self.tokens];
         let is_full = accounts.into_iter().flatten().all(|bucket| bucket.is_full(now));

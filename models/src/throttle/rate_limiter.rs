@@ -27,7 +27,6 @@ pub(super) fn path(quotas: &[Text]) -> Path {
     path.into()
 }
 
-/// Result of checking a call's quotas.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QuotaCheck {
     Starts,

@@ -7,7 +7,6 @@
 /// estimate is available or the bucket is full. Its actual cost corrects the bucket, down to a debt that later calls wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// Concurrent calls.
     pub concurrent: Option<u32>,
     /// Calls that start in a minute.
     pub requests_per_minute: Option<u32>,
@@ -26,7 +25,6 @@ impl Default for Rates {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` is 0, so that no call could ever start; give 1 or more, or leave `{field}` out for no bound")]
 pub struct BadRates {
-    /// The invalid field.
     pub field: &'static str,
 }
 

@@ -80,12 +80,12 @@ async fn without_bounds_the_server_sends_all() {
 #[tokio::test]
 async fn a_retry_after_without_end_is_bounded() {
     let attacks: [(&str, Option<u64>); 6] = [
-        ("retry-after: 99999999999999999999", Some(3_600_000)),
-        ("retry-after: 1e308", Some(3_600_000)),
+        ("retry-after: 99999999999999999999", Some(691_200_000)),
+        ("retry-after: 1e308", Some(691_200_000)),
         ("retry-after: inf", None),
         ("retry-after: -1", None),
         ("retry-after-ms: NaN", None),
-        ("retry-after: Fri, 31 Dec 9999 23:59:59 GMT\r\ndate: Mon, 01 Jan 2024 00:00:00 GMT", Some(3_600_000)),
+        ("retry-after: Fri, 31 Dec 9999 23:59:59 GMT\r\ndate: Mon, 01 Jan 2024 00:00:00 GMT", Some(691_200_000)),
     ];
     for (header, most) in attacks.into_iter().chain([("retry-after: 2", Some(2_000))]) {
         let reply = Reply::with_head(&format!("429 Slow\r\n{header}"), "{}");

@@ -134,12 +134,10 @@ pub(super) fn matches_all_below(pattern: &str, dir: &str) -> bool {
     ends_with_span(pattern) && matches(pattern, dir, Syntax::Path)
 }
 
-/// Returns whether a path pattern ends with a span.
 pub(super) fn ends_with_span(pattern: &str) -> bool {
     is_any(pattern, Syntax::Path) || parts(pattern).last() == Some(SPAN)
 }
 
-/// Returns whether two patterns surely match the same.
 pub(super) fn same(a: &str, b: &str, syntax: Syntax) -> bool {
     a == b || (is_any(a, syntax) && is_any(b, syntax))
 }

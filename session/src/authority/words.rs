@@ -19,18 +19,13 @@ const ALIASES: [(&str, &[&str]); 5] = [
 #[error("`{rule}`: {why}")]
 pub struct BadRule {
     pub rule: Text,
-    /// What is wrong with the rule, and what to write instead.
     pub why: String,
 }
 
 impl Verdict {
     /// Returns the verdict's word in files and listings.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Deny => "deny",
-            Self::Ask => "ask",
-            Self::Allow => "allow",
-        }
+        self.into()
     }
 }
 
@@ -48,7 +43,6 @@ impl Rule {
     /// assert!(Rule::written("fs.reed", None, Verdict::Deny).is_err());
     /// # Ok::<(), subtend_session::authority::BadRule>(())
     /// ```
-    ///
     /// # Errors
     /// [`BadRule`] for an action that no tool needs, or a pattern that no resource matches.
     pub fn written(action: &str, resource: Option<&str>, verdict: Verdict) -> Result<Self, BadRule> {
@@ -143,7 +137,6 @@ fn may_match(action: &str, known: &str) -> bool {
     }
 }
 
-/// Returns the most similar known action.
 fn near(asked: &str) -> Option<&'static str> {
     let actions = ACTIONS.iter().copied().filter(|action| !action.ends_with(':'));
     let aliases = ALIASES.iter().flat_map(|(_, names)| names.iter().copied());

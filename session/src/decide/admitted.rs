@@ -1,6 +1,7 @@
 //! Grants of slots.
 
 use super::draft::Draft;
+use super::limit;
 use crate::command::Deadline;
 use crate::effect::Rejection;
 use crate::ids::RunNo;
@@ -26,6 +27,10 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<Out
         return Ok(());
     }
     draft.resume(Park::Slot, true);
+    if draft.state.turn().is_some_and(|turn| turn.limited.is_some()) {
+        limit::call_again(draft);
+        return Ok(());
+    }
     // The slot was requested to start calls that an approver allowed.
     if draft.run().is_some_and(|run| run.open_calls() > 0) {
         draft.check();

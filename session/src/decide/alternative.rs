@@ -55,16 +55,13 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
 
 /// Returns the messages visible before the exchange's user message.
 fn before(draft: &Draft<'_>, exchange: Exchange) -> Vec<Message> {
-    let seen = context::visible(draft.state);
-    // Alternatives hide only earlier exchanges: counted from the end, the user message keeps its position.
-    let behind = context::own(draft.state).filter(|(at, message)| *at >= exchange.asked && is_user(message)).count();
-    let users = seen.iter().enumerate().filter(|(_, message)| is_user(message));
-    let at = users.rev().nth(behind.saturating_sub(1)).map_or(0, |(at, _)| at);
-    seen.iter().take(at).cloned().collect()
-}
-
-fn is_user(message: &Message) -> bool {
-    matches!(message, Message::User { .. })
+    // A compaction that hides the user message, or keeps it alone, knows what came later.
+    let seen = context::seen_at(draft.state, Some(exchange.user)).messages;
+    // Inputs that were taken together share one record.
+    let of_it = |message: &Message| matches!(message, Message::User { seq, .. } if *seq == exchange.user);
+    let later = draft.state.transcript.iter().skip(exchange.asked.saturating_add(1)).filter(|it| of_it(it)).count();
+    let at = seen.iter().enumerate().rev().filter(|(_, message)| of_it(message)).nth(later).map_or(0, |(at, _)| at);
+    seen.into_iter().take(at).collect()
 }
 
 /// Returns the requested answer, which must end the exchange of a user message.
@@ -77,6 +74,9 @@ fn answer(draft: &Draft<'_>, of: Option<Seq>) -> Result<(Seq, Exchange), Rejecti
     };
     if let Some(run) = context::rolled_back(draft.state, meant) {
         return Err(hidden(meant, run));
+    }
+    if context::is_compacted(draft.state, meant) {
+        return Err(compacted(meant));
     }
     match context::exchange(draft.state, meant) {
         Some(exchange) => Ok((meant, exchange)),
@@ -108,7 +108,8 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
     }
     draft.needs_quiet("switch")?;
     let mut answers = draft.state.alternatives.keys().rev();
-    let last = answers.find(|of| context::rolled_back(draft.state, **of).is_none()).copied();
+    let seen = |of: &Seq| context::rolled_back(draft.state, *of).is_none() && !context::is_compacted(draft.state, *of);
+    let last = answers.find(|of| seen(of)).copied();
     let Some(of) = of.or(last) else {
         return Err(Rejection::BadInput("no answer of this session has alternatives: regenerate one".into()));
     };
@@ -123,6 +124,9 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
     if let Some(run) = context::rolled_back(draft.state, of) {
         return Err(hidden(of, run));
     }
+    if context::is_compacted(draft.state, of) {
+        return Err(compacted(of));
+    }
     let active = alternatives.active;
     let to = wanted(alternatives, to)?;
     if to != active {
@@ -132,6 +136,13 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
     Ok(())
 }
 
+fn compacted(of: Seq) -> Rejection {
+    Rejection::BadInput(format!(
+        "answer {of} is not seen any more, since its part of the history was compacted: undo the compaction first, or branch \
+         off there"
+    ))
+}
+
 /// Returns the requested alternative, which must have its text.
 fn wanted(alternatives: &Alternatives, to: SwitchTo) -> Result<u32, Rejection> {
     let (active, last) = (alternatives.active, u32::try_from(alternatives.branches.len()).unwrap_or(u32::MAX));
@@ -139,9 +150,9 @@ fn wanted(alternatives: &Alternatives, to: SwitchTo) -> Result<u32, Rejection> {
     match to {
         SwitchTo::Previous => Ok((0..active).rev().find(given).unwrap_or(active)),
         SwitchTo::Next => Ok((active..=last).skip(1).find(given).unwrap_or(active)),
-        SwitchTo::Index(to) if to > last => Err(Rejection::BadInput(format!(
-            "there is no alternative {to}: there are 0, which is the original, to {last}"
-        ))),
+        SwitchTo::Index(to) if to > last => {
+            Err(Rejection::BadInput(format!("no alternative {to}: the alternatives are 0, the original, to {last}")))
+        }
         SwitchTo::Index(to) if given(&to) => Ok(to),
         SwitchTo::Index(to) => Err(Rejection::BadInput(format!(
             "alternative {to} has no answer: its run has not completed, or did not end well"

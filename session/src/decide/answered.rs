@@ -11,7 +11,6 @@ use crate::outcome::{FailKind, Outcome};
 use crate::record::{Prompt, Record, Stop, ToolCall, TurnAnswered};
 use crate::state::{Phase, Run, Turn};
 
-/// How an answer is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Amount {
     Calls,
@@ -21,11 +20,11 @@ enum Amount {
     /// Truncated or empty: one more turn with this prompt.
     Again(Prompt),
     /// Truncated, empty or refused, without a retry.
-    Failed(Failure),
+    Failed(AnswerFailure),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
+enum AnswerFailure {
     Truncated,
     Empty,
     Refused,
@@ -94,9 +93,9 @@ fn act(draft: &mut Draft<'_>, turn: crate::ids::TurnNo, amount: Amount, wanted: 
         }
         Amount::Failed(failure) => {
             let kind = match failure {
-                Failure::Truncated => FailKind::Truncated,
-                Failure::Empty => FailKind::Empty,
-                Failure::Refused => FailKind::Refused,
+                AnswerFailure::Truncated => FailKind::Truncated,
+                AnswerFailure::Empty => FailKind::Empty,
+                AnswerFailure::Refused => FailKind::Refused,
             };
             draft.end(Outcome::Failed { kind });
         }
@@ -107,14 +106,14 @@ fn amount(run: &Run, answer: &Answered) -> Amount {
     let prompted = run.turn.as_ref().is_some_and(|turn| turn.prompt != Prompt::Plain);
     let text = answer.text.as_ref().is_some_and(|text| !text.trim().is_empty());
     match answer.stop {
-        Stop::Refused => Amount::Failed(Failure::Refused),
+        Stop::Refused => Amount::Failed(AnswerFailure::Refused),
         Stop::End | Stop::Calls | Stop::Length | Stop::Other if !answer.calls.is_empty() => Amount::Calls,
-        Stop::Length if prompted => Amount::Failed(Failure::Truncated),
+        Stop::Length if prompted => Amount::Failed(AnswerFailure::Truncated),
         Stop::Length => Amount::Again(Prompt::Continuation),
         Stop::End | Stop::Calls | Stop::Other if text => Amount::Final,
         // An empty reaction to notices: the model has answered before.
         Stop::End | Stop::Calls | Stop::Other if run.by_notices && run.answer.is_some() => Amount::Nothing,
-        Stop::End | Stop::Calls | Stop::Other if prompted => Amount::Failed(Failure::Empty),
+        Stop::End | Stop::Calls | Stop::Other if prompted => Amount::Failed(AnswerFailure::Empty),
         Stop::End | Stop::Calls | Stop::Other => Amount::Again(Prompt::Nudge),
     }
 }

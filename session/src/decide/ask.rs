@@ -4,6 +4,7 @@
 //! keep the order of their answer: a later one waits for it.
 
 use super::draft::Draft;
+use super::opening::until;
 use crate::authority::Access;
 use crate::call::{CallEnd, CallKind, Invalid, ToolErrorKind};
 use crate::command::Deadline;
@@ -57,7 +58,9 @@ impl Draft<'_> {
         let access = self.state.due.access.get(&call.ix);
         let Access { action, resource } = access.map_or_else(named, |access| (**access).clone());
         let root = self.state.created.place.root(self.state.id);
-        self.emit(Record::AskOpened { call, action, resource, root });
+        let ask_ms = i64::try_from(self.state.limits.ask_ms).unwrap_or(i64::MAX);
+        let deadline_at = Some(self.clock.wall_ms.saturating_add(ask_ms));
+        self.emit(Record::AskOpened { call, action, resource, root, deadline_at });
         self.ask_again(call, kind.clone());
         true
     }
@@ -66,7 +69,17 @@ impl Draft<'_> {
     pub(super) fn ask_again(&mut self, call: CallId, kind: CallKind) {
         self.state.due.asked.insert(call.ix, kind);
         self.effect(Effect::AskPerson { call });
-        self.arm(Deadline::Ask(call), self.state.limits.ask_ms);
+        self.arm(Deadline::Ask(call), self.ask_left(call));
+    }
+
+    /// Returns the milliseconds until the deadline of an open ask. A clock that was set back does not prolong it.
+    fn ask_left(&self, call: CallId) -> u64 {
+        let whole = self.state.limits.ask_ms;
+        let deadline = self.state.call(call).and_then(|call| match &call.phase {
+            CallPhase::Asked(asked) => asked.deadline_at,
+            CallPhase::Unstarted | CallPhase::Started | CallPhase::Closed(_) => None,
+        });
+        deadline.map_or(whole, |at| until(at, self.clock.wall_ms).min(whole))
     }
 
     /// Closes the ask of a call that gets its result without an answer.
@@ -81,7 +94,7 @@ impl Draft<'_> {
 
     fn asked_for(&self, call: CallId) -> Option<Access> {
         match &self.state.call(call)?.phase {
-            CallPhase::Asked(access) => Some((**access).clone()),
+            CallPhase::Asked(asked) => Some(asked.access.clone()),
             CallPhase::Unstarted | CallPhase::Started | CallPhase::Closed(_) => None,
         }
     }
@@ -110,7 +123,7 @@ impl Draft<'_> {
             }
             AskVerdict::Allow | AskVerdict::Always => match kind {
                 Some(CallKind::Invalid(_)) | None => {
-                    let text = "There is no such tool any more: use one of those that you were offered.";
+                    let text = "The tool is no longer available: use one of those that you are offered.";
                     let kind = CallKind::Invalid(Invalid::UnknownTool);
                     self.refuse(call, kind, ToolErrorKind::UnknownTool, text.into());
                 }
@@ -185,7 +198,6 @@ fn go_on_planning(by: AskBy) -> Text {
     told.into()
 }
 
-/// Returns the message for the model about a denied call.
 fn refusal(access: &Access, by: AskBy) -> Text {
     let Access { action, resource } = access;
     let why = match by {

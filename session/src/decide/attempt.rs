@@ -1,11 +1,13 @@
 //! Failed attempts of a model call.
 
 use super::draft::Draft;
+use super::limit;
 use crate::command::{AttemptFailed, Deadline};
-use crate::effect::{Effect, Rejection};
+use crate::compaction;
+use crate::effect::Rejection;
 use crate::ids::{AttemptNo, Text, TurnNo};
 use crate::outcome::{FailKind, ModelFail, Outcome};
-use crate::record::{AttemptDiscarded, Record};
+use crate::record::{AttemptDiscarded, CompactionCause, Record};
 use crate::state::Phase;
 
 pub(super) fn failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(), Rejection> {
@@ -24,15 +26,22 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
         Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => false,
     };
     let again = if works { again(draft, error, retry_after_ms, next) } else { None };
-    let again_ms = again.as_ref().map(|(_, after_ms)| *after_ms);
+    let compacts =
+        works && again.is_none() && error == ModelFail::ContextOverflow && compaction::may_follow_overflow(draft.state);
+    let again = if compacts { Some((None, 0)) } else { again };
+    let cause = compacts.then_some(CompactionCause::Overflow);
+    let parks = retry_after_ms.filter(|after| works && again.is_none() && limit::parks(draft, error, *after));
+    let again_ms = again.as_ref().map(|(_, after_ms)| *after_ms).or(parks);
     let discarded = AttemptDiscarded { turn, attempt, error, message, model, again_ms, usage };
     draft.emit(Record::AttemptDiscarded(Box::new(discarded)));
     if let Some((model, after_ms)) = again {
-        start_again(draft, model, after_ms);
+        draft.start_again(model, after_ms, cause);
         return Ok(());
     }
     draft.disarm(Deadline::Turn(turn));
-    if works {
+    if let Some(after_ms) = parks {
+        limit::park(draft, turn, after_ms);
+    } else if works {
         draft.end(Outcome::Failed { kind });
     } else {
         draft.check();
@@ -58,23 +67,11 @@ fn again(
     may.then(|| (None, doubled.max(retry_after_ms.unwrap_or(0))))
 }
 
-fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> bool {
+pub(super) fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> bool {
     draft.state.turn().is_some_and(|turn| turn.streaming && turn.no == no && turn.attempt == attempt)
 }
 
-/// Returns whether the provider's retry-after ends before the turn's deadline. A longer one fails the attempt now.
+/// Returns whether the provider's retry-after ends before the turn's deadline. A longer one parks the run (`limit`).
 fn in_time(draft: &Draft<'_>, retry_after_ms: Option<u64>) -> bool {
     retry_after_ms.is_none_or(|after| after < draft.state.limits.turn_ms)
-}
-
-/// Starts the next attempt, with `model` or the same one. The turn's deadline bounds all attempts, so it is not armed
-/// again.
-pub(super) fn start_again(draft: &mut Draft<'_>, model: Option<Text>, after_ms: u64) {
-    let Some(run) = draft.run() else { return };
-    let Some(turn) = &run.turn else { return };
-    let model = model.unwrap_or_else(|| turn.model.clone());
-    let (run, turn, attempt, prompt) = (run.no, turn.no, turn.attempt.next(), turn.prompt);
-    let reserved = draft.reserved();
-    draft.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved, model });
-    draft.effect(Effect::CallModel { turn, attempt, after_ms });
 }

@@ -25,8 +25,9 @@ impl Draft<'_> {
     fn boundary(&mut self) {
         let Some(run) = self.run() else { return };
         let Some(turn) = &run.turn else { return };
-        // Parked for a slot, the turn is already due: later inputs are taken when the slot is granted.
-        if turn.streaming || run.parked == Some(Park::Slot) {
+        // Parked for a slot, the turn is already due: later inputs are taken when the slot is granted. Parked at a
+        // limit, its model call is not answered.
+        if turn.limited.is_some() || turn.streaming || run.parked == Some(Park::Slot) {
             return;
         }
         if self.calls_open() {

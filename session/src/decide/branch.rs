@@ -6,7 +6,7 @@ use super::draft::Draft;
 use crate::authority::Authority;
 use crate::birth;
 use crate::command::BranchPlan;
-use crate::context;
+use crate::context::{self, Seen};
 use crate::effect::{Birth, Rejection, Reply};
 use crate::ids::{Interned, MsgRef, RunNo, Seq, SessionId, Short};
 use crate::message::{Message, Transcript};
@@ -14,7 +14,6 @@ use crate::outcome::By;
 use crate::place::{BranchKind, Place};
 use crate::record::{BranchCreated, Record, SessionCreated};
 
-/// How many messages a refusal names.
 const NAMED: usize = 8;
 
 pub(super) fn branch(draft: &mut Draft<'_>, plan: BranchPlan) -> Result<(), Rejection> {
@@ -22,7 +21,7 @@ pub(super) fn branch(draft: &mut Draft<'_>, plan: BranchPlan) -> Result<(), Reje
     if draft.is_born(child)? {
         return Ok(());
     }
-    let seen = context::visible(draft.state);
+    let seen = context::seen_at(draft.state, at);
     let at = branch_point(draft, kind, at, &seen)?;
     let (inherited, deeper) = match kind {
         BranchKind::Human => (context::inherited(draft.state, &seen, at), 0),
@@ -42,7 +41,7 @@ pub(super) fn branch(draft: &mut Draft<'_>, plan: BranchPlan) -> Result<(), Reje
             depth.saturating_sub(1)
         )));
     }
-    let (user, answer) = stands_at(draft, &seen, at);
+    let (user, answer) = stands_at(&seen, at);
     let place = draft.place(kind, user, answer, depth);
     let created = SessionCreated { place, inherited, ..created };
     let born = draft.bear_branch(child, kind, at, by, created, &manifest)?;
@@ -51,8 +50,8 @@ pub(super) fn branch(draft: &mut Draft<'_>, plan: BranchPlan) -> Result<(), Reje
 }
 
 /// Returns the branch point, if a branch of this kind may start there.
-fn branch_point(draft: &Draft<'_>, kind: BranchKind, at: Option<Seq>, seen: &Transcript) -> Result<Seq, Rejection> {
-    let points = context::points(draft.state, seen);
+fn branch_point(draft: &Draft<'_>, kind: BranchKind, at: Option<Seq>, seen: &Seen) -> Result<Seq, Rejection> {
+    let points = context::points(seen.own());
     match (at, points.last()) {
         (Some(at), _) if points.contains(&at) => Ok(at),
         (Some(at), _) => Err(no_point(draft, at, &points)),
@@ -67,7 +66,8 @@ fn no_point(draft: &Draft<'_>, at: Seq, points: &[Seq]) -> Rejection {
     if let Some(run) = context::rolled_back(draft.state, at) {
         return hidden(at, run);
     }
-    let replaced = context::points(draft.state, &draft.state.transcript).contains(&at);
+    let own = draft.state.transcript.get(draft.state.created.inherited.len()..).unwrap_or_default();
+    let replaced = context::points(own).contains(&at);
     if replaced {
         return Rejection::BadInput(format!(
             "message {at} is not seen, since another alternative of its answer is: switch back to the original first"
@@ -79,7 +79,6 @@ fn no_point(draft: &Draft<'_>, at: Seq, points: &[Seq]) -> Rejection {
     ))
 }
 
-/// Returns the rejection for a message that was rolled back.
 pub(super) fn hidden(at: Seq, run: RunNo) -> Rejection {
     Rejection::BadInput(format!(
         "message {at} is not seen any more, since run {run} was rolled back: name one that is seen"
@@ -99,9 +98,9 @@ pub(super) fn named(there_are: &str, seqs: &[Seq]) -> String {
 }
 
 /// Returns the user message that was being processed at message `at`, and the answer if `at` is one.
-fn stands_at(draft: &Draft<'_>, seen: &Transcript, at: Seq) -> (Seq, Option<Seq>) {
+fn stands_at(seen: &Seen, at: Seq) -> (Seq, Option<Seq>) {
     let (mut user, mut answer) = (None, None);
-    for message in seen.iter().skip(draft.state.created.inherited.len()) {
+    for message in seen.own() {
         match message {
             Message::User { seq, .. } if *seq <= at => user = Some(*seq),
             Message::Assistant { seq, .. } if *seq == at => answer = Some(*seq),

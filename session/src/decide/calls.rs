@@ -99,7 +99,7 @@ impl Draft<'_> {
     fn correction(&self, call: CallId, invalid: Invalid) -> Text {
         let dialect = self.state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
         match invalid {
-            Invalid::UnknownTool => "There is no such tool: use one of those that you were offered.".into(),
+            Invalid::UnknownTool => "Unknown tool: use one of those that you are offered.".into(),
             Invalid::BadArgs => "The arguments are not valid for this tool: correct them and call again.".into(),
             Invalid::OverLimit => {
                 let most = self.state.limits.calls_per_answer;
@@ -250,7 +250,6 @@ impl Draft<'_> {
     }
 }
 
-/// Returns whether calls of this kind have a deadline.
 pub(super) fn has_deadline(kind: &CallKind) -> bool {
     matches!(kind, CallKind::Local(_) | CallKind::Check { wait: true, .. })
 }

@@ -82,7 +82,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
     let kind = CallKind::Continue(mode);
     let known = draft.state.children.get(&child).filter(|child| child.call.is_some());
     let Some((short, dialect)) = known.map(|child| (child.short.clone(), child.dialect)) else {
-        let text = format!("There is no task {child} of yours: start one, or use the id that you were given.");
+        let text = format!("Unknown task {child}: start one, or use the id that you were given.");
         return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
     };
     // Each child has one open key at a time, so that its notices arrive in the order of its runs.

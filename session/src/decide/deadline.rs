@@ -3,6 +3,7 @@
 use super::ask;
 use super::draft::Draft;
 use super::ending::Scope;
+use super::limit;
 use crate::call::{CallEnd, CallKind};
 use crate::command::Deadline;
 use crate::effect::{Effect, Rejection};
@@ -23,6 +24,7 @@ pub(super) fn passed(draft: &mut Draft<'_>, deadline: Deadline) -> Result<(), Re
         Deadline::WallCap(run) => wall_cap(draft, run),
         Deadline::Grace(run) => grace(draft, run),
         Deadline::Ask(call) => ask::passed(draft, call),
+        Deadline::Limit(turn) => limit::passed(draft, turn),
     }
 }
 
@@ -72,7 +74,7 @@ fn call_time(draft: &mut Draft<'_>, id: CallId) -> Result<(), Rejection> {
         }
         Some(kind @ (CallKind::Await { .. } | CallKind::Check { .. })) => {
             let told = render::waited(draft.state, id, &kind, draft.clock.wall_ms);
-            let content = format!("The wait is over; nothing else ended by it.\n{}", told.content);
+            let content = format!("The wait timed out; nothing was cancelled by it.\n{}", told.content);
             draft.finish_call(id, CallEnd::TimedOut, content.into());
         }
         // A child's run has its own deadlines; its call waits for the notice.

@@ -51,7 +51,6 @@ fn summary(draft: &mut Draft<'_>, set: SummarySet) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Returns whether the service session's answer was already taken.
 fn is_taken(draft: &Draft<'_>, of: Option<SessionId>) -> Result<bool, Rejection> {
     let Some(of) = of else { return Ok(false) };
     let unknown = || Rejection::BadInput(format!("session {of} is not a service session of this session"));

@@ -12,7 +12,6 @@ use crate::render;
 use crate::state::CallPhase;
 use crate::usage::Usage;
 
-/// Which calls to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// All except started child calls and started local ones.
@@ -81,6 +80,8 @@ impl Draft<'_> {
         self.stop_clock();
         let (no, outcome, stands) = (ended.run, ended.outcome.clone(), ended.queue_stands);
         self.emit(Record::RunEnded(Box::new(ended)));
+        // The next run may open in this decision, and has not worked yet.
+        self.clock.worked_ms = 0;
         if self.state.created.rolls_back && outcome != Outcome::Completed {
             self.emit(Record::RolledBack { run: no, by: By::Host });
         }
@@ -184,7 +185,6 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the result text of an unfinished call.
 pub(super) fn closing_text(end: &CallEnd) -> &'static str {
     match end {
         CallEnd::UnknownEffects => {

@@ -29,7 +29,6 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes all arrived rows as one message.
     pub(super) fn take_notices(&mut self) {
         if self.state.arrived.is_empty() {
             return;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::draft::Draft;
 use crate::command::Deadline;
+use crate::compaction;
 use crate::context;
 use crate::effect::Effect;
-use crate::ids::{AttemptNo, InputId};
+use crate::ids::{AttemptNo, InputId, Text};
 use crate::outcome::{Budget, Outcome};
 use crate::place::{Mode, Owner, Place};
-use crate::record::{InputAccepted, Lane, Park, Prompt, Record, RunOpened};
+use crate::record::{CompactionCause, InputAccepted, Lane, Park, Prompt, Record, RunOpened};
 use crate::state::Queued;
 use crate::state::waiting::{first, ids, messages_last, opening};
 
@@ -141,20 +142,41 @@ impl Draft<'_> {
         self.arm_run();
     }
 
+    /// Starts the next attempt, with `model` or the same one. The turn's deadline bounds all attempts, so it is not armed
+    /// again.
+    pub(super) fn start_again(&mut self, model: Option<Text>, after_ms: u64, compacts: Option<CompactionCause>) {
+        let Some(run) = self.run() else { return };
+        let Some(turn) = &run.turn else { return };
+        let model = model.unwrap_or_else(|| turn.model.clone());
+        let (run, turn, attempt, prompt) = (run.no, turn.no, turn.attempt.next(), turn.prompt);
+        let reserved = self.reserved();
+        self.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved, model, compacts });
+        self.effect(match compacts {
+            Some(_) => Effect::Compact { turn, attempt },
+            None => Effect::CallModel { turn, attempt, after_ms },
+        });
+    }
+
     pub(super) fn start_turn(&mut self, prompt: Prompt) {
         let Some(run) = self.run().map(|run| run.no) else { return };
         let (turn, attempt) = (self.state.last_turn.next(), AttemptNo(1));
         let (model, reserved) = (context::model(self.state), self.reserved());
-        self.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved, model });
+        let compacts = compaction::is_due(self.state).then_some(CompactionCause::Share);
+        self.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved, model, compacts });
         self.arm(Deadline::Turn(turn), self.state.limits.turn_ms);
-        self.effect(Effect::CallModel { turn, attempt, after_ms: 0 });
+        self.effect(match compacts {
+            Some(_) => Effect::Compact { turn, attempt },
+            None => Effect::CallModel { turn, attempt, after_ms: 0 },
+        });
     }
 
-    /// Parks the run: releases its slot and stops its clock. Writes nothing if it has neither.
+    /// Parks the run: releases its slot and stops its clock. A run with neither is parked only to record the work since
+    /// its answer, which would be lost when the waiting session is unloaded.
     pub(super) fn park(&mut self, why: Park) {
         let Some(run) = self.run() else { return };
+        let loses = run.has_clock() || self.clock.worked_ms > run.worked_ms;
         // A parked run stays parked, whatever part of the turn it now waits for.
-        if !run.has_clock() || run.parked.is_some() {
+        if !loses || run.parked.is_some() {
             return;
         }
         let run = run.no;
@@ -176,6 +198,10 @@ impl Draft<'_> {
         let (no, opened) = (run.no, &run.opened);
         let holds = run.slot || run.parked == Some(Park::Slot) || (!run.started && opened.slot);
         let runs = run.started && run.parked.is_none() && run.hold.is_none() && opened.deadline_ms.is_some();
+        let limited = run.turn.as_ref().filter(|_| run.limited_until().is_some()).map(|turn| turn.no);
+        if let Some(turn) = limited {
+            self.disarm(Deadline::Limit(turn));
+        }
         if holds {
             self.effect(Effect::ReleaseSlot { run: no });
         }

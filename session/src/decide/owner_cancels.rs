@@ -28,7 +28,7 @@ pub(super) fn owner_cancels(draft: &mut Draft<'_>, owner: SessionId, key: CallId
 pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
     let kind = CallKind::Cancel { child };
     let Some(known) = draft.state.children.get(&child) else {
-        let text = format!("There is no task {child} of yours: use the id that you were given.");
+        let text = format!("Unknown task {child}: use the id that you were given.");
         return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
     };
     let (dialect, name) = (known.dialect, known_as(known.dialect, child, &known.short));

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::attempt::start_again;
 use super::calls::Wanted;
 use super::draft::Draft;
 use super::ending::Scope;
@@ -44,7 +43,8 @@ pub(super) fn reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_ov
 fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     let Some(turn) = draft.state.turn() else { return };
     if turn.streaming {
-        return start_again(draft, None, 0);
+        let compacts = turn.compacting;
+        return draft.start_again(None, 0, compacts);
     }
     let no = turn.no;
     let mut found: BTreeMap<CallId, FoundCall> = found.into_iter().map(|found| (found.call, found)).collect();
@@ -111,7 +111,11 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
         Some(Hold::Interrupted { .. }) if interrupt::stops(run) => arm(Deadline::Grace(no), limits.grace_ms),
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) => {}
         None if !run.started => arm(Deadline::Queue(no), limits.queue_ms),
-        None if run.parked.is_some() => {}
+        None if run.parked.is_some() => {
+            if let (Some(at), Some(turn)) = (run.limited_until(), &run.turn) {
+                arm(Deadline::Limit(turn.no), until(at, clock.wall_ms));
+            }
+        }
         None => {
             if let Some(ms) = run.opened.deadline_ms {
                 arm(Deadline::Run(no), ms.saturating_sub(clock.worked_ms.max(run.worked_ms)));

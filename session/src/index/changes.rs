@@ -109,7 +109,6 @@ pub fn rows(session: SessionId, place: &Place, owner_before: Option<&Owner>, rec
 }
 
 /// Returns the bodies that a birth carries, as definitions of the store.
-///
 /// # Errors
 /// If a body cannot be written as JSON.
 pub fn defs(created: &SessionCreated) -> Result<Vec<(Hash, Text)>, serde_json::Error> {
@@ -186,7 +185,8 @@ fn title_of(text: &Text) -> Text {
 pub fn inflight(state: &State, opened_lsn: Lsn, epoch: Epoch, starts: u32) -> Option<Inflight> {
     let run = state.run.as_ref()?;
     let stamp = Stamp { epoch, starts, opened_lsn, ..Stamp::default() };
-    Some(inflight_row(state.id, &state.created.place, &run.opened, state.phase(), run.worked_ms, stamp))
+    let row = inflight_row(state.id, &state.created.place, &run.opened, state.phase(), run.worked_ms, stamp);
+    Some(Inflight { limited_until: run.turn.as_ref().and_then(|turn| turn.limited), ..row })
 }
 
 fn inflight_row(
@@ -209,6 +209,7 @@ fn inflight_row(
         on_restart: opened.on_restart,
         epoch: stamp.epoch,
         starts: stamp.starts,
+        limited_until: None,
     }
 }
 
@@ -286,6 +287,9 @@ impl Walk<'_> {
                 | Record::MetadataSet(_)
                 | Record::SessionDeleted { .. }
                 | Record::SessionClosed { .. }
+                | Record::Compacted(_)
+                | Record::CompactionFailed(_)
+                | Record::CompactionUndone { .. }
                 | Record::SessionReopened { .. } => {}
             }
         }

@@ -96,6 +96,5 @@ pub struct RunOpened {
     pub wall_cap_at: Option<i64>,
     #[serde(default)]
     pub on_restart: OnRestart,
-    /// Whether it needs a slot to work.
     pub slot: bool,
 }

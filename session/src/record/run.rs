@@ -13,10 +13,14 @@ pub enum Park {
     MidTurn,
     /// No call is open; owned runs are in flight.
     AtRest,
-    /// An approval.
     Ask,
     /// A slot; the turn is due.
     Slot,
+    /// A provider's usage or rate limit, until this wall-clock time in milliseconds. The turn's model call is repeated
+    /// then.
+    Limit {
+        until: i64,
+    },
 }
 
 /// Why a run is held.

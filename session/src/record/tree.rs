@@ -119,7 +119,6 @@ pub struct Notice {
     /// Turns of earlier runs of the child: the base of an iteration count.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub base_turns: u32,
-    /// Whether it wakes a run at rest.
     pub waking: bool,
     /// Whether a `return` call gave an explicit result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

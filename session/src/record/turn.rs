@@ -21,7 +21,6 @@ pub enum Prompt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// The model finished.
     End,
     Calls,
     /// The output cap or the context was reached.
@@ -117,7 +116,6 @@ pub struct CallFinished {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AskVerdict {
-    /// Once.
     Allow,
     Deny,
     /// From now on, in this session only.

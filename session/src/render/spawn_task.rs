@@ -57,7 +57,6 @@ pub(super) fn unfinished(child: SessionId, queued: bool, now_ms: i64) -> String 
     format!("Task {id} is still running{elapsed}.")
 }
 
-/// Returns the status of a detached task.
 pub(super) fn detached(child: SessionId) -> String {
     format!("Task {} is detached: nothing waits for it, and you are notified when it ends.", task_id(child))
 }

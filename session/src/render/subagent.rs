@@ -9,13 +9,11 @@ use crate::record::Notice;
 use crate::render::{cut_in_json, how, refusal};
 use crate::state::{Child, State};
 
-/// Returns the result of a starting call.
 pub(super) fn started(short: &Short) -> Text {
     let message = "The subagent is running. You receive its result automatically: continue, or end your turn.";
     answered(short, message)
 }
 
-/// Returns the result of a continuing call.
 pub(super) fn continued(short: &Short) -> Text {
     let message =
         "The subagent resumes where it stopped. You receive its result automatically: continue, or end your turn.";

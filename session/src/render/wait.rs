@@ -37,7 +37,6 @@ pub(crate) fn waited(state: &State, call: CallId, kind: &CallKind, now_ms: i64) 
     CallResult::ok(status(state, kind))
 }
 
-/// Returns one line for each run.
 fn status(state: &State, kind: &CallKind) -> Text {
     let named = match kind {
         CallKind::Await { all: true, .. } => {

@@ -8,6 +8,7 @@ use crate::record::Record;
 
 mod asks;
 mod branches;
+mod compaction;
 mod description;
 mod inputs;
 mod rollback;
@@ -27,11 +28,16 @@ impl State {
         match record {
             Record::SessionCreated(_) => {}
             Record::ContinueRefused { owner, key, .. } => self.continue_refused(*owner, *key),
-            Record::AskOpened { call, action, resource, .. } => self.ask_opened(*call, action, resource),
+            Record::AskOpened { call, action, resource, deadline_at, .. } => {
+                self.ask_opened(*call, action, resource, *deadline_at);
+            }
             Record::AskAnswered { call, verdict, .. } => self.ask_answered(*call, *verdict),
             Record::BranchCreated(created) => self.branch_created(created),
             Record::AlternativeSwitched { of, to, .. } => self.alternative_switched(*of, *to),
             Record::RolledBack { run, .. } => self.rolled_back(*run),
+            Record::Compacted(compacted) => self.compacted(compacted),
+            Record::CompactionFailed(failed) => self.compaction_failed(failed.turn),
+            Record::CompactionUndone { .. } => self.compaction_undone(),
             Record::TitleSet(set) => self.title_set(set),
             Record::SummarySet(set) => self.summary_set(set),
             Record::MetadataSet(set) => self.metadata = Some(Arc::clone(&set.metadata)),
@@ -41,8 +47,8 @@ impl State {
             Record::InputAccepted(input) => self.input_accepted(input),
             Record::InputsTaken { ids, .. } => self.inputs_taken(ids),
             Record::QueueChanged { change, .. } => self.queue_changed(change),
-            Record::TurnStarted { turn, attempt, prompt, model, .. } => {
-                self.turn_started(*turn, *attempt, *prompt, model);
+            Record::TurnStarted { turn, attempt, prompt, model, compacts, .. } => {
+                self.turn_started((*turn, *attempt), *prompt, model, *compacts);
             }
             Record::AttemptDiscarded(discarded) => self.attempt_discarded(discarded),
             Record::TurnAnswered(answered) => self.turn_answered(answered),

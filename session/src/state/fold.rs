@@ -11,20 +11,16 @@ use crate::record::{Record, SessionCreated};
 pub enum FoldError {
     #[error("session {session} has no records: nothing was written for it, or its journal is damaged")]
     Empty { session: SessionId },
-    /// The first record is not a birth.
     #[error("session {session} starts with {found} rather than with session_created: its journal is damaged")]
     NotABirth { session: SessionId, found: &'static str },
-    /// A body that the birth names is missing.
     #[error("session {session}: the body of its {what} is missing: read it from the store's definitions first")]
     NoBody { session: SessionId, what: &'static str },
-    /// A record does not fit its predecessors.
     #[error("session {session}, record {seq}: {found} does not fit: {why}")]
     Illegal { session: SessionId, seq: Seq, found: &'static str, why: &'static str },
 }
 
 impl State {
     /// Folds a journal.
-    ///
     /// # Errors
     /// If the records are not those of one session in order.
     pub fn fold<'a>(id: SessionId, records: impl IntoIterator<Item = &'a Record>) -> Result<Self, FoldError> {
@@ -39,7 +35,6 @@ impl State {
     }
 
     /// Folds the next record of the journal.
-    ///
     /// # Errors
     /// If it does not fit; the state is unchanged.
     pub fn follow(&mut self, record: &Record) -> Result<(), FoldError> {
@@ -50,7 +45,6 @@ impl State {
         Ok(())
     }
 
-    /// Returns the state after the birth.
     fn born(id: SessionId, created: &SessionCreated) -> Result<Self, FoldError> {
         let missing = |what| FoldError::NoBody { session: id, what };
         if created.system.body.is_none() {
@@ -90,6 +84,9 @@ impl State {
             always: Default::default(),
             alternatives: Default::default(),
             stretches: Default::default(),
+            compactions: Vec::new(),
+            measured: None,
+            revised: Seq(1),
             title: None,
             summary: None,
             metadata: None,
@@ -101,6 +98,7 @@ impl State {
             arrived: Default::default(),
             due: Default::default(),
             recalled: Default::default(),
+            window: None,
             queued_children: Default::default(),
         })
     }

@@ -4,23 +4,25 @@ use std::collections::BTreeSet;
 
 use super::{Alternatives, Call, CallPhase, Run, State, Turn};
 use crate::call::CallEnd;
+use crate::compaction;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, SessionId, TurnNo};
 use crate::index;
 use crate::outcome::By;
-use crate::record::{CallFinished, Carrier, ContinueAsked, Hold, NoticeTaken, QueueChange, Record, RunOpened};
+use crate::record::{
+    CallFinished, Carrier, Compacted, ContinueAsked, Hold, NoticeTaken, Park, QueueChange, Record, RunOpened,
+};
 
-type Verdict = Result<(), &'static str>;
+type Legality = Result<(), &'static str>;
 
-fn need(holds: bool, why: &'static str) -> Verdict {
+fn need(holds: bool, why: &'static str) -> Legality {
     if holds { Ok(()) } else { Err(why) }
 }
 
 impl State {
     /// Checks that `record` may follow.
-    ///
     /// # Errors
     /// Why it may not.
-    pub(crate) fn fits(&self, record: &Record) -> Verdict {
+    pub(crate) fn fits(&self, record: &Record) -> Legality {
         match record {
             Record::SessionCreated(_) => Err("a session is born once"),
             Record::RunOpened(opened) => self.run_may_open(opened),
@@ -73,6 +75,13 @@ impl State {
                 let stands = self.stretches.get(run).is_some_and(|stretch| !stretch.hidden);
                 need(stands, "there is no such run, it completed, or it was rolled back before")
             }
+            Record::Compacted(compacted) => self.may_compact(compacted),
+            Record::CompactionFailed(failed) => self.compacts(failed.turn, failed.attempt),
+            Record::CompactionUndone { .. } => {
+                need(!self.deleted, "the session is deleted")?;
+                need(self.run.is_none(), "a run is in flight")?;
+                need(!self.compactions.is_empty(), "nothing is compacted")
+            }
             Record::TitleSet(set) => {
                 need(!self.deleted, "the session is deleted")?;
                 need(set.by == By::Person || !self.is_titled(), "the session has a title")?;
@@ -89,7 +98,10 @@ impl State {
             }
             Record::RunParked { run, why, .. } => {
                 let run = self.started(*run)?;
-                need(run.hold.is_none() && run.parked != Some(*why), "the run waits for that, or is held")
+                need(run.hold.is_none() && run.parked != Some(*why), "the run waits for that, or is held")?;
+                let unanswered = |turn: &Turn| !turn.streaming && turn.answered.is_none();
+                let due = !matches!(why, Park::Limit { .. }) || run.turn.as_deref().is_some_and(unanswered);
+                need(due, "no model call waits for a limit")
             }
             Record::RunResumed { run, .. } => need(self.started(*run)?.hold.is_none(), "the run is held"),
             Record::RunHeld { run, why } => self.run_may_be_held(*run, why),
@@ -110,25 +122,25 @@ impl State {
     }
 
     /// Checks that neither a run nor an input remains.
-    fn is_empty(&self) -> Verdict {
+    fn is_empty(&self) -> Legality {
         need(!self.deleted, "the session is deleted")?;
         need(self.run.is_none(), "a run is in flight")?;
         need(self.queue.is_empty(), "inputs wait")
     }
 
     /// Checks that `of` is a service session whose answer was not taken.
-    fn may_describe(&self, of: SessionId) -> Verdict {
+    fn may_describe(&self, of: SessionId) -> Legality {
         need(self.service(of) == Some(false), "it is of no service session, or its answer was taken before")
     }
 
-    fn run_may_open(&self, opened: &RunOpened) -> Verdict {
+    fn run_may_open(&self, opened: &RunOpened) -> Legality {
         need(self.run.is_none(), "a run is in flight")?;
         need(!self.closed && !self.deleted, "the session is closed or deleted")?;
         need(opened.run == self.last_run.next(), "runs are numbered one by one")?;
         need(opened.inputs.iter().all(|id| self.is_queued(*id)), "it names an input that does not wait")
     }
 
-    fn run_may_be_held(&self, run: RunNo, why: &Hold) -> Verdict {
+    fn run_may_be_held(&self, run: RunNo, why: &Hold) -> Legality {
         let fits = match (&self.started(run)?.hold, why) {
             // Only the fate of the queue may still change.
             (
@@ -141,7 +153,7 @@ impl State {
         need(fits, "the run's outcome is fixed")
     }
 
-    fn call_may_finish(&self, finished: &CallFinished) -> Verdict {
+    fn call_may_finish(&self, finished: &CallFinished) -> Legality {
         let started = self.call_is(finished.call, true)?;
         if finished.end != CallEnd::Backgrounded {
             return Ok(());
@@ -150,7 +162,7 @@ impl State {
         need(started && owns, "the call waits for no owned run")
     }
 
-    fn may_ask_to_continue(&self, asked: &ContinueAsked) -> Verdict {
+    fn may_ask_to_continue(&self, asked: &ContinueAsked) -> Legality {
         need(self.call_is(asked.call, true)?, "its call did not start")?;
         let quiet = self.children.get(&asked.child).is_some_and(|child| child.key.is_none());
         let owed = self.owed.values().any(|child| *child == asked.child);
@@ -170,7 +182,7 @@ impl State {
         need(run.started, "the run was not started").map(|()| run)
     }
 
-    fn turn_may_start(&self, run: RunNo, no: TurnNo, attempt: AttemptNo) -> Verdict {
+    fn turn_may_start(&self, run: RunNo, no: TurnNo, attempt: AttemptNo) -> Legality {
         let run = self.started(run)?;
         need(run.hold.is_none() && run.parked.is_none(), "the run is held or waits")?;
         match &run.turn {
@@ -186,7 +198,25 @@ impl State {
         }
     }
 
-    fn streams(&self, no: TurnNo, attempt: AttemptNo) -> Verdict {
+    fn may_compact(&self, compacted: &Compacted) -> Legality {
+        need(!self.deleted, "the session is deleted")?;
+        self.may_describe(compacted.of)?;
+        match compacted.turn {
+            Some((turn, attempt)) => self.compacts(turn, attempt)?,
+            None => need(self.turn().is_none_or(|turn| turn.compacting.is_none()), "a compaction is awaited")?,
+        }
+        let upto = usize::try_from(compacted.upto).map_err(|_| "it hides more messages than there are")?;
+        need(compaction::is_cut(self, upto), "it cuts what is open, or hides nothing new")?;
+        let ordered = compacted.verbatim.is_sorted_by(|a, b| a < b);
+        need(ordered && compacted.verbatim.iter().all(|at| *at < compacted.upto), "it keeps what it does not hide")
+    }
+
+    fn compacts(&self, no: TurnNo, attempt: AttemptNo) -> Legality {
+        self.streams(no, attempt)?;
+        need(self.turn().is_some_and(|turn| turn.compacting.is_some()), "no compaction is awaited")
+    }
+
+    fn streams(&self, no: TurnNo, attempt: AttemptNo) -> Legality {
         let awaited = |turn: &Turn| turn.streaming && turn.no == no && turn.attempt == attempt;
         need(self.turn().is_some_and(awaited), "no such attempt is awaited")
     }
@@ -201,7 +231,7 @@ impl State {
         }
     }
 
-    fn notices_fit(&self, taken: &NoticeTaken) -> Verdict {
+    fn notices_fit(&self, taken: &NoticeTaken) -> Legality {
         let mut met = BTreeSet::new();
         for item in &taken.items {
             let key = item.row_key().ok_or("a notice names neither a call nor a run")?;

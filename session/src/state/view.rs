@@ -22,9 +22,10 @@ impl State {
             return Phase::Queued;
         }
         let Some(turn) = &run.turn else { return Phase::Working };
-        // Unstarted calls of a parked run wait for an approval or the slot.
-        let due = turn.unstarted > 0 && run.parked.is_none();
-        if turn.streaming || turn.local > 0 || due {
+        if turn.limited.is_some() {
+            // Parked at the limit, or then for a slot.
+            Phase::WaitingMidTurn
+        } else if turn.streaming || turn.local > 0 || self.has_due_calls(run, turn) {
             Phase::Working
         } else if turn.open > 0 {
             Phase::WaitingMidTurn
@@ -43,11 +44,17 @@ impl State {
         match self.turn() {
             None => true,
             Some(turn) => {
-                // Unstarted calls of a parked run wait for an approval or the slot.
-                let due = turn.unstarted > 0 && self.run.as_ref().is_some_and(|run| run.parked.is_none());
+                let due = self.run.as_ref().is_some_and(|run| self.has_due_calls(run, turn));
                 !turn.streaming && turn.local == 0 && !due
             }
         }
+    }
+
+    /// Returns whether an unstarted call waits for neither an approval nor the slot. Calls behind an asked one wait also
+    /// in a run that is not parked.
+    fn has_due_calls(&self, run: &Run, turn: &Turn) -> bool {
+        let due = || turn.asked == 0 || self.due.admissions > 0 || self.due.is_due();
+        turn.unstarted > 0 && run.parked.is_none() && due()
     }
 
     /// Returns the run that an input belongs to: the current or last one, but the next one for an input queued behind a
@@ -81,6 +88,7 @@ impl State {
         self.arrived.clear();
         self.due.clear();
         self.recalled.clear();
+        self.window = None;
         self.queued_children.clear();
     }
 
@@ -128,7 +136,6 @@ impl State {
         self.children.get(&child).is_some_and(|child| child.call.is_some() && child.dialect.is_pulled())
     }
 
-    /// Returns the current turn.
     pub fn turn(&self) -> Option<&Turn> {
         self.run.as_ref().and_then(|run| run.turn.as_deref())
     }
@@ -152,6 +159,14 @@ impl Turn {
 }
 
 impl Run {
+    /// Returns until when the run is parked at a provider's limit, as wall clock in milliseconds.
+    pub fn limited_until(&self) -> Option<i64> {
+        match self.parked {
+            Some(Park::Limit { until }) => Some(until),
+            Some(Park::MidTurn | Park::AtRest | Park::Ask | Park::Slot) | None => None,
+        }
+    }
+
     /// Returns whether the turn allowance is spent.
     pub fn is_spent(&self) -> bool {
         self.spent >= self.allowance

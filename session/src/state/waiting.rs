@@ -14,14 +14,12 @@ pub enum Boundary {
     Turn,
     /// A rest point: the model answered without calling a tool.
     Rest,
-    /// The start of another run.
     Run,
 }
 
 /// A queued entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Waiting<'a> {
-    /// An accepted input.
     Input(&'a Queued),
     /// The end of a child's run that the model is to be given.
     End(&'a Notice),
@@ -53,7 +51,6 @@ pub(crate) fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) ->
     inputs
 }
 
-/// The ids of `inputs`.
 pub(crate) fn ids<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<InputId> {
     inputs.into_iter().map(|queued| queued.input.id).collect()
 }

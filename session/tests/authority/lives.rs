@@ -14,7 +14,7 @@ const AGENTS: usize = 4;
 
 /// What can happen to a tree of sessions.
 #[derive(Clone, Debug)]
-enum Step {
+enum TreeStep {
     /// A session, else the last one born, starts a child of an agent.
     Spawn(Option<Index>, usize),
     /// A session is continued, by any of its ids.
@@ -25,25 +25,25 @@ enum Step {
     Override(Index, usize),
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+fn steps() -> impl Strategy<Value = TreeStep> {
     let agent = || 0..AGENTS;
     prop_oneof![
-        6 => (prop::option::weighted(0.3, any::<Index>()), agent()).prop_map(|(of, agent)| Step::Spawn(of, agent)),
-        1 => prop::strategy::Just(Step::Continue),
+        6 => (prop::option::weighted(0.3, any::<Index>()), agent()).prop_map(|(of, agent)| TreeStep::Spawn(of, agent)),
+        1 => prop::strategy::Just(TreeStep::Continue),
         2 => (prop::option::of(rule_sets()), agent(), rule_sets())
-            .prop_map(|(policy, agent, rules)| Step::Restart(policy, agent, rules)),
-        2 => (any::<Index>(), agent()).prop_map(|(of, agent)| Step::Override(of, agent)),
+            .prop_map(|(policy, agent, rules)| TreeStep::Restart(policy, agent, rules)),
+        2 => (any::<Index>(), agent()).prop_map(|(of, agent)| TreeStep::Override(of, agent)),
     ]
 }
 
-type Life = (RuleSet, [RuleSet; AGENTS], Vec<Step>, [Access; 2]);
+type TreeLife = (RuleSet, [RuleSet; AGENTS], Vec<TreeStep>, [Access; 2]);
 
-fn lives() -> impl Strategy<Value = Life> {
+fn lives() -> impl Strategy<Value = TreeLife> {
     let manifests = [rule_sets(), rule_sets(), rule_sets(), rule_sets()];
     (rule_sets(), manifests, prop::collection::vec(steps(), 1..24), [accesses(), accesses()])
 }
 
-struct Session {
+struct TreeSession {
     parent: Option<usize>,
     depth: usize,
     /// Its agent, for life.
@@ -57,7 +57,7 @@ struct Session {
 struct Host {
     policy: Authority,
     manifests: Vec<Authority>,
-    sessions: Vec<Session>,
+    sessions: Vec<TreeSession>,
 }
 
 /// What a session may do.
@@ -74,25 +74,25 @@ impl Host {
         std::iter::successors(self.sessions[of].parent, |up| self.sessions[*up].parent).collect()
     }
 
-    fn step(&mut self, at_use: AtUse, step: Step) {
+    fn step(&mut self, at_use: AtUse, step: TreeStep) {
         match step {
-            Step::Spawn(of, agent) => {
+            TreeStep::Spawn(of, agent) => {
                 let parent = of.map_or(self.sessions.len() - 1, |of| of.index(self.sessions.len()));
                 let depth = self.sessions[parent].depth + 1;
                 if depth > DEPTH {
                     return;
                 }
                 let ceiling = at_use(self, parent).meet(&self.manifests[agent]);
-                self.sessions.push(Session { parent: Some(parent), depth, agent, taken: None, ceiling });
+                self.sessions.push(TreeSession { parent: Some(parent), depth, agent, taken: None, ceiling });
             }
-            Step::Continue => {}
-            Step::Restart(policy, agent, rules) => {
+            TreeStep::Continue => {}
+            TreeStep::Restart(policy, agent, rules) => {
                 if let Some(policy) = policy {
                     self.policy = Authority::of(policy);
                 }
                 self.manifests[agent] = Authority::of(rules);
             }
-            Step::Override(of, agent) => {
+            TreeStep::Override(of, agent) => {
                 let of = of.index(self.sessions.len());
                 self.sessions[of].taken = Some(agent);
             }
@@ -144,13 +144,13 @@ fn never_more(mine: [Verdict; 2], than: [Verdict; 2]) -> bool {
 }
 
 /// P-4: never above the recorded ceiling, nor above what policy, own manifest and the sessions above allow now.
-fn is_held(at_use: AtUse, (policy, manifests, steps, ats): Life) -> Result<(), TestCaseError> {
+fn is_held(at_use: AtUse, (policy, manifests, steps, ats): TreeLife) -> Result<(), TestCaseError> {
     let (policy, manifests) = (Authority::of(policy), manifests.map(Authority::of).to_vec());
     let ceiling = policy.meet(&manifests[0]);
-    let root = Session { parent: None, depth: 0, agent: 0, taken: None, ceiling };
+    let root = TreeSession { parent: None, depth: 0, agent: 0, taken: None, ceiling };
     let mut host = Host { policy, manifests, sessions: vec![root] };
     for step in steps {
-        let born = matches!(step, Step::Spawn(..));
+        let born = matches!(step, TreeStep::Spawn(..));
         let count = host.sessions.len();
         host.step(at_use, step);
         let may: Vec<[Verdict; 2]> =

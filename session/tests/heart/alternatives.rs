@@ -220,7 +220,7 @@ fn alternatives_are_walked_from_the_original_to_the_last() {
     to(SwitchTo::Index(3), "alternative_switched Switched(3) > E", "A:d");
     to(SwitchTo::Index(3), "Switched(3) > E", "A:d");
     let says = refusal(&mut heart, switch(SwitchTo::Index(4)));
-    assert_eq!(says, "there is no alternative 4: there are 0, which is the original, to 3");
+    assert_eq!(says, "no alternative 4: the alternatives are 0, the original, to 3");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Records and calls from random bytes.
 
 use subtend_session::call::{CallEnd, CallKind, Invalid, ToolEffect, ToolErrorKind};
-use subtend_session::ids::{AttemptNo, CallId, Hash, RunKey, RunNo, Seq, Text, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, Hash, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
 use subtend_session::place::{Mode, OnRestart, Owner, Place, Service};
 use subtend_session::record::*;
@@ -91,6 +91,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             prompt: [Prompt::Plain, Prompt::Continuation, Prompt::Nudge][usize::from(d % 3)],
             reserved: (e > 99).then(|| Box::new(Reserved { input: 5, output: 9 })),
             model: text(a),
+            compacts: [None, None, Some(CompactionCause::Share), Some(CompactionCause::Overflow)][usize::from(b % 4)],
         },
         8 => Record::AttemptDiscarded(Box::new(AttemptDiscarded {
             turn,
@@ -158,7 +159,8 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
         16 => Record::CancelAsked { call: (a > 9).then_some(call), child, key: call },
         17 => Record::RunParked {
             run,
-            why: [Park::MidTurn, Park::AtRest, Park::Ask, Park::Slot][usize::from(b % 4)],
+            why: [Park::MidTurn, Park::AtRest, Park::Ask, Park::Slot, Park::Limit { until: i64::from(c) }]
+                [usize::from(b % 5)],
             worked_ms: 5,
         },
         18 => Record::RunResumed { run, why: Park::Ask, slot: b > 99 },
@@ -197,11 +199,40 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
         22 if c > 247 => Record::TitleSet(Box::new(TitleSet { title: text(a), by, of: (d > 99).then_some(child) })),
         22 if c > 239 => Record::SummarySet(Box::new(SummarySet { text: text(a), upto: Seq(b.into()), of: child })),
         22 if c > 231 => Record::RolledBack { run: RunNo(u32::from(b % 3)), by },
+        22 if c > 215 && c < 224 => of_compactions([a, b, d, e], call, child, by),
         22 if c > 223 => Record::MetadataSet(Box::new(MetadataSet { metadata: text(a), by })),
-        22 if a > 99 => Record::AskOpened { call, action: text(a), resource: text(b), root: child },
+        22 if a > 99 => Record::AskOpened {
+            call,
+            action: text(a),
+            resource: text(b),
+            root: child,
+            deadline_at: (b > 99).then_some(b.into()),
+        },
         22 => Record::AskAnswered { call, verdict: AskVerdict::Always, by: AskBy::NoApprover },
         _ if a > 99 => Record::SessionClosed { by },
         _ => Record::SessionReopened { by },
+    }
+}
+
+fn of_compactions([a, b, d, e]: [u8; 4], call: CallId, of: SessionId, by: By) -> Record {
+    let (turn, attempt, cause) = (call.turn, AttemptNo(u32::from(b % 3)), CompactionCause::Overflow);
+    match a % 3 {
+        0 => Record::Compacted(Box::new(Compacted {
+            turn: (d > 99).then_some((turn, attempt)),
+            cause,
+            by,
+            upto: (b % 8).into(),
+            verbatim: (e > 99).then_some(u64::from(e % 4)).into_iter().collect(),
+            text: text(d),
+            of,
+            before: 9,
+            after: 3,
+        })),
+        1 => {
+            let (why, message, of) = (CompactionFailure::Agent, text(d), (e > 99).then_some(of));
+            Record::CompactionFailed(Box::new(CompactionFailed { turn, attempt, cause, why, message, of }))
+        }
+        _ => Record::CompactionUndone { by },
     }
 }
 

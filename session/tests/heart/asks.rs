@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use subtend_invariants::bugs::Rules;
 use subtend_session::authority::Access;
 use subtend_session::call::{CallEnd, CallKind, Invalid};
-use subtend_session::command::{Answered, Command, Deadline, FoundCall};
+use subtend_session::command::{Answered, Clock, Command, Deadline, FoundCall};
 use subtend_session::effect::{Effect, Rejection, Reply};
 use subtend_session::ids::{AttemptNo, CallId, RunNo, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::place::Mode;
 use subtend_session::record::{AskBy, AskVerdict, CallFinished, Park, Record, Stop};
-use subtend_session::state::{CallPhase, Phase};
+use subtend_session::state::{CallPhase, OpenAsk, Phase};
 
 use crate::folding::small;
 use crate::given::*;
@@ -38,6 +38,10 @@ pub(crate) fn asking(turn: u32, calls: Vec<(CallKind, Option<&str>)>) -> Command
 
 fn access(resource: &str) -> Access {
     Access { action: "fs.write".into(), resource: resource.into() }
+}
+
+fn open_ask(resource: &str) -> OpenAsk {
+    OpenAsk { access: access(resource), deadline_at: Some(1_300_000) }
 }
 
 fn word(ix: u32, verdict: AskVerdict) -> Command {
@@ -66,8 +70,13 @@ pub(crate) fn child(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
 fn an_ask_names_what_is_asked_for_and_where() {
     let mut heart = Heart::child().then(admitted());
     let decision = heart.tell(asking(1, vec![(writes(), Some("a"))])).unwrap();
-    let opened =
-        Record::AskOpened { call: call(1, 0), action: "fs.write".into(), resource: "a".into(), root: session(OWNER) };
+    let opened = Record::AskOpened {
+        call: call(1, 0),
+        action: "fs.write".into(),
+        resource: "a".into(),
+        root: session(OWNER),
+        deadline_at: Some(1_300_000),
+    };
     let parked = Record::RunParked { run: RunNo(1), why: Park::Ask, worked_ms: 100 };
     assert_eq!(decision.records[1..], [opened, parked]);
     assert_eq!(
@@ -81,7 +90,7 @@ fn an_ask_names_what_is_asked_for_and_where() {
             Effect::Unload,
         ]
     );
-    assert_eq!(heart.state.call(call(1, 0)).unwrap().phase, CallPhase::Asked(Box::new(access("a"))));
+    assert_eq!(heart.state.call(call(1, 0)).unwrap().phase, CallPhase::Asked(Box::new(open_ask("a"))));
 }
 
 #[test]
@@ -281,6 +290,39 @@ fn new_activation_repeats_open_asks_and_no_approved_ones() {
     let mut due = child(vec![(writes(), Some("a"))]).then(allow(0)).refolded();
     assert_eq!(due.says(found(vec![(0, writes(), true)])), "> Wm");
     assert_eq!(due.says(admitted()), "resumed +0 > W");
+}
+
+/// Returns the milliseconds that a new activation waits for the open ask of `heart`, activated at `wall_ms`.
+fn rearmed_at(heart: &Heart, wall_ms: i64) -> u64 {
+    let mut again = heart.refolded();
+    let at = Clock { wall_ms, ..clock() };
+    let decision = again.rules.decide(&mut again.state, found(vec![(0, writes(), true)]), at).unwrap();
+    let armed = decision.effects.iter().find_map(|effect| match effect {
+        Effect::Arm { deadline: Deadline::Ask(asked), after_ms } if *asked == call(1, 0) => Some(*after_ms),
+        _ => None,
+    });
+    armed.unwrap()
+}
+
+#[test]
+fn restart_prolongs_no_ask_when_its_deadline_is_recorded() {
+    let heart = child(vec![(writes(), Some("a"))]);
+    // Opened at 1,000,000 for 300,000; the last clock was set back.
+    let waits = [1_000_000, 1_299_999, 1_300_000, 9_000_000, 1].map(|now| rearmed_at(&heart, now));
+    assert_eq!(waits, [300_000, 1, 0, 0, 300_000]);
+    // An older journal names no deadline.
+    let older = Heart::born(heart.state.id, without_deadlines(&heart.log));
+    assert_eq!(rearmed_at(&older, 1_299_999), 300_000);
+}
+
+fn without_deadlines(log: &[Record]) -> Vec<Record> {
+    let older = log.iter().cloned().map(|mut record| {
+        if let Record::AskOpened { deadline_at, .. } = &mut record {
+            *deadline_at = None;
+        }
+        record
+    });
+    older.collect()
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use subtend_session::call::ToolErrorKind;
-use subtend_session::command::{ChildPlan, Command, ContinuePlan, Deadline, FoundCall, Plan, Refusal, SpawnVerdict};
+use subtend_session::command::{
+    ChildPlan, Clock, Command, ContinuePlan, Deadline, FoundCall, Plan, Refusal, SpawnVerdict,
+};
 use subtend_session::effect::Decision;
 use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, TurnNo};
 use subtend_session::index::refusal_from;
@@ -17,9 +19,10 @@ use subtend_session::state::{CallPhase, FoldError, State};
 
 use crate::arbitrary::{kind_of, record_of};
 use crate::given::*;
+use crate::limits::limited;
 
 /// One random step: what to do, and two numbers that say with what.
-type Step = (u8, u8, u8);
+type RandomStep = (u8, u8, u8);
 
 /// A life: a session and the children that it owns, of which each ends once.
 struct Life {
@@ -29,7 +32,7 @@ struct Life {
 }
 
 impl Life {
-    fn command(&mut self, (what, a, b): Step) -> Command {
+    fn command(&mut self, (what, a, b): RandomStep) -> Command {
         let run = self.heart.state.run.as_ref().map_or(RunNo(1), |run| run.no);
         let turn = self.heart.state.turn();
         let (no, attempt) = turn.map_or((TurnNo(1), AttemptNo(1)), |turn| (turn.no, turn.attempt));
@@ -48,6 +51,7 @@ impl Life {
                 let stop = [Stop::Length, Stop::Refused, Stop::Other, Stop::End][usize::from((b % 8).min(3))];
                 answer(stray.0, attempt.0, (a > 60).then_some("said"), Vec::new(), stop)
             }
+            9 if a > 150 => limited(stray.0, attempt.0, 600_000 + u64::from(b)),
             9 => attempt_failed(stray.0, attempt.0, if a > 20 { ModelFail::Unavailable } else { ModelFail::Auth }),
             10 | 11 => tool(no.0, call.ix, "out"),
             12 | 13 | 23 => self.spawn(no, b),
@@ -64,7 +68,8 @@ impl Life {
                 10..20 => Deadline::WallCap(run),
                 20..30 => Deadline::Turn(no),
                 30..40 => Deadline::Queue(run),
-                40..150 => Deadline::Grace(run),
+                40..100 => Deadline::Grace(run),
+                100..150 => Deadline::Limit(no),
                 150.. => Deadline::Call(call),
             }),
             20 => Command::Reactivated {
@@ -166,13 +171,16 @@ impl Life {
         Command::OwnedEnded(if b.is_multiple_of(5) { vec![one.clone(), one] } else { vec![one] })
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: RandomStep) {
         let command = self.command(step);
         let crashes = matches!(command, Command::Reactivated { .. } | Command::Lost { .. });
         if crashes {
             self.heart = self.heart.refolded();
         }
-        if let Ok(decision) = self.heart.tell(command) {
+        // The reset of a limit is always due.
+        let late = Clock { wall_ms: i64::MAX, ..clock() };
+        let due = if matches!(command, Command::Deadline(Deadline::Limit(_))) { late } else { clock() };
+        if let Ok(decision) = self.heart.tell_at(command, due) {
             self.heed(&decision);
         }
     }
@@ -219,7 +227,7 @@ fn put_away_is_put_away(log: &[Record]) {
     }
 }
 
-/// Rule 6 over an owner's journal: a child is asked to continue when its owner has heard of every run before.
+/// Rule 6 over an owner's journal: a child is asked to continue when its owner has the end of every run before.
 fn one_key_at_a_time(log: &[Record]) {
     let mut open = BTreeMap::new();
     for record in log {
@@ -301,7 +309,7 @@ fn transcript_is_whole(state: &State) {
     }
 }
 
-fn live(heart: Heart, steps: Vec<Step>) {
+fn live(heart: Heart, steps: Vec<RandomStep>) {
     let mut life = Life { heart, next: 100, owned: Vec::new() };
     for step in steps {
         life.step(step);
@@ -320,12 +328,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_life_of_a_root_is_its_journal(steps in proptest::collection::vec(any::<Step>(), 0..120)) {
+    fn any_life_of_a_root_is_its_journal(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
         live(Heart::root_with(small()), steps);
     }
 
     #[test]
-    fn any_life_of_a_child_is_its_journal(steps in proptest::collection::vec(any::<Step>(), 0..120)) {
+    fn any_life_of_a_child_is_its_journal(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
         live(Heart::child_with(small(), 3), steps);
     }
 

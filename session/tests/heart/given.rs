@@ -18,8 +18,8 @@ use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
 use subtend_session::record::{
-    AgentOverride, Carrier, From, Hold, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated, SpawnGranted,
-    Stop, ToolCall,
+    AgentOverride, Carrier, From, Hold, InputAccepted, Lane, Notice, Park, Record, RunOpened, SessionCreated,
+    SpawnGranted, Stop, ToolCall,
 };
 use subtend_session::state::{Phase, State};
 use subtend_session::usage::Usage;
@@ -145,8 +145,12 @@ impl Heart {
 
     /// Decides, keeps the records, and checks what must hold after any decision.
     pub(crate) fn tell(&mut self, command: Command) -> Result<Decision, Rejection> {
+        self.tell_at(command, clock())
+    }
+
+    pub(crate) fn tell_at(&mut self, command: Command, clock: Clock) -> Result<Decision, Rejection> {
         let before = self.state.clone();
-        match self.rules.decide(&mut self.state, command, clock()) {
+        match self.rules.decide(&mut self.state, command, clock) {
             Ok(decision) => {
                 self.log.extend(decision.records.iter().cloned());
                 self.refolds();

@@ -187,6 +187,7 @@ fn a_frame_without_a_run_leaves_the_boot_scan_as_it_is() {
 fn boot_scan_row_counts_activation_starts() {
     let heart = Heart::child();
     let row = Inflight {
+        limited_until: None,
         run: RunNo(1),
         state: Phase::Queued,
         owner: Owner::Run { session: session(OWNER), run: RunNo(1), call: call(1, 0) },

@@ -217,7 +217,7 @@ fn interrupt_ends_queued_run_and_finds_no_run_in_new_session() {
     assert_eq!(slots(&decision), ["release"]);
     assert!(
         decision.effects.iter().any(|effect| matches!(effect, Effect::DeliverCompletion { .. })),
-        "its owner hears of it"
+        "its owner is notified"
     );
     assert_eq!(Heart::root().says(interrupt()), "NF > E");
     let mut over = started().then(answers(1, "done"));

@@ -78,7 +78,7 @@ fn star_awaits_jobs_and_no_children_of_other_dialects() {
 fn jobs_of_a_run_ended_by_restart_are_awaited_and_reported() {
     for named in [&[][..], &[0xB1][..]] {
         let lost = started().then(Command::Lost { owner_survives: true, queue_stands: false });
-        assert_eq!(lost.state.owed.len(), 2, "the run ended, and has heard of neither");
+        assert_eq!(lost.state.owed.len(), 2, "the run ended, and was notified of neither");
         let heart = lost.then(send(2, "again")).then(awaits(3, named));
         assert_eq!(result(&heart), None, "its end is on its way");
         let heart = heart.then(ended(0xB1, call(1, 0)));

@@ -75,6 +75,7 @@ fn a_person_is_asked_for_what_is_due_and_was_not_allowed() {
         action: "fs.write".into(),
         resource: "a".into(),
         root: session(OWNER),
+        deadline_at: None,
     };
     let not_due = Some("the call is not due, or was allowed");
     let works = Heart::root().then(send(1, "go")).then(calls(1, vec![writes(), writes()]));
@@ -117,7 +118,7 @@ fn only_a_blocking_call_is_moved_to_the_background() {
 
 #[test]
 fn a_child_is_asked_to_go_on_while_no_run_of_it_is_owed() {
-    // 0xB1 was heard of; the end of 0xB2 is owed by a run that was lost.
+    // 0xB1 was reported; the end of 0xB2 is owed by a run that was lost.
     let lost = Heart::root()
         .then(send(1, "go"))
         .then(calls(1, vec![blocking(), background()]))
@@ -151,6 +152,7 @@ fn turns_follow_one_by_one_in_a_run_not_held_or_parked() {
         prompt: Prompt::Plain,
         reserved: None,
         model: "scripted".into(),
+        compacts: None,
     };
     let aside = |heart: Heart| {
         let heart = heart.then(calls(1, vec![background()])).then(spawn(1, Mode::Background, &[(0, 0xB1)]));

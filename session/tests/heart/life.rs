@@ -151,7 +151,7 @@ fn a_continue_of_an_owner_that_is_over_performs_nothing() {
     assert!(!decision.effects.iter().any(at_work), "{:?}", decision.effects);
     assert!(
         decision.effects.iter().any(|effect| matches!(effect, Effect::DeliverCompletion { .. })),
-        "its owner hears of it"
+        "its owner is notified"
     );
 }
 
@@ -227,7 +227,7 @@ fn a_model_is_told_what_it_cannot_cancel() {
     };
     assert_eq!(error(heard(), 2, 0xB1), "Not cancelled: no run of task 0000b1 that you started is in flight.");
     let unknown = error(heard(), 2, 0xEE);
-    assert!(unknown.starts_with("There is no task ") && unknown.contains("of yours"), "{unknown}");
+    assert!(unknown.starts_with("Unknown task "), "{unknown}");
     let mut told = goes_on(Mode::Background).then(again(2, call(2, 0), "done"));
     assert_eq!(told.says(calls(3, vec![cancels(0xB1)])), "answered +0 -0:error message[1] turn > W");
 }
@@ -264,7 +264,7 @@ fn a_name_stands_for_the_owned_run_that_is_heard_of_next() {
     let heart = goes_on(Mode::Background);
     assert_eq!(heart.state.owned_run(session(0xB1)), run(2));
     let mut first = heart.clone();
-    assert_eq!(first.says(check(1)), "answered +0 -0:ok turn > W", "run 1 was heard of: run 2 says nothing of it");
+    assert_eq!(first.says(check(1)), "answered +0 -0:ok turn > W", "run 1 was reported: run 2 says nothing of it");
     assert_eq!(last_text(&first), "[0000b1] ended; its result was given before\n");
     let mut second = heart.clone().then(check(2));
     assert_eq!(second.state.phase(), Phase::WaitingMidTurn);

@@ -88,17 +88,6 @@ fn a_discarded_attempt_says_when_the_next_is_made() {
     assert_eq!(again(failed(1, ModelFail::Auth, "a", None)), None);
 }
 
-#[test]
-fn retry_after_beyond_the_turn_deadline_fails_at_once() {
-    let after = |retry_after_ms| {
-        let Command::AttemptFailed(mut failed) = failed(1, ModelFail::Rate, "a", None) else { unreachable!() };
-        failed.retry_after_ms = Some(retry_after_ms);
-        Command::AttemptFailed(failed)
-    };
-    assert_eq!(goes_to(&mut started(), after(59_999)).len(), 1);
-    assert_eq!(started().says(after(60_000)), "discarded ended(failed) > E");
-}
-
 fn formatted(n: u128, format: Option<&str>, lane: Lane) -> Command {
     Command::Submit(Box::new(InputAccepted { format: format.map(Into::into), ..said(n, "a person?", lane) }))
 }

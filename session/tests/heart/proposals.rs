@@ -7,7 +7,7 @@ use subtend_session::context::context;
 use subtend_session::ids::SessionId;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::{AskBy, AskVerdict, Record};
-use subtend_session::state::Phase;
+use subtend_session::state::{CallPhase, OpenAsk, Phase};
 
 use crate::given::*;
 
@@ -50,11 +50,13 @@ fn told(heart: &Heart) -> (CallEnd, String) {
 fn proposal_always_requires_approval() {
     let heart = planning();
     let root: SessionId = session(ME);
-    let opened = Record::AskOpened { call: call(1, 0), action: "tool".into(), resource: "build".into(), root };
+    let deadline_at = Some(1_300_000);
+    let opened =
+        Record::AskOpened { call: call(1, 0), action: "tool".into(), resource: "build".into(), root, deadline_at };
     assert!(heart.log.contains(&opened), "{:?}", heart.log);
     assert_eq!((heart.state.phase(), given(&heart)), (Phase::WaitingMidTurn, planner()));
     let access = Access { action: "tool".into(), resource: "build".into() };
-    let phase = subtend_session::state::CallPhase::Asked(Box::new(access));
+    let phase = CallPhase::Asked(Box::new(OpenAsk { access, deadline_at }));
     assert_eq!(heart.state.call(call(1, 0)).expect("a call").phase, phase);
 }
 

@@ -56,7 +56,7 @@ fn whether_queues_stand_is_handed_down() {
     for closes in [owner_over_alone, cancel] {
         for word in [owner_over_with_its_tree, cancel_tree] {
             let mut closing = owns().then(closes());
-            assert_eq!(handed(&closing.tell(word()).unwrap()), Some(true), "what closes below hears of it too");
+            assert_eq!(handed(&closing.tell(word()).unwrap()), Some(true), "what closes below is notified too");
             assert_eq!(closing.tell(word()).map(|again| handed(&again)), Ok(None));
         }
     }

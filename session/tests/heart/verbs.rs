@@ -170,7 +170,7 @@ fn calls_that_cannot_start_are_answered_with_what_to_correct() {
         errors,
         [
             "`path` is missing",
-            "There is no such tool: use one of those that you were offered.",
+            "Unknown tool: use one of those that you are offered.",
             "Not started: one answer may hold 2 calls at most. Call again in your next answer.",
         ]
     );

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, value_parser};
 use serde_json::json;
-use subtend_sim::fault::Fault;
+use subtend_sim::fault::SimFault;
 use subtend_sim::simulate::{Crowd, Seeded};
 
 use crate::cli::model;
@@ -42,7 +42,7 @@ pub(crate) struct ControlsArgs {
 
 pub(crate) fn controls(args: &ControlsArgs) -> ExitCode {
     if args.list {
-        Fault::all().for_each(|fault| println!("model {fault}"));
+        SimFault::all().for_each(|fault| println!("model {fault}"));
         Seeded::all().for_each(|bug| println!("simulator {bug}"));
         return ExitCode::SUCCESS;
     }

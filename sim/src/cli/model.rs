@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use subtend_sim::check::{CheckReport, Effort, check, hunt};
-use subtend_sim::fault::Fault;
+use subtend_sim::fault::SimFault;
 use subtend_sim::size::Size;
 
 /// Tries every interleaving of a small system; exits with 1 at a violation.
@@ -15,7 +15,7 @@ pub(crate) struct ModelArgs {
     /// A root and one child.
     #[arg(long, group = "which")]
     small: bool,
-    /// Two children, side by side or one below the other (the default).
+    /// Two children, next to each other or one below the other (the default).
     #[arg(long, group = "which")]
     medium: bool,
     /// Two children, with an interrupt, a crash and a cancel.
@@ -54,7 +54,7 @@ pub(crate) fn model(args: &ModelArgs) -> ExitCode {
     let name = args.name();
     let Some((_, size)) = Size::NAMED.into_iter().find(|(named, _)| *named == name) else { return ExitCode::FAILURE };
     let effort = Effort { threads: args.threads, states: args.states, first_violation: false };
-    let report = check(size, Fault::None, effort);
+    let report = check(size, SimFault::None, effort);
     if args.json {
         println!("{}", as_json(name, &report));
     } else {
@@ -66,7 +66,7 @@ pub(crate) fn model(args: &ModelArgs) -> ExitCode {
 /// Seeds each bug in turn. Returns the number of unnoticed ones.
 pub(crate) fn controls(json: bool) -> u32 {
     let mut unnoticed = 0_u32;
-    for fault in Fault::all() {
+    for fault in SimFault::all() {
         let report = hunt(fault, 1);
         let noticed = report.violation.is_some();
         unnoticed = unnoticed.saturating_add(u32::from(!noticed));

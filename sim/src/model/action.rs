@@ -2,7 +2,7 @@
 
 use subtend_session::call::CallKind;
 use subtend_session::command::Deadline;
-use subtend_session::ids::{CallId, RunNo, SessionId};
+use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, TurnNo};
 use subtend_session::index::{Row, RowKind};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{BranchKind, Mode};
@@ -17,7 +17,7 @@ use crate::fault::Around;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A message arrives; for a stream, with the model's answer.
-    Deliver(Message, Reply),
+    Deliver(Message, FakeReply),
     /// A person sends an input to the root.
     Send,
     /// A person sends an input to a child.
@@ -49,9 +49,9 @@ pub enum Action {
     /// A session's actor panics: its handler is lost, and its commands stay in the lane.
     Panic(SessionId),
     /// The same, with its last batch on the way to the log; only with a seeded bug.
-    PanicWithBatch(Message, Reply),
+    PanicWithBatch(Message, FakeReply),
     /// The same, with its last batch in the log and its effects not requested.
-    PanicBeforeEffects(Message, Reply),
+    PanicBeforeEffects(Message, FakeReply),
     Crash,
     /// The boot sweeps a session.
     Boot(SessionId),
@@ -59,7 +59,7 @@ pub enum Action {
 
 /// The answer of a model, tool or person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum FakeReply {
     /// No choice.
     Plain,
     /// A final answer.
@@ -84,6 +84,10 @@ pub enum Reply {
     Deny,
     /// A transient error.
     Failed,
+    /// The request exceeds the model's context.
+    Overflow,
+    /// The provider accepts no call before the reset of a limit.
+    Limited,
 }
 
 impl System {
@@ -150,7 +154,6 @@ impl System {
         actions.extend(self.standing().filter(|(_, state)| closes(state)).map(|(session, _)| Action::Close(session)));
     }
 
-    /// Actions of the host with its services for the root.
     fn by_services(&self, root: &State, actions: &mut Vec<Action>) {
         if self.left.services > 0 {
             actions.push(Action::Serve);
@@ -171,13 +174,12 @@ impl System {
         }
     }
 
-    /// Whether nothing has happened yet: a fault here shows nothing.
+    /// Returns whether nothing has happened yet: a fault here shows nothing.
     fn pristine(&self) -> bool {
         self.journals.get(&ROOT).is_none_or(|journal| journal.records.len() == 1)
     }
 
-    /// The state of each session, with or without an activation.
-    fn standing(&self) -> impl Iterator<Item = (SessionId, &State)> {
+    pub(super) fn standing(&self) -> impl Iterator<Item = (SessionId, &State)> {
         let active = self.active.iter().map(|(session, active)| (*session, &*active.state));
         active.chain(self.resting.iter().map(|(session, state)| (*session, &**state)))
     }
@@ -201,6 +203,7 @@ impl System {
             if self.left.deadlines > 0 {
                 actions.extend(passing(run).into_iter().map(|deadline| Action::Passed(session, deadline)));
             }
+            actions.extend(self.reset(session, run).map(|turn| Action::Passed(session, Deadline::Limit(turn))));
             if self.left.moves > 0 {
                 actions.extend(waiting(run).into_iter().map(|call| Action::Move(session, call)));
             }
@@ -210,10 +213,20 @@ impl System {
         }
     }
 
+    /// Returns the turn whose limit may reset now: its timer is armed, or it is delivered a second time.
+    fn reset(&self, session: SessionId, run: &Run) -> Option<TurnNo> {
+        let turn = run.turn.as_ref()?;
+        let due = run.limited_until().is_some() && self.armed.contains(&(session, Deadline::Limit(turn.no)));
+        let again = self.left.doubles > 0 && turn.streaming && turn.attempt > AttemptNo(1);
+        (due || again).then_some(turn.no)
+    }
+
     fn deliveries(&self, whole: &Whole, message: &Message, actions: &mut Vec<Action>) {
-        let replies: Vec<Reply> = match message {
+        let replies: Vec<FakeReply> = match message {
             Message::Stream { session, dropped, .. } => self.says(whole, *session, dropped.is_some()),
-            Message::Ask { .. } if whole.size.approvers > 0 => vec![Reply::Allow, Reply::Always, Reply::Deny],
+            Message::Ask { .. } if whole.size.approvers > 0 => {
+                vec![FakeReply::Allow, FakeReply::Always, FakeReply::Deny]
+            }
             Message::Notice { .. } | Message::Asked { .. } if self.is_behind(message) => Vec::new(),
             Message::Tool { .. }
             | Message::Admit { .. }
@@ -224,7 +237,7 @@ impl System {
             | Message::Ask { .. }
             | Message::OwnerOver { .. }
             | Message::Restart(_)
-            | Message::Append(_) => vec![Reply::Plain],
+            | Message::Append(_) => vec![FakeReply::Plain],
         };
         for reply in replies {
             if whole.fault.is(Around::EpochNotBumped)
@@ -240,37 +253,51 @@ impl System {
         }
     }
 
-    /// The possible answers of a model; a dropped one may have answered too.
-    fn says(&self, whole: &Whole, session: SessionId, dropped: bool) -> Vec<Reply> {
-        let mut replies = vec![Reply::Final];
+    /// Returns the possible answers of a model; a dropped one may have answered too.
+    fn says(&self, whole: &Whole, session: SessionId, dropped: bool) -> Vec<FakeReply> {
+        let mut replies = vec![FakeReply::Final];
+        if !dropped && self.compacts(session) {
+            return vec![FakeReply::Final, FakeReply::Failed];
+        }
         if !dropped {
             let depth = self.journals.get(&session).and_then(super::journal::place).map_or(0, |place| place.depth());
             // Also without children left: then the call is refused, which costs a turn.
             if depth <= u32::from(whole.size.depth) && self.left.children > 0 {
-                replies.extend([Reply::Blocking, Reply::Background]);
+                replies.extend([FakeReply::Blocking, FakeReply::Background]);
             }
             let parent = self.active.get(&session).is_some_and(|active| plan::eldest(&active.state).is_some());
             if parent && self.left.continues > 0 {
-                replies.extend([Reply::Continue, Reply::ContinueAside]);
+                replies.extend([FakeReply::Continue, FakeReply::ContinueAside]);
             }
             if parent && self.left.stops > 0 {
-                replies.push(Reply::Stop);
+                replies.push(FakeReply::Stop);
             }
             if self.left.tools > 0 {
-                replies.push(Reply::Read);
+                replies.push(FakeReply::Read);
             }
             if self.left.asks > 0 {
-                replies.push(Reply::Write);
+                replies.push(FakeReply::Write);
             }
         }
+        if !dropped && self.left.overflows > 0 {
+            replies.push(FakeReply::Overflow);
+        }
         if dropped || self.left.failures > 0 {
-            replies.push(Reply::Failed);
+            replies.push(FakeReply::Failed);
+        }
+        if !dropped && self.left.limits > 0 {
+            replies.push(FakeReply::Limited);
         }
         replies
     }
+
+    /// Returns whether the attempt of `session` waits for a summary.
+    pub(super) fn compacts(&self, session: SessionId) -> bool {
+        let turn = self.active.get(&session).and_then(|active| active.state.turn());
+        turn.is_some_and(|turn| turn.streaming && turn.compacting.is_some())
+    }
 }
 
-/// Deadlines of a run that may pass.
 fn passing(run: &Run) -> Vec<Deadline> {
     if run.hold.is_some() {
         return Vec::new();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use subtend_invariants::observed::Why;
 use subtend_session::command::{Clock, Command};
 use subtend_session::decide::wake;
-use subtend_session::ids::{RunKey, SessionId};
-use subtend_session::index::RowKind;
+use subtend_session::ids::{Lsn, RunKey, SessionId};
+use subtend_session::index::{self, Inflight, RowKind};
 use subtend_session::place::{Owner, Place};
 use subtend_session::record::Park;
 use subtend_session::state::{Phase, State};
@@ -56,7 +56,7 @@ impl System {
         });
         let owed = if owed.is_empty() { None } else { Some(owed) };
         let run = state.run.as_ref().filter(|_| !lost).map(|run| RunKey { session, run: run.no });
-        let stands = run.and_then(|run| self.standing_word(run));
+        let stands = run.and_then(|run| self.queue_kept_cancel(run));
         let mut words: Vec<SessionCommand> = asked.into_iter().chain(stands).map(SessionCommand::Command).collect();
         // A lost run takes its rows before it ends, and starts no turn for them. A resumed one takes them after its turn is repaired, so that
         // their turn does not count as one that the old activation left.
@@ -144,14 +144,38 @@ impl System {
         }
         let in_flight =
             self.journals.iter().filter(|(_, journal)| journal::last_run(journal).is_some_and(|(_, ended)| !ended));
-        let sweep: BTreeSet<SessionId> = in_flight.map(|(session, _)| *session).collect();
-        let rows = self.rows.keys().filter(|row| row.kind == RowKind::Continue && !sweep.contains(&row.to));
+        let in_flight: BTreeSet<SessionId> = in_flight.map(|(session, _)| *session).collect();
+        let going = self.going(whole, &in_flight);
+        let sweep: BTreeSet<SessionId> = in_flight.difference(&going).copied().collect();
+        let rows = self.rows.keys().filter(|row| row.kind == RowKind::Continue && !in_flight.contains(&row.to));
         let asked = rows.map(|row| row.to).collect();
-        self.boot = Some(Boot { sweep, asked, owed: None });
+        self.boot = Some(Boot { sweep, asked, owed: None, going });
         self.end_boot();
     }
 
-    /// The sessions of the level being swept, or after the sweep those with pending rows.
+    /// Returns the runs that the next process resumes, owners first: kept ones, and those that wait to begin under one.
+    fn going(&self, whole: &Whole, in_flight: &BTreeSet<SessionId>) -> BTreeSet<SessionId> {
+        let row = |session: &SessionId| {
+            let journal = self.journals.get(session)?;
+            let state = State::fold(*session, &*journal.records).ok()?;
+            Some((*session, index::inflight(&state, Lsn(0), journal.epoch, 0)?))
+        };
+        let mut rows: Vec<(SessionId, Inflight)> = in_flight.iter().filter_map(row).collect();
+        rows.sort_by_key(|(_, row)| row.depth);
+        let kept = if whole.fault.is(Around::ParkedAreLost) { BTreeSet::new() } else { index::kept(&rows) };
+        let mut going = BTreeSet::new();
+        for (session, row) in &rows {
+            let owner = row.owner.run();
+            let below = owner.is_some_and(|owner| going.contains(&owner.session));
+            let waits = below && row.state == Phase::Queued;
+            if waits || kept.contains(session) && (below || owner.is_none()) {
+                going.insert(*session);
+            }
+        }
+        going
+    }
+
+    /// Returns the sessions of the level being swept, or after the sweep those with pending rows.
     pub(super) fn next_to_boot(&self, whole: &Whole, boot: &Boot) -> Vec<SessionId> {
         let depth = |session: &SessionId| self.journals.get(session).and_then(journal::place).map_or(0, Place::depth);
         let all = || boot.sweep.union(&boot.asked);
@@ -159,7 +183,8 @@ impl System {
         let level = if whole.fault.is(Around::SweepFromTheTop) { depths.min() } else { depths.max() };
         match level {
             Some(level) => all().filter(|session| depth(session) == level).copied().collect(),
-            None => boot.owed.iter().flatten().copied().collect(),
+            None if boot.owed.iter().flatten().next().is_some() => boot.owed.iter().flatten().copied().collect(),
+            None => boot.going.iter().copied().collect(),
         }
     }
 
@@ -167,6 +192,7 @@ impl System {
         let Some(boot) = &mut self.boot else { return };
         let lost = boot.sweep.remove(&session);
         boot.asked.remove(&session);
+        boot.going.remove(&session);
         if let Some(owed) = &mut boot.owed {
             owed.remove(&session);
         }
@@ -188,8 +214,10 @@ impl System {
             return;
         }
         let rows = &self.rows;
-        let owed = boot.owed.get_or_insert_with(|| rows.keys().map(|row| row.to).collect::<BTreeSet<_>>());
-        if owed.is_empty() {
+        let resting = |to: &SessionId| !boot.going.contains(to);
+        let owed =
+            boot.owed.get_or_insert_with(|| rows.keys().map(|row| row.to).filter(resting).collect::<BTreeSet<_>>());
+        if owed.is_empty() && boot.going.is_empty() {
             self.boot = None;
         }
     }

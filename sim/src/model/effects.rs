@@ -20,7 +20,10 @@ impl System {
             match effect {
                 Effect::RequestSlot { run, again } => self.request(whole, RunKey { session, run }, again),
                 Effect::ReleaseSlot { run } => self.release(whole, RunKey { session, run }),
-                Effect::CallModel { turn, attempt, .. } => self.call_model(whole, session, turn, attempt),
+                // The attempt waits for its summary as for an answer.
+                Effect::CallModel { turn, attempt, .. } | Effect::Compact { turn, attempt } => {
+                    self.call_model(whole, session, turn, attempt)
+                }
                 Effect::RunTool { call } => self.run_tool(whole, session, call),
                 Effect::StopTool { call } => self.stop_tool(session, call),
                 Effect::Admit { turn, calls } => self.send(Message::Admit { session, turn, calls }),
@@ -104,7 +107,7 @@ impl System {
         self.send(Message::Tool { session, epoch, call, dropped });
     }
 
-    /// The activation that starts the work, and whether its run's token has fired: then the work is dropped before it starts.
+    /// Returns the activation that starts the work, and whether its run's token has fired: then the work is dropped before it starts.
     fn work(&mut self, whole: &Whole, session: SessionId) -> Option<(subtend_session::ids::Epoch, Option<Dropped>)> {
         let active = self.active.get(&session)?;
         let epoch = active.epoch;
@@ -128,7 +131,7 @@ impl System {
 
     fn notify(&mut self, to: SessionId, notice: &Notice) {
         // An owner that the sweep has not reached finds the row when it does.
-        if self.boot.as_ref().is_some_and(|boot| boot.sweep.contains(&to)) {
+        if self.boot.as_ref().is_some_and(|boot| boot.awaits(to)) {
             return;
         }
         let key = match (notice.key, notice.run) {
@@ -189,7 +192,6 @@ impl System {
 }
 
 impl Message {
-    /// Returns the receiver.
     pub(super) fn to(&self) -> SessionId {
         match self {
             Self::Stream { session, .. }

@@ -4,7 +4,8 @@ use subtend_session::call::CallEnd;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::Place;
-use subtend_session::record::{AskBy, AskVerdict, Carrier, Hold, Notice, Record};
+use subtend_session::record::{AskBy, AskVerdict, Carrier, Hold, Notice, Park, Record};
+use subtend_session::state::State;
 
 use super::journal::{ends, place};
 use super::system::System;
@@ -47,7 +48,6 @@ impl System {
         root && self.outcomes().any(|(depth, _, outcome)| depth == 2 && below(outcome))
     }
 
-    /// Interrupted runs, with the records after the interrupt.
     fn interrupted(&self) -> impl Iterator<Item = (RunNo, &[Record])> {
         self.journals.values().filter_map(|journal| {
             let (at, run) = journal.records.iter().enumerate().find_map(|(at, record)| {
@@ -138,8 +138,33 @@ impl System {
         })
     }
 
+    pub(super) fn reset_completes(&self) -> bool {
+        let resumed = |record: &Record| matches!(record, Record::RunResumed { why: Park::Limit { .. }, .. });
+        self.journals.values().any(|journal| {
+            journal.records.iter().any(resumed) && ends(journal).any(|end| end.outcome == Outcome::Completed)
+        })
+    }
+
+    pub(super) fn left_crashes(&self) -> u8 {
+        self.left.crashes
+    }
+
+    /// Returns whether a run is parked at a limit, and the process is up.
+    pub(super) fn parked(&self) -> bool {
+        let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limited_until().is_some());
+        self.boot.is_none() && self.standing().any(|(_, state)| limited(state))
+    }
+
     pub(super) fn is_rolled_back(&self) -> bool {
         self.recorded(|record| matches!(record, Record::RolledBack { .. }))
+    }
+
+    pub(super) fn is_compacted(&self) -> bool {
+        self.recorded(|record| matches!(record, Record::Compacted(_)))
+    }
+
+    pub(super) fn is_not_compacted(&self) -> bool {
+        self.recorded(|record| matches!(record, Record::CompactionFailed(_)))
     }
 
     pub(super) fn is_named(&self) -> bool {

@@ -12,7 +12,6 @@ use subtend_session::record::{Hold, Notice, Record, RunEnded, RunOpened, Session
 #[derive(Clone, Debug, Default)]
 pub(super) struct Journal {
     pub(super) records: Arc<Vec<Record>>,
-    /// The activation that may append.
     pub(super) epoch: Epoch,
     /// Digest of the records, kept so that states compare fast.
     pub(super) digest: u64,
@@ -40,7 +39,6 @@ pub(super) fn place(journal: &Journal) -> Option<&Place> {
     created(journal).map(|created| &created.place)
 }
 
-/// Returns the last run, and whether it has ended.
 pub(super) fn last_run(journal: &Journal) -> Option<(&RunOpened, bool)> {
     let mut ended = false;
     for record in journal.records.iter().rev() {
@@ -104,7 +102,6 @@ pub(super) fn ended(journal: &Journal, run: RunNo) -> Option<OutcomeKind> {
     ends(journal).find(|ended| ended.run == run).map(|ended| ended.outcome.kind())
 }
 
-/// Returns the notice of a row.
 pub(super) fn notice(from: SessionId, to: SessionId, journal: &Journal, key: RowKey) -> Option<Notice> {
     let place = place(journal)?;
     let refused = journal.records.iter().find_map(|record| {

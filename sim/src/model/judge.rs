@@ -168,7 +168,7 @@ impl System {
         at_work.collect()
     }
 
-    /// Whether the process is up, and only models, tools and persons can act.
+    /// Returns whether the process is up, and only models, tools and persons can act.
     fn at_rest(&self, whole: &Whole) -> bool {
         let outside = |message: &Message| match message {
             Message::Stream { session, epoch, dropped, .. } | Message::Tool { session, epoch, dropped, .. } => {

@@ -17,7 +17,7 @@ impl System {
     pub(super) fn by_person(&mut self, whole: &Whole, action: &Action) -> bool {
         match action {
             Action::Send => {
-                let input = Box::new(plan::input(self.left.sends));
+                let input = Box::new(plan::input(whole, self.left.sends));
                 self.left.sends = self.left.sends.saturating_sub(1);
                 self.tell(whole, ROOT, vec![Command::Submit(input)])
             }

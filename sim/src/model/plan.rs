@@ -11,7 +11,7 @@ use subtend_session::command::{
 };
 use subtend_session::context;
 use subtend_session::effect::Birth;
-use subtend_session::ids::{CallId, Hash, InputId, Interned, Seq, SessionId, Text};
+use subtend_session::ids::{AttemptNo, CallId, Hash, InputId, Interned, Seq, SessionId, Text, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::By;
@@ -26,7 +26,7 @@ use super::Whole;
 
 pub(super) const ROOT: SessionId = SessionId(Uuid::from_u128(1));
 
-/// The child created by `call` of `parent`, whose id is derived from both.
+/// Returns the child created by `call` of `parent`, whose id is derived from both.
 pub(super) fn child_of(parent: SessionId, call: CallId) -> SessionId {
     let place = u128::from(call.turn.0) << 4 | u128::from(call.ix.saturating_add(1));
     SessionId(Uuid::from_u128(parent.0.as_u128() << 8 | place))
@@ -50,7 +50,7 @@ fn ceiling() -> Authority {
     Authority::of(RuleSet { default: Verdict::Allow, rules: vec![rule] })
 }
 
-/// A body named by its hash; one that cannot be hashed gets the hash of nothing.
+/// Returns a body named by its hash; one that cannot be hashed gets the hash of nothing.
 fn interned<T: serde::Serialize + ?Sized>(body: Arc<T>) -> Interned<T> {
     Interned::new(Arc::clone(&body)).unwrap_or(Interned { hash: Hash::of(b""), body: Some(body) })
 }
@@ -89,8 +89,10 @@ pub(super) fn root(whole: &Whole) -> Birth {
     birth::root(ROOT, created(whole, Place::Root, ROOT))
 }
 
-pub(super) fn input(n: u8) -> InputAccepted {
-    given(u128::from(n) << 64)
+/// Returns an input to the root. Where a provider may report an overflow, it is larger than its summary.
+pub(super) fn input(whole: &Whole, n: u8) -> InputAccepted {
+    let input = given(u128::from(n) << 64);
+    if whole.size.overflows == 0 { input } else { InputAccepted { text: "go ".repeat(1_000).into(), ..input } }
 }
 
 pub(super) fn input_to_child(n: u8) -> InputAccepted {
@@ -120,12 +122,11 @@ fn first_said(state: &State) -> Option<Seq> {
     })
 }
 
-/// Whether a person may branch off.
 pub(super) fn branches(state: &State) -> bool {
     first_said(state).is_some()
 }
 
-/// A person's branch at the first message; `n` branches are left.
+/// Returns a person's branch at the first message; `n` branches are left.
 pub(super) fn branch(whole: &Whole, state: &State, n: u8) -> BranchPlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 100));
     BranchPlan {
@@ -138,7 +139,7 @@ pub(super) fn branch(whole: &Whole, state: &State, n: u8) -> BranchPlan {
     }
 }
 
-/// A service session of the host; `n` are left.
+/// Returns a service session of the host; `n` are left.
 pub(super) fn service(whole: &Whole, n: u8) -> BranchPlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 116));
     BranchPlan {
@@ -151,13 +152,23 @@ pub(super) fn service(whole: &Whole, n: u8) -> BranchPlan {
     }
 }
 
-/// The input of a service session.
+/// Returns the service session that summarises for an attempt of `session`.
+pub(super) fn condenser(whole: &Whole, session: SessionId, (turn, attempt): (TurnNo, AttemptNo)) -> BranchPlan {
+    let place = u128::from(turn.0) << 8 | u128::from(attempt.0);
+    let child = SessionId(Uuid::from_u128(session.0.as_u128() << 64 | place << 32));
+    BranchPlan {
+        child,
+        created: SessionCreated { inspectable: false, ..created(whole, Place::Root, child) },
+        ..service(whole, 0)
+    }
+}
+
 pub(super) fn input_to_service(session: SessionId) -> InputAccepted {
     let owner = Owner::Host(Service::Title);
     InputAccepted { id: InputId(session.0), from: From::Host, as_owner: owner, ..given(0) }
 }
 
-/// The result of a service session: a title, or a summary for a session that has a title.
+/// Returns the result of a service session: a title, or a summary for a session that has a title.
 pub(super) fn description(of: SessionId, titled: bool) -> Description {
     if titled {
         return Description::Summary(SummarySet { text: "done".into(), upto: Seq(1), of });
@@ -165,7 +176,7 @@ pub(super) fn description(of: SessionId, titled: bool) -> Description {
     Description::Title(TitleSet { title: "work".into(), by: By::Host, of: Some(of) })
 }
 
-/// A regeneration of the last answer; `n` are left.
+/// Returns a regeneration of the last answer; `n` are left.
 pub(super) fn regenerate(whole: &Whole, n: u8) -> RegeneratePlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 108));
     RegeneratePlan {
@@ -178,7 +189,7 @@ pub(super) fn regenerate(whole: &Whole, n: u8) -> RegeneratePlan {
     }
 }
 
-/// The verdict on one child call, with so many children and continues left.
+/// Returns the verdict on one child call, with so many children and continues left.
 pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)) -> SpawnVerdict {
     let refuse = |message: &str| Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
     let verdict = match state.call(call).map(|asked| kind(&asked.tool, &asked.args)) {
@@ -210,7 +221,7 @@ pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)
     SpawnVerdict { call, verdict }
 }
 
-/// The first child of a session, which its calls address.
+/// Returns the first child of a session, which its calls address.
 pub(super) fn eldest(state: &State) -> Option<SessionId> {
     state.children.iter().find(|(_, child)| child.call.is_some()).map(|(id, _)| *id)
 }
@@ -254,18 +265,16 @@ pub(super) fn kind(tool: &str, args: &str) -> CallKind {
     }
 }
 
-/// The access that a tool needs, if any.
 fn access(tool: &str) -> Option<Box<Access>> {
     (tool == "write").then(|| Box::new(Access { action: "fs.write".into(), resource: "a".into() }))
 }
 
-/// Whether a call needs an approval in this state.
+/// Returns whether a call needs an approval in this state.
 fn asks(state: &State, tool: &str) -> bool {
     access(tool)
         .is_some_and(|access| state.ceiling.verdict(&access) == Verdict::Ask && !state.always.contains(&*access))
 }
 
-/// The call as a model would request it.
 pub(super) fn asked(state: &State, tool: &str, args: &str) -> ResolvedCall {
     let text = |text: &str| -> Text { text.into() };
     ResolvedCall {
@@ -277,7 +286,7 @@ pub(super) fn asked(state: &State, tool: &str, args: &str) -> ResolvedCall {
     }
 }
 
-/// The calls that have not started, as a new activation finds them.
+/// Returns the calls that have not started, as a new activation finds them.
 pub(super) fn found(state: &State) -> Vec<FoundCall> {
     let Some(turn) = state.turn() else { return Vec::new() };
     let waits = |call: &Call| matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_));

@@ -8,12 +8,9 @@ use subtend_session::record::{Notice, Record};
 use super::journal;
 use super::system::{Message, System};
 
-/// The rows for one session.
 #[derive(Default)]
 pub(super) struct SessionRows {
-    /// Continues and cancels.
     pub(super) asked: Vec<Command>,
-    /// Ends.
     pub(super) owed: Vec<Notice>,
 }
 
@@ -41,7 +38,7 @@ impl System {
         journal::notice(from, to, self.journals.get(&from)?, key)
     }
 
-    /// The command by which an owner continues or cancels a child.
+    /// Returns the command by which an owner continues or cancels a child.
     pub(super) fn asked(&self, to: SessionId, from: SessionId, kind: RowKind, key: CallId) -> Option<Command> {
         let records = &self.journals.get(&from)?.records;
         if kind == RowKind::Cancel {
@@ -60,7 +57,7 @@ impl System {
             {
                 let mut ask = index::continue_from(from, opened?, asked);
                 // Computed at delivery: the owner may have closed since.
-                ask.owner_over = self.asker_over(RunKey { session: from, run: ask.run });
+                ask.owner_over = self.owner_outcome_of(RunKey { session: from, run: ask.run });
                 return Some(Command::Continue(Box::new(ask)));
             }
         }
@@ -72,7 +69,7 @@ impl System {
         let owed: Vec<Row> = self.rows.keys().filter(|row| row.from == session).copied().collect();
         for row in owed {
             // An owner that the sweep has not reached finds the row when it does.
-            let swept = self.boot.as_ref().is_some_and(|boot| boot.sweep.contains(&row.to));
+            let swept = self.boot.as_ref().is_some_and(|boot| boot.awaits(row.to));
             if let Some(message) = message(&row).filter(|_| !swept)
                 && !self.flight.contains(&message)
             {
@@ -83,7 +80,7 @@ impl System {
 }
 
 impl System {
-    /// Whether an earlier row of the same sender to the same receiver is on its way: rows arrive in order.
+    /// Returns whether an earlier row of the same sender to the same receiver is on its way: rows arrive in order.
     pub(super) fn is_behind(&self, message: &Message) -> bool {
         let Some(place) = self.row_of(message) else { return false };
         let before = |other: &Message| {

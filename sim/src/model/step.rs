@@ -6,29 +6,34 @@ use std::sync::Arc;
 use subtend_invariants::bugs::Rules;
 use subtend_invariants::observed::Death;
 use subtend_session::call::{CallEnd, CallResult};
-use subtend_session::command::{Answered as ModelAnswer, AttemptFailed, Clock, Command, Deadline, Plan, ResolvedCall};
+use subtend_session::command::{
+    Answered as ModelAnswer, AttemptFailed, Clock, Command, Deadline, Plan, ResolvedCall, SummarisedHistory, Summary,
+    Unsummarised,
+};
+use subtend_session::compaction;
 use subtend_session::effect::{Birth, Effect, Rejection, Reply as Answered};
 use subtend_session::ids::{AttemptNo, CallId, RunKey, SessionId, TurnNo};
 use subtend_session::index::{self, Changes};
-use subtend_session::outcome::{ModelFail, TimeLimit};
-use subtend_session::record::{AskBy, AskVerdict, Notice, Record, Stop};
+use subtend_session::outcome::{By, ModelFail, TimeLimit};
+use subtend_session::record::{AskBy, AskVerdict, CompactionFailure, Notice, Record, Stop};
 use subtend_session::state::State;
 use subtend_session::usage::Usage;
 
-use super::action::{Action, Reply};
+use super::action::{Action, FakeReply};
 use super::plan::{self, ROOT};
 use super::system::{Batch, Dropped, Message, System};
 use super::{Whole, journal, rows};
 use crate::fault::Around;
 
-/// A command or notice for a session.
+/// The wait of a limit: beyond any turn.
+const RESET_MS: u64 = 3_600_000;
+
 pub(super) enum SessionCommand {
     Command(Command),
     /// Ends, without the check that follows one.
     Arrive(Vec<Notice>),
 }
 
-/// The decisions of one session in one step.
 #[derive(Default)]
 pub(super) struct Decided {
     pub(super) records: Vec<Record>,
@@ -98,13 +103,23 @@ impl System {
     }
 
     fn pass(&mut self, whole: &Whole, session: SessionId, deadline: Deadline) -> bool {
-        self.left.deadlines = self.left.deadlines.saturating_sub(1);
-        self.armed.remove(&(session, deadline));
+        let armed = self.armed.remove(&(session, deadline));
+        match deadline {
+            // The provider's own time: it may always pass, and once more if that is delivered twice.
+            Deadline::Limit(_) => self.left.doubles = self.left.doubles.saturating_sub(u8::from(!armed)),
+            Deadline::Run(_)
+            | Deadline::Queue(_)
+            | Deadline::WallCap(_)
+            | Deadline::Turn(_)
+            | Deadline::Call(_)
+            | Deadline::Grace(_)
+            | Deadline::Ask(_) => self.left.deadlines = self.left.deadlines.saturating_sub(1),
+        }
         match deadline {
             Deadline::Run(run) => _ = self.passed.insert((RunKey { session, run }, TimeLimit::Run)),
             Deadline::Queue(run) => _ = self.passed.insert((RunKey { session, run }, TimeLimit::Queue)),
             Deadline::WallCap(run) => _ = self.passed.insert((RunKey { session, run }, TimeLimit::WallCap)),
-            Deadline::Turn(_) | Deadline::Call(_) | Deadline::Grace(_) | Deadline::Ask(_) => {}
+            Deadline::Turn(_) | Deadline::Call(_) | Deadline::Grace(_) | Deadline::Ask(_) | Deadline::Limit(_) => {}
         }
         self.tell(whole, session, vec![Command::Deadline(deadline)])
     }
@@ -115,14 +130,18 @@ impl System {
         }
     }
 
-    fn deliver(&mut self, whole: &Whole, message: Message, reply: Reply) -> bool {
+    fn deliver(&mut self, whole: &Whole, message: Message, reply: FakeReply) -> bool {
         match message {
             Message::Stream { session, turn, attempt, dropped, .. } => {
                 let mut commands = Vec::new();
                 if dropped == Some(Dropped::Token) {
                     commands.extend(self.owner_word(whole, session));
                 }
-                commands.push(self.said(session, (turn, attempt), dropped, reply));
+                if dropped.is_none() && self.compacts(session) {
+                    commands.extend(self.summarised(whole, session, (turn, attempt), reply));
+                } else {
+                    commands.push(self.said(session, (turn, attempt), dropped, reply));
+                }
                 self.tell(whole, session, commands)
             }
             Message::Tool { session, call, dropped, .. } => {
@@ -143,19 +162,21 @@ impl System {
             Message::TreeCancel { to } => self.tree_cancel(whole, to),
             Message::Ask { session, call } => {
                 let (verdict, by) = match reply {
-                    Reply::Allow => (AskVerdict::Allow, AskBy::Person),
-                    Reply::Always => (AskVerdict::Always, AskBy::Person),
-                    Reply::Deny => (AskVerdict::Deny, AskBy::Person),
-                    Reply::Plain
-                    | Reply::Final
-                    | Reply::Blocking
-                    | Reply::Background
-                    | Reply::Continue
-                    | Reply::ContinueAside
-                    | Reply::Stop
-                    | Reply::Read
-                    | Reply::Write
-                    | Reply::Failed => (AskVerdict::Deny, AskBy::NoApprover),
+                    FakeReply::Allow => (AskVerdict::Allow, AskBy::Person),
+                    FakeReply::Always => (AskVerdict::Always, AskBy::Person),
+                    FakeReply::Deny => (AskVerdict::Deny, AskBy::Person),
+                    FakeReply::Plain
+                    | FakeReply::Final
+                    | FakeReply::Blocking
+                    | FakeReply::Background
+                    | FakeReply::Continue
+                    | FakeReply::ContinueAside
+                    | FakeReply::Stop
+                    | FakeReply::Read
+                    | FakeReply::Write
+                    | FakeReply::Overflow
+                    | FakeReply::Failed
+                    | FakeReply::Limited => (AskVerdict::Deny, AskBy::NoApprover),
                 };
                 self.tell(whole, session, vec![Command::AskAnswered { call, verdict, by }])
             }
@@ -175,32 +196,40 @@ impl System {
         session: SessionId,
         (turn, attempt): (TurnNo, AttemptNo),
         dropped: Option<Dropped>,
-        reply: Reply,
+        reply: FakeReply,
     ) -> Command {
         let call = match reply {
-            Reply::Plain | Reply::Final | Reply::Allow | Reply::Always | Reply::Deny => None,
-            Reply::Blocking => Some(("task", "blocking".to_owned())),
-            Reply::Background => Some(("task", "background".to_owned())),
-            Reply::Continue => Some(("continue", "blocking".to_owned())),
-            Reply::ContinueAside => Some(("continue", "background".to_owned())),
-            Reply::Stop => {
+            FakeReply::Plain | FakeReply::Final | FakeReply::Allow | FakeReply::Always | FakeReply::Deny => None,
+            FakeReply::Blocking => Some(("task", "blocking".to_owned())),
+            FakeReply::Background => Some(("task", "background".to_owned())),
+            FakeReply::Continue => Some(("continue", "blocking".to_owned())),
+            FakeReply::ContinueAside => Some(("continue", "background".to_owned())),
+            FakeReply::Stop => {
                 self.left.stops = self.left.stops.saturating_sub(1);
                 let child = self.active.get(&session).and_then(|active| plan::eldest(&active.state));
                 Some(("cancel", child.map(|child| child.to_string()).unwrap_or_default()))
             }
-            Reply::Read => {
+            FakeReply::Read => {
                 self.left.tools = self.left.tools.saturating_sub(1);
                 Some(("read", "{}".to_owned()))
             }
-            Reply::Write => {
+            FakeReply::Write => {
                 self.left.asks = self.left.asks.saturating_sub(1);
                 Some(("write", "{}".to_owned()))
             }
-            Reply::Failed => {
+            FakeReply::Failed => {
                 if dropped.is_none() {
                     self.left.failures = self.left.failures.saturating_sub(1);
                 }
-                return failed(turn, attempt);
+                return failed(turn, attempt, ModelFail::Unavailable, None);
+            }
+            FakeReply::Overflow => {
+                self.left.overflows = self.left.overflows.saturating_sub(1);
+                return failed(turn, attempt, ModelFail::ContextOverflow, None);
+            }
+            FakeReply::Limited => {
+                self.left.limits = self.left.limits.saturating_sub(1);
+                return failed(turn, attempt, ModelFail::Rate, Some(RESET_MS));
             }
         };
         let state = self.active.get(&session).map(|active| &active.state);
@@ -222,7 +251,21 @@ impl System {
         }))
     }
 
-    /// The owner's cancel for the run of `session`, which is handled before the ends of the work that its token stopped.
+    /// Returns the commands of the compaction that the attempt waits for: the birth of its service, and the summary.
+    fn summarised(&self, whole: &Whole, session: SessionId, at: (TurnNo, AttemptNo), reply: FakeReply) -> Vec<Command> {
+        let plan = self.active.get(&session).and_then(|active| compaction::plan(&active.state));
+        let Some(plan) = plan else { return vec![failed(at.0, at.1, ModelFail::Dropped, None)] };
+        let birth = plan::condenser(whole, session, at);
+        let result = if reply == FakeReply::Failed {
+            Err(Unsummarised { why: CompactionFailure::Agent, message: "no summary".into(), of: None })
+        } else {
+            Ok(Summary { text: "done".into(), of: birth.child })
+        };
+        let compact = SummarisedHistory { turn: Some(at), by: By::Host, plan, result };
+        vec![Command::Branch(Box::new(birth)), Command::Compact(Box::new(compact))]
+    }
+
+    /// Returns the owner's cancel for the run of `session`, which is handled before the ends of the work that its token stopped.
     fn owner_word(&self, whole: &Whole, session: SessionId) -> Option<Command> {
         let run = self.active.get(&session)?.state.run.as_ref()?;
         let owner = journal::owner_of(&run.opened)?;
@@ -253,7 +296,7 @@ impl System {
             return true;
         }
         let owner_over = self.owner_over(to);
-        let stands = self.standing_word(to);
+        let stands = self.queue_kept_cancel(to);
         // An owner that cancels this run alone is the cause; its command may still be on its way.
         let alone = self.single.get(&to).and_then(|_| self.owner_word(whole, to.session));
         let admitted = Command::Admitted { run: to.run, owner_over };
@@ -305,7 +348,12 @@ impl System {
         for word in words {
             let (name, decided) = match word {
                 SessionCommand::Arrive(notices) => ("arrive", Ok(rules.arrive(state, notices, Clock::default()))),
-                SessionCommand::Command(command) => (command.name(), rules.decide(state, command, Clock::default())),
+                SessionCommand::Command(command) => {
+                    let late = Clock { wall_ms: i64::MAX, ..Clock::default() };
+                    let reset = matches!(command, Command::Deadline(Deadline::Limit(_)));
+                    let clock = if reset { late } else { Clock::default() };
+                    (command.name(), rules.decide(state, command, clock))
+                }
             };
             match decided {
                 Ok(decision) => {
@@ -398,7 +446,7 @@ impl System {
     }
 
     /// The handler panics after its decision, with the batch on the way to the log and the command still in its lane.
-    fn panic_with_batch(&mut self, whole: &Whole, message: &Message, reply: Reply) -> bool {
+    fn panic_with_batch(&mut self, whole: &Whole, message: &Message, reply: FakeReply) -> bool {
         let session = match message {
             Message::Stream { session, .. } => *session,
             Message::Granted { to } => to.session,
@@ -429,13 +477,13 @@ impl System {
     }
 }
 
-fn failed(turn: TurnNo, attempt: AttemptNo) -> Command {
+fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelFail, retry_after_ms: Option<u64>) -> Command {
     Command::AttemptFailed(Box::new(AttemptFailed {
         turn,
         attempt,
-        error: ModelFail::Unavailable,
+        error,
         message: "no answer".into(),
-        retry_after_ms: None,
+        retry_after_ms,
         model: None,
         next: None,
         usage: None,

@@ -201,7 +201,6 @@ impl Pools {
     }
 }
 
-/// The boot after a crash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Boot {
     /// Idle sessions with a continue row: they answer before their owners end.
@@ -210,6 +209,15 @@ pub(super) struct Boot {
     pub(super) sweep: BTreeSet<SessionId>,
     /// Sessions with pending rows that the boot has not handled; known after the sweep.
     pub(super) owed: Option<BTreeSet<SessionId>>,
+    /// Sessions whose runs resume after that: they are parked at a limit, or wait for such a run.
+    pub(super) going: BTreeSet<SessionId>,
+}
+
+impl Boot {
+    /// Returns whether the boot has not reached the session's run: it finds its rows when it does.
+    pub(super) fn awaits(&self, session: SessionId) -> bool {
+        self.sweep.contains(&session) || self.going.contains(&session)
+    }
 }
 
 /// The whole system at one instant.
@@ -227,12 +235,9 @@ pub struct System {
     /// Runs that their owner cancels individually while it continues: the key, and the model's call if there was one.
     pub(super) single: BTreeMap<RunKey, (CallId, Option<CallId>)>,
     pub(super) boot: Option<Boot>,
-    /// What may still happen.
     pub(super) left: Size,
     pub(super) cancelled: BTreeSet<RunKey>,
-    /// Runs that a person interrupted.
     pub(super) interrupts: BTreeSet<RunKey>,
-    /// Time limits that passed.
     pub(super) passed: BTreeSet<(RunKey, TimeLimit)>,
     pub(super) late: BTreeSet<RunKey>,
     /// A rejection that no interleaving may cause.

@@ -45,7 +45,6 @@ impl System {
         mine.then_some(RunKey { session: child, run: opened.run })
     }
 
-    /// Fires the token of a run and of all below it.
     fn cut_off(&mut self, to: RunKey) {
         let mut below = vec![to];
         while let Some(key) = below.pop() {
@@ -65,7 +64,6 @@ impl System {
         runs.collect()
     }
 
-    /// The outcome of the run's owner, if that is over.
     pub(super) fn owner_over(&self, key: RunKey) -> Option<OutcomeKind> {
         let (opened, ended) = journal::last_run(self.journals.get(&key.session)?)?;
         let owner = journal::owner_of(opened).filter(|_| !ended)?;
@@ -74,7 +72,7 @@ impl System {
         over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
     }
 
-    /// The owner's outcome that ends `owned`. An owner whose own close is not decided yet closes because its owner does.
+    /// Returns the owner's outcome that ends `owned`. An owner whose own close is not decided yet closes because its owner does.
     pub(super) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.single.get(&owned) {
             Some((_, None)) => OutcomeKind::Interrupted,
@@ -83,7 +81,7 @@ impl System {
         }
     }
 
-    /// The command for a run whose token has fired: a cancel by its owner, or the owner's end.
+    /// Returns the command for a run whose token has fired: a cancel by its owner, or the owner's end.
     pub(super) fn word_from_above(&self, whole: &Whole, owner: RunKey, owned: RunKey) -> Command {
         match self.single.get(&owned).filter(|_| !whole.fault.is(Around::CauseLost)) {
             Some((key, call)) => Command::OwnerCancels { owner: owner.session, key: *key, by: index::cancel_by(*call) },
@@ -94,7 +92,7 @@ impl System {
         }
     }
 
-    /// Whether `owner` or an ancestor closes with its whole tree.
+    /// Returns whether `owner` or an ancestor closes with its whole tree.
     fn stands_below(&self, owner: RunKey) -> bool {
         let mut at = Some(owner);
         while let Some(key) = at {
@@ -107,16 +105,16 @@ impl System {
         false
     }
 
-    /// The end of the owner of `key`, where queued inputs remain.
-    pub(super) fn standing_word(&self, key: RunKey) -> Option<Command> {
+    /// Returns the end of the owner of `key`, where queued inputs remain.
+    pub(super) fn queue_kept_cancel(&self, key: RunKey) -> Option<Command> {
         let outcome = self.owner_over(key)?;
         let (opened, _) = journal::last_run(self.journals.get(&key.session)?)?;
         let owner = journal::owner_of(opened)?;
         self.stands_below(owner).then_some(Command::OwnerOver { owner, outcome, queue_stands: true })
     }
 
-    /// The outcome of an owner that continues a child, if it is over or closes.
-    pub(super) fn asker_over(&self, owner: RunKey) -> Option<OutcomeKind> {
+    /// Returns the outcome of an owner that continues a child, if it is over or closes.
+    pub(super) fn owner_outcome_of(&self, owner: RunKey) -> Option<OutcomeKind> {
         let journal = self.journals.get(&owner.session)?;
         if let Some(outcome) = journal::ended(journal, owner.run) {
             return Some(outcome);

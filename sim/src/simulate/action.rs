@@ -60,17 +60,17 @@ pub(crate) fn spawn(world: &Arc<World>, action: Action) {
     });
 }
 
-/// Whether the store is judged right after it.
+/// Returns whether the store is judged right after it.
 fn is_telling(verb: Verb) -> bool {
     matches!(verb, Verb::Interrupt | Verb::CancelTree | Verb::Background | Verb::Close | Verb::Switch)
 }
 
-/// Whether its answer waits for no end.
+/// Returns whether its answer waits for no end.
 fn is_prompt(verb: Verb) -> bool {
     !matches!(verb, Verb::Wait | Verb::DeleteForced | Verb::Summarise)
 }
 
-/// Whether it ends before the limit, jumps of the clock excluded.
+/// Returns whether it ends before the limit, jumps of the clock excluded.
 async fn in_time(world: &World, asking: impl Future<Output = ()>) -> bool {
     tokio::pin!(asking);
     let mut jumped = world.oracle.lock().jumped;
@@ -298,7 +298,7 @@ fn some_run(world: &World, session: &SessionHandle) -> RunNo {
     RunNo(u32::try_from(world.chance.between(1, u64::from(last))).unwrap_or(1))
 }
 
-/// The text of an input to `session`: nothing else may contain it after a deletion (J-10).
+/// Returns the text of an input to `session`: nothing else may contain it after a deletion (J-10).
 fn words(world: &World, session: SessionId) -> String {
     format!("{} {}", task(world), secret(session))
 }

@@ -16,7 +16,6 @@ impl Chance {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From 0 to `most` - 1; 0 where `most` is 0.
     pub(crate) fn below(&self, most: u64) -> u64 {
         if most == 0 { 0 } else { self.rng().u64(..most) }
     }
@@ -35,7 +34,7 @@ impl Chance {
         of.get(at).cloned()
     }
 
-    /// One of them, by weight; none where all weights are 0.
+    /// Returns one of them, by weight; none where all weights are 0.
     pub(crate) fn weighted<T: Copy>(&self, of: &[(T, u32)]) -> Option<T> {
         let total = of.iter().fold(0_u64, |sum, (_, weight)| sum.saturating_add(u64::from(*weight)));
         if total == 0 {

@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::simulate::report::{Failure, RunReport};
+use crate::simulate::report::{RunReport, SimFailure};
 use crate::simulate::tally::Tally;
-use crate::simulate::{Plan, Seeded, simulate};
+use crate::simulate::{SeedPlan, Seeded, simulate};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Crowd {
@@ -23,8 +23,8 @@ pub struct Crowd {
 
 #[derive(Clone, Debug)]
 pub struct Failed {
-    pub plan: Plan,
-    pub failure: Failure,
+    pub plan: SeedPlan,
+    pub failure: SimFailure,
 }
 
 /// The sum of all runs.
@@ -61,10 +61,13 @@ impl Crowd {
             if at >= self.seeds {
                 return;
             }
-            let plan = Plan { seed: self.base.wrapping_add(at), steps: self.steps, bug: self.bug, trace: self.trace };
+            let plan =
+                SeedPlan { seed: self.base.wrapping_add(at), steps: self.steps, bug: self.bug, trace: self.trace };
             let mut report = simulate(plan);
             // A run that also fails without the bug shows nothing about it.
-            if report.failure.is_some() && plan.bug.is_some() && simulate(Plan { bug: None, ..plan }).failure.is_some()
+            if report.failure.is_some()
+                && plan.bug.is_some()
+                && simulate(SeedPlan { bug: None, ..plan }).failure.is_some()
             {
                 report.failure = None;
             }

@@ -1,10 +1,11 @@
 //! A store in memory that outlives every process, reports durable records, and can fail at a write.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend_journal::compact::{self, Compacted};
-use subtend_journal::engine::{Engine, Go, Group, Payload, Result, StoredFrame};
+use subtend_journal::engine::{Engine, Go, Group, Payload, Range, Result, StoredFrame};
 use subtend_journal::error::EngineError;
 use subtend_journal::memory::Memory;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
@@ -43,7 +44,6 @@ impl Disk {
         Ok(done)
     }
 
-    /// Pending obligations.
     pub(crate) fn rows(&self) -> Result<BTreeSet<Row>> {
         let (mut rows, mut failed) = (BTreeSet::new(), None);
         self.memory().outbox(None, &mut |row| {
@@ -56,7 +56,7 @@ impl Disk {
         failed.map_or(Ok(rows), Err)
     }
 
-    /// All sessions below `root`, by the index of children.
+    /// Returns all sessions below `root`, by the index of children.
     pub(crate) fn below(&self, root: SessionId) -> BTreeSet<SessionId> {
         let (mut below, mut next) = (BTreeSet::new(), vec![root]);
         while let Some(at) = next.pop() {
@@ -117,8 +117,8 @@ impl Engine for Disk {
         "simulated"
     }
 
-    fn durability(&self) -> &'static str {
-        "as ordered"
+    fn durability(&self) -> Cow<'static, str> {
+        "as ordered".into()
     }
 
     fn write(&self, mut group: Group) -> Result<()> {
@@ -174,12 +174,8 @@ impl Engine for Disk {
         self.memory().places(session)
     }
 
-    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
-        self.memory().places_from(session, from, most)
-    }
-
-    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
-        self.memory().last_place(session)
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
+        self.memory().range(session, from, until)
     }
 
     fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {

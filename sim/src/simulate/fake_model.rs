@@ -29,6 +29,10 @@ impl Model for FakeModel {
         self.0.swarm.leaves
     }
 
+    fn context_window(&self) -> Option<u64> {
+        self.0.plan.window()
+    }
+
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
         let world = Arc::clone(&self.0);
         world.step();
@@ -67,7 +71,6 @@ impl Model for FakeModel {
     }
 }
 
-/// The mishap of an answer, if it is one.
 fn mishap(says: Says) -> Option<Mishap> {
     match says {
         Says::Text | Says::Calls => None,
@@ -175,7 +178,7 @@ fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
     Some(ToolCall { provider_id: format!("c{ix}").into(), tool: tool.into(), args: args.to_string().into() })
 }
 
-/// One of the caller's own tasks, or an unknown one.
+/// Returns one of the caller's own tasks, or an unknown one.
 fn own(world: &World, request: &Request) -> String {
     let kids = world.oracle.lock().kids.get(&request.session).cloned().unwrap_or_default();
     world.chance.pick(&kids).map_or_else(|| "nonesuch".to_owned(), |short| short.to_string())

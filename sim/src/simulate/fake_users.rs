@@ -14,13 +14,11 @@ use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::watcher;
 use crate::simulate::world::World;
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessEnd {
     /// It was killed, or will be: nothing in it is waited for.
     Crashed,
     Down,
-    /// All steps are done.
     Over,
 }
 
@@ -39,7 +37,6 @@ impl FakeUsers {
         Self { world: Arc::clone(world), runtime: Some(runtime), sessions: Vec::new(), roots: 0 }
     }
 
-    /// Returns the runtime.
     pub(crate) fn leave(mut self) -> Option<Runtime> {
         self.runtime.take()
     }
@@ -151,7 +148,7 @@ impl FakeUsers {
         self.world.oracle.lock().answer(asked);
     }
 
-    /// The sessions that were opened here, and all durable ones.
+    /// Returns the sessions that were opened here, and all durable ones.
     fn sessions(&self) -> Vec<SessionId> {
         let mut sessions = self.world.oracle.lock().sessions.clone();
         sessions

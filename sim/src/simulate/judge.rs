@@ -66,7 +66,7 @@ pub(crate) fn archive(world: &World, at_rest: bool) {
     }
 }
 
-/// The slots of the pools, and the cancels that persons requested.
+/// Returns the slots of the pools, and the cancels that persons requested.
 fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
     let limits = &world.swarm.limits;
     let mut ledger = Ledger {
@@ -88,19 +88,19 @@ fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
     ledger
 }
 
-/// The listings of each root, at this instant (T-9).
+/// Returns the listings of each root, at this instant (T-9).
 fn listings(oracle: &OracleState, world: &World) -> Vec<Listing> {
     let roots = oracle.archive.roots();
     roots.map(|root| oracle.listing(root, world.disk.below(root))).collect()
 }
 
-/// Whether no run is in flight and no row is pending.
+/// Returns whether no run is in flight and no row is pending.
 pub(crate) fn is_quiet(journal: &Journal) -> bool {
     let quiet = journal.inflight().is_ok_and(|rows| rows.is_empty());
     quiet && journal.outbox().is_ok_and(|rows| rows.is_empty()) && journal.durable() == journal.appended()
 }
 
-/// The runs in flight and pending rows, as text.
+/// Returns the runs in flight and pending rows, as text.
 pub(crate) fn left(journal: &Journal) -> String {
     let heads = journal.heads().unwrap_or_default();
     let inflight = journal.inflight().unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::simulate::fake_tools::registry;
 use crate::simulate::fake_users::{FakeUsers, ProcessEnd};
 use crate::simulate::judge;
 use crate::simulate::offered::{GUARDED, READER};
-use crate::simulate::plan::{Plan, Sync};
+use crate::simulate::plan::{SeedPlan, Sync};
 use crate::simulate::seeded::{Rot, Seeded};
 use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::world::{World, ordered_panic};
@@ -114,7 +114,7 @@ async fn life(world: &Arc<World>, number: u32) -> ProcessEnd {
     }
 }
 
-/// Whether the last process left nothing to recover.
+/// Returns whether the last process left nothing to recover.
 fn is_at_rest(journal: &Journal) -> bool {
     let nothing_in_flight = journal.inflight().is_ok_and(|rows| rows.is_empty());
     let all_deleted = journal.half_deleted().is_ok_and(|tops| tops.is_empty());
@@ -158,7 +158,6 @@ fn spawn_late_input(world: &Arc<World>, runtime: &Runtime) {
     });
 }
 
-/// Opens the journal with the faults of this life.
 fn open(world: &Arc<World>) -> Option<Journal> {
     let (faulty, faults) = Faulty::new(Box::new(world.disk.clone()));
     {
@@ -254,7 +253,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         .await
 }
 
-/// The workspace of all simulations, which is never written.
+/// Returns the workspace of all simulations, which is never written.
 fn workspace() -> Result<Arc<Workspace>, WorkspaceError> {
     static WORKSPACE: OnceLock<Arc<Workspace>> = OnceLock::new();
     if let Some(workspace) = WORKSPACE.get() {
@@ -264,7 +263,7 @@ fn workspace() -> Result<Arc<Workspace>, WorkspaceError> {
     Ok(Arc::clone(WORKSPACE.get_or_init(|| opened)))
 }
 
-fn catalog(plan: &Plan) -> Catalog {
+fn catalog(plan: &SeedPlan) -> Catalog {
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You work.");
     catalog.insert(Manifest { on_restart: plan.on_restart(3), ..worker });

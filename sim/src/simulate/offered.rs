@@ -11,7 +11,6 @@ pub(crate) struct FakeTool {
     /// Continues after a stop.
     pub(crate) stubborn: bool,
     pub(crate) panics: bool,
-    /// Needs an approval.
     pub(crate) guarded: bool,
 }
 
@@ -48,7 +47,7 @@ pub(crate) fn is_guarded(name: &str) -> bool {
     TOOLS.iter().any(|tool| tool.guarded && tool.name == name)
 }
 
-/// Returns whether the agent is a service of the host: titles or summaries.
+/// Returns whether the agent is a service of the host: titles, summaries or compactions.
 pub(crate) fn is_service(agent: &str) -> bool {
-    matches!(agent, "title" | "summary")
+    matches!(agent, "title" | "summary" | "compaction")
 }

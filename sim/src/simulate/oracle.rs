@@ -18,7 +18,7 @@ use subtend_session::record::{Hold, Record};
 use subtend_tools::tool::ToolKey;
 use tokio::time::Instant;
 
-use crate::simulate::report::Failure;
+use crate::simulate::report::SimFailure;
 use crate::simulate::tally::{Mishap, Tally, Verb};
 use archive::Archive;
 use contexts::Contexts;
@@ -39,7 +39,6 @@ pub(crate) struct Oracle(Mutex<OracleState>);
 pub(crate) struct OracleState {
     /// Virtual time before the present life.
     before: Duration,
-    /// When the present life began.
     began: Option<Instant>,
     pub(crate) steps: u32,
     /// Events are printed on the error stream.
@@ -47,9 +46,7 @@ pub(crate) struct OracleState {
     pub(crate) calm: bool,
     /// The process is dead: nothing becomes durable any more.
     pub(crate) dead: bool,
-    /// The boot sweep is running.
     pub(crate) booting: bool,
-    /// Since when an approver is attached.
     pub(crate) attended_since: Option<Duration>,
     pub(crate) contexts: Contexts,
     pub(crate) writes: u64,
@@ -70,47 +67,41 @@ pub(crate) struct OracleState {
     turns: BTreeMap<(SessionId, TurnNo, AttemptNo), (RunNo, Duration)>,
     calls: BTreeSet<(SessionId, CallId)>,
     owners: BTreeMap<RunKey, RunKey>,
-    /// The last run of each session.
     pub(crate) runs: BTreeMap<SessionId, RunNo>,
     /// When and how the close or end of a run became durable.
     over: BTreeMap<RunKey, Over>,
     pub(crate) ends: BTreeMap<RunKey, Outcome>,
     held: BTreeSet<RunKey>,
-    /// The last death of an actor.
     last_death: Option<Duration>,
     last_jump: Option<Duration>,
     /// The end of the last jump of the clock.
     last_landing: Option<Duration>,
     /// The sum of the clock's jumps.
     pub(crate) jumped: Duration,
-    /// Unanswered waits for ends.
     pub(crate) waits: u64,
     inputs: BTreeMap<(SessionId, InputId), Seq>,
     pub(crate) acknowledged: BTreeSet<(SessionId, InputId)>,
     /// Short names of the children of each session.
     pub(crate) kids: BTreeMap<SessionId, Vec<Text>>,
-    /// The last answers of each session.
     pub(crate) answers: BTreeMap<SessionId, Vec<Seq>>,
     /// The last call of each session that opened a run.
     pub(crate) child_calls: BTreeMap<SessionId, CallId>,
     /// Requested deletions: after the first one much may be refused.
     pub(crate) deletions: u64,
     effects: BTreeMap<ToolKey, u32>,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<SimFailure>,
     pub(crate) tally: Tally,
     /// Requested verbs, and when they were answered.
     asked: BTreeMap<u64, (Verb, Option<Duration>)>,
     next_asked: u64,
 }
 
-/// The durable part of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DurableSession {
     pub(crate) born_at: Duration,
     pub(crate) last: Seq,
 }
 
-/// The close of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Over {
     pub(crate) at: Duration,
@@ -127,7 +118,6 @@ impl Oracle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the first violation.
     pub(crate) fn wrong(&self, id: &str, what: String) {
         self.lock().wrong(id, what);
     }
@@ -171,7 +161,7 @@ impl OracleState {
     pub(crate) fn wrong(&mut self, id: &str, what: String) {
         if self.failure.is_none() {
             let (id, at_ms) = (id.to_owned(), u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX));
-            self.failure = Some(Failure { id, what, at_ms });
+            self.failure = Some(SimFailure { id, what, at_ms });
         }
     }
 
@@ -182,13 +172,13 @@ impl OracleState {
         }
     }
 
-    /// The number of a session in creation order: shorter than its id.
+    /// Returns the number of a session in creation order: shorter than its id.
     pub(crate) fn nick(&self, session: SessionId) -> String {
         let at = self.sessions.iter().position(|other| *other == session);
         at.map_or_else(|| session.to_string(), |at| format!("#{at}"))
     }
 
-    /// Whether no actor died around or after `then`, and the clock did not jump: then nothing excuses a delay.
+    /// Returns whether no actor died around or after `then`, and the clock did not jump: then nothing excuses a delay.
     pub(crate) fn was_well(&self, then: Duration) -> bool {
         let restarted = self.last_death.is_none_or(|last| last.saturating_add(RESTARTS) < then);
         restarted && self.last_jump.is_none_or(|last| last < then)
@@ -199,12 +189,12 @@ impl OracleState {
         self.last_landing = Some(self.now());
     }
 
-    /// Whether nothing excuses a delay since `then`, not even the disk after a jump of the clock.
+    /// Returns whether nothing excuses a delay since `then`, not even the disk after a jump of the clock.
     pub(crate) fn was_quick(&self, then: Duration) -> bool {
         self.was_well(then) && self.last_landing.is_none_or(|last| last.saturating_add(BACKLOG) < then)
     }
 
-    /// Whether nothing that the run owns may start any more. Within the same instant the notice may be on its way; a dead actor sends it
+    /// Returns whether nothing that the run owns may start any more. Within the same instant the notice may be on its way; a dead actor sends it
     /// after its restart.
     fn binds(&self, over: &Over) -> bool {
         let since = self.now().saturating_sub(over.at);
@@ -263,7 +253,6 @@ impl OracleState {
         }
     }
 
-    /// Handles a durable record.
     pub(crate) fn durable(&mut self, session: SessionId, seq: Seq, record: &Record) {
         let now = self.now();
         self.records = self.records.saturating_add(1);
@@ -323,12 +312,12 @@ impl OracleState {
         self.turns.get(&turn).map(|(_, at)| *at)
     }
 
-    /// The run of a turn whose start is durable.
+    /// Returns the run of a turn whose start is durable.
     pub(crate) fn run_of(&self, turn: (SessionId, TurnNo, AttemptNo)) -> Option<RunNo> {
         self.turns.get(&turn).map(|(run, _)| *run)
     }
 
-    /// Whether a person opened the run of a turn, and its answer stays in its own session: the first run of an alternative answers for
+    /// Returns whether a person opened the run of a turn, and its answer stays in its own session: the first run of an alternative answers for
     /// the parent session.
     pub(crate) fn is_persons(&self, turn: (SessionId, TurnNo, AttemptNo)) -> bool {
         let Some(run) = self.run_of(turn) else { return false };
@@ -366,7 +355,7 @@ impl OracleState {
         leaves.then(|| self.observations.begins(now, RunKey { session, run }, intent.work(), last))
     }
 
-    /// The run itself or an ancestor that is over, so that nothing may start.
+    /// Returns the run itself or an ancestor that is over, so that nothing may start.
     fn over_above(&self, run: RunKey) -> Option<(RunKey, &Over)> {
         let mut at = Some(run);
         while let Some(key) = at {
@@ -378,7 +367,6 @@ impl OracleState {
         None
     }
 
-    /// The run and its ancestors.
     pub(crate) fn owners_of(&self, run: RunKey) -> impl Iterator<Item = RunKey> {
         std::iter::successors(Some(run), |run| self.owners.get(run).copied())
     }
@@ -388,7 +376,7 @@ impl OracleState {
         self.cancels.push(CancelAsked { session, what, at });
     }
 
-    /// The runs that persons cancelled, from their requests and not from the outcomes.
+    /// Returns the runs that persons cancelled, from their requests and not from the outcomes.
     pub(crate) fn cancelled(&self) -> BTreeSet<RunKey> {
         self.archive.cancelled(&self.cancels, &self.over)
     }
@@ -401,7 +389,6 @@ impl OracleState {
         }
     }
 
-    /// One of the latest durable inputs of `session`.
     pub(crate) fn some_input(&self, session: SessionId, back: usize) -> Option<InputId> {
         let mut of = self.inputs.keys().filter(|(at, _)| *at == session).map(|(_, id)| *id).rev();
         of.nth(back)
@@ -425,7 +412,7 @@ impl OracleState {
         self.observations.fails(now, durable);
     }
 
-    /// The decided outcome of a run, ended or not.
+    /// Returns the decided outcome of a run, ended or not.
     pub(crate) fn fixed(&self, run: RunKey) -> Option<&Outcome> {
         self.over.get(&run).map(|over| &over.outcome)
     }
@@ -455,7 +442,7 @@ impl Intent {
     }
 }
 
-/// A record in one line, without long fields.
+/// Returns a record in one line, without long fields.
 fn brief(record: &Record) -> String {
     let full = serde_json::to_string(record).unwrap_or_default();
     let mut end = full.len().min(260);

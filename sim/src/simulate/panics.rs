@@ -30,7 +30,6 @@ pub(crate) fn listen() {
     HEARD.set(Some(Vec::new()));
 }
 
-/// Takes the recorded panics.
 pub(crate) fn heard() -> Vec<String> {
     HEARD.with_borrow_mut(|heard| heard.as_mut().map(std::mem::take)).unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use crate::simulate::seeded::Seeded;
 use crate::simulate::tally::Verb;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct SeedPlan {
     /// The source of all draws.
     pub seed: u64,
     /// Actions of users and external events, at most.
@@ -21,23 +21,28 @@ pub struct Plan {
     pub trace: bool,
 }
 
-impl Plan {
-    /// The `on_restart` of an agent that resumes in one of `one_in` seeds. Not drawn, so that older kept seeds give the same runs.
+impl SeedPlan {
+    /// Returns the `on_restart` of an agent that resumes in one of `one_in` seeds. Not drawn, so that older kept seeds give the same runs.
     pub(crate) fn on_restart(&self, one_in: u64) -> OnRestart {
         if self.seed.is_multiple_of(one_in) { OnRestart::Resume } else { OnRestart::Fail }
     }
 
-    /// Whether users roll runs back and request summaries. Not drawn, but by a residue that no older kept seed has.
+    /// Returns whether users roll runs back and request summaries. Not drawn, but by a residue that no older kept seed has.
     pub(crate) fn is_wide(&self) -> bool {
         matches!(self.seed % WIDE, 1 | 3 | 7 | 9 | 11)
     }
 
-    /// Whether the host writes titles, in some of the same seeds.
+    /// Returns whether the host writes titles, in some of the same seeds.
     pub(crate) fn titles(&self) -> bool {
         matches!(self.seed % WIDE, 1 | 3 | 7)
     }
 
-    /// Whether the host summarises closed sessions, in some of the same seeds.
+    /// Returns the tokens that the model accepts, in some of the same seeds: few, so that histories are compacted.
+    pub(crate) fn window(&self) -> Option<u64> {
+        matches!(self.seed % WIDE, 7 | 9 | 11).then_some(1_000)
+    }
+
+    /// Returns whether the host summarises closed sessions, in some of the same seeds.
     pub(crate) fn summaries(&self) -> bool {
         matches!(self.seed % WIDE, 3 | 7 | 9)
     }
@@ -57,7 +62,6 @@ pub(crate) enum Mode {
 /// When appended records become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sync {
-    /// With the append.
     AtOnce,
     /// Later, by this many milliseconds at most.
     Later(u64),
@@ -128,7 +132,6 @@ pub(crate) struct Swarm {
     pub(crate) handler_panics: u64,
     /// One in so many batches, between append and effects.
     pub(crate) append_panics: u64,
-    /// One in so many turn tasks.
     pub(crate) task_panics: u64,
     /// One in so many lives has a failing write, and so on.
     pub(crate) write_fails: u64,
@@ -137,12 +140,11 @@ pub(crate) struct Swarm {
     pub(crate) dies_at_write: u64,
     pub(crate) roots: u64,
     pub(crate) watchers: u64,
-    /// Whether an approver is attached.
     pub(crate) attended: bool,
 }
 
 impl Swarm {
-    pub(crate) fn draw(plan: &Plan, chance: &Chance) -> Self {
+    pub(crate) fn draw(plan: &SeedPlan, chance: &Chance) -> Self {
         let weight = || chance.pick(&[0, 1, 1, 3, 10]).unwrap_or(1);
         let rate = |rare: u64| chance.pick(&[0, 0, rare, rare / 4]).unwrap_or(0);
         let verbs = verbs(plan, chance);
@@ -184,7 +186,7 @@ impl Swarm {
 }
 
 /// Each now and then, a few often, and inputs always.
-fn verbs(plan: &Plan, chance: &Chance) -> Vec<(Verb, u32)> {
+fn verbs(plan: &SeedPlan, chance: &Chance) -> Vec<(Verb, u32)> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are as likely as each other")]
     let weight = |verb: &Verb| match verb {
         Verb::Open => 3,

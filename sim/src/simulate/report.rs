@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::simulate::plan::Plan;
+use crate::simulate::plan::SeedPlan;
 use crate::simulate::tally::Tally;
 
 /// The first violation of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Failure {
+pub struct SimFailure {
     /// The invariant, or another requirement.
     pub id: String,
     pub what: String,
@@ -17,7 +17,7 @@ pub struct Failure {
     pub at_ms: u64,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for SimFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {} ms: {}", self.id, self.at_ms, self.what)
     }
@@ -25,7 +25,7 @@ impl fmt::Display for Failure {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunReport {
-    pub plan: Plan,
+    pub plan: SeedPlan,
     /// The hash of all records in the order in which they became durable: the same in every run of the same plan.
     pub hash: String,
     pub records: u64,
@@ -34,11 +34,11 @@ pub struct RunReport {
     /// Virtual milliseconds.
     pub took_ms: u64,
     pub tally: Tally,
-    pub failure: Option<Failure>,
+    pub failure: Option<SimFailure>,
 }
 
-impl Plan {
-    /// The command that repeats the run.
+impl SeedPlan {
+    /// Returns the command that repeats the run.
     pub fn command(&self) -> String {
         let bug = self.bug.map(|bug| format!(" --sabotage {bug}")).unwrap_or_default();
         format!("subtend-sim run --seeds 1 --base {} --steps {}{bug}", self.seed, self.steps)

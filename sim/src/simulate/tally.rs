@@ -86,7 +86,7 @@ impl Verb {
 }
 
 impl Verb {
-    /// The verbs with an answer before which a mishap may occur: all except those that end or change the whole process, and answers to
+    /// Returns the verbs with an answer before which a mishap may occur: all except those that end or change the whole process, and answers to
     /// questions.
     pub fn answered() -> impl Iterator<Item = Self> {
         let whole = [Self::Crash, Self::Shutdown, Self::ClockJump];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_actors::SessionHandle;
-use subtend_actors::event::{Next, Subscription, What};
+use subtend_actors::event::{EventKind, Next, Subscription};
 use subtend_invariants::observed::Heard;
 use subtend_session::ids::{Seq, SessionId};
 
@@ -47,7 +47,7 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
                 continue;
             }
         };
-        let What::Record { seq, .. } = event.what else { continue };
+        let EventKind::Record { seq, .. } = event.what else { continue };
         let mut oracle = world.oracle.lock();
         oracle.observations.hears(reader, Heard::Record(event.session, seq));
         let seen = oracle.seen.get(&event.session).copied();
@@ -78,7 +78,7 @@ pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
             if slow && !world.is_calm() {
                 tokio::time::sleep(world.chance.ms(0, 400)).await;
             }
-            let What::Record { seq, .. } = event.what else { continue };
+            let EventKind::Record { seq, .. } = event.what else { continue };
             let mut oracle = world.oracle.lock();
             oracle.tally.mark("followed");
             if oracle.seen.get(&id).is_none_or(|seen| seen.last < seq) {

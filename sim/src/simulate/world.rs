@@ -8,21 +8,20 @@ use subtend_actors::Runtime;
 use crate::simulate::chance::Chance;
 use crate::simulate::disk::Disk;
 use crate::simulate::oracle::Oracle;
-use crate::simulate::plan::{Plan, Swarm, Takes};
+use crate::simulate::plan::{SeedPlan, Swarm, Takes};
 use crate::simulate::tally::Mishap;
 
 pub(crate) struct World {
-    pub(crate) plan: Plan,
+    pub(crate) plan: SeedPlan,
     pub(crate) swarm: Swarm,
     pub(crate) chance: Chance,
     pub(crate) oracle: Arc<Oracle>,
     pub(crate) disk: Disk,
-    /// The runtime of a killed process.
     left: Mutex<Option<Runtime>>,
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan) -> Arc<Self> {
+    pub(crate) fn new(plan: SeedPlan) -> Arc<Self> {
         let chance = Chance::new(plan.seed);
         let swarm = Swarm::draw(&plan, &chance);
         let oracle = Arc::<Oracle>::default();
@@ -43,7 +42,7 @@ impl World {
         oracle.steps >= self.plan.steps
     }
 
-    /// Whether no further fault occurs.
+    /// Returns whether no further fault occurs.
     pub(crate) fn is_calm(&self) -> bool {
         self.oracle.lock().calm
     }

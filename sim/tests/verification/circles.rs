@@ -118,7 +118,6 @@ fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<&Module, BTreeSet<Mod
     modules.iter().map(|(module, text)| (module, imported(module, text))).collect()
 }
 
-/// Returns all that `from` reaches in one step or more.
 fn reached(from: &Module, imports: &BTreeMap<&Module, BTreeSet<Module>>) -> BTreeSet<Module> {
     let (mut seen, mut next) = (BTreeSet::new(), vec![from.clone()]);
     while let Some(module) = next.pop() {
@@ -145,7 +144,6 @@ fn circles(modules: &BTreeMap<Module, String>) -> Vec<String> {
     shown.collect()
 }
 
-/// The modules of each member import each other in one direction.
 #[test]
 fn modules_import_each_other_in_one_direction() {
     for (member, limit) in LIMITS {

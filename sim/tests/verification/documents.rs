@@ -9,7 +9,6 @@ use super::source::{ROOT, quoted, read};
 const AT_ROOT: [&str; 6] =
     ["README.md", "ARCHITECTURE.md", "VERIFICATION.md", "THREATS.md", "SECURITY.md", "CHANGELOG.md"];
 
-/// Folders with documents.
 const FOLDERS: [&str; 2] = ["docs", "src/guide"];
 
 /// Folders of the workspace: a path below one of these is one of its files.
@@ -111,7 +110,6 @@ fn readme_and_architecture_stay_short() {
     }
 }
 
-/// Returns the files that a chapter of a document names.
 fn named_in_chapter(text: &str, title: &str) -> Vec<String> {
     let chapter = text.split_once(&format!("{title}\n")).map_or("", |(_, rest)| rest);
     named(chapter.split("\n## ").next().unwrap_or_default())

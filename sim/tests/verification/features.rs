@@ -7,14 +7,11 @@ use super::source::{quoted, read, tests};
 /// Letters of the ids.
 const LETTERS: &str = "BGSRMCXKHUD";
 
-/// What the file says.
 #[derive(Default)]
 struct Features {
-    /// The ids that the headings list.
     listed: Vec<String>,
     /// Each entry with its line, what it names as evidence, and whether it is open.
     entries: Vec<FeatureEntry>,
-    /// Lines that are neither.
     strange: Vec<String>,
 }
 
@@ -55,7 +52,6 @@ impl Features {
         features
     }
 
-    /// Returns what is wrong, of all that `exists` and all tests.
     fn problems(&self, exists: impl Fn(&str) -> bool, tests: &BTreeSet<(String, String)>) -> Vec<String> {
         let mut wrong: Vec<String> = self.strange.iter().map(|line| format!("cannot read this line: {line}")).collect();
         let ids: Vec<&String> = self.entries.iter().map(|entry| &entry.id).collect();

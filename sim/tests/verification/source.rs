@@ -5,12 +5,10 @@ use std::path::Path;
 
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
 
-/// Returns a file of the workspace.
 pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("cannot read {path}: {error}"))
 }
 
-/// Returns what the backticks of a text enclose.
 pub(crate) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -60,13 +58,11 @@ pub(crate) fn files() -> Vec<(String, String)> {
     found
 }
 
-/// Returns every test as its path and its name.
 pub(crate) fn tests() -> BTreeSet<(String, String)> {
     let of = |(path, text): (String, String)| tests_in(&text).into_iter().map(move |name| (path.clone(), name));
     files().into_iter().flat_map(of).collect()
 }
 
-/// Returns the names of all tests.
 pub(crate) fn test_names() -> BTreeSet<String> {
     tests().into_iter().map(|(_, name)| name).collect()
 }
@@ -98,7 +94,6 @@ pub(crate) fn tests_in(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Returns the names that follow `fn`.
 fn defined(text: &str) -> impl Iterator<Item = String> {
     let name = |rest: &str| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>();
     let starts = text.match_indices("fn ").filter(|(at, _)| {

@@ -121,7 +121,6 @@ impl Surface {
         self.resolve(&at, last, seen)
     }
 
-    /// Returns the module that `name` means in `module`.
     fn module(&self, module: &Module, name: &str, seen: &mut BTreeSet<(Module, String)>) -> Option<Module> {
         let (at, name) = self.resolve(module, name, seen)?;
         Some(below(&at, &name)).filter(|module| self.0.contains_key(module))

@@ -15,7 +15,6 @@ struct Test {
     control: bool,
 }
 
-/// Returns each test by path and name.
 fn judged(tests: &BTreeSet<(String, String)>, files: &[(String, String)]) -> BTreeMap<String, Test> {
     let text = |path: &str| files.iter().find(|(other, _)| other == path).map_or("", |(_, text)| text);
     let judge = |path: &str, name: &str| {
@@ -25,7 +24,6 @@ fn judged(tests: &BTreeSet<(String, String)>, files: &[(String, String)]) -> BTr
     tests.iter().map(|(path, name)| (format!("{path}::{name}"), judge(path, name))).collect()
 }
 
-/// Returns the comment and the text of a function.
 fn body<'a>(text: &'a str, name: &str) -> &'a str {
     let Some(at) = text.find(&format!("fn {name}(")) else { return "" };
     let start = text.get(..at).and_then(|before| before.rfind("\n\n")).unwrap_or(0);

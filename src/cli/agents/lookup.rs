@@ -1,20 +1,18 @@
 //! Agents by name, and why a name cannot be used.
 
-use subtend_agents::catalog::{Catalog, Problem, ProblemKind};
+use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::Manifest;
 use subtend_session::near::unknown_agent;
 
 use super::super::fail::Fail;
 use super::super::paint::harmless;
 
-/// Returns the agent of that name.
 pub(super) fn agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest, Fail> {
     catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| Fail::Usage(why_not(catalog, name)))
 }
 
-/// Returns why the file of an agent is refused, if it is.
 pub(crate) fn refused(catalog: &Catalog, name: &str) -> Option<String> {
-    let refused = |problem: &&Problem| {
+    let refused = |problem: &&AgentProblem| {
         problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
     };
     let problem = catalog.problems().iter().find(refused).filter(|_| catalog.get(name).is_none())?;

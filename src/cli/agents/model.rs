@@ -3,27 +3,24 @@
 use std::path::PathBuf;
 
 use subtend::config::{DefaultModel, Key, Loaded, Origin, script_refused};
-use subtend_agents::catalog::{Catalog, Problem, ProblemKind};
+use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::{Manifest, Source};
+use subtend_agents::product::Product;
 use subtend_models::spec::ModelSpec;
 use subtend_tools::registry::Registry;
 
 use super::lookup::why_not;
 
-/// The models that may be named where agents work.
-struct Known {
-    /// Those that were named for all, the one that stands in first, and the members of pools.
+struct KnownModels {
     named: Vec<String>,
-    /// Names of pools.
     pools: Vec<String>,
-    /// Whether a model that calls no server was named for all: it answers for providers' models and unknown ones too.
+    /// Whether a model without a server was named: it answers for missing models too.
     for_all: bool,
 }
 
-/// What is wrong with agent files and profiles: what the catalogue found, and what they name that does not exist. `words` are those
-/// of `--model` or its variable.
-pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, words: Option<&str>, tools: &Registry) -> Vec<Problem> {
-    let known = Known::of(loaded, words);
+/// Returns the problems of agent files and profiles. `words` is the value of `--model` or its variable.
+pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, words: Option<&str>, tools: &Registry) -> Vec<AgentProblem> {
+    let known = KnownModels::of(loaded, words);
     let models = catalog.all().filter_map(|manifest| known.missed(manifest));
     let tools_of = catalog.all().flat_map(|manifest| missing_tools(manifest, tools));
     let found = catalog.problems().iter().cloned();
@@ -31,14 +28,14 @@ pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, words: Option<&str>, 
     found.chain(templates(loaded, tools)).collect()
 }
 
-/// A warning for each tool that a manifest lists and that does not exist.
-pub(super) fn missing_tools(manifest: &Manifest, tools: &Registry) -> Vec<Problem> {
+/// Returns a warning for each tool that a manifest lists and that does not exist.
+pub(super) fn missing_tools(manifest: &Manifest, tools: &Registry) -> Vec<AgentProblem> {
     let Source::File(path) = &manifest.source else { return Vec::new() };
     let listed = manifest.tools.iter().flatten().filter_map(|tool| tools.missing(tool));
     listed.map(|why| warning(path.clone(), format!("`tools`: {why}; it is not offered"))).collect()
 }
 
-/// Why the agent of a profile cannot be used, by the name of the profile; only profiles of the command's `spawn` count.
+/// Returns why the agent of a profile cannot be used, by the name of the profile; only profiles of the command's `spawn` count.
 pub(crate) fn unusable(loaded: &Loaded, catalog: &Catalog) -> Option<String> {
     let spawn = &loaded.config.tools.spawn;
     let mut named = spawn.profiles.iter().filter(|_| spawn.enabled);
@@ -50,8 +47,8 @@ pub(crate) fn unusable(loaded: &Loaded, catalog: &Catalog) -> Option<String> {
     })
 }
 
-/// A problem for each agent that a profile names and that does not exist, and a warning for each such tool.
-fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<Problem> {
+/// Returns a problem for each agent that a profile names and that does not exist, and a warning for each such tool.
+fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<AgentProblem> {
     let mut problems = Vec::new();
     for (name, profile) in &loaded.config.tools.spawn.profiles {
         let key = Key::from(["tools", "spawn", "profiles", name]);
@@ -61,7 +58,7 @@ fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<Problem
         };
         if let Some(agent) = profile.agent.as_ref().filter(|agent| catalog.get(agent).is_none()) {
             let message = format!("`{key}.agent`: {}; the profile cannot be used", why_not(catalog, agent));
-            problems.push(Problem { path: path.clone(), kind: ProblemKind::Refused, message });
+            problems.push(AgentProblem { path: path.clone(), kind: ProblemKind::Refused, product: None, message });
         }
         let listed = profile.tools.iter().filter_map(|tool| tools.missing(tool));
         problems.extend(listed.map(|why| warning(path.clone(), format!("`{key}.tools`: {why}; it is not offered"))));
@@ -69,8 +66,8 @@ fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<Problem
     problems
 }
 
-/// A warning for each tool that a template of minions names and that does not exist.
-fn templates(loaded: &Loaded, tools: &Registry) -> Vec<Problem> {
+/// Returns a warning for each tool that a template of minions names and that does not exist.
+fn templates(loaded: &Loaded, tools: &Registry) -> Vec<AgentProblem> {
     let mut problems = Vec::new();
     for (name, template) in &loaded.config.tools.minion.templates {
         let key = Key::from(["tools", "minion", "templates", name]);
@@ -82,11 +79,19 @@ fn templates(loaded: &Loaded, tools: &Registry) -> Vec<Problem> {
     problems
 }
 
-fn warning(path: PathBuf, message: String) -> Problem {
-    Problem { path, kind: ProblemKind::Warning, message }
+/// Returns the product whose file an agent is from.
+pub(super) fn product(source: &Source) -> Option<Product> {
+    match source {
+        Source::Foreign(product, _) => Some(*product),
+        Source::Builtin | Source::File(_) | Source::Host => None,
+    }
 }
 
-impl Known {
+fn warning(path: PathBuf, message: String) -> AgentProblem {
+    AgentProblem { path, kind: ProblemKind::Warning, product: None, message }
+}
+
+impl KnownModels {
     fn of(loaded: &Loaded, words: Option<&str>) -> Self {
         let pools = &loaded.config.llm.pools;
         let mut named: Vec<String> = match (words, loaded.default_model()) {
@@ -103,9 +108,9 @@ impl Known {
         Self { named, pools: pools.keys().map(ToString::to_string).collect(), for_all }
     }
 
-    /// What to say of a manifest whose model cannot answer.
-    fn missed(&self, manifest: &Manifest) -> Option<Problem> {
-        let (Source::File(path), Some(model)) = (&manifest.source, &manifest.model) else { return None };
+    /// Returns what to say of a manifest whose model cannot answer.
+    fn missed(&self, manifest: &Manifest) -> Option<AgentProblem> {
+        let (path, model) = (manifest.source.path()?, manifest.model.as_ref()?);
         let why = self.why_not(model)?;
         let taken = self.named.first().map_or("offline", String::as_str);
         let script = matches!(ModelSpec::parse(model), Ok(ModelSpec::Scripted(_)));
@@ -113,7 +118,7 @@ impl Known {
             true => format!("`model`: the default one, `{taken}`, answers instead, since {why}"),
             false => format!("`model`: its runs fail, since {why}"),
         };
-        Some(warning(path.clone(), message))
+        Some(AgentProblem { product: product(&manifest.source), ..warning(path.to_owned(), message) })
     }
 
     fn why_not(&self, model: &str) -> Option<String> {
@@ -122,11 +127,11 @@ impl Known {
         }
         if let Some(pool) = model.strip_prefix("pool:") {
             let there_are = if self.pools.is_empty() { "none".to_owned() } else { self.pools.join(", ") };
-            let unknown = || format!("there is no pool `{pool}` under `llm.pools`; there are: {there_are}");
+            let unknown = || format!("unknown pool `{pool}`; pools under `llm.pools`: {there_are}");
             return (!self.pools.iter().any(|name| name == pool)).then(unknown);
         }
         if self.pools.iter().any(|name| name == model) {
-            return Some(format!("`{model}` is a pool, and no model: write `pool: {model}`"));
+            return Some(format!("`{model}` is a pool, not a model: write `pool: {model}`"));
         }
         match ModelSpec::parse(model) {
             Err(bad) => Some(bad.to_string()),
@@ -156,7 +161,7 @@ mod tests {
 
     fn why(config: &str, words: Option<&str>, model: &str) -> Option<String> {
         let layer = Layer::file(Origin::Project("subtend.yaml".into()), config).expect("a layer");
-        Known::of(&Loaded::of([layer]).expect("a configuration"), words).why_not(model)
+        KnownModels::of(&Loaded::of([layer]).expect("a configuration"), words).why_not(model)
     }
 
     #[test]
@@ -168,16 +173,14 @@ mod tests {
         assert!(
             why("", None, "scripted:/gone.json")
                 .expect("it is missing")
-                .starts_with("`scripted:/gone.json` is a script, and a script comes from the command line only")
+                .starts_with("`scripted:/gone.json` is a script, which only the command line can name")
         );
         let said = |config, words, model| why(config, words, model).expect("it is unknown");
-        assert!(
-            said("", None, "claude-x").starts_with("there is no model `claude-x`: did you mean `anthropic/claude-x`?")
-        );
+        assert!(said("", None, "claude-x").starts_with("unknown model `claude-x`: did you mean `anthropic/claude-x`?"));
         assert!(said("", Some("offline"), "antropic/x").contains("did you mean `anthropic/x`?"));
-        assert_eq!(said(pools, None, "cheap"), "`cheap` is a pool, and no model: write `pool: cheap`");
-        assert_eq!(said(pools, None, "pool:dear"), "there is no pool `dear` under `llm.pools`; there are: cheap");
-        assert_eq!(said("", None, "pool:dear"), "there is no pool `dear` under `llm.pools`; there are: none");
+        assert_eq!(said(pools, None, "cheap"), "`cheap` is a pool, not a model: write `pool: cheap`");
+        assert_eq!(said(pools, None, "pool:dear"), "unknown pool `dear`; pools under `llm.pools`: cheap");
+        assert_eq!(said("", None, "pool:dear"), "unknown pool `dear`; pools under `llm.pools`: none");
         assert_eq!(why("llm: {model: anthropic/claude-x}", None, "offline"), None, "it needs no server");
     }
 
@@ -185,7 +188,7 @@ mod tests {
     fn the_model_that_answers_instead_is_the_first_that_was_named() {
         let taken = |config: &str, words: Option<&str>| {
             let layer = Layer::file(Origin::Project("subtend.yaml".into()), config).expect("a layer");
-            Known::of(&Loaded::of([layer]).expect("a configuration"), words).named.first().cloned()
+            KnownModels::of(&Loaded::of([layer]).expect("a configuration"), words).named.first().cloned()
         };
         let pools = "llm: {default_pool: cheap, pools: {cheap: [ollama/small, offline]}}";
         assert_eq!(taken(pools, None).as_deref(), Some("ollama/small"));

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use serde::Serialize;
-use subtend_agents::catalog::{Catalog, Problem};
-use subtend_agents::manifest::{Manifest, Source};
+use subtend_agents::catalog::{AgentProblem, Catalog};
+use subtend_agents::manifest::Manifest;
 use subtend_session::authority::RuleSet;
 
 use super::super::fail::{Code, Fail};
@@ -13,7 +13,7 @@ use super::{Warning, source, tell, warning};
 use crate::cli::json;
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct AgentDetails<'a> {
     #[serde(flatten)]
     manifest: &'a Manifest,
     source: String,
@@ -23,16 +23,15 @@ struct Shown<'a> {
     warnings: Vec<Warning>,
 }
 
-/// Shows it.
-pub(super) fn show(manifest: &Manifest, problems: &[Problem], json: bool) -> Result<Code, Fail> {
-    let own = |problem: &&Problem| matches!(&manifest.source, Source::File(path) if *path == problem.path);
+pub(super) fn show(manifest: &Manifest, problems: &[AgentProblem], json: bool) -> Result<Code, Fail> {
+    let own = |problem: &&AgentProblem| manifest.source.path() == Some(&problem.path);
     let problems = || problems.iter().filter(own);
     let replaces_builtin = Catalog::replaces_builtin(manifest);
     let mut out = anstream::stdout().lock();
     if json {
         let (pickable, spawnable) = (manifest.pickable(), manifest.spawnable());
         let (source, warnings) = (source(&manifest.source), problems().map(warning).collect());
-        let shown = Shown { manifest, source, replaces_builtin, pickable, spawnable, warnings };
+        let shown = AgentDetails { manifest, source, replaces_builtin, pickable, spawnable, warnings };
         json::write(&mut out, &shown)?;
         writeln!(out)?;
         return Ok(Code::Done);
@@ -55,7 +54,6 @@ pub(super) fn show(manifest: &Manifest, problems: &[Problem], json: bool) -> Res
     Ok(Code::Done)
 }
 
-/// What its manifest says, as a person reads it.
 fn facts(manifest: &Manifest) -> Vec<(&'static str, String)> {
     let settings = &manifest.settings;
     let effort = settings.effort.and_then(|effort| serde_json::to_value(effort).ok());
@@ -73,6 +71,7 @@ fn facts(manifest: &Manifest) -> Vec<(&'static str, String)> {
         ("effort", effort.and_then(|effort| effort.as_str().map(str::to_owned))),
         ("tools", tools),
         ("permissions", manifest.rules.as_ref().map(rules)),
+        ("and at most", bounds(manifest)),
         ("turns", manifest.turns.map(|turns| turns.to_string())),
         ("inspectable", yes(manifest.inspectable)),
         ("caller line", yes(manifest.caller)),
@@ -81,6 +80,11 @@ fn facts(manifest: &Manifest) -> Vec<(&'static str, String)> {
         ("plan_exit", yes(manifest.plan_exit)),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+fn bounds(manifest: &Manifest) -> Option<String> {
+    let all: Vec<String> = manifest.bounds.iter().map(rules).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 fn rules(set: &RuleSet) -> String {

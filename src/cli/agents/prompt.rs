@@ -7,18 +7,21 @@ use serde::Serialize;
 use subtend_actors::profiles::{self, Caller};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
+use subtend_agents::instructions::Instructions;
 use subtend_agents::manifest::Manifest;
 use subtend_agents::prompt::{Assembled, Parts, assemble};
+use subtend_agents::skill::{self, Skills};
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
+use subtend_tools::commands::Commands;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::workspace::Workspace;
 
 use super::super::fail::{Code, Fail};
 use super::super::paint::{In, ODD, harmless};
 use super::super::trust::Trust;
-use super::super::work::hub;
-use super::super::{settings, workspace};
+use super::super::work::setup;
+use super::super::{guidance, settings, workspace};
 use super::lookup::{agent, why_not};
 use crate::cli::json;
 
@@ -35,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 
-    /// Workspace whose agents and configuration count
+    /// Workspace whose agents and configuration apply
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
 
@@ -45,7 +48,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct PromptOutput<'a> {
     agent: &'a Text,
     profile: Option<&'a str>,
     system: &'a Text,
@@ -64,15 +67,16 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let trust = Trust::told(&workspace)?;
     let catalog = trust.catalog(&workspace);
     let dialects = settings::dialects(&settings::load(&workspace, trust)?, &workspace)?;
+    let instructions = guidance::instructions(&workspace, trust);
     let manifest = agent(&catalog, &args.agent)?;
     let assembled = match &args.profile {
-        Some(profile) => child(profile, manifest, &catalog, &dialects, &workspace)?,
-        None => root(manifest, &catalog, &dialects)?,
+        Some(profile) => child(profile, manifest, (&catalog, &dialects, &instructions), &workspace)?,
+        None => root(manifest, (&catalog, &dialects, &instructions), &guidance::skills(&workspace, trust))?,
     };
     let mut out = anstream::stdout().lock();
     if args.json {
         let Assembled { system, warnings, .. } = &assembled;
-        let shown = Shown { agent: &manifest.name, profile: args.profile.as_deref(), system, warnings };
+        let shown = PromptOutput { agent: &manifest.name, profile: args.profile.as_deref(), system, warnings };
         json::write(&mut out, &shown)?;
         writeln!(out)?;
         return Ok(Code::Done);
@@ -86,28 +90,37 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn root(manifest: &Manifest, catalog: &Catalog, dialects: &Dialects) -> Result<Assembled, Fail> {
+fn root(
+    manifest: &Manifest,
+    (catalog, dialects, instructions): (&Catalog, &Dialects, &Instructions),
+    skills: &Skills,
+) -> Result<Assembled, Fail> {
     let authority = Authority::of(HostPolicy::default_for_workspace()).meet(&manifest.authority());
     let offered = dialects.offered_to(manifest, &authority, catalog, false);
-    let tools = hub::tools()?;
+    let tools = setup::tools_with(Commands::default(), skills, None)?;
     let only = manifest.tools.as_ref();
     let caller = Caller { agent: &manifest.name, authority: &authority, only, attended: false };
     let named = || profiles::named(&dialects.profiles, catalog, &tools, caller);
-    Ok(assemble(&Parts::of_agent(manifest).offering(&offered, named)))
+    let mut parts = Parts::of_agent(manifest).instructed(instructions, manifest, &authority);
+    let has =
+        |name: &str| tools.offered(&authority, only.map(Vec::as_slice), false).iter().any(|tool| *tool.name == *name);
+    if has(skill::TOOL) {
+        parts.skills = skills.under(&authority, false);
+    }
+    Ok(assemble(&parts.offering(&offered, named)))
 }
 
-/// A child has none of the tools that start children (S4), so its prompt speaks of none.
+/// A child without spawn tools (S4) gets no hint about them.
 fn child(
     name: &str,
     caller: &Manifest,
-    catalog: &Catalog,
-    dialects: &Dialects,
+    (catalog, dialects, instructions): (&Catalog, &Dialects, &Instructions),
     workspace: &Workspace,
 ) -> Result<Assembled, Fail> {
     let profile = dialects.profiles.get(name).ok_or_else(|| {
         let known = dialects.profiles.names();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        Fail::Usage(format!("there is no profile `{}`; there are: {known} (--profile)", harmless(name)))
+        Fail::Usage(format!("unknown profile `{}`; known profiles: {known} (--profile)", harmless(name)))
     })?;
     let named = |agent: &str| {
         let (name, why) = (harmless(name), why_not(catalog, agent));
@@ -115,5 +128,8 @@ fn child(
         catalog.get(agent).map(|manifest| &**manifest).ok_or_else(told)
     };
     let named = profile.agent.as_deref().map(named).transpose()?;
-    Ok(assemble(&Parts::of_spawn(Some(profile), caller, named, &settings::reader(workspace))))
+    let own = Authority::of(HostPolicy::default_for_workspace()).meet(&caller.authority());
+    let authority = named.map_or_else(|| own.clone(), |named| own.meet(&named.authority()));
+    let read = settings::reader(workspace);
+    Ok(assemble(&Parts::of_spawn(Some(profile), (caller, named), (instructions, &authority), &read)))
 }

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)).try_map(|name| named(&name)))]
     dialect: Dialect,
 
-    /// Workspace whose agents and configuration count
+    /// Workspace whose agents and configuration apply
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
 
@@ -37,14 +37,14 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Listing<'a> {
+struct DialectSchema<'a> {
     dialect: &'static str,
     enabled: bool,
-    tools: Vec<Row<'a>>,
+    tools: Vec<ToolRow<'a>>,
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct ToolRow<'a> {
     name: &'a Text,
     /// Whether a child of the dialect has it, rather than the session that starts the child.
     of_child: bool,
@@ -53,12 +53,12 @@ struct Row<'a> {
 }
 
 fn named(name: &str) -> Result<Dialect, String> {
-    Dialect::by_name(name).ok_or_else(|| format!("there is no dialect `{name}`"))
+    Dialect::by_name(name).ok_or_else(|| format!("unknown dialect `{name}`"))
 }
 
-fn row(spec: &ToolSpec, of_child: bool) -> Row<'_> {
+fn row(spec: &ToolSpec, of_child: bool) -> ToolRow<'_> {
     let ToolSpec { name, description, schema } = spec;
-    Row { name, of_child, description, schema }
+    ToolRow { name, of_child, description, schema }
 }
 
 pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
@@ -69,7 +69,7 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let (dialect, enabled) = (args.dialect.name(), dialects.offered().contains(&args.dialect));
     let (own, of_child) = profiles::tools_of(args.dialect, &catalog, &dialects);
     let all = own.iter().map(|spec| (spec, false)).chain(of_child.iter().map(|spec| (spec, true)));
-    let listing = Listing { dialect, enabled, tools: all.map(|(spec, of_child)| row(spec, of_child)).collect() };
+    let listing = DialectSchema { dialect, enabled, tools: all.map(|(spec, of_child)| row(spec, of_child)).collect() };
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &listing)?;

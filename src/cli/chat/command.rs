@@ -1,50 +1,34 @@
 //! What a typed line means.
 
-/// A line, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    /// Nothing.
+pub(super) enum ChatLine {
     Empty,
     /// Something to say: sent where the session is quiet, steering where it works.
     Say(String),
     /// Something to say at the next rest point.
     Queue(String),
-    /// Who answers from here on.
     Agent(String),
-    /// A command without more.
-    Do(Word),
-    /// None of these.
+    Do(ChatCommand),
     Unknown(String),
 }
 
-/// Commands without more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
-    /// Tell the commands.
+pub(super) enum ChatCommand {
     Help,
-    /// Interrupt the run in flight.
     Interrupt,
-    /// Cancel it, with all that it owns.
     Cancel,
-    /// Cancel the whole tree.
     CancelTree,
-    /// Answer the last message anew.
     Regenerate,
-    /// See the alternative before.
     Previous,
-    /// See the alternative after.
     Next,
-    /// List inputs that wait.
     Waiting,
-    /// Remove them.
     Clear,
-    /// What it cost.
+    Condense,
+    Uncondense,
     Usage,
-    /// Leave.
     Quit,
 }
 
-/// The commands, as they are told.
 pub(super) const HELP: &str = "\
 a message     is sent by Enter, Alt-Enter starts a line of it; while the agent works it steers, at its next turn
 /queue TEXT   is sent at the next rest point
@@ -54,37 +38,40 @@ a message     is sent by Enter, Alt-Enter starts a line of it; while the agent w
 /cancel tree  end everything in the whole tree
 /regenerate   answer anew; /previous and /next choose among answers
 /waiting      what waits to be taken; /clear removes it
+/condense     summarise old messages for the model; /condense undo shows them to it again
 /usage        what it cost
+/NAME TEXT    a command of a file, such as .claude/commands/NAME.md; `subtend agents commands` lists them
 /quit         (Ctrl-D) leave; what still runs is cancelled first";
 
-/// Reads a typed line.
-pub(super) fn read(line: &str) -> Line {
+pub(super) fn read(line: &str) -> ChatLine {
     let line = line.trim();
     if line.is_empty() {
-        return Line::Empty;
+        return ChatLine::Empty;
     }
-    let Some(command) = line.strip_prefix('/') else { return Line::Say(line.to_owned()) };
+    let Some(command) = line.strip_prefix('/') else { return ChatLine::Say(line.to_owned()) };
     let (word, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
     let rest = rest.trim();
     let plain = match (word, rest) {
-        ("help" | "?", "") => Word::Help,
-        ("interrupt", "") => Word::Interrupt,
-        ("cancel", "") => Word::Cancel,
-        ("cancel", "tree") => Word::CancelTree,
-        ("regenerate", "") => Word::Regenerate,
-        ("previous", "") => Word::Previous,
-        ("next", "") => Word::Next,
-        ("waiting" | "queue", "") => Word::Waiting,
-        ("clear", "") => Word::Clear,
-        ("usage", "") => Word::Usage,
-        ("quit" | "exit", "") => Word::Quit,
-        ("queue", text) => return Line::Queue(text.to_owned()),
-        ("agent", name) if !name.is_empty() => return Line::Agent(name.to_owned()),
+        ("help" | "?", "") => ChatCommand::Help,
+        ("interrupt", "") => ChatCommand::Interrupt,
+        ("cancel", "") => ChatCommand::Cancel,
+        ("cancel", "tree") => ChatCommand::CancelTree,
+        ("regenerate", "") => ChatCommand::Regenerate,
+        ("previous", "") => ChatCommand::Previous,
+        ("next", "") => ChatCommand::Next,
+        ("waiting" | "queue", "") => ChatCommand::Waiting,
+        ("clear", "") => ChatCommand::Clear,
+        ("condense", "") => ChatCommand::Condense,
+        ("condense", "undo") => ChatCommand::Uncondense,
+        ("usage", "") => ChatCommand::Usage,
+        ("quit" | "exit", "") => ChatCommand::Quit,
+        ("queue", text) => return ChatLine::Queue(text.to_owned()),
+        ("agent", name) if !name.is_empty() => return ChatLine::Agent(name.to_owned()),
         // A pasted text may begin with a path.
-        _ if line.contains('\n') => return Line::Say(line.to_owned()),
-        _ => return Line::Unknown(command.to_owned()),
+        _ if line.contains('\n') => return ChatLine::Say(line.to_owned()),
+        _ => return ChatLine::Unknown(command.to_owned()),
     };
-    Line::Do(plain)
+    ChatLine::Do(plain)
 }
 
 #[cfg(test)]
@@ -92,18 +79,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_something_to_say_or_a_command() {
+    fn line_parses_as_message_or_command() {
         let cases = [
-            ("  ", Line::Empty),
-            (" hello ", Line::Say("hello".into())),
-            ("/cancel", Line::Do(Word::Cancel)),
-            ("/cancel  tree", Line::Do(Word::CancelTree)),
-            ("/queue and then\tthis", Line::Queue("and then\tthis".into())),
-            ("/queue", Line::Do(Word::Waiting)),
-            ("/agent plan", Line::Agent("plan".into())),
-            ("/usr/lib\nis full", Line::Say("/usr/lib\nis full".into())),
-            ("/agent", Line::Unknown("agent".into())),
-            ("/dance now", Line::Unknown("dance now".into())),
+            ("  ", ChatLine::Empty),
+            (" hello ", ChatLine::Say("hello".into())),
+            ("/cancel", ChatLine::Do(ChatCommand::Cancel)),
+            ("/cancel  tree", ChatLine::Do(ChatCommand::CancelTree)),
+            ("/queue and then\tthis", ChatLine::Queue("and then\tthis".into())),
+            ("/queue", ChatLine::Do(ChatCommand::Waiting)),
+            ("/condense undo", ChatLine::Do(ChatCommand::Uncondense)),
+            ("/agent plan", ChatLine::Agent("plan".into())),
+            ("/usr/lib\nis full", ChatLine::Say("/usr/lib\nis full".into())),
+            ("/agent", ChatLine::Unknown("agent".into())),
+            ("/dance now", ChatLine::Unknown("dance now".into())),
         ];
         for (line, expected) in cases {
             assert_eq!(read(line), expected, "{line}");

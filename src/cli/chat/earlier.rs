@@ -14,7 +14,7 @@ use super::super::work::brief;
 /// Messages that are shown at most, the last ones.
 const SHOWN: usize = 200;
 
-/// The conversation up to record `upto`, as its model sees it, a text for each message; nothing for a new session.
+/// Returns the conversation up to record `upto`, as its model sees it, a text for each message; nothing for a new session.
 pub(in crate::cli) fn read(
     journal: &Journal,
     session: SessionId,
@@ -33,7 +33,6 @@ pub(in crate::cli) fn read(
     Ok(more.into_iter().chain(messages.iter().skip(left_out).filter_map(|message| text(message, tools))).collect())
 }
 
-/// A person's message, as it is shown.
 pub(super) fn message(text: &str) -> String {
     format!("> {}", harmless(text.trim_end()).replace('\n', "\n  "))
 }

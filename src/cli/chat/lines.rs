@@ -7,32 +7,25 @@ use futures_util::StreamExt as _;
 use tui_input::Input;
 use tui_input::backend::crossterm::EventHandler as _;
 
-/// What a person did at the keyboard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    /// A whole message, of one line or several.
+pub(super) enum TerminalInput {
     Line(String),
-    /// The line changed, or the terminal did: draw.
     Changed,
-    /// Escape.
     Escape,
-    /// Ctrl-C.
     Break,
     /// Ctrl-D on an empty line, or the terminal is gone.
     End,
 }
 
 /// The terminal in raw mode for as long as this lives, and the line at hand.
-pub(super) struct Lines {
+pub(super) struct LineEditor {
     events: EventStream,
     input: Input,
     before: Vec<String>,
-    /// Which earlier line is shown, from the last.
     back: usize,
 }
 
-impl Lines {
-    /// Takes the keyboard.
+impl LineEditor {
     pub(super) fn take() -> std::io::Result<Self> {
         crossterm::terminal::enable_raw_mode()?;
         // Without it, each line of a paste would be a message.
@@ -40,7 +33,6 @@ impl Lines {
         Ok(Self { events: EventStream::new(), input: Input::default(), before: Vec::new(), back: 0 })
     }
 
-    /// The message at hand, and the characters before its cursor.
     pub(super) fn at_hand(&self) -> (&str, usize) {
         (self.input.value(), self.input.cursor())
     }
@@ -53,17 +45,16 @@ impl Lines {
         was
     }
 
-    /// Puts a line that was not taken back under the cursor.
     pub(super) fn put_back(&mut self, line: String) {
         self.input = Input::new(line);
     }
 
-    /// The next thing that happens.
+    /// Returns the next thing that happens.
     ///
     /// Cancel safe: what was typed stays.
-    pub(super) async fn next(&mut self) -> Key {
+    pub(super) async fn next(&mut self) -> TerminalInput {
         loop {
-            let Some(Ok(event)) = self.events.next().await else { return Key::End };
+            let Some(Ok(event)) = self.events.next().await else { return TerminalInput::End };
             if let Some(key) = self.take_in(&event) {
                 return key;
             }
@@ -71,63 +62,62 @@ impl Lines {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other keys edit the line")]
-    fn take_in(&mut self, event: &Event) -> Option<Key> {
+    fn take_in(&mut self, event: &Event) -> Option<TerminalInput> {
         let key = match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => key,
             Event::Paste(text) => {
                 self.insert(&text.replace("\r\n", "\n").replace('\r', "\n"));
-                return Some(Key::Changed);
+                return Some(TerminalInput::Changed);
             }
-            Event::Resize(..) => return Some(Key::Changed),
+            Event::Resize(..) => return Some(TerminalInput::Changed),
             Event::Key(_) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) => return None,
         };
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if control => Some(Key::Break),
-            KeyCode::Char('d') if control && self.input.value().is_empty() => Some(Key::End),
-            KeyCode::Esc => Some(Key::Escape),
+            KeyCode::Char('c') if control => Some(TerminalInput::Break),
+            KeyCode::Char('d') if control && self.input.value().is_empty() => Some(TerminalInput::End),
+            KeyCode::Esc => Some(TerminalInput::Escape),
             // What was typed before the keyboard was taken has a line feed at its end.
             KeyCode::Char('j') if control => Some(self.enter()),
             KeyCode::Enter if key.modifiers.contains(KeyModifiers::ALT) => {
                 self.insert("\n");
-                Some(Key::Changed)
+                Some(TerminalInput::Changed)
             }
             KeyCode::Enter => Some(self.enter()),
             KeyCode::Up => self.recall(self.back.saturating_add(1)),
             KeyCode::Down => self.recall(self.back.saturating_sub(1)),
-            _ => self.input.handle_event(event).map(|_| Key::Changed),
+            _ => self.input.handle_event(event).map(|_| TerminalInput::Changed),
         }
     }
 
-    /// Puts a text at the cursor.
     fn insert(&mut self, text: &str) {
         let (value, at) = (self.input.value(), self.input.cursor());
         let whole: String = value.chars().take(at).chain(text.chars()).chain(value.chars().skip(at)).collect();
         self.input = Input::new(whole).with_cursor(at.saturating_add(text.chars().count()));
     }
 
-    fn enter(&mut self) -> Key {
+    fn enter(&mut self) -> TerminalInput {
         let line = self.input.value().to_owned();
         self.input.reset();
         self.back = 0;
         if !line.trim().is_empty() && self.before.last() != Some(&line) {
             self.before.push(line.clone());
         }
-        Key::Line(line)
+        TerminalInput::Line(line)
     }
 
-    fn recall(&mut self, back: usize) -> Option<Key> {
+    fn recall(&mut self, back: usize) -> Option<TerminalInput> {
         let line = match back {
             0 => String::new(),
             back => self.before.get(self.before.len().checked_sub(back)?)?.clone(),
         };
         self.back = back;
         self.input = Input::new(line);
-        Some(Key::Changed)
+        Some(TerminalInput::Changed)
     }
 }
 
-impl Drop for Lines {
+impl Drop for LineEditor {
     fn drop(&mut self) {
         // The terminal is the person's again; one that is gone needs nothing.
         drop(crossterm::execute!(std::io::stderr(), DisableBracketedPaste));

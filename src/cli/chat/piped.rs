@@ -2,17 +2,17 @@
 
 use std::io::BufRead as _;
 
-use subtend_actors::SessionHandle;
-use subtend_actors::event::Subscription;
+use serde_json::json;
+use subtend_session::ids::RunNo;
 use tokio::sync::mpsc;
 
 use super::super::fail::{Code, Fail};
-use super::super::work::Work;
+use super::super::work::{Work, WorkArgs};
 
-/// Sends each line of stdin that says something, and waits for the end of its run before the next. `events` are followed to the end
-/// of the first run.
-pub(super) async fn talk(work: &mut Work<'_>, session: &SessionHandle, events: Subscription) -> Result<Code, Fail> {
-    let (mut lines, mut first) = (stdin(), Some(events));
+/// Sends each non-empty line of stdin, and waits for the end of its run before the next.
+pub(super) async fn talk(work: &mut Work<'_>, args: &WorkArgs, exists: bool) -> Result<Code, Fail> {
+    let mut lines = stdin();
+    let mut session = if exists { Some(work.session()?) } else { None };
     let mut code = Code::Done;
     loop {
         let line = tokio::select! {
@@ -26,13 +26,20 @@ pub(super) async fn talk(work: &mut Work<'_>, session: &SessionHandle, events: S
         if line.trim().is_empty() {
             continue;
         }
-        let events = first.take().unwrap_or_else(|| session.watch());
-        let receipt = session.send(line).await?;
-        code = work.answer(events, session, &receipt).await?;
+        let line = args.prompt(&line, work.screen)?;
+        code = match session {
+            Some(id) => work.send_to(id, "inputs", &json!({"text": line})).await?,
+            None => {
+                let since = work.since(None).await?;
+                let opened = work.open(Some(&line)).await?;
+                session = Some(opened.session.id);
+                work.follow(since, opened.session.id, opened.input.map_or(RunNo(1), |input| input.run)).await?
+            }
+        };
     }
 }
 
-pub(super) fn stdin() -> mpsc::Receiver<std::io::Result<String>> {
+fn stdin() -> mpsc::Receiver<std::io::Result<String>> {
     let (tell, told) = mpsc::channel(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {

@@ -15,25 +15,22 @@ use super::super::settings;
 use super::super::trust::Trust;
 
 /// What a key says of a tool's options.
-enum Of<'a> {
-    /// Nothing.
+enum OptionTarget<'a> {
     Nothing,
-    /// That `minion` is enabled.
     Minions,
-    /// The option of a tool.
     Option { tool: &'a str, id: &'a str },
 }
 
-fn of<'a>(key: &'a Key, value: &Value) -> Of<'a> {
+fn of<'a>(key: &'a Key, value: &Value) -> OptionTarget<'a> {
     let names: Vec<&str> = key.names().iter().map(String::as_str).collect();
     match names.as_slice() {
-        ["tools", "minion", "enabled"] if *value == Value::Bool(true) => Of::Minions,
-        ["tools", "options", tool, id] => Of::Option { tool, id },
-        _ => Of::Nothing,
+        ["tools", "minion", "enabled"] if *value == Value::Bool(true) => OptionTarget::Minions,
+        ["tools", "options", tool, id] => OptionTarget::Option { tool, id },
+        _ => OptionTarget::Nothing,
     }
 }
 
-/// The value as its option holds it, if `key` is one of a tool's: checked by what the tool declares.
+/// Returns the value as its option holds it, if `key` is one of a tool's: checked by what the tool declares.
 pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> Result<Value, Fail> {
     let names: Vec<&str> = key.names().iter().map(String::as_str).collect();
     if names == ["tools", "minion", "options", "model"] && text.trim().is_empty() {
@@ -41,10 +38,10 @@ pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> 
                    tools.minion.enabled false`)";
         return Err(Fail::Usage(format!("`{key}` cannot be empty: {why}")));
     }
-    let Of::Option { tool, id } = of(key, &value) else {
+    let OptionTarget::Option { tool, id } = of(key, &value) else {
         let several = key.names().iter().map(String::as_str).take(2).eq(["tools", "options"]);
         return if several {
-            Err(Fail::Usage("name one option, as tools.options.TOOL.OPTION".into()))
+            Err(Fail::Usage("a tool is not an option: write the key as tools.options.TOOL.OPTION".into()))
         } else {
             Ok(value)
         };
@@ -79,17 +76,17 @@ fn declared(tool: &str, tools: &Registry) -> Result<Vec<ToolOption>, Fail> {
         return Ok(tool.options().to_vec());
     }
     if tool == minion::NAME {
-        return Err(Fail::Usage("the options of `minion` stand under `tools.minion.options`".into()));
+        return Err(Fail::Usage("the options of `minion` are under `tools.minion.options`".into()));
     }
     let known: Vec<&str> =
         tools.names().filter(|name| tools.get(name).as_ref().is_some_and(has)).map(|name| &**name).collect();
-    let known = if known.is_empty() { "none of this command's tools".to_owned() } else { known.join(", ") };
+    let known = if known.is_empty() { "none of the command".to_owned() } else { known.join(", ") };
     Err(Fail::Usage(format!(
-        "`{tool}` is no tool that has options; those that have: {known}, and `minion` under `tools.minion.options`"
+        "the tool `{tool}` has no options; tools with options: {known}, and `minion` under `tools.minion.options`"
     )))
 }
 
-/// What is filled in beside the value of `key`: when a tool is enabled, or first given an option, the model that it lacks becomes
+/// Returns what is filled in beside the value of `key`: when a tool is enabled, or first given an option, the model that it lacks becomes
 /// that of sessions, once.
 pub(super) fn filled(
     key: &Key,
@@ -99,13 +96,13 @@ pub(super) fn filled(
     tools: &Registry,
 ) -> Result<Vec<(Key, Value)>, Fail> {
     let (options, given, place) = match of(key, value) {
-        Of::Nothing => return Ok(Vec::new()),
-        Of::Minions => {
+        OptionTarget::Nothing => return Ok(Vec::new()),
+        OptionTarget::Minions => {
             let said = &written.config.tools.minion.options.model;
             let given = said.iter().map(|model| ("model".to_owned(), Value::from(&**model))).collect();
             (minion::options().to_vec(), given, Key::from(["tools", "minion", "options"]))
         }
-        Of::Option { tool, .. } => {
+        OptionTarget::Option { tool, .. } => {
             let given = written.config.tool_options().remove(tool).unwrap_or_default();
             (declared(tool, tools)?, given, Key::from(["tools", "options", tool]))
         }

@@ -5,7 +5,8 @@ use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Area, Finding};
+use super::super::data::StoreLocation;
+use super::{DoctorArea, Finding};
 
 /// Syncs that are timed.
 const SYNCS: usize = 9;
@@ -19,32 +20,31 @@ const FULL: u64 = 64 * MIB;
 /// Below, it is time to make room.
 const TIGHT: u64 = 1024 * MIB;
 
-pub(super) fn look(store: Option<&Path>) -> Vec<Finding> {
-    let Some(store) = store else {
-        let found = "not looked at: the store is in memory";
-        return vec![Finding { advice: None, ..Finding::note(Area::Disk, "sync", found, "") }];
+pub(super) fn look(place: &StoreLocation) -> Vec<Finding> {
+    let Some(store) = place.path() else {
+        let kept = if place.is_in_memory() { "in memory" } else { "in a database" };
+        let found = format!("not checked: the store is {kept}");
+        return vec![Finding { advice: None, ..Finding::note(DoctorArea::Disk, "sync", found, "") }];
     };
     let dir = nearest(store);
     let kind = kind_of(&dir);
     let sync = match timed(&dir) {
         Ok(took) => speed(took, kind.as_ref().is_none_or(|kind| kind.keeps == Keeps::Disk)),
         Err(error) => Finding::bad(
-            Area::Disk,
+            DoctorArea::Disk,
             "sync",
             format!("a file in {} cannot be written and synced: {error}", dir.display()),
-            "see to the permissions, the free space and the health of that disk, or choose another with --data DIR",
+            "check the permissions, the free space and the health of that disk, or choose another with --data DIR",
         ),
     };
     [Some(file_system(&dir, kind)), Some(sync), free(&dir).map(room)].into_iter().flatten().collect()
 }
 
-/// The directory of the store, or the nearest one above that is there.
 fn nearest(store: &Path) -> PathBuf {
     let absolute = std::path::absolute(store).unwrap_or_else(|_| store.to_owned());
     absolute.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new(".")).to_owned()
 }
 
-/// A file that goes when this is dropped.
 struct Trial {
     file: File,
     path: PathBuf,
@@ -53,8 +53,8 @@ struct Trial {
 impl Trial {
     fn make(dir: &Path) -> io::Result<Self> {
         let path = dir.join(format!(".subtend-doctor-{}", std::process::id()));
-        // Never one that is there: in a directory of many users it may be a link. One that a killed process of the same number has
-        // left goes.
+        // Never an existing file, which may be a link in a shared directory. One of a killed process with the same id
+        // is removed.
         let made = || OpenOptions::new().write(true).create_new(true).open(&path);
         let file = match made() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -74,7 +74,7 @@ impl Drop for Trial {
     }
 }
 
-/// The median time of a sync of 4 KiB, after one of the directory.
+/// Returns the median time of a sync of 4 KiB, after one of the directory.
 #[expect(clippy::disallowed_methods, reason = "a disk is timed by the real clock; nothing is decided by it")]
 fn timed(dir: &Path) -> io::Result<Duration> {
     let mut trial = Trial::make(dir)?;
@@ -96,16 +96,15 @@ fn speed(took: Duration, disk: bool) -> Finding {
     if disk && took < TOO_FAST {
         let advice = "no disk is so fast: a cache answers for it. See that it is protected against loss of power, or that \
                       the virtual machine's disk does not ignore flushes; a killed process loses nothing either way";
-        return Finding::note(Area::Disk, "sync", found, advice);
+        return Finding::note(DoctorArea::Disk, "sync", found, advice);
     }
     if took > SLOW {
         let advice = "every acknowledgement waits for one: put the store on a faster disk with --data DIR";
-        return Finding::note(Area::Disk, "sync", found, advice);
+        return Finding::note(DoctorArea::Disk, "sync", found, advice);
     }
-    Finding::good(Area::Disk, "sync", found)
+    Finding::good(DoctorArea::Disk, "sync", found)
 }
 
-/// Where a file system keeps what is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
     Disk,
@@ -116,13 +115,12 @@ enum Keeps {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kind {
+struct Filesystem {
     name: String,
     keeps: Keeps,
 }
 
-/// The kind that a magic number of Linux names.
-fn named(magic: u64) -> Kind {
+fn named(magic: u64) -> Filesystem {
     let (name, keeps) = match magic {
         0xef53 => ("ext4", Keeps::Disk),
         0x5846_5342 => ("xfs", Keeps::Disk),
@@ -141,45 +139,45 @@ fn named(magic: u64) -> Kind {
         0x6a65_6a63 => ("virtiofs", Keeps::Network),
         0x00c3_6400 => ("ceph", Keeps::Network),
         0x5346_414f => ("afs", Keeps::Network),
-        other => return Kind { name: format!("{other:#x}"), keeps: Keeps::Unknown },
+        other => return Filesystem { name: format!("{other:#x}"), keeps: Keeps::Unknown },
     };
-    Kind { name: name.to_owned(), keeps }
+    Filesystem { name: name.to_owned(), keeps }
 }
 
 #[cfg(target_os = "linux")]
-fn kind_of(dir: &Path) -> Option<Kind> {
+fn kind_of(dir: &Path) -> Option<Filesystem> {
     let magic = rustix::fs::statfs(dir).ok()?.f_type;
     // Some systems have it signed and of 32 bits: only these are meant.
     u64::try_from(magic & 0xffff_ffff).ok().map(named)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn kind_of(_: &Path) -> Option<Kind> {
+fn kind_of(_: &Path) -> Option<Filesystem> {
     None
 }
 
-fn file_system(dir: &Path, kind: Option<Kind>) -> Finding {
+fn file_system(dir: &Path, kind: Option<Filesystem>) -> Finding {
     let place = dir.display();
-    let Some(Kind { name, keeps }) = kind else {
-        let found = format!("that of {place} cannot be told on this system");
+    let Some(Filesystem { name, keeps }) = kind else {
+        let found = format!("the file system of {place} cannot be determined on this system");
         return Finding::note(
-            Area::Disk,
+            DoctorArea::Disk,
             "file system",
             found,
-            "see that it is a local disk: others lose data, or lie",
+            "make sure that it is a local disk: others lose data, or acknowledge what they did not write",
         );
     };
     let check = "file system";
     match keeps {
-        Keeps::Disk => Finding::good(Area::Disk, check, format!("{name} at {place}")),
+        Keeps::Disk => Finding::good(DoctorArea::Disk, check, format!("{name} at {place}")),
         Keeps::Memory => Finding::bad(
-            Area::Disk,
+            DoctorArea::Disk,
             check,
             format!("{name} at {place} is memory: all sessions are gone when the machine stops"),
             "choose a directory on a disk with --data DIR",
         ),
         Keeps::Container => Finding::note(
-            Area::Disk,
+            DoctorArea::Disk,
             check,
             format!(
                 "{name} at {place} is a container's own layer: all sessions are gone when the container is removed"
@@ -187,16 +185,16 @@ fn file_system(dir: &Path, kind: Option<Kind>) -> Finding {
             "mount a volume, and choose it with --data DIR, if they are to stay",
         ),
         Keeps::Network => Finding::bad(
-            Area::Disk,
+            DoctorArea::Disk,
             check,
             format!("{name} at {place} is not a local disk: locks and syncs may not hold there"),
             "choose a directory on a local disk with --data DIR",
         ),
         Keeps::Unknown => Finding::note(
-            Area::Disk,
+            DoctorArea::Disk,
             check,
-            format!("{place} is on one of kind {name}, which is not known here"),
-            "see that it is a local disk: others lose data, or lie",
+            format!("{place} is on a file system of unknown kind {name}"),
+            "make sure that it is a local disk: others lose data, or acknowledge what they did not write",
         ),
     }
 }
@@ -210,12 +208,12 @@ fn room(bytes: u64) -> Finding {
     let found = format!("{} MiB", bytes / MIB);
     if bytes < FULL {
         let advice = "make room: a store that cannot write acknowledges nothing more until it is opened again";
-        return Finding::bad(Area::Disk, "free space", found, advice);
+        return Finding::bad(DoctorArea::Disk, "free space", found, advice);
     }
     if bytes < TIGHT {
-        return Finding::note(Area::Disk, "free space", found, "make room before it is needed");
+        return Finding::note(DoctorArea::Disk, "free space", found, "make room before it is needed");
     }
-    Finding::good(Area::Disk, "free space", found)
+    Finding::good(DoctorArea::Disk, "free space", found)
 }
 
 #[cfg(test)]
@@ -224,14 +222,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_loses_data_or_lies_must_be_seen_to() {
+    fn filesystems_that_lose_data_are_bad() {
         let grade = |magic| file_system(Path::new("/data"), Some(named(magic))).grade;
         let grades = [0xef53, 0x0102_1994, 0x794c_7630, 0x6969, 0x1234].map(grade);
         assert_eq!(grades, [Grade::Good, Grade::Bad, Grade::Note, Grade::Bad, Grade::Note]);
     }
 
     #[test]
-    fn a_sync_that_no_disk_can_have_done_is_told() {
+    fn implausibly_fast_sync_is_reported() {
         let grade = |micros, disk| speed(Duration::from_micros(micros), disk).grade;
         assert_eq!([grade(3, true), grade(3, false), grade(900, true)], [Grade::Note, Grade::Good, Grade::Good]);
         assert_eq!(grade(80_000, true), Grade::Note);

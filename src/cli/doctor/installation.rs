@@ -5,14 +5,19 @@ use std::path::PathBuf;
 use subtend_journal::StoreSpec;
 use subtend_tools::sandbox::{self, Places, Strength, Unsupported};
 
-use super::{Area, Finding};
+use super::{DoctorArea, Finding};
 
 pub(super) fn look() -> Vec<Finding> {
     let providers = if cfg!(feature = "providers") {
-        Finding::good(Area::Installation, "providers", "models of providers can be used")
+        Finding::good(DoctorArea::Installation, "providers", "models of providers can be used")
     } else {
         let advice = "build with the feature `providers` to use other models";
-        Finding::note(Area::Installation, "providers", "only the offline and the scripted model are built in", advice)
+        Finding::note(
+            DoctorArea::Installation,
+            "providers",
+            "only the offline and the scripted model are built in",
+            advice,
+        )
     };
     let mut findings = vec![version(), engines(&built_in()), providers, sandbox(sandbox::probe())];
     if sandbox::probe().is_ok() {
@@ -23,7 +28,7 @@ pub(super) fn look() -> Vec<Finding> {
 }
 
 fn version() -> Finding {
-    Finding::good(Area::Installation, "version", concat!("subtend ", env!("CARGO_PKG_VERSION")))
+    Finding::good(DoctorArea::Installation, "version", concat!("subtend ", env!("CARGO_PKG_VERSION")))
 }
 
 fn built_in() -> Vec<&'static str> {
@@ -34,34 +39,34 @@ fn engines(built_in: &[&str]) -> Finding {
     let found = built_in.join(", ");
     if built_in == ["memory"] {
         let advice = "sessions are gone with each process: build with the feature `redb`";
-        return Finding::bad(Area::Installation, "engines", found, advice);
+        return Finding::bad(DoctorArea::Installation, "engines", found, advice);
     }
-    Finding::good(Area::Installation, "engines", found)
+    Finding::good(DoctorArea::Installation, "engines", found)
 }
 
 /// Landlock and the filter of system calls: without them a command of a limited session is refused, never run unheld.
 fn sandbox(found: Result<Strength, Unsupported>) -> Finding {
     match found {
         Ok(Strength::FilesAndNetwork) => {
-            let found = "commands can be held to their files and kept off the network (Landlock, seccomp)";
-            Finding::good(Area::Installation, "sandbox", found)
+            let found = "commands can be confined to their files and kept off the network (Landlock, seccomp)";
+            Finding::good(DoctorArea::Installation, "sandbox", found)
         }
         Ok(Strength::Files) => Finding::note(
-            Area::Installation,
+            DoctorArea::Installation,
             "sandbox",
-            "commands can be held to their files (Landlock), and to the network by seccomp alone",
+            "commands can be confined to their files (Landlock), and kept off the network by seccomp alone",
             "use Linux 6.7 or later for the network too",
         ),
         Err(Unsupported { why }) => Finding::note(
-            Area::Installation,
+            DoctorArea::Installation,
             "sandbox",
             &*why,
-            "sessions whose files or network are limited are refused the shell: allow them all of both, or use such a system",
+            "sessions with limited files or network get no shell: allow all of both, or use Linux 6.7 or later",
         ),
     }
 }
 
-/// What the sandbox grants to a command besides its workspace.
+/// Returns what the sandbox grants to a command besides its workspace.
 fn granted(places: &Places) -> Finding {
     let list = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let mut found = format!(
@@ -74,21 +79,21 @@ fn granted(places: &Places) -> Finding {
         found.push_str(&format!("; with network access it also reads {}", list(&places.with_network)));
     }
     if places.left_out.is_empty() {
-        return Finding::good(Area::Installation, "sandbox grants", found);
+        return Finding::good(DoctorArea::Installation, "sandbox grants", found);
     }
     let left: Vec<String> = places.left_out.iter().map(|(path, why)| format!("{} ({why})", path.display())).collect();
     let advice = format!("these entries of PATH and toolchains are not granted: {}", left.join(", "));
-    Finding::note(Area::Installation, "sandbox grants", found, advice)
+    Finding::note(DoctorArea::Installation, "sandbox grants", found, advice)
 }
 
 fn guard() -> Finding {
     match super::super::guard::guard() {
-        Ok(_) => Finding::good(Area::Installation, "guard", "commands of agents end with the process"),
+        Ok(_) => Finding::good(DoctorArea::Installation, "guard", "commands of agents end with the process"),
         Err(error) => Finding::bad(
-            Area::Installation,
+            DoctorArea::Installation,
             "guard",
             format!("the running program cannot be found: {error}"),
-            "start it from where it is installed: without itself it can guard no command",
+            "start it from where it is installed: it starts itself as the guard of each command",
         ),
     }
 }
@@ -99,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_sandbox_and_a_missing_engine_are_told_apart() {
+    fn missing_sandbox_and_missing_engine_are_distinct_findings() {
         assert_eq!(sandbox(Ok(Strength::FilesAndNetwork)).grade, Grade::Good);
         assert_eq!(sandbox(Err(Unsupported { why: "no Landlock".into() })).grade, Grade::Note);
         assert_eq!(engines(&["memory"]).grade, Grade::Bad);
@@ -117,11 +122,11 @@ mod tests {
         let found = "a command of a limited session reads and executes /usr, /home/a/.cargo/bin (of /etc what everybody may read); \
                      it writes /dev/null and a temporary directory of its own (HOME, TMPDIR); where a workspace has a protected path, \
                      such as subtend.yaml, it makes nothing directly in the top directory";
-        assert_eq!(granted(&places), Finding::good(Area::Installation, "sandbox grants", found));
+        assert_eq!(granted(&places), Finding::good(DoctorArea::Installation, "sandbox grants", found));
         let left_out = vec![("/home/a".into(), "it contains the home directory".to_owned())];
         let noted = granted(&Places { left_out, with_network: vec!["/run/resolvconf".into()], ..places });
         let advice = "these entries of PATH and toolchains are not granted: /home/a (it contains the home directory)";
         let found = format!("{found}; with network access it also reads /run/resolvconf");
-        assert_eq!(noted, Finding::note(Area::Installation, "sandbox grants", found, advice));
+        assert_eq!(noted, Finding::note(DoctorArea::Installation, "sandbox grants", found, advice));
     }
 }

@@ -1,38 +1,48 @@
 //! Whether the store opens, and what its rows say.
 
 use subtend_journal::verify::UNFINISHED;
-use subtend_journal::{Journal, OpenError, ReadError, Report};
+use subtend_journal::{EngineError, Journal, OpenError, ReadError, Report};
 use subtend_session::ids::SessionId;
 use subtend_session::index::Head;
 
 use super::super::client::Attached;
-use super::super::data::{Place, no_room};
+use super::super::data::{StoreLocation, no_room};
 use super::super::paint::{clip, count, size};
 use super::super::progress::Teller;
 use super::super::verify;
-use super::{Area, Finding};
+use super::{DoctorArea, Finding};
 
-pub(super) fn look(place: &Place) -> Vec<Finding> {
-    if place.path().is_none() {
+pub(super) fn look(place: &StoreLocation) -> Vec<Finding> {
+    if place.is_in_memory() {
         let advice = "give a directory with --data DIR where sessions are to stay";
-        return vec![Finding::note(Area::Store, "opens", "it is in memory, and gone with the process", advice)];
+        return vec![Finding::note(
+            DoctorArea::Store,
+            "opens",
+            "the store is in memory, and gone with the process",
+            advice,
+        )];
     }
     match place.exists() {
         Ok(true) => {}
         Ok(false) => {
-            let found = format!("there is none at {}", place.name());
-            return vec![Finding::note(Area::Store, "opens", found, "nothing: `subtend run` makes one")];
+            let found = format!("no store at {}", place.name());
+            return vec![Finding::note(DoctorArea::Store, "opens", found, "nothing: `subtend run` creates one")];
         }
         Err(fail) => {
             let advice = "let this user read the directory, or name another with --data DIR";
-            return vec![Finding::bad(Area::Store, "opens", fail.to_string(), advice)];
+            return vec![Finding::bad(DoctorArea::Store, "opens", fail.to_string(), advice)];
         }
     }
     match Attached::to(place) {
         Ok(Some(host)) => return hosted(host, place),
         Ok(None) => {}
         Err(fail) => {
-            return vec![Finding::bad(Area::Store, "host", fail.to_string(), "stop that process, or use its version")];
+            return vec![Finding::bad(
+                DoctorArea::Store,
+                "host",
+                fail.to_string(),
+                "stop that process, or use its version",
+            )];
         }
     }
     match place.try_read() {
@@ -41,46 +51,55 @@ pub(super) fn look(place: &Place) -> Vec<Finding> {
     }
 }
 
-/// What is read through the process that hosts it.
-fn hosted(host: Attached, place: &Place) -> Vec<Finding> {
+fn hosted(host: Attached, place: &StoreLocation) -> Vec<Finding> {
     let found = format!("process {} has the store; it is read through that process", host.serving.pid);
-    let mut findings = vec![Finding::good(Area::Store, "host", found)];
+    let mut findings = vec![Finding::good(DoctorArea::Store, "host", found)];
     match host.journal() {
         Ok(journal) => findings.extend(opened(&journal, place)),
-        Err(fail) => findings.push(Finding::bad(Area::Store, "host", fail.to_string(), "call this again")),
+        Err(fail) => findings.push(Finding::bad(DoctorArea::Store, "host", fail.to_string(), "call this again")),
     }
     findings
 }
 
-/// Why it does not open, and the way out.
 fn refused(error: &OpenError) -> Finding {
     let advice = match error {
+        OpenError::Held { .. } => {
+            let advice = "nothing, if that process is yours; to inspect the store, stop it first";
+            return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
+        }
+        OpenError::Missing { .. } => "name the shard of the sessions, or leave it: `subtend run` creates it",
+        OpenError::Unreachable { .. } => {
+            "check the address, the server, its `pg_hba.conf` and the password (PGPASSWORD)"
+        }
+        OpenError::Engine(EngineError::Weak { .. }) => {
+            "change the setting of the server, or accept it by name in the address"
+        }
         OpenError::InUse { pid, .. } => {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
             let name = name.map_or_else(|_| String::new(), |name| format!(" ({})", name.trim()));
-            let advice = format!("nothing, if process {pid}{name} is yours; to look inside, stop it first");
-            return Finding::note(Area::Store, "opens", error.to_string(), advice);
+            let advice = format!("nothing, if process {pid}{name} is yours; to inspect the store, stop it first");
+            return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
         }
-        error if error.is_full() => return Finding::bad(Area::Store, "opens", error.to_string(), no_room(error)),
-        OpenError::Newer { .. } => "install that version: this one would not understand what it reads",
+        error if error.is_full() => return Finding::bad(DoctorArea::Store, "opens", error.to_string(), no_room(error)),
+        OpenError::Newer { .. } => "install that version: this one cannot read the store",
         OpenError::Behind { .. } => {
-            "put the newest copy back; if the tail is lost for good, open the store once with `subtend recover --accept-loss`"
+            "restore the newest copy; if the tail is lost, open the store once with `subtend recover --accept-loss`"
         }
         OpenError::Watermark { .. } => {
-            "run `subtend verify` on a copy of the store; to write the file anew, `subtend recover --accept-loss`"
+            "run `subtend verify` on a copy of the store; to rewrite the file, `subtend recover --accept-loss`"
         }
-        OpenError::Io { .. } => "see to the owner and the permissions of that path, and that its disk is there",
+        OpenError::Io { .. } => "check the owner and the permissions of that path, and that its disk is mounted",
         OpenError::Engine(_) => {
-            "keep this directory aside, and put back a backup or `subtend import` an export into a new one"
+            "move this directory away, and restore a backup or `subtend import` an export into a new one"
         }
         OpenError::Thread(_) => "raise the limit of threads of this user",
         OpenError::OtherEngine { .. } => "name it with --store as the error says",
         OpenError::BadSpec { .. } => "name a store with --data DIR or --store ENGINE:PATH",
     };
-    Finding::bad(Area::Store, "opens", error.to_string(), advice)
+    Finding::bad(DoctorArea::Store, "opens", error.to_string(), advice)
 }
 
-fn opened(journal: &Journal, place: &Place) -> Vec<Finding> {
+fn opened(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
     let info = journal.info();
     let found = format!(
         "{} at {}, frames of format {}, nothing lost up to lsn {}",
@@ -89,8 +108,7 @@ fn opened(journal: &Journal, place: &Place) -> Vec<Finding> {
         info.format,
         journal.durable()
     );
-    let mut findings =
-        vec![Finding::good(Area::Store, "opens", found), Finding::good(Area::Store, "durability", info.durability)];
+    let mut findings = vec![Finding::good(DoctorArea::Store, "opens", found), durability(&info.durability)];
     findings.push(rows(journal).unwrap_or_else(|error| unread(&error)));
     findings.push(waits(journal).unwrap_or_else(|error| unread(&error)));
     findings.push(imports(journal).unwrap_or_else(|error| unread(&error)));
@@ -98,10 +116,18 @@ fn opened(journal: &Journal, place: &Place) -> Vec<Finding> {
     findings
 }
 
+/// A database tells of weak settings that its address accepts.
+fn durability(words: &str) -> Finding {
+    if words.starts_with("weak") {
+        let advice = "set them to on, unless the sessions may be lost";
+        return Finding::note(DoctorArea::Store, "durability", words, advice);
+    }
+    Finding::good(DoctorArea::Store, "durability", words)
+}
+
 /// Problems that are listed one by one; `subtend verify` lists all.
 const LISTED: usize = 20;
 
-/// What `subtend verify` finds.
 fn contents(journal: &Journal) -> Result<Vec<Finding>, ReadError> {
     let mut teller = Teller::new();
     let report =
@@ -110,11 +136,11 @@ fn contents(journal: &Journal) -> Result<Vec<Finding>, ReadError> {
     let growth = growth(&report, &journal.heads()?);
     if report.problems.is_empty() {
         let found = format!("{} of {} hold", count(report.records, "record"), count(report.sessions, "session"));
-        return Ok(vec![Finding::good(Area::Store, "contents", found), growth]);
+        return Ok(vec![Finding::good(DoctorArea::Store, "contents", found), growth]);
     }
     let advice = "put back a backup; until then the sessions concerned are left alone, and `subtend export --skip-damaged` saves the \
                   trees of all others";
-    let bad = |found: String| Finding::bad(Area::Store, "contents", found, advice);
+    let bad = |found: String| Finding::bad(DoctorArea::Store, "contents", found, advice);
     let mut findings: Vec<_> = report.problems.iter().take(LISTED).map(|problem| bad(verify::line(problem))).collect();
     findings.push(growth);
     if report.problems.len() > LISTED {
@@ -126,10 +152,9 @@ fn contents(journal: &Journal) -> Result<Vec<Finding>, ReadError> {
 
 /// Sessions that are named as the largest.
 const LARGEST: usize = 3;
-/// A session above this is worth a look: its runs recorded more than one may by default.
+/// A session above this is reported: its runs recorded more than the default limit.
 const LARGE: u64 = 64 << 20;
 
-/// How much each session has added to the store.
 fn growth(report: &Report, heads: &[(SessionId, Head)]) -> Finding {
     let mut sizes: Vec<_> = report.sizes.iter().collect();
     sizes.sort_by_key(|(session, bytes)| (std::cmp::Reverse(**bytes), **session));
@@ -143,62 +168,63 @@ fn growth(report: &Report, heads: &[(SessionId, Head)]) -> Finding {
     let sessions = count(sizes.len() as u64, "session");
     let found = format!("{} of {sessions}, {} each on average; largest: {largest}", size(report.bytes), size(average));
     if sizes.is_empty() {
-        return Finding::good(Area::Store, "growth", "nothing is recorded yet");
+        return Finding::good(DoctorArea::Store, "growth", "nothing is recorded yet");
     }
     if sizes.first().is_some_and(|(_, bytes)| **bytes > LARGE) {
         let advice = "nothing, if they are needed; else `subtend delete ID`, then `subtend compact`";
-        return Finding::note(Area::Store, "growth", found, advice);
+        return Finding::note(DoctorArea::Store, "growth", found, advice);
     }
-    Finding::good(Area::Store, "growth", found)
+    Finding::good(DoctorArea::Store, "growth", found)
 }
 
 fn unread(error: &ReadError) -> Finding {
-    let advice = "`subtend verify` tells what is wrong; put back a backup if it cannot be read either";
-    Finding::bad(Area::Store, "rows", error.to_string(), advice)
+    let advice = "`subtend verify` reports what is wrong; restore a backup if it cannot be read either";
+    Finding::bad(DoctorArea::Store, "rows", error.to_string(), advice)
 }
 
 fn rows(journal: &Journal) -> Result<Finding, ReadError> {
     let damaged = journal.damaged()?;
     let Some((_, error)) = damaged.first() else {
         let found = format!("those of {} are sound", count(journal.heads()?.len() as u64, "session"));
-        return Ok(Finding::good(Area::Store, "rows", found));
+        return Ok(Finding::good(DoctorArea::Store, "rows", found));
     };
     let found = format!("{} not what was written, such as this: {error}", are(damaged.len()));
-    let advice = "`subtend verify` tells all; the sessions concerned are left alone, `subtend export --skip-damaged` saves the trees of all others";
-    Ok(Finding::bad(Area::Store, "rows", found, advice))
+    let advice = "`subtend verify` reports all; these sessions are not touched, `subtend export --skip-damaged` saves the trees of all others";
+    Ok(Finding::bad(DoctorArea::Store, "rows", found, advice))
 }
 
 fn are(rows: usize) -> String {
     if rows == 1 { "1 row is".into() } else { format!("{rows} rows are") }
 }
 
-/// Whether an import was broken off and not repeated.
 fn imports(journal: &Journal) -> Result<Finding, ReadError> {
     let left = journal.unfinished_import()?;
     let Some(first) = left.first() else {
-        return Ok(Finding::good(Area::Store, "imports", "none was left half done"));
+        return Ok(Finding::good(DoctorArea::Store, "imports", "no import is unfinished"));
     };
     let found = format!("one did not finish and has left {}, such as {first}", count(left.len() as u64, "session"));
     let advice = format!(
         "{UNFINISHED}: to be rid of them, take the store into a new one with `subtend export --out FILE` and \
          `subtend import --data DIR FILE`"
     );
-    Ok(Finding::note(Area::Store, "imports", found, advice))
+    Ok(Finding::note(DoctorArea::Store, "imports", found, advice))
 }
 
-/// What the last process left to do.
 fn waits(journal: &Journal) -> Result<Finding, ReadError> {
     let (runs, owed) = (journal.inflight()?.len() as u64, journal.outbox()?.len() as u64);
-    if (runs, owed) == (0, 0) {
-        return Ok(Finding::good(Area::Store, "left to do", "nothing: the last process ended in order"));
+    Ok(left_to_do(runs, owed, journal.half_deleted()?.len() as u64))
+}
+
+fn left_to_do(runs: u64, owed: u64, deletions: u64) -> Finding {
+    if (runs, owed, deletions) == (0, 0, 0) {
+        return Finding::good(DoctorArea::Store, "left to do", "nothing: the last process ended in order");
     }
-    let found = format!("{} in flight, {} not delivered", count(runs, "run"), count(owed, "message"));
-    Ok(Finding::note(
-        Area::Store,
-        "left to do",
-        found,
-        "nothing: the next process does it; `subtend recover` does it now",
-    ))
+    let mut found = format!("{} in flight, {} not delivered", count(runs, "run"), count(owed, "message"));
+    if deletions > 0 {
+        found.push_str(&format!(", {} not complete", count(deletions, "deletion")));
+    }
+    let advice = "nothing: the next process does it; `subtend recover` does it now";
+    Finding::note(DoctorArea::Store, "left to do", found, advice)
 }
 
 #[cfg(test)]
@@ -206,9 +232,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::io::{BufReader, Cursor};
 
+    use subtend_journal::Options;
     use subtend_journal::faulty::Faulty;
     use subtend_journal::memory::Memory;
-    use subtend_journal::{EngineError, Options};
     use subtend_session::authority::Authority;
 
     use super::super::Grade;
@@ -225,6 +251,18 @@ mod tests {
         assert!(advice.contains("make room") && advice.contains("TMPDIR") && !advice.contains("backup"), "{advice}");
         let newer = refused(&OpenError::Newer { found: 9, known: 1 });
         assert_eq!((newer.grade, newer.advice.is_some()), (Grade::Bad, true));
+    }
+
+    #[test]
+    fn x12_a_deletion_that_a_kill_interrupted_is_left_to_do() {
+        let of = |runs, owed, deletions| {
+            let finding = left_to_do(runs, owed, deletions);
+            (finding.grade, finding.found)
+        };
+        assert_eq!(of(0, 0, 0), (Grade::Good, "nothing: the last process ended in order".to_owned()));
+        let half = "0 runs in flight, 0 messages not delivered, 1 deletion not complete";
+        assert_eq!(of(0, 0, 1), (Grade::Note, half.to_owned()));
+        assert_eq!(of(2, 1, 0), (Grade::Note, "2 runs in flight, 1 message not delivered".to_owned()));
     }
 
     #[test]
@@ -247,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_import_that_did_not_finish_is_told_until_it_is_repeated() {
+    async fn unfinished_import_is_reported_until_it_is_repeated() {
         const EXPORT: &str = include_str!("../../../journal/fixtures/1/example.jsonl");
         let store = Memory::new();
         let open = |engine| Journal::open(engine, Options::default()).expect("a journal");

@@ -8,27 +8,25 @@ use tokio::time::Instant;
 
 use crate::cli::paint::count;
 
-/// Between two lines where nobody watches.
+/// Time between two lines without a terminal.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
-/// Tells progress.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct DrillProgress {
     watched: bool,
     last: Instant,
     drawn: bool,
 }
 
-impl Progress {
+impl DrillProgress {
     pub(crate) fn new() -> Self {
         Self { watched: std::io::stderr().is_terminal(), last: Instant::now(), drawn: false }
     }
 
-    /// Tells where `report` stands, of `kills` in all.
     pub(crate) fn tell(&mut self, report: &Report, kills: u64) {
         let line = line(report, kills);
         let mut err = std::io::stderr();
-        // What cannot be told about progress is no reason to stop.
+        // A failed write of progress does not stop the drill.
         if self.watched {
             self.drawn = true;
             drop(write!(err, "\r\u{1b}[K{line}").and_then(|()| err.flush()));
@@ -38,7 +36,6 @@ impl Progress {
         }
     }
 
-    /// Makes room for the report.
     pub(crate) fn clear(&self) {
         if self.drawn {
             drop(write!(std::io::stderr(), "\r\u{1b}[K"));
@@ -48,12 +45,13 @@ impl Progress {
 
 fn line(report: &Report, kills: u64) -> String {
     format!(
-        "{} of {} · hit open calls {}, undelivered rows {}, recovery {} · {} acknowledged · {}",
+        "{} of {} · hit open calls {}, undelivered rows {}, recovery {}, deletions {} · {} acknowledged · {}",
         report.kills,
         count(kills, "kill"),
         report.hits.open_call,
         report.hits.outbox,
         report.hits.recovery,
+        report.hits.deletion,
         report.acknowledged,
         count(report.violations(), "violation")
     )
@@ -66,11 +64,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_far_it_is_and_what_was_hit() {
-        let hits = Hits { open_call: 3, outbox: 2, recovery: 1 };
+    fn progress_line_counts_kills_and_hits() {
+        let hits = Hits { open_call: 3, outbox: 2, recovery: 1, ..Hits::default() };
         let report = Report { kills: 4, acknowledged: 210, hits, ..Report::default() };
-        let expected =
-            "4 of 50 kills · hit open calls 3, undelivered rows 2, recovery 1 · 210 acknowledged · 0 violations";
+        let expected = "4 of 50 kills · hit open calls 3, undelivered rows 2, recovery 1, deletions 0 · 210 acknowledged · 0 violations";
         assert_eq!(line(&report, 50), expected);
     }
 }

@@ -1,13 +1,12 @@
 //! The report of a drill, for people.
 
-use subtend_drill::{Kind, Report, Sabotage, TOLD, Verdict};
+use subtend_drill::{DrillVerdict, FindingKind, Report, Sabotage, TOLD};
 
 use crate::cli::paint::{BAD, GOOD, In, clip, count, span};
 
 /// Violations that the text shows.
 const SHOWN: usize = 10;
 
-/// Returns the report as text for people.
 pub(super) fn text(report: &Report) -> String {
     let kills = count(report.kills, "kill");
     let mut lines = vec![format!("{}, seed {}: {kills} in {}", report.engine, report.seed, span(report.took))];
@@ -16,10 +15,11 @@ pub(super) fn text(report: &Report) -> String {
     row(
         "kills hit",
         format!(
-            "open call {} · undelivered row {} · recovery {}",
+            "open call {} · undelivered row {} · recovery {} · deletion {}",
             hit(report.hits.open_call),
             hit(report.hits.outbox),
-            hit(report.hits.recovery)
+            hit(report.hits.recovery),
+            hit(report.hits.deletion)
         ),
     );
     row(
@@ -29,27 +29,34 @@ pub(super) fn text(report: &Report) -> String {
     row(
         "deleted",
         format!(
-            "{} · {} erased · {} still in the files",
+            "{} · {} half done at a kill · {} erased · {} still in the files",
             count(report.deleted, "tree"),
+            report.hits.half_deleted,
             count(report.erased, "session"),
-            report.of(Kind::Kept)
+            report.of(FindingKind::Kept)
         ),
     );
-    row("acknowledged", format!("{} · {} lost", report.acknowledged, report.of(Kind::Lost)));
-    row("notices", format!("{} duplicated · {} missing", report.of(Kind::Duplicated), report.of(Kind::Missing)));
+    row("acknowledged", format!("{} · {} lost", report.acknowledged, report.of(FindingKind::Lost)));
+    row(
+        "notices",
+        format!("{} duplicated · {} missing", report.of(FindingKind::Duplicated), report.of(FindingKind::Missing)),
+    );
     row(
         "calls and runs",
-        format!("{} dangling · {} without one end", report.of(Kind::Dangling), report.of(Kind::Endless)),
+        format!("{} dangling · {} without one end", report.of(FindingKind::Dangling), report.of(FindingKind::Endless)),
     );
-    row("side effects", format!("{} repeated · {} unintended", report.of(Kind::Repeated), report.of(Kind::Unintended)));
-    row("processes", format!("{} started by tools · {} orphaned", report.processes, report.of(Kind::Orphaned)));
+    row(
+        "side effects",
+        format!("{} repeated · {} unintended", report.of(FindingKind::Repeated), report.of(FindingKind::Unintended)),
+    );
+    row("processes", format!("{} started by tools · {} orphaned", report.processes, report.of(FindingKind::Orphaned)));
     row(
         "stores",
         format!(
             "{} unsound · {} unfenced · {} broke off",
-            report.of(Kind::Unsound),
-            report.of(Kind::Unfenced),
-            report.of(Kind::Broken)
+            report.of(FindingKind::Unsound),
+            report.of(FindingKind::Unfenced),
+            report.of(FindingKind::Broken)
         ),
     );
     let recovery = report.recovery();
@@ -63,18 +70,18 @@ fn ending(report: &Report) -> Vec<String> {
     let name = report.sabotage.map_or("none", Sabotage::name);
     let bad = |text: String| format!("{} {text}", In(BAD, "✗"));
     let mut lines = match report.verdict() {
-        Verdict::Sound => vec![format!("{} {violations}", In(GOOD, "✓"))],
-        Verdict::Violated if report.stopped => vec![bad(format!("{violations}; stopped before its end"))],
-        Verdict::Violated => vec![bad(violations)],
-        Verdict::Vacuous => {
+        DrillVerdict::Sound => vec![format!("{} {violations}", In(GOOD, "✓"))],
+        DrillVerdict::Violated if report.stopped => vec![bad(format!("{violations}; stopped before its end"))],
+        DrillVerdict::Violated => vec![bad(violations)],
+        DrillVerdict::Vacuous => {
             report.vacuous().into_iter().map(|what| bad(format!("the drill is vacuous: {what}"))).collect()
         }
-        Verdict::Caught => {
+        DrillVerdict::Caught => {
             let after = count(report.kills, "kill");
             vec![format!("{} the sabotage {name} was caught after {after}: {violations}", In(GOOD, "✓"))]
         }
-        Verdict::Uncaught => vec![bad(format!("the sabotage {name} was not caught: the drill is of no use"))],
-        Verdict::Stopped => vec![format!("stopped before its end: {violations}")],
+        DrillVerdict::Uncaught => vec![bad(format!("the sabotage {name} was not caught: the drill is of no use"))],
+        DrillVerdict::Stopped => vec![format!("stopped before its end: {violations}")],
     };
     lines.extend(report.told.iter().take(SHOWN).map(|told| {
         let kind = serde_json::to_value(told.kind).ok();
@@ -83,9 +90,9 @@ fn ending(report: &Report) -> Vec<String> {
     }));
     let untold = report.violations().saturating_sub(report.told.len().min(SHOWN) as u64);
     if untold > 0 {
-        lines.push(format!("  and {untold} more (--json tells up to {TOLD})"));
+        lines.push(format!("  and {untold} more (--json lists up to {TOLD})"));
     }
-    lines.extend(report.kept.iter().map(|kept| format!("kept to be looked at: {kept}")));
+    lines.extend(report.kept.iter().map(|kept| format!("kept for inspection: {kept}")));
     lines
 }
 

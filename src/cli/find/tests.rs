@@ -55,10 +55,10 @@ fn whole_ids_prefixes_and_short_names_find_one_session() {
 fn a8_a_middle_fragment_of_an_id_finds_nothing() {
     for name in ["456789ab", "8def-0123456789ab", "89ab", "12345a3f9c1", "019"] {
         let text = find(&heads(), name).expect_err(name).to_string();
-        assert!(text.starts_with(&format!("no session is called `{name}`")), "{text}");
+        assert!(text.starts_with(&format!("no session matches `{name}`")), "{text}");
     }
     let text = find(&heads(), "0192f0c").expect_err("four of them").to_string();
-    assert!(text.starts_with("`0192f0c` may be any of 4 sessions"), "{text}");
+    assert!(text.starts_with("`0192f0c` matches 4 sessions"), "{text}");
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn an_ambiguous_name_lists_the_candidates_newest_first() {
     let text = find(&heads(), "a3f9c1").expect_err("two of them").to_string();
     let place = |of: &str| text.find(of).expect(of);
     assert!(place(COUSIN) < place(CHILD), "{text}");
-    assert!(text.starts_with("`a3f9c1` may be any of 2 sessions"), "{text}");
+    assert!(text.starts_with("`a3f9c1` matches 2 sessions"), "{text}");
 }
 
 #[test]
-fn an_unknown_name_says_how_to_list_them() {
+fn unknown_name_names_the_list_command() {
     for name in ["zzz", "ffffffff-0000-7000-8000-000000000000", "6789ab/nothing"] {
         let text = find(&heads(), name).expect_err(name).to_string();
         assert!(text.contains(name) && text.contains("subtend sessions --all"), "{text}");

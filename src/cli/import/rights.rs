@@ -11,7 +11,6 @@ use subtend_session::record::Record;
 use super::super::fail::Fail;
 use super::super::paint::count;
 
-/// Rights that imported sessions had and have no more.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     sessions: u64,
@@ -19,7 +18,6 @@ pub(super) struct Lost {
     actions: BTreeSet<String>,
 }
 
-/// The sessions of a store.
 pub(super) fn sessions(journal: &Journal) -> Result<BTreeSet<SessionId>, Fail> {
     Ok(journal.heads()?.into_iter().map(|(session, _)| session).collect())
 }
@@ -47,9 +45,8 @@ fn less(had: &Authority, has: &Authority) -> Vec<String> {
     ACTIONS.iter().filter_map(fell).collect()
 }
 
-/// The line that says it.
 pub(super) fn told(lost: &Lost) -> String {
-    let most = "they may do no more than a new session here";
+    let most = "their permissions are limited to those of a new session here";
     if lost.actions.is_empty() {
         return format!("{most}; none of them had more");
     }

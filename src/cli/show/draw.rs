@@ -1,9 +1,11 @@
-//! How a transcript looks.
+//! Draws a transcript.
 
 use std::io::{self, Write};
 
 use serde_json::Value;
-use subtend_actors::transcript::{Call, Came, End, Entry, Header, Nested, Shown, Transcript};
+use subtend_actors::transcript::{
+    CallEntry, CallOutcome, Entry, Header, NestedTranscript, OwnedEnd, ShownEntry, Transcript,
+};
 use subtend_actors::worked::Worked;
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{Seq, Short};
@@ -13,8 +15,8 @@ use subtend_tools::registry::Registry;
 
 use crate::cli::cause;
 use crate::cli::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, UNKNOWN_WORK, clip, count, first_line, harmless, in_flight,
-    mark, phase_word, size, tokens, work_span,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, UNKNOWN_WORK, clip, count, doing, first_line, harmless,
+    in_flight, mark, size, tokens, work_span,
 };
 
 /// Lines of a folded system prompt.
@@ -24,20 +26,30 @@ const RESULT_LINES: usize = 12;
 /// Columns of a line of folded text.
 const COLUMNS: usize = 160;
 
-/// Writes the transcript; folds long parts unless `full`.
-pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, full: bool) -> io::Result<()> {
+/// How a transcript is drawn.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    /// Long parts are not folded.
+    pub(super) full: bool,
+    /// A process has the store: runs in flight are running.
+    pub(super) hosted: bool,
+}
+
+/// Writes the transcript.
+pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, how: How) -> io::Result<()> {
     header(out, &transcript.header)?;
     if let Some(system) = &transcript.header.system {
         writeln!(out, "\n{}", In(BOLD, "system prompt"))?;
-        block(out, system, "  ", if full { None } else { Some(PROMPT_LINES) })?;
+        block(out, system, "  ", if how.full { None } else { Some(PROMPT_LINES) })?;
     }
-    transcript.entries.iter().try_for_each(|entry| self::entry(out, &transcript.header.short, entry, full))?;
+    transcript.entries.iter().try_for_each(|entry| self::entry(out, &transcript.header.short, entry, how))?;
     if let Some(summary) = &transcript.header.summary {
         writeln!(out, "\n{}", In(BOLD, "summary"))?;
         block(out, summary, "  ", None)?;
     }
     if in_flight(transcript.header.state) {
-        let text = format!("run in flight when the last process ended: {}", phase_word(transcript.header.state));
+        let of = if how.hosted { "" } else { " when the last process ended" };
+        let text = format!("run in flight{of}: {}", doing(transcript.header.state, transcript.header.limited_until));
         writeln!(out, "\n{}", In(LIVE, text))?;
     }
     Ok(())
@@ -61,9 +73,13 @@ fn header(out: &mut dyn Write, session: &Header) -> io::Result<()> {
     writeln!(out, "{}", In(DIM, facts.join(" · ")))
 }
 
-fn entry(out: &mut dyn Write, me: &Short, shown: &Shown, full: bool) -> io::Result<()> {
+fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, how: How) -> io::Result<()> {
     let entry = &shown.entry;
-    let hidden = if shown.rolled_back { " · rolled back" } else { "" };
+    let hidden = match (shown.rolled_back, shown.compacted) {
+        (true, _) => " · rolled back",
+        (false, true) => " · compacted",
+        (false, false) => "",
+    };
     match entry {
         Entry::Input { from, text, seq, .. } => {
             let figures = format!("{}{hidden}", message(me, *seq));
@@ -81,12 +97,12 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &Shown, full: bool) -> io::Resu
             if let Some(text) = text {
                 block(out, text, "  ", None)?;
             }
-            calls.iter().try_for_each(|call| self::call(out, call, full))
+            calls.iter().try_for_each(|call| self::call(out, call, how))
         }
-        Entry::Discarded { .. } => discarded(out, entry, full),
+        Entry::Discarded { .. } => discarded(out, entry, how.full),
         Entry::Notice { ends } => {
             writeln!(out, "\n{}{}", In(BOLD, "notice"), In(DIM, hidden))?;
-            ends.iter().try_for_each(|end| self::end(out, end, full))
+            ends.iter().try_for_each(|end| self::end(out, end, how.full))
         }
         Entry::Held { run, why } => writeln!(out, "\n{}", In(ODD, format!("run {run} held: {}", hold(why)))),
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, .. } => {
@@ -100,9 +116,17 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &Shown, full: bool) -> io::Resu
         Entry::Branch { .. }
         | Entry::Switched { .. }
         | Entry::RolledBack { .. }
+        | Entry::NotCompacted { .. }
+        | Entry::CompactionUndone { .. }
         | Entry::Asked { .. }
         | Entry::Word { .. } => {
-            writeln!(out, "\n{}", In(DIM, aside(me, entry)))
+            writeln!(out, "\n{}", In(DIM, damaged(me, entry)))
+        }
+        Entry::Compacted { cause, messages, before, after, text, .. } => {
+            let figures = format!("{messages} messages · about {before} tokens before, {after} after");
+            let why = cause.phrase();
+            writeln!(out, "\n{}  {}", In(ODD, format!("compacted, {why}")), In(DIM, figures))?;
+            block(out, text, "  ", if how.full { None } else { Some(RESULT_LINES) })
         }
         Entry::Deleted { .. } => writeln!(out, "\n{}", In(ODD, "session deleted")),
         Entry::Closed { closed, .. } => {
@@ -111,13 +135,11 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &Shown, full: bool) -> io::Resu
     }
 }
 
-/// A message, as verbs take it.
 fn message(me: &Short, seq: Seq) -> String {
     format!("{me}:{seq}")
 }
 
-/// What happened beside the conversation.
-fn aside(me: &Short, entry: &Entry) -> String {
+fn damaged(me: &Short, entry: &Entry) -> String {
     match entry {
         Entry::Branch { child, kind, at } => {
             let kind = match kind {
@@ -132,19 +154,24 @@ fn aside(me: &Short, entry: &Entry) -> String {
         Entry::RolledBack { run, .. } => {
             format!("run {run} is rolled back: no model is given what it said from here on")
         }
+        Entry::NotCompacted { turn, cause, message, .. } => {
+            let why = cause.phrase();
+            clip(&format!("not compacted before turn {turn}, {why}: {message}"), COLUMNS)
+        }
+        Entry::CompactionUndone { .. } => "the last compaction is undone: what it hid is seen from here on".to_owned(),
         Entry::Asked { call, action, resource } => {
             format!("call {call} asks to {} on {}", clip(action, 64), first_line(resource, COLUMNS))
         }
         Entry::Word { call, verdict, by } => {
             let verdict = match verdict {
                 AskVerdict::Allow => "allowed",
-                AskVerdict::Always => "allowed for good",
+                AskVerdict::Always => "always allowed",
                 AskVerdict::Deny => "denied",
             };
             let by = match by {
                 AskBy::Person => "by a person",
-                AskBy::Deadline => "since nobody answered in time",
-                AskBy::NoApprover => "since nobody could be asked",
+                AskBy::Deadline => "no answer in time",
+                AskBy::NoApprover => "no approver attached",
                 AskBy::Closed => "since the call was closed before",
             };
             format!("call {call} is {verdict} {by}")
@@ -156,13 +183,13 @@ fn aside(me: &Short, entry: &Entry) -> String {
         | Entry::Notice { .. }
         | Entry::Held { .. }
         | Entry::Ended { .. }
+        | Entry::Compacted { .. }
         | Entry::Deleted { .. }
         | Entry::Closed { .. } => String::new(),
     }
 }
 
-/// An attempt that came to nothing: its message says why. Only one without a message needs the kind of its error; that of a
-/// run that was stopped would blame the model.
+/// Returns a discarded attempt with its message; without one, the kind of the error, except where the run was stopped.
 fn discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
     let Entry::Discarded { turn, attempt, model, error, message, usage } = entry else { return Ok(()) };
     let who = model.as_ref().map(|model| format!(" by {}", clip(model, 64))).unwrap_or_default();
@@ -192,43 +219,43 @@ fn hold(why: &Hold) -> String {
     }
 }
 
-fn call(out: &mut dyn Write, call: &Call, full: bool) -> io::Result<()> {
+fn call(out: &mut dyn Write, call: &CallEntry, how: How) -> io::Result<()> {
     let child = call.child.map(|child| format!("  → {}", child.short())).unwrap_or_default();
-    // Cut, a call is told in the words that its tool has for people (M13); whole, as the model wrote it.
+    // Truncated calls use the display of their tool (M13), full ones the model's own arguments.
     let shown = Registry::default().shown(&call.tool, &call.args, None);
-    let named = !full && !shown.display.name.is_empty();
+    let named = !how.full && !shown.display.name.is_empty();
     let icon = if named { format!("{} ", clip(&shown.display.icon, 4)) } else { String::new() };
     let tool = if named { &shown.display.name } else { &call.tool };
-    let args = match shown.input.filter(|_| !full) {
+    let args = match shown.input.filter(|_| !how.full) {
         Some(input) => clip(&input, COLUMNS),
-        None if full => harmless(&call.args),
+        None if how.full => harmless(&call.args),
         None => clip(&call.args, COLUMNS),
     };
     writeln!(out, "  {} {icon}{} {args}{}", In(LIVE, "▸"), In(BOLD, clip(tool, 64)), In(DIM, child))?;
     match &call.result {
         None if call.asks => writeln!(out, "    {}", In(ASKS.1, format!("{} {ASKS_WORD}", ASKS.0)))?,
         None => writeln!(out, "    {}", In(ODD, "no result"))?,
-        Some(Came::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, full))?,
-        Some(Came::Result { end, content, truncated_from }) => {
+        Some(CallOutcome::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, how.full))?,
+        Some(CallOutcome::Result { end, content, truncated_from }) => {
             if *end != CallEnd::Ok {
                 writeln!(out, "    {}", In(BAD, call_end(end)))?;
             }
-            block(out, content, "    ", if full { None } else { Some(RESULT_LINES) })?;
+            block(out, content, "    ", if how.full { None } else { Some(RESULT_LINES) })?;
             if let Some(bytes) = truncated_from {
                 writeln!(out, "    {}", In(DIM, format!("cut from {bytes} bytes")))?;
             }
         }
     }
-    nested(out, call.nested.as_ref(), full)
+    nested(out, call.nested.as_ref(), how)
 }
 
 /// The transcript of a child, behind a line that tells how deep it is.
-fn nested(out: &mut dyn Write, nested: Option<&Nested>, full: bool) -> io::Result<()> {
+fn nested(out: &mut dyn Write, nested: Option<&NestedTranscript>, how: How) -> io::Result<()> {
     let mut text = Vec::new();
     match nested {
         None => return Ok(()),
-        Some(Nested::Transcript(transcript)) => draw(&mut text, transcript, full)?,
-        Some(Nested::Unreadable(why)) => writeln!(text, "{}", In(BAD, harmless(why)))?,
+        Some(NestedTranscript::Transcript(transcript)) => draw(&mut text, transcript, how)?,
+        Some(NestedTranscript::Unreadable(why)) => writeln!(text, "{}", In(BAD, harmless(why)))?,
     }
     String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "    {} {line}", In(DIM, "│")))
 }
@@ -241,12 +268,12 @@ fn call_end(end: &CallEnd) -> &'static str {
         CallEnd::TimedOut => "timed out",
         CallEnd::Interrupted => "interrupted",
         CallEnd::Cancelled => "cancelled",
-        CallEnd::UnknownEffects => "stopped, with effects that nobody knows",
+        CallEnd::UnknownEffects => "stopped, with unknown effects",
         CallEnd::Backgrounded => "moved to the background",
     }
 }
 
-fn end(out: &mut dyn Write, end: &End, full: bool) -> io::Result<()> {
+fn end(out: &mut dyn Write, end: &OwnedEnd, full: bool) -> io::Result<()> {
     let (sign, style) = mark(end.outcome.kind());
     let said = clip(&cause::sentence(&end.outcome), COLUMNS);
     writeln!(out, "    {} {}  {}", In(style, sign), In(GOOD, end.child.short()), In(style, said))?;
@@ -279,7 +306,6 @@ fn block(out: &mut dyn Write, text: &str, indent: &str, lines: Option<usize>) ->
     }
 }
 
-/// A line with its own indent, no longer than the bound.
 fn cut(line: &str) -> String {
     let start = line.find(|c: char| !c.is_whitespace()).unwrap_or(line.len());
     let (indent, rest) = line.split_at(start.min(COLUMNS));

@@ -44,21 +44,21 @@ fn heads() -> Heads {
     ])
 }
 
-fn read(session: SessionId) -> Result<(Past, Option<String>), Fail> {
-    let ended = |outcome, born| Past {
+fn read(session: SessionId) -> Result<(History, Option<String>), Fail> {
+    let ended = |outcome, born| History {
         outcome: Some(outcome),
         background: session != id(ROOT),
         turns: 2,
         usage: Usage { input: 1_000, output: 234, ..Usage::default() },
         born,
         worked: Worked { ms: 1_500, at_least: false },
-        ..Past::default()
+        ..History::default()
     };
     match session.to_string().as_str() {
         // The elder was born first, though its id sorts last.
         ROOT => Ok((ended(Outcome::Completed, vec![id(ELDER), id(YOUNGER)]), None)),
         ELDER => Ok((ended(Outcome::Failed { kind: FailKind::Refused }, vec![id(GRANDCHILD)]), None)),
-        YOUNGER => Ok((Past { turns: 1, ..Past::default() }, None)),
+        YOUNGER => Ok((History { turns: 1, ..History::default() }, None)),
         _ => Err(Fail::Store("a frame does not check".into())),
     }
 }
@@ -83,15 +83,15 @@ fn a_tree_is_drawn_in_the_order_of_birth() {
 }
 
 #[test]
-fn the_footer_says_what_a_dead_process_left() {
+fn footer_reports_runs_of_a_dead_process() {
     let tree = grow(&heads(), &BTreeSet::new(), id(ROOT), &read).expect("a tree");
     let first = format!("4 sessions, 2.4k tokens in all; session {ROOT}");
     let (none, it) = (BTreeSet::new(), BTreeSet::from([id(YOUNGER)]));
-    let there = "with the next that works for it (`subtend continue 000001`)";
+    let there = "with the next command that lets agents work (`subtend continue 000001`)";
     for (goes_on, keeps, fate) in [
-        (&none, &none, "with the next verb that changes this store it ends as lost".to_owned()),
-        (&it, &none, format!("{there} it goes on")),
-        (&none, &it, format!("{there} it keeps its place")),
+        (&none, &none, "it ends as lost with the next command that changes this store".to_owned()),
+        (&it, &none, format!("it resumes {there}")),
+        (&none, &it, format!("it starts {there}")),
     ] {
         let expected = format!("{first}\n1 run was in flight when the last process ended: {fate}");
         assert_eq!(plain(&footer(&tree, Some((goes_on, keeps)))), expected);
@@ -101,7 +101,7 @@ fn the_footer_says_what_a_dead_process_left() {
     heads.get_mut(&id(ELDER)).expect("the elder").state = Phase::Working;
     let tree = grow(&heads, &BTreeSet::new(), id(ROOT), &read).expect("a tree");
     let told = plain(&footer(&tree, Some((&it, &none))));
-    let fates = format!("with the next verb that changes this store 2 end as lost; {there} 1 goes on");
+    let fates = format!("2 end as lost with the next command that changes this store; 1 resumes {there}");
     assert!(told.ends_with(&fates), "{told}");
 }
 
@@ -109,7 +109,8 @@ fn the_footer_says_what_a_dead_process_left() {
 fn a_subtree_can_be_shown_and_is_one_json_object() {
     let mut heads = heads();
     heads.remove(&id(GRANDCHILD));
-    let cancelled = |_| Ok((Past { outcome: Some(Outcome::Cancelled { by: By::Person }), ..Past::default() }, None));
+    let cancelled =
+        |_| Ok((History { outcome: Some(Outcome::Cancelled { by: By::Person }), ..History::default() }, None));
     let tree = grow(&heads, &BTreeSet::new(), id(ELDER), &cancelled).expect("a tree");
     let expected = json!({
         "id": ELDER, "agent": "explore", "state": "quiet",
@@ -122,7 +123,7 @@ fn a_subtree_can_be_shown_and_is_one_json_object() {
 #[test]
 fn sessions_that_name_each_other_as_parent_are_no_endless_tree() {
     let ring = Heads::from([head(ELDER, Some(YOUNGER), 1, Phase::Quiet), head(YOUNGER, Some(ELDER), 1, Phase::Quiet)]);
-    let tree = grow(&ring, &BTreeSet::new(), id(ELDER), &|_| Ok((Past::default(), None))).expect("a tree");
+    let tree = grow(&ring, &BTreeSet::new(), id(ELDER), &|_| Ok((History::default(), None))).expect("a tree");
     let mut seen = Vec::new();
     each(&tree, &mut |node| seen.push(node.id));
     assert_eq!(seen, [id(ELDER), id(YOUNGER)]);

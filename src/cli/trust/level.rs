@@ -3,14 +3,11 @@
 /// Whether what a workspace brings along is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// It is used.
     Used,
-    /// It is left aside.
-    Aside,
+    LeftOut,
 }
 
 impl Trust {
-    /// Returns whether what the workspace brings is used.
     pub(crate) fn is_used(self) -> bool {
         self == Self::Used
     }

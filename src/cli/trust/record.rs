@@ -9,29 +9,24 @@ use super::super::config::write_private;
 use super::super::fail::Fail;
 use super::super::settings;
 
-/// The file, beside the person's own `subtend.yaml`.
+/// The file, next to the user's own `subtend.yaml`.
 const FILE: &str = "trusted.json";
 
-/// What was answered for one directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The directory, without links.
     pub(super) path: String,
-    /// What tells it from another directory at the same path.
     identity: String,
-    /// The answer.
     pub(super) trusted: bool,
 }
 
 impl Record {
-    /// The answer for the directory at `path`; `None` where it is another one than was asked about.
+    /// Returns the answer for the directory at `path`; `None` where it is another one than was asked about.
     pub(super) fn of(path: &Path) -> Result<Option<bool>, Fail> {
         let (name, identity) = (path.to_str(), identity(path));
         let found = Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.identity == identity);
         Ok(found.map(|entry| entry.trusted))
     }
 
-    /// Keeps an answer.
     pub(super) fn keep(path: &Path, trusted: bool) -> Result<(), Fail> {
         let Some(name) = path.to_str() else {
             let why = "its name is not UTF-8; rename it";
@@ -52,7 +47,7 @@ impl Record {
         Ok(before)
     }
 
-    /// All answers. Without a home there are none.
+    /// Returns all answers; none without a home directory.
     pub(super) fn all() -> Result<Vec<Self>, Fail> {
         let Some(file) = file() else { return Ok(Vec::new()) };
         let wrong = |why: String| {
@@ -60,7 +55,7 @@ impl Record {
         };
         match std::fs::read_to_string(&file) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| wrong(error.to_string())),
-            // A home of somebody else, under `sudo` say, holds no answer of this person.
+            // Another user's home, under `sudo` say, holds no answer of this user.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
                 Ok(Vec::new())
             }
@@ -68,7 +63,6 @@ impl Record {
         }
     }
 
-    /// Whether the directory that was asked about is still at its path.
     pub(super) fn is_same(&self) -> bool {
         identity(Path::new(&self.path)) == self.identity
     }
@@ -79,7 +73,8 @@ fn file() -> Option<PathBuf> {
 }
 
 fn store(all: &[Record]) -> Result<(), Fail> {
-    let file = file().ok_or_else(|| Fail::Usage("there is no home directory to keep the answer in".to_owned()))?;
+    let file = file()
+        .ok_or_else(|| Fail::Usage("no home directory for the answer: set HOME or XDG_CONFIG_HOME".to_owned()))?;
     write_private(&file, &(serde_json::to_string_pretty(all)? + "\n"))
 }
 

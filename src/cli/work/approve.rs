@@ -1,35 +1,153 @@
-//! A person at the terminal gives the word that agents ask for.
+//! Approvals at the terminal: the questions, and the lines that answer them.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _};
-use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Deserialize;
 use serde_json::Value;
-use subtend_actors::event::{Event, Next, What};
-use subtend_actors::{Approval, Approver};
-use subtend_session::ids::Hash;
+use subtend_actors::Approval;
+use subtend_actors::event::{Event, EventKind};
+use subtend_session::ids::{CallId, Hash, SessionId, Text, TurnNo};
 use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::workspace::Workspace;
 use tokio::sync::mpsc;
 
+use super::super::fail::Fail;
 use super::super::paint::{clip, exact, first_line};
 use super::diff;
 
 /// Columns of what an agent wants to do.
 const COLUMNS: usize = 90;
 
-/// A person who is asked.
-pub(super) struct Approving {
-    approver: Approver,
-    workspace: Arc<Workspace>,
+/// You, at the terminal: asked about calls that need an approval.
+pub(crate) struct Approving {
     lines: mpsc::UnboundedReceiver<String>,
-    asked: Option<Approval>,
+    /// Whether calls are asked about; otherwise only the end of the input counts.
+    asks: bool,
+    asked: Option<OpenQuestion>,
+    waiting: WaitingCalls,
+}
+
+/// Calls that wait for an approval, as the events told that were shown: a question comes after what led to it.
+#[derive(Debug)]
+pub(crate) struct WaitingCalls {
+    known: BTreeSet<(SessionId, CallId)>,
+    /// Whether others may wait, of which no event told.
+    others: bool,
+}
+
+impl WaitingCalls {
+    /// Knows of no call; `others` may wait since before the first event.
+    pub(crate) fn new(others: bool) -> Self {
+        Self { known: BTreeSet::new(), others }
+    }
+
+    /// Takes note of an event.
+    pub(crate) fn observe(&mut self, event: &Event) {
+        let EventKind::Record { record, .. } = &event.what else { return };
+        if let Record::AskOpened { call, .. } = &**record {
+            self.known.insert((event.session, *call));
+        } else if let Record::AskAnswered { call, .. } = &**record {
+            self.known.remove(&(event.session, *call));
+        }
+    }
+
+    /// Events were missed.
+    pub(crate) fn missed(&mut self) {
+        self.others = true;
+    }
+
+    /// Whether a call may wait.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.others || !self.known.is_empty()
+    }
+
+    /// Returns the first of the calls that the host lists whose event was shown.
+    pub(crate) fn first(&mut self, listed: &[(SessionId, CallId)]) -> Option<usize> {
+        if std::mem::take(&mut self.others) {
+            self.known.extend(listed);
+        }
+        // What is answered is not listed, and its event may come later than the answer.
+        self.known.retain(|known| listed.contains(known));
+        listed.iter().position(|listed| self.known.contains(listed))
+    }
+}
+
+/// A call that is asked about.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenQuestion {
+    session: SessionId,
+    call: CallId,
+    /// Names what was shown.
+    digest: String,
+    pub(crate) question: String,
+}
+
+/// A call that waits for an approval, as the host lists it.
+#[derive(Deserialize)]
+pub(crate) struct ListedCall {
+    session: SessionId,
+    pub(crate) root: SessionId,
+    path: String,
+    call: String,
+    tool: Text,
+    args: Text,
+    action: Text,
+    resource: Text,
+    plan: Option<Text>,
+    digest: String,
+}
+
+impl ListedCall {
+    /// Names the call.
+    ///
+    /// # Errors
+    /// When the name cannot be read.
+    pub(crate) fn id(&self) -> Result<(SessionId, CallId), Fail> {
+        let call = self
+            .call
+            .split_once('.')
+            .and_then(|(turn, ix)| Some(CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? }));
+        let bad = || Fail::Store(format!("a call that waits for an approval cannot be read: {}", self.call));
+        Ok((self.session, call.ok_or_else(bad)?))
+    }
+
+    /// Asks for it.
+    ///
+    /// # Errors
+    /// As [`ListedCall::id`].
+    pub(crate) fn question(self, workspace: Option<&Workspace>) -> Result<OpenQuestion, Fail> {
+        let (session, call) = self.id()?;
+        let Self { root, path, tool, args, action, resource, plan, digest, .. } = self;
+        let approval = Approval { root, session, path, call, tool, action, resource, args, plan };
+        Ok(OpenQuestion { session, call, digest, question: question(&approval, workspace) })
+    }
+}
+
+impl OpenQuestion {
+    /// The resource that takes the answer.
+    pub(crate) fn path(&self) -> String {
+        format!("/v1/approvals/{}/{}", self.session, self.call)
+    }
+
+    /// The answer, for what was shown alone.
+    pub(crate) fn body(&self, verdict: AskVerdict) -> Value {
+        serde_json::json!({"verdict": verdict, "digest": self.digest})
+    }
+
+    /// Whether `event` closes the question.
+    pub(crate) fn is_closed(&self, event: &Event) -> bool {
+        let EventKind::Record { record, .. } = &event.what else { return false };
+        let Record::AskAnswered { call, .. } = &**record else { return false };
+        event.session == self.session && *call == self.call
+    }
 }
 
 /// Whether a person can be asked at the terminal.
 ///
 /// While one can, calls that need a word wait for it; without one they are denied at once.
-pub(super) fn is_somebody_there(silent: bool) -> bool {
+pub(super) fn has_approver(silent: bool) -> bool {
     !silent && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
@@ -63,27 +181,43 @@ fn forget_typed() {
 }
 
 impl Approving {
-    /// Asks the person at the terminal, and reads what they type from here on.
-    pub(super) fn by(approver: Approver, workspace: Arc<Workspace>) -> Self {
+    /// Reads what is typed from here on; `asks` about calls, or only watches for the end of the input.
+    pub(super) fn new(asks: bool, waiting: WaitingCalls) -> Self {
         forget_typed();
-        Self { approver, workspace, lines: lines(), asked: None }
+        Self { lines: lines(), asks, asked: None, waiting }
     }
 
-    /// What is to be said next: a question, or what became of the word that was given. Never, where nobody is asked.
+    /// The next line; `None` at the end of the input. Never resolves without an approver.
     ///
-    /// Cancel safe: a question stays open until it is answered.
-    pub(super) async fn next(me: &mut Option<Self>) -> Option<String> {
+    /// # Cancel safety
+    /// Safe.
+    pub(super) async fn line(me: &mut Option<Self>) -> Option<String> {
         match me {
             None => std::future::pending().await,
-            Some(me) => Some(me.step().await),
+            Some(me) => me.lines.recv().await,
         }
     }
 
-    /// Takes note of an event: a question that was closed, as by a cancel or its deadline, needs no word any more.
-    pub(super) fn hear(me: &mut Option<Self>, next: &Next) {
-        if let (Some(me), Next::Event(event)) = (me, next) {
-            me.asked.take_if(|asked| is_closed(asked, event));
-        }
+    /// The calls that may be asked about now, if any.
+    pub(super) fn next(&mut self) -> Option<&mut WaitingCalls> {
+        (self.asks && self.asked.is_none() && self.waiting.may_wait()).then_some(&mut self.waiting)
+    }
+
+    /// Events were missed.
+    pub(super) fn missed(&mut self) {
+        self.waiting.missed();
+    }
+
+    /// The question is shown: a line answers it. What was typed before does not.
+    pub(super) fn ask(&mut self, asked: OpenQuestion) {
+        while self.lines.try_recv().is_ok() {}
+        self.asked = Some(asked);
+    }
+
+    /// Takes note of an event: a call that waits, or a question that was closed, as by a cancel or its deadline.
+    pub(super) fn observe(&mut self, event: &Event) {
+        self.asked.take_if(|asked| asked.is_closed(event));
+        self.waiting.observe(event);
     }
 
     /// Whether a question is open.
@@ -91,47 +225,28 @@ impl Approving {
         self.asked.is_some()
     }
 
-    async fn step(&mut self) -> String {
-        loop {
-            let Some(approval) = self.asked.clone() else {
-                let approval = self.approver.next().await;
-                // What was typed before the question was seen is no word on it.
-                while self.lines.try_recv().is_ok() {}
-                let question = question(&approval, &self.workspace);
-                self.asked = Some(approval);
-                return question;
-            };
-            let Some(line) = self.lines.recv().await else { return std::future::pending().await };
-            let Some(verdict) = verdict(&line) else {
-                return "answer y (this once), a (always, in this session) or n".to_owned();
-            };
-            self.asked = None;
-            if let Err(error) = self.approver.answer(&approval, verdict).await {
-                return error.to_string();
-            }
-        }
+    /// What `line` answers, or what to say to it; `None` where nothing is asked.
+    pub(super) fn answer(&mut self, line: &str) -> Option<Result<(OpenQuestion, AskVerdict), String>> {
+        self.asked.as_ref()?;
+        let Some(verdict) = verdict(line) else {
+            return Some(Err("answer y (this once), a (always, in this session) or n".to_owned()));
+        };
+        self.asked.take().map(|asked| Ok((asked, verdict)))
     }
 }
 
-/// Whether the event closes the question.
-pub(crate) fn is_closed(asked: &Approval, event: &Event) -> bool {
-    let What::Record { record, .. } = &event.what else { return false };
-    let Record::AskAnswered { call, .. } = &**record else { return false };
-    event.session == asked.session && *call == asked.call
-}
-
 /// The question, with the whole plan, command or diff: the person who approves it must be able to read all of it.
-pub(crate) fn question(approval: &Approval, workspace: &Workspace) -> String {
+fn question(approval: &Approval, workspace: Option<&Workspace>) -> String {
     if let Some(plan) = &approval.plan {
         let (path, agent) = (clip(&approval.path, 40), clip(&approval.resource, 64));
         let plan = exact(plan);
-        return format!("{path} has a plan:\n\n{plan}\n\nlet {agent} carry it out? [y]es, [N]o: go on planning");
+        return format!("{path} has a plan:\n\n{plan}\n\nlet {agent} carry it out? [y]es, [N]o: continue planning");
     }
     let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), COLUMNS);
     let whole = whole(approval, workspace).filter(|whole| *whole != resource);
     let whole = whole.map(|whole| format!("\n\n{}\n", framed(&whole))).unwrap_or_default();
     format!(
-        "{} wants to {} on {resource} ({}){whole}\nallow? [y]es, [a]lways in this session, [N]o",
+        "{} asks for {} on {resource} ({}){whole}\nallow? [y]es, [a]lways in this session, [N]o",
         clip(&approval.path, 40),
         clip(&approval.action, 40),
         clip(&approval.tool, 24),
@@ -139,12 +254,13 @@ pub(crate) fn question(approval: &Approval, workspace: &Workspace) -> String {
 }
 
 /// All that the call does: the command that runs, the lines that change, or the arguments.
-fn whole(approval: &Approval, workspace: &Workspace) -> Option<String> {
+fn whole(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
     if *approval.action == *"shell.run" {
         return Some(resource(&approval.action, &approval.resource, &approval.args));
     }
     let args = Some(approval.args.trim()).filter(|args| !matches!(*args, "" | "{}"));
-    diff::whole(&approval.args, workspace)
+    workspace
+        .and_then(|workspace| diff::whole(&approval.args, workspace))
         .or_else(|| args.map(str::to_owned))
         .or_else(|| Some(approval.resource.to_string()))
 }
@@ -166,7 +282,7 @@ pub(crate) fn framed(text: &str) -> String {
     exact(text).split('\n').map(|line| format!("| {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// The word that a line gives, if it gives one.
+/// Returns the verdict of a line, if it has one.
 pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
     match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Some(AskVerdict::Allow),
@@ -178,7 +294,37 @@ pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
 
 #[cfg(test)]
 mod tests {
+    use subtend_session::record::AskBy;
+
+    use super::super::live::tests::{ROOT, asks, event, id};
     use super::*;
+
+    fn answered(ix: u32) -> Record {
+        Record::AskAnswered { call: CallId { turn: TurnNo(1), ix }, verdict: AskVerdict::Allow, by: AskBy::Person }
+    }
+
+    #[test]
+    fn call_is_asked_about_after_its_event() {
+        let call = |ix| (id(ROOT), CallId { turn: TurnNo(1), ix });
+        let mut waiting = WaitingCalls::new(false);
+        assert!(!waiting.may_wait());
+        assert_eq!(waiting.first(&[call(0)]), None, "what led to it was not shown");
+        waiting.observe(&event(ROOT, asks()));
+        assert_eq!((waiting.may_wait(), waiting.first(&[call(1), call(0)])), (true, Some(1)));
+        waiting.observe(&event(ROOT, answered(0)));
+        assert_eq!((waiting.may_wait(), waiting.first(&[call(0)])), (false, None));
+    }
+
+    #[test]
+    fn calls_without_an_event_are_asked_about_once_some_were_missed() {
+        let call = (id(ROOT), CallId { turn: TurnNo(1), ix: 0 });
+        for mut waiting in [WaitingCalls::new(true), WaitingCalls::new(false)] {
+            waiting.missed();
+            assert_eq!((waiting.may_wait(), waiting.first(&[call])), (true, Some(0)));
+            assert_eq!(waiting.first(&[call]), Some(0), "while it is listed");
+            assert_eq!((waiting.first(&[]), waiting.may_wait()), (None, false), "it was answered");
+        }
+    }
 
     #[test]
     fn a_plan_is_shown_whole_and_cannot_move_the_cursor() {
@@ -196,9 +342,9 @@ mod tests {
         };
         let dir = tempfile::tempdir().expect("a directory");
         let workspace = Workspace::open(dir.path()).expect("a workspace");
-        let told = question(&approval, &workspace);
+        let told = question(&approval, Some(&workspace));
         assert!(told.starts_with("a3f9c1 has a plan:\n\n1. Write `a`.\n2. Test it."), "{told}");
-        assert!(told.ends_with("\n\nlet build carry it out? [y]es, [N]o: go on planning"), "{told}");
+        assert!(told.ends_with("\n\nlet build carry it out? [y]es, [N]o: continue planning"), "{told}");
         assert!(!told.contains('\u{1b}'), "{told:?}");
         let other = Approval {
             plan: None,
@@ -208,19 +354,19 @@ mod tests {
             ..approval
         };
         assert_eq!(
-            question(&other, &workspace),
-            "a3f9c1 wants to shell.run on make (shell)\nallow? [y]es, [a]lways in this session, [N]o"
+            question(&other, Some(&workspace)),
+            "a3f9c1 asks for shell.run on make (shell)\nallow? [y]es, [a]lways in this session, [N]o"
         );
         let folded = "git status # look only\ntouch PWNED \u{202e}\u{200b}\u{1b}[2J\r\n";
-        let told = question(&Approval { resource: folded.into(), ..other.clone() }, &workspace);
+        let told = question(&Approval { resource: folded.into(), ..other.clone() }, Some(&workspace));
         assert_eq!(
             told,
-            "a3f9c1 wants to shell.run on git status # look only (and 2 more lines) (shell)\n\n| git status # look only\n\
+            "a3f9c1 asks for shell.run on git status # look only (and 2 more lines) (shell)\n\n| git status # look only\n\
              | touch PWNED <U+202E><U+200B><U+001B>[2J<U+000D>\n| \n\nallow? [y]es, [a]lways in this session, [N]o"
         );
         // What the arguments say is not what runs: two keys of one name.
         let args = "{\"command\": \"ls\", \"command\": \"rm\"}";
-        let told = question(&Approval { resource: "rm".into(), args: args.into(), ..other.clone() }, &workspace);
+        let told = question(&Approval { resource: "rm".into(), args: args.into(), ..other.clone() }, Some(&workspace));
         assert!(!told.contains("ls"), "{told}");
         // A shortened one is shown whole, if it is the one whose hash was recorded.
         let (command, other_one) = (format!("{} \u{202e}", "x".repeat(2000)), "y".repeat(2002));
@@ -228,11 +374,11 @@ mod tests {
         for (given, is_shown) in [(&command, true), (&other_one, false)] {
             let args = serde_json::json!({"command": given}).to_string();
             let long = Approval { resource: recorded.as_str().into(), args: args.into(), ..other.clone() };
-            assert_eq!(question(&long, &workspace).contains(&format!("| {}", exact(given))), is_shown);
+            assert_eq!(question(&long, Some(&workspace)).contains(&format!("| {}", exact(given))), is_shown);
         }
         let args = "{\"city\": \"x\"}";
         let fetch = Approval { action: "tool:rain".into(), tool: "rain".into(), args: args.into(), ..other };
-        assert!(question(&fetch, &workspace).contains("\n\n| {\"city\": \"x\"}\n\nallow?"));
+        assert!(question(&fetch, Some(&workspace)).contains("\n\n| {\"city\": \"x\"}\n\nallow?"));
     }
 
     #[test]

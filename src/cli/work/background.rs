@@ -16,14 +16,13 @@ const LOG: &str = "host.log";
 const LOOK: Duration = Duration::from_millis(50);
 /// Checks at most: for a minute, since a large store recovers first.
 const LOOKS: u32 = 1_200;
+/// Checks after the process that was started has ended.
+const GIVES_UP: u32 = 60;
 
 /// Starts a host of the store unless one runs; it ends when nothing is left to do.
-///
-/// # Errors
-/// When it does not come up, with where its output is.
 pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
     let place = store.place()?;
-    if place.path().is_none() {
+    if place.is_in_memory() {
         return Err(Fail::Usage(
             "`--detach` needs a store on disk: name one with --data DIR or --store ENGINE:PATH".to_owned(),
         ));
@@ -31,7 +30,7 @@ pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
     if Attached::to(&place)?.is_some() {
         return Ok(());
     }
-    if let Some(dir) = place.path().and_then(std::path::Path::parent) {
+    if let Some(dir) = place.path().map_or_else(|| place.node_dir(), std::path::Path::parent) {
         subtend_journal::owner_only::create_dir_all(dir)
             .map_err(|error| Fail::Store(format!("cannot make {}: {error}", dir.display())))?;
     }
@@ -42,7 +41,8 @@ pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
     let file = file.map_err(|error| at_log(&error.to_string()))?;
     let program = std::env::current_exe().map_err(|error| at_log(&error.to_string()))?;
     let mut command = Command::new(program);
-    command.args(["serve", "--listen", "none", "--until-idle"]).args(store.words());
+    command.args(["serve", "--listen", "none", "--until-idle"]);
+    store.pass_to(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
     #[cfg(unix)]
     {
@@ -52,12 +52,17 @@ pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
     }
     let mut child = command.spawn().map_err(|error| at_log(&error.to_string()))?;
     let mut teller = Teller::new();
+    let mut after_exit = 0_u32;
     for _ in 0..LOOKS {
         if Attached::to(&place)?.is_some() {
             return Ok(());
         }
         if let Some(status) = child.try_wait().map_err(|error| at_log(&error.to_string()))? {
-            return Err(at_log(&status.to_string()));
+            // Another process that started at the same time may have the store, and be about to listen.
+            after_exit = after_exit.saturating_add(1);
+            if after_exit > GIVES_UP {
+                return Err(at_log(&status.to_string()));
+            }
         }
         teller.tell(|| "waiting for the host to be ready".to_owned());
         std::thread::sleep(LOOK);

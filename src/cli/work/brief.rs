@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use subtend_session::dialect::discovery;
-use subtend_tools::display::Shown;
+use subtend_tools::display::ShownCall;
 use subtend_tools::registry::Registry;
 
 use super::super::paint::clip;
@@ -23,10 +23,9 @@ const TELLING: [(&str, bool); 9] = [
     ("prompt", true),
 ];
 
-/// The call in a few words, without anything that a terminal would obey: by the sign and name that its tool has for people, and in
-/// the tool's own words, where it has some (M13).
+/// Returns the call in a few words, by the display of its tool (M13), without control characters.
 pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
-    let Shown { tool, display, input, .. } = tools.shown(named, args, None);
+    let ShownCall { tool, display, input, .. } = tools.shown(named, args, None);
     let used = discovery::used(named, args);
     let args = used.as_ref().map_or(args, |(_, args)| args);
     let tool = if display.name.is_empty() { tool } else { display.name };

@@ -20,9 +20,7 @@ use source::Chosen;
 mod servers;
 mod source;
 
-/// Models by name.
-type Named = Vec<(String, Arc<dyn Model>)>;
-/// Pools, with the names of their models.
+type NamedModels = Vec<(String, Arc<dyn Model>)>;
 type Pools = Vec<(String, Vec<String>)>;
 
 const MODEL: &str = "SUBTEND_MODEL";
@@ -33,11 +31,9 @@ const CALLS: u32 = 16;
 /// What a session that exists says of its models.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own<'a> {
-    /// The model that it was opened with.
     pub(super) model: &'a str,
     /// Servers that its models are called at instead of the providers' own.
     pub(super) servers: &'a [Text],
-    /// Whether somebody else wrote this: an import brought it.
     pub(super) imported: bool,
 }
 
@@ -46,8 +42,8 @@ pub(crate) struct Own<'a> {
 #[command(next_help_heading = "Models")]
 pub(crate) struct ModelArgs {
     /// Model: `offline` (rules, no network; also if none is named), `scripted:FILE` (answers from a file), or a provider's:
-    /// `anthropic/MODEL`, `openai/MODEL`, `openai-responses/MODEL`, `gemini/MODEL`, `ollama/MODEL`. Several, with commas
-    /// between: where one fails, the next is asked. The variable `SUBTEND_MODEL` names one too, but no script
+    /// `anthropic/MODEL`, `openai/MODEL`, `openai-responses/MODEL`, `gemini/MODEL`, `ollama/MODEL`. Several are separated by
+    /// commas: if one fails, the next is called. The variable `SUBTEND_MODEL` names one too, except a script
     #[arg(long, value_name = "MODEL[,MODEL…]")]
     model: Option<String>,
 
@@ -55,33 +51,30 @@ pub(crate) struct ModelArgs {
     #[arg(skip = variable())]
     variable: Option<String>,
 
-    /// Server that speaks the provider's protocol, instead of the provider's own, such as `http://127.0.0.1:8080`; with
-    /// PROVIDER= before it for that provider only, and then it may be given again
+    /// Server that speaks the provider's protocol, instead of the provider's own, such as `http://127.0.0.1:8080`; with PROVIDER=
+    /// for that provider only; repeatable
     #[arg(long, value_name = "[PROVIDER=]URL", env = BASE_URL)]
     base_url: Vec<String>,
 
-    /// Calls to one model, and to all models of one provider, at the same time
+    /// Concurrent calls to one model, and to all models of one provider
     #[arg(long, value_name = "N", default_value_t = CALLS)]
     calls: u32,
 
-    /// Calls to one model, and to all models of one provider, that begin in a minute
+    /// Calls per minute to one model, and to all models of one provider
     #[arg(long, value_name = "N")]
     calls_per_minute: Option<u32>,
 }
 
-/// The models of a run.
-pub(crate) struct Choice {
+pub(crate) struct ModelSetup {
     /// Those that answer where an agent names none; several are a pool of their own.
-    models: Named,
-    /// The pool that answers there instead.
+    models: NamedModels,
     default_pool: Option<String>,
     /// Pools of the configuration, and those of their models that call no server.
     pools: Pools,
-    members: Named,
+    members: NamedModels,
     servers: Servers,
     enabled: Enabled,
     rates: Rates,
-    /// Who chose the models that answer by default.
     chosen: Chosen,
     /// Whether agents that name a provider's model get it: not where `offline` or a script was asked for.
     providers: bool,
@@ -90,39 +83,30 @@ pub(crate) struct Choice {
 }
 
 impl ModelArgs {
-    /// Those of a client that names `model` and `servers`, or nothing.
     pub(super) fn of(model: Option<&str>, servers: &[Text]) -> Self {
         let base_url = servers.iter().map(ToString::to_string).collect();
         Self { model: model.map(str::to_owned), variable: None, base_url, calls: CALLS, calls_per_minute: None }
     }
 
-    /// Whether a model was named.
     pub(super) fn is_given(&self) -> bool {
         self.words().is_some()
     }
 
-    /// Whether calls of models are limited by an option.
     pub(super) fn limits_calls(&self) -> bool {
         self.calls != CALLS || self.calls_per_minute.is_some()
     }
 
-    /// The servers that are given.
     pub(super) fn servers(&self) -> Vec<&str> {
         let urls = self.base_url.iter().map(String::as_str);
         urls.filter(|url| !(url.is_empty() && is_empty(BASE_URL))).collect()
     }
 
-    /// What `--model` or its variable says.
     pub(super) fn words(&self) -> Option<&str> {
         self.model.as_deref().or(self.variable.as_deref())
     }
 
     /// Reads and makes what was chosen: here, else by the session `own` that the command is about, else in the configuration.
-    ///
-    /// # Errors
-    /// [`Fail::Usage`] for a model that is named and cannot answer: an unknown one, a script that cannot be read, a missing key; and
-    /// for one that only `--model` may name, or only the person may enable.
-    pub(crate) fn choose(&self, said: &Loaded, session: Option<Own<'_>>) -> Result<Choice, Fail> {
+    pub(crate) fn choose(&self, said: &Loaded, session: Option<Own<'_>>) -> Result<ModelSetup, Fail> {
         // Of an import neither model nor server is the person's choice yet.
         let chosen_here = session.filter(|own| !own.imported);
         let servers =
@@ -153,11 +137,11 @@ impl ModelArgs {
                     "the session's own model `{words}` cannot answer: {error}; name another one with --model"
                 )),
                 Chosen::Option | Chosen::Variable | Chosen::Agent(_) | Chosen::Config(..) | Chosen::Nowhere => {
-                    Fail::Usage(format!("{error} (--model or SUBTEND_MODEL)"))
+                    Fail::Usage(blamed(&error, "(--model or SUBTEND_MODEL)"))
                 }
             })?,
             DefaultModel::Pool(pool) => {
-                (Named::new(), said.config.llm.pools.get(&**pool).is_some_and(|members| call_servers(members)))
+                (NamedModels::new(), said.config.llm.pools.get(&**pool).is_some_and(|members| call_servers(members)))
             }
             DefaultModel::Unsaid => models("offline", &servers).map_err(Fail::Usage)?,
         };
@@ -173,7 +157,7 @@ impl ModelArgs {
             DefaultModel::Pool(pool) => Some(pool.to_string()),
             DefaultModel::Model(_) | DefaultModel::Unsaid => None,
         };
-        Ok(Choice { models, default_pool, pools, members, servers, enabled, rates, chosen, providers, calls })
+        Ok(ModelSetup { models, default_pool, pools, members, servers, enabled, rates, chosen, providers, calls })
     }
 
     fn rates(&self) -> Result<Rates, Fail> {
@@ -188,18 +172,17 @@ impl ModelArgs {
     }
 }
 
-/// What the variable says that stands for `--model`, for verbs that call no model.
+/// Returns what the variable says that stands for `--model`, for verbs that call no model.
 pub(crate) fn variable() -> Option<String> {
     std::env::var(MODEL).ok().filter(|words| !words.is_empty())
 }
 
-/// Whether one of these models is a provider's.
 fn call_servers(members: &[Text]) -> bool {
     let calls_nobody = |spec| matches!(spec, Ok(ModelSpec::Offline | ModelSpec::Scripted(_)));
     !members.iter().all(|member| calls_nobody(ModelSpec::parse(member)))
 }
 
-/// The model that a session was opened with, as words or as a pool of the configuration.
+/// Returns the model that a session was opened with, as words or as a pool of the configuration.
 fn restored(own: &str, said: &Loaded) -> DefaultModel {
     match own.strip_prefix("pool:") {
         Some(pool) if said.config.llm.pools.contains_key(pool) => DefaultModel::Pool(pool.into()),
@@ -225,8 +208,7 @@ pub(super) fn no_script(model: &str) -> Result<(), String> {
     }
 }
 
-/// Refuses a default model of the workspace's file that the person has not enabled. Those of pools, agents and tools are refused
-/// where they are asked.
+/// Refuses a default model of the workspace's file that the user has not enabled.
 fn allowed(said: &Loaded, enabled: Enabled) -> Result<(), Fail> {
     let key = Key::from(["llm", "model"]);
     let (origin, model) = (said.origin(&key), said.config.llm.model.as_deref());
@@ -236,8 +218,13 @@ fn allowed(said: &Loaded, enabled: Enabled) -> Result<(), Fail> {
     }
 }
 
-/// The models that `words` name, and whether one of them is a provider's.
-fn models(words: &str, servers: &Servers) -> Result<(Named, bool), String> {
+/// Appends the options that an error is about, unless it names some already.
+fn blamed(error: &str, options: &str) -> String {
+    if error.ends_with(')') && error.contains(" (--") { error.to_owned() } else { format!("{error} {options}") }
+}
+
+/// Returns the models that `words` name, and whether one of them is a provider's.
+fn models(words: &str, servers: &Servers) -> Result<(NamedModels, bool), String> {
     let words: Vec<&str> = match words {
         // A script's file may have a comma in its name.
         word if word.trim_start().starts_with("scripted:") => vec![word],
@@ -260,10 +247,10 @@ fn models(words: &str, servers: &Servers) -> Result<(Named, bool), String> {
     Ok((models, providers))
 }
 
-/// The pools of the configuration, and those of their models that call no server; the others are made when they are first asked.
-/// Without `providers`, a pool with a provider's model is left out: agents that want it use their caller's model.
-fn pools(said: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, Named), Fail> {
-    let (mut pools, mut made) = (Vec::new(), Named::new());
+/// Returns the configured pools. Models with a server are built on first use. Without `providers`, a pool with a
+/// provider's model is left out.
+fn pools(said: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, NamedModels), Fail> {
+    let (mut pools, mut made) = (Vec::new(), NamedModels::new());
     for (name, members) in &said.config.llm.pools {
         let mut local = Vec::new();
         for member in members {
@@ -282,18 +269,18 @@ fn pools(said: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, Na
     Ok((pools, made))
 }
 
-/// Whether the variable is set to nothing, as shells do that pass on one that they do not have.
+/// Returns whether the variable is set to nothing, as shells do that pass on one that they do not have.
 fn is_empty(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| value.is_empty())
 }
 
-impl Choice {
-    /// Whether a provider's model may answer: then calls may cost money, and what a model says is worth a title.
+impl ModelSetup {
+    /// Returns whether a provider's model may answer: then calls may cost money, and what a model says is worth a title.
     pub(crate) fn calls_servers(&self) -> bool {
         self.calls
     }
 
-    /// The name that sessions have for the models that answer by default.
+    /// Returns the name that sessions have for the models that answer by default.
     pub(super) fn name(&self) -> Text {
         match (&self.default_pool, &*self.models) {
             (Some(pool), _) => format!("pool:{pool}").into(),
@@ -305,7 +292,7 @@ impl Choice {
         }
     }
 
-    /// A model that answers by default, calls a server and has no price.
+    /// Returns a model that answers by default, calls a server and has no price.
     pub(super) fn lacks_price(&self, prices: &Prices) -> Option<&str> {
         let lacks = |name: &&str| call_servers(&[(*name).into()]) && prices.of([*name]).is_none();
         match &self.default_pool {
@@ -317,18 +304,18 @@ impl Choice {
         }
     }
 
-    /// The servers that a session which is opened here records.
+    /// Returns the servers that a session which is opened here records.
     pub(super) fn recorded(&self) -> Vec<Text> {
         if self.calls { self.servers.words() } else { Vec::new() }
     }
 
-    /// Whether the built-in rules answer for everybody: they know neither a title nor a summary.
+    /// Returns whether the built-in rules answer for everybody: they know neither a title nor a summary.
     pub(crate) fn is_offline(&self) -> bool {
         let alone = self.default_pool.is_none() && self.pools.is_empty();
         alone && matches!(&*self.models, [(name, _)] if name == "offline")
     }
 
-    /// The model of a session that `agent` answers, and who chose it: as the runtime finds it.
+    /// Returns the model of a session that `agent` answers, and who chose it: as the runtime finds it.
     pub(super) fn told(&self, agent: Option<&Manifest>) -> (Text, Chosen) {
         let default = || (self.name(), self.chosen.clone());
         let Some(manifest) = agent.filter(|_| !matches!(self.chosen, Chosen::Option | Chosen::Variable)) else {
@@ -344,12 +331,10 @@ impl Choice {
         model.map_or_else(default, |model| (model, Chosen::by_agent(manifest)))
     }
 
-    /// What calls of one model may do.
     pub(super) fn rates(&self) -> Rates {
         self.rates
     }
 
-    /// Gives the models to the sessions of an environment.
     pub(crate) fn give(self, environment: Environment) -> Environment {
         let recorded = self.recorded();
         let Self { mut models, default_pool, pools, members, servers, enabled, providers, .. } = self;
@@ -394,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_server_of_no_provider_is_refused() {
-        let no_provider = "there is no provider `opnai`: write PROVIDER=URL with `anthropic`, `openai`, \
+        let no_provider = "unknown provider `opnai`: write PROVIDER=URL with `anthropic`, `openai`, \
                            `openai-responses`, `gemini` or `ollama` (--base-url or SUBTEND_BASE_URL)";
         assert_eq!(said("offline", &["opnai=http://127.0.0.1:1"], 16), no_provider);
         assert_eq!(
@@ -406,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_providers_model_is_told_from_those_that_call_nobody() {
+    fn provider_models_differ_from_local_ones() {
         let calls = |model: &str| {
             let args = ModelArgs {
                 model: Some(model.to_owned()),
@@ -424,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_let_nothing_through_is_refused() {
+    fn zero_calls_and_empty_model_names_are_refused() {
         assert_eq!(said("offline", &[], 0), "`--calls 0` would let no call start: give 1 or more, or leave it out");
         assert_eq!(said("offline,", &[], 1), "a model is missing before or after a comma (--model or SUBTEND_MODEL)");
     }
@@ -439,8 +424,7 @@ mod tests {
         };
         assert_eq!(chosen("ollama/small"), Ok("ollama/small".to_owned()));
         assert_eq!(chosen("pool:ollama/a,ollama/b"), Ok("pool:ollama/a,ollama/b".to_owned()));
-        let script = "the session's own model cannot answer: `scripted:/a.json` is a script, and a script comes from the command \
-                      line only: use `--model scripted:/a.json` there";
+        let script = "the session's own model cannot answer: `scripted:/a.json` is a script, which only the command line can name: add `--model scripted:/a.json`";
         assert_eq!(chosen("scripted:/a.json"), Err(script.to_owned()));
     }
 }

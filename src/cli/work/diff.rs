@@ -18,7 +18,7 @@ fn changed<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
     (old, new)
 }
 
-/// The texts between which a call changes a file, and the file; `read` reads what a whole file replaces.
+/// Returns the texts between which a call changes a file, and the file; `read` reads what a whole file replaces.
 fn texts(args: &Value, read: impl FnOnce(&str) -> Option<String>) -> Option<(String, String, String)> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
     let path = text("path")?;
@@ -30,7 +30,7 @@ fn texts(args: &Value, read: impl FnOnce(&str) -> Option<String>) -> Option<(Str
     Some((path, old, new))
 }
 
-/// Every line of the command or of the diff that a call stands for; `None` where it is neither.
+/// Returns every line of the command or of the diff that a call stands for; `None` where it is neither.
 pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace) -> Option<String> {
     let args: Value = serde_json::from_str(args).ok()?;
     if let Some(command) = args.get("command").and_then(Value::as_str) {
@@ -47,7 +47,7 @@ pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace)
     Some(std::iter::once(format!("{path}{every}")).chain(lines).collect::<Vec<_>>().join("\n"))
 }
 
-/// How many lines an edit changes: `+2 -1`; of a whole file all of its lines.
+/// Returns how many lines an edit changes: `+2 -1`; of a whole file all of its lines.
 pub(super) fn count(args: &str) -> Option<String> {
     let args: Value = serde_json::from_str(args).ok()?;
     let (_, old, new) = texts(&args, |_| None)?;

@@ -7,21 +7,22 @@ use subtend_session::authority::{RuleSet, Verdict};
 
 use super::super::data::StoreArgs;
 use super::super::fail::Fail;
+use super::super::servers::ServerPool;
 use super::super::trust::Trust;
-use super::super::{settings, workspace};
+use super::super::{guidance, settings, workspace};
 use super::choice::{ModelArgs, Own};
-use super::{hub, limit, policy};
+use super::{limit, policy, setup};
 
-/// Loads environments by the files of their workspaces and your own configuration. A workspace that you have not trusted has the
-/// built-in agents and no configuration of its own.
+/// Loads environments from workspace and user files. An untrusted workspace has built-in agents and no configuration.
 pub(crate) fn loader(
     store: StoreArgs,
     slots: u32,
+    servers: ServerPool,
 ) -> impl Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync + 'static {
-    move |key| load(key, &store, slots).map_err(|fail| fail.to_string())
+    move |key| load(key, (&store, &servers), slots).map_err(|fail| fail.to_string())
 }
 
-fn load(key: &EnvironmentKey, store: &StoreArgs, slots: u32) -> Result<Environment, Fail> {
+fn load(key: &EnvironmentKey, (store, servers): (&StoreArgs, &ServerPool), slots: u32) -> Result<Environment, Fail> {
     if key.imported {
         return Err(Fail::Usage(format!(
             "the session was imported, and its directory {} is not your choice: send to it while no other process has the store, \
@@ -30,7 +31,7 @@ fn load(key: &EnvironmentKey, store: &StoreArgs, slots: u32) -> Result<Environme
         )));
     }
     let workspace = workspace::open(Path::new(&*key.workspace))?;
-    let trust = Trust::silent(&workspace)?;
+    let trust = Trust::recorded(&workspace)?;
     let loaded = settings::load(&workspace, trust)?;
     let dialects = settings::dialects(&loaded, &workspace)?;
     let (mut limits, _) = limit::bounds(&[], &[], &loaded)?;
@@ -43,11 +44,15 @@ fn load(key: &EnvironmentKey, store: &StoreArgs, slots: u32) -> Result<Environme
     };
     let own = Own { model: model.unwrap_or_default(), servers: &key.servers, imported: key.imported };
     let models = args.choose(&loaded, (!key.opening).then_some(own))?;
+    let servers = servers.of(&workspace, trust, &loaded)?;
     let [linked, kept] = policy::bounds(store, &workspace)?;
+    let skills = guidance::skills(&workspace, trust);
     let environment = Environment::default()
         .catalog(trust.catalog(&workspace))
+        .instructions(guidance::instructions(&workspace, trust))
+        .tools(setup::tools_with(loaded.config.commands(), &skills, Some(&servers))?)
+        .skills(skills)
         .workspace(workspace)
-        .tools(hub::tools_with(loaded.config.commands())?)
         .limits(limits)
         .policy(RuleSet::only(Verdict::Allow))
         .bounds(linked)

@@ -13,7 +13,6 @@ pub(crate) struct Face<'a> {
 }
 
 impl WorkArgs {
-    /// How the verb shows what happens.
     pub(crate) fn face(&self) -> Face<'_> {
         Face { json: self.json, raw: self.raw, quiet: self.quiet, store: &self.store }
     }

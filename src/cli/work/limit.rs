@@ -3,17 +3,15 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use subtend::config::{Host, Key, Loaded, Origin};
+use subtend::config::{HostConfig, Key, Loaded, Origin};
 use subtend_session::limits::Limits;
+use subtend_session::near::near;
 
 use super::super::fail::Fail;
-use super::here::Found;
+use super::found_session::FoundSession;
 
-/// The limits of sessions and the bounds of the host, as configuration and options set them.
-///
-/// # Errors
-/// [`Fail::Usage`] for what cannot be one, and for a limit that is set above what the host allows. One that nobody set is lowered.
-pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Result<(Limits, Host), Fail> {
+/// Returns the limits of sessions and the bounds of the host, as configuration and options set them.
+pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Result<(Limits, HostConfig), Fail> {
     let host = read(host, &said.config.host, "--host")?;
     let zero = [
         ("slots", host.slots == 0),
@@ -22,7 +20,7 @@ pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Resul
         ("idle_ms", host.idle_ms == 0),
     ];
     if let Some((name, _)) = zero.iter().find(|(_, zero)| *zero) {
-        return Err(Fail::Usage(format!("with `{name}` of 0 nothing could be done: give 1 or more (--host)")));
+        return Err(Fail::Usage(format!("`{name}` is 0, so nothing could run: give 1 or more (--host)")));
     }
     let mut set: Limits = read(limits, &said.config.limits, "--limit")?;
     set.check().map_err(|error| Fail::Usage(format!("{error} (--limit)")))?;
@@ -42,17 +40,13 @@ pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Resul
     Ok((set, host))
 }
 
-/// The limits that options set, by their names.
-///
-/// # Errors
-/// [`Fail::Usage`] for an unknown one, or a value that none can have.
 pub(super) fn changes(limits: &[String]) -> Result<Map<String, Value>, Fail> {
     let Ok(Value::Object(fields)) = serde_json::to_value(Limits::default()) else { return Ok(Map::new()) };
     limits.iter().map(|word| split(word, &fields, "--limit")).collect()
 }
 
-/// What to say of a session whose limits are above what this host allows.
-pub(super) fn lowered(found: &Found, host: &Host) -> Result<Vec<String>, Fail> {
+/// Returns what to say of a session whose limits are above what this host allows.
+pub(super) fn lowered(found: &FoundSession, host: &HostConfig) -> Result<Vec<String>, Fail> {
     let said = |(name, value)| {
         let slots = host.slots;
         format!(
@@ -62,7 +56,6 @@ pub(super) fn lowered(found: &Found, host: &Host) -> Result<Vec<String>, Fail> {
     Ok(host.exceeded_by(&found.limits()?).into_iter().map(said).collect())
 }
 
-/// `base`, with what `words` of `option` change of it.
 fn read<T: Serialize + DeserializeOwned>(words: &[String], base: &T, option: &str) -> Result<T, Fail> {
     let usage = |error: &serde_json::Error| Fail::Usage(format!("{error} ({option})"));
     let Ok(Value::Object(mut fields)) = serde_json::to_value(base) else {
@@ -77,10 +70,13 @@ fn read<T: Serialize + DeserializeOwned>(words: &[String], base: &T, option: &st
     serde_json::from_value(Value::Object(fields)).map_err(|error| usage(&error))
 }
 
-/// Why a value that is a number, or `none`, is not taken.
+/// Returns why a value that is a number, or `none`, is not taken.
 fn refused(name: &str, fields: &Map<String, Value>, error: &serde_json::Error, option: &str) -> Fail {
     Fail::Usage(match fields.get(name) {
         Some(Value::Null) => format!("the limit `{name}` cannot be `none`: give a whole number ({option})"),
+        Some(Value::String(value)) => {
+            format!("invalid value `{value}` for the limit `{name}`: give `on` or `off` ({option})")
+        }
         Some(value) => format!("`{value}` is too large for the limit `{name}` ({option})"),
         None => format!("{error} ({option})"),
     })
@@ -89,18 +85,28 @@ fn refused(name: &str, fields: &Map<String, Value>, error: &serde_json::Error, o
 fn split(word: &str, fields: &Map<String, Value>, option: &str) -> Result<(String, Value), Fail> {
     let names = || fields.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     let Some((name, value)) = word.split_once('=') else {
-        return Err(Fail::Usage(format!("`{word}` is no limit: write NAME=VALUE ({option}); there are: {}", names())));
+        return Err(Fail::Usage(format!(
+            "`{word}` is not NAME=VALUE, such as `turns=10` ({option}); the names are {}",
+            names()
+        )));
     };
     let name = name.trim().replace('-', "_");
     if !fields.contains_key(&name) {
-        return Err(Fail::Usage(format!("there is no limit `{name}` ({option}); there are: {}", names())));
+        let near = near(&name, fields.keys().map(String::as_str));
+        let near = near.map_or_else(|| format!("the names are {}", names()), |near| format!("did you mean `{near}`?"));
+        return Err(Fail::Usage(format!("unknown limit `{name}`; {near} ({option})")));
     }
     let value = value.trim();
+    if fields.get(&name).is_some_and(Value::is_string) {
+        return Ok((name, value.into()));
+    }
     if value == "none" {
         return Ok((name, Value::Null));
     }
     let number: u64 = value.parse().map_err(|_| {
-        Fail::Usage(format!("`{value}` is no value for the limit `{name}`: give a whole number, or `none` ({option})"))
+        Fail::Usage(format!(
+            "invalid value `{value}` for the limit `{name}`: give a whole number, or `none` ({option})"
+        ))
     })?;
     Ok((name, number.into()))
 }
@@ -108,6 +114,7 @@ fn split(word: &str, fields: &Map<String, Value>, option: &str) -> Result<(Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use subtend_session::limits::Parking;
 
     fn said(words: &[&str]) -> Result<Limits, String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -120,27 +127,29 @@ mod tests {
         let set = Limits { turns: 5, run_ms: None, first_byte_ms: 2_000, ..Limits::default() };
         assert_eq!(said(&["turns=5", "run-ms = none", "first_byte_ms=2000"]), Ok(set));
         assert_eq!(said(&[]), Ok(Limits::default()));
+        assert_eq!(said(&["park=off"]), Ok(Limits { park: Parking::Off, ..Limits::default() }));
     }
 
     #[test]
-    fn what_is_not_named_stays_as_the_configuration_has_it() {
+    fn limits_not_named_stay_as_configured() {
         let base = Limits { spawns: 7, turns: 3, ..Limits::default() };
         let set = read(&["turns=5".to_owned()], &base, "--limit").map_err(|error| error.to_string());
         assert_eq!(set, Ok(Limits { turns: 5, ..base }));
     }
 
     #[test]
-    fn a_bad_limit_says_what_there_is() {
+    fn unknown_limit_error_lists_the_limits() {
         let starts = |words: &[&str], begin: &str| {
             let says = said(words).unwrap_err();
             assert!(says.starts_with(begin), "{says}");
         };
-        starts(&["turns"], "`turns` is no limit: write NAME=VALUE (--limit); there are: max_depth, ");
-        starts(&["truns=5"], "there is no limit `truns` (--limit); there are: max_depth, ");
-        starts(&["turns=many"], "`many` is no value for the limit `turns`: give a whole number, or `none` (--limit)");
+        starts(&["turns"], "`turns` is not NAME=VALUE, such as `turns=10` (--limit); the names are max_depth, ");
+        starts(&["truns=5"], "unknown limit `truns`; did you mean `turns`? (--limit)");
+        starts(&["turns=many"], "invalid value `many` for the limit `turns`: give a whole number, or `none` (--limit)");
         starts(&["turns=none"], "the limit `turns` cannot be `none`: give a whole number (--limit)");
         starts(&["turns=99999999999"], "`99999999999` is too large for the limit `turns` (--limit)");
-        starts(&["live_runs=0"], "with the limit `live_runs` of 0 nothing could be done: give 1 or more (--limit)");
+        starts(&["park=maybe"], "invalid value `maybe` for the limit `park`: give `on` or `off` (--limit)");
+        starts(&["live_runs=0"], "the limit `live_runs` is 0, so nothing could run: give 1 or more (--limit)");
     }
 
     #[test]
@@ -167,7 +176,7 @@ mod tests {
         assert_eq!(bound(&[], &["slots=2"], ""), Ok((2, 2, 2)), "what nobody set is lowered");
         assert_eq!(
             bound(&[], &["slots=0"], ""),
-            Err("with `slots` of 0 nothing could be done: give 1 or more (--host)".to_owned())
+            Err("`slots` is 0, so nothing could run: give 1 or more (--host)".to_owned())
         );
     }
 }

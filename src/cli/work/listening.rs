@@ -6,19 +6,18 @@ use subtend_host::Host;
 use tokio::task::JoinHandle;
 
 use super::super::client::SOCKET;
-use super::super::data::Place;
+use super::super::data::StoreLocation;
 use super::super::serve::directory;
 use super::Screen;
 
-/// A socket that is served until it is closed.
-pub(super) struct Listening {
+pub(super) struct ListeningSocket {
     served: Option<(JoinHandle<std::io::Result<()>>, PathBuf)>,
 }
 
-impl Listening {
-    /// Serves `host` in the host's directory of its store. A socket that cannot be opened is reported: the work goes on without it.
+impl ListeningSocket {
+    /// Serves `host` on the socket of its store. A socket that cannot be opened is reported, and the verb continues.
     #[cfg(unix)]
-    pub(super) fn begin(place: &Place, host: &Host, screen: &mut Screen) -> Self {
+    pub(super) fn begin(place: &StoreLocation, host: &Host, screen: &mut Screen) -> Self {
         use subtend_host::listen::{self, Bounds};
         if place.host_dir().is_none() {
             return Self { served: None };
@@ -41,7 +40,7 @@ impl Listening {
 
     /// Without Unix sockets no other terminal reaches this process.
     #[cfg(not(unix))]
-    pub(super) fn begin(_: &Place, _: &Host, _: &mut Screen) -> Self {
+    pub(super) fn begin(_: &StoreLocation, _: &Host, _: &mut Screen) -> Self {
         Self { served: None }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::event::{Event, What};
+use subtend_actors::event::{Event, EventKind};
 use subtend_models::model::Delta;
 use subtend_session::call::{CallEnd, CallKind, ToolEffect};
 use subtend_session::ids::{CallId, SessionId, Text};
@@ -16,104 +16,81 @@ use tokio::time::Instant;
 
 /// All sessions of one tree, as far as their events were seen.
 #[derive(Debug)]
-pub(super) struct Live {
-    nodes: BTreeMap<SessionId, Node>,
+pub(super) struct LiveTree {
+    nodes: BTreeMap<SessionId, LiveNode>,
     root: SessionId,
-    /// Records of sessions whose birth was not heard of yet.
     early: BTreeMap<SessionId, Vec<Arc<Record>>>,
-    /// Events that were missed: what is shown may be behind.
     pub(super) missed: u64,
 }
 
-/// One session.
 #[derive(Debug)]
-pub(super) struct Node {
-    /// Its agent.
+pub(super) struct LiveNode {
     pub(super) agent: Text,
     /// Its short name; the root's is left out.
     pub(super) short: Text,
-    /// Subagent edges from the root.
     pub(super) depth: usize,
-    /// What it does.
     pub(super) doing: Doing,
-    /// Answered turns of its last run.
     pub(super) turns: u32,
-    /// Tokens of the model calls of its last run.
     pub(super) tokens: u64,
-    /// When its last run ended.
     pub(super) ended: Option<Instant>,
-    /// When its last run was opened.
     opened: Instant,
-    /// Working time of its last run before `working`.
     worked: Duration,
-    /// Since when it works.
     working: Option<Instant>,
     kids: Vec<SessionId>,
-    /// How calls are shown.
     registry: Registry,
-    /// Calls of the last answer that have no result.
-    open: BTreeMap<CallId, Open>,
+    open: BTreeMap<CallId, RunningCall>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct RunningCall {
     brief: String,
     kind: Option<CallKind>,
 }
 
-impl Open {
+impl RunningCall {
     fn is_local(&self) -> bool {
         self.kind.as_ref().is_some_and(CallKind::is_local)
     }
 }
 
-/// What a session does.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Doing {
-    /// It has no run yet.
     Idle,
-    /// It waits for a slot.
     Queued,
-    /// The model was asked.
     Thinking,
-    /// The model answers.
+    /// Its history is summarised before the model is called.
+    Compacting,
     Writing,
-    /// Tools run.
     Tools,
-    /// It waits for its children.
     Waiting,
-    /// A call of it waits for approval.
+    /// Parked at a provider's limit until then, in milliseconds since the epoch.
+    Limited(i64),
     Asks,
-    /// It is held.
     Held(&'static str),
-    /// Its run ended.
     Ended(Outcome),
 }
 
-/// What is worth a line where there is no live tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum News {
-    /// A session came to be.
     Born,
-    /// A tool was started.
     Tool(String),
     /// A local call ended: what it was, whether it only read, and how it ended with the start of its result.
     Called(String, ToolEffect, CallEnd, Text),
     /// A model call failed, and is tried again or not.
     Failed(String),
-    /// The run ended.
+    /// Old messages were summarised, or not: the event in words.
+    Compacted(String),
     Ended(Outcome),
 }
 
-impl Live {
-    /// A tree of its root alone, whose calls are shown as the tools of `registry` say.
+impl LiveTree {
+    /// Returns a tree of its root alone, whose calls are shown as the tools of `registry` say.
     pub(super) fn new(root: SessionId, agent: Text, now: Instant, registry: Registry) -> Self {
-        let nodes = BTreeMap::from([(root, Node::new(agent, "".into(), 0, now, registry))]);
+        let nodes = BTreeMap::from([(root, LiveNode::new(agent, "".into(), 0, now, registry))]);
         Self { nodes, root, early: BTreeMap::new(), missed: 0 }
     }
 
-    /// The sessions, each after its parent, in the order of birth.
-    pub(super) fn in_order(&self) -> Vec<(SessionId, &Node)> {
+    pub(super) fn in_order(&self) -> Vec<(SessionId, &LiveNode)> {
         let mut out = Vec::with_capacity(self.nodes.len());
         let mut next = vec![self.root];
         while let Some(id) = next.pop() {
@@ -125,8 +102,7 @@ impl Live {
         out
     }
 
-    /// The session.
-    pub(super) fn node(&self, id: SessionId) -> Option<&Node> {
+    pub(super) fn node(&self, id: SessionId) -> Option<&LiveNode> {
         self.nodes.get(&id)
     }
 
@@ -134,8 +110,8 @@ impl Live {
     pub(super) fn take(&mut self, event: &Event, now: Instant) -> Option<(SessionId, News)> {
         let id = event.session;
         match &event.what {
-            What::Record { record, .. } => self.record(id, record, now),
-            What::Delta { delta, .. } => {
+            EventKind::Record { record, .. } => self.record(id, record, now),
+            EventKind::Delta { delta, .. } => {
                 if let Some(node) = self.nodes.get_mut(&id) {
                     let doing = match delta {
                         Delta::Text(_) | Delta::Call { .. } => Doing::Writing,
@@ -145,12 +121,11 @@ impl Live {
                 }
                 None
             }
-            What::Progress { .. } | What::Queue { .. } => None,
+            EventKind::Progress { .. } | EventKind::Queue { .. } => None,
         }
     }
 
-    /// Children of `node` with a run in flight.
-    pub(super) fn running(&self, node: &Node) -> usize {
+    pub(super) fn running(&self, node: &LiveNode) -> usize {
         let kids = node.kids.iter().filter_map(|kid| self.nodes.get(kid));
         kids.filter(|kid| !matches!(kid.doing, Doing::Idle | Doing::Ended(_))).count()
     }
@@ -168,7 +143,7 @@ impl Live {
             self.early.entry(id).or_default().push(Arc::clone(record));
             return None;
         };
-        // The host's services work beside the session, not for it: they are no part of what it does.
+        // Services of the host are not part of the session's activity.
         let born = if let Record::ChildSpawned(spawned) = &**record {
             Some((spawned.child, &spawned.agent, &spawned.short))
         } else if let Record::BranchCreated(created) = &**record
@@ -181,7 +156,7 @@ impl Live {
         if let Some((child, agent, short)) = born {
             node.kids.push(child);
             let depth = node.depth.saturating_add(1);
-            let mut node = Node::new(agent.clone(), short.0.clone(), depth, now, node.registry.clone());
+            let mut node = LiveNode::new(agent.clone(), short.0.clone(), depth, now, node.registry.clone());
             if matches!(&**record, Record::ChildSpawned(_)) {
                 node.doing = Doing::Queued;
             }
@@ -195,7 +170,7 @@ impl Live {
     }
 }
 
-impl Node {
+impl LiveNode {
     fn new(agent: Text, short: Text, depth: usize, now: Instant, registry: Registry) -> Self {
         Self {
             registry,
@@ -214,7 +189,6 @@ impl Node {
         }
     }
 
-    /// The local tools that run now.
     pub(super) fn tools(&self) -> impl Iterator<Item = &str> {
         self.open.values().filter(|open| open.is_local()).map(|open| open.brief.as_str())
     }
@@ -227,8 +201,16 @@ impl Node {
 
     fn go(&mut self, doing: Doing, now: Instant) {
         self.worked = self.worked(now);
-        self.working = matches!(doing, Doing::Thinking | Doing::Writing | Doing::Tools).then_some(now);
+        self.working =
+            matches!(doing, Doing::Thinking | Doing::Compacting | Doing::Writing | Doing::Tools).then_some(now);
         self.doing = doing;
+    }
+
+    /// Shows that the model is called, if its call waited for a compaction.
+    fn compacted(&mut self, now: Instant) {
+        if self.doing == Doing::Compacting {
+            self.go(Doing::Thinking, now);
+        }
     }
 
     fn record(&mut self, record: &Record, now: Instant) -> Option<News> {
@@ -238,6 +220,16 @@ impl Node {
                 // A run that needs no slot starts at once.
                 self.go(if opened.slot { Doing::Queued } else { Doing::Thinking }, now);
                 self.worked = Duration::ZERO;
+            }
+            Record::TurnStarted { compacts: Some(_), .. } => self.go(Doing::Compacting, now),
+            Record::Compacted(done) => {
+                self.compacted(now);
+                let why = done.cause.phrase();
+                return Some(News::Compacted(format!("compacted, {why}: {} to {} tokens", done.before, done.after)));
+            }
+            Record::CompactionFailed(failed) => {
+                self.compacted(now);
+                return Some(News::Compacted(format!("not compacted: {}", failed.message)));
             }
             Record::RunStarted { .. } | Record::TurnStarted { .. } | Record::RunResumed { .. } => {
                 self.go(Doing::Thinking, now);
@@ -265,6 +257,7 @@ impl Node {
                     Park::MidTurn | Park::AtRest => Doing::Waiting,
                     Park::Ask => Doing::Asks,
                     Park::Slot => Doing::Queued,
+                    Park::Limit { until } => Doing::Limited(*until),
                 };
                 self.go(doing, now);
             }
@@ -292,6 +285,7 @@ impl Node {
             | Record::BranchCreated(_)
             | Record::AlternativeSwitched { .. }
             | Record::RolledBack { .. }
+            | Record::CompactionUndone { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
             | Record::MetadataSet(_)
@@ -312,7 +306,8 @@ impl Node {
         let asked = answered.calls.iter().zip(0_u32..);
         self.open = asked
             .map(|(asked, ix)| {
-                let open = Open { brief: super::brief::call(&asked.tool, &asked.args, &self.registry), kind: None };
+                let open =
+                    RunningCall { brief: super::brief::call(&asked.tool, &asked.args, &self.registry), kind: None };
                 (CallId { turn: answered.turn, ix }, open)
             })
             .collect();
@@ -326,7 +321,7 @@ impl Node {
         news
     }
 
-    fn close(&mut self, call: CallId, now: Instant) -> Option<Open> {
+    fn close(&mut self, call: CallId, now: Instant) -> Option<RunningCall> {
         let open = self.open.remove(&call);
         self.settle(now);
         open
@@ -335,7 +330,7 @@ impl Node {
     /// Between two answers: it works while a local call is open, and waits while only others are.
     fn settle(&mut self, now: Instant) {
         let mut started = self.open.values().filter(|open| open.kind.is_some());
-        if started.clone().any(Open::is_local) {
+        if started.clone().any(RunningCall::is_local) {
             self.go(Doing::Tools, now);
         } else if started.next().is_some() {
             self.go(Doing::Waiting, now);
@@ -352,7 +347,7 @@ impl Node {
     }
 }
 
-/// What is told of an attempt that came to nothing: which model it was, where there are several, and what follows.
+/// Describes a discarded attempt: its model, if there are several, and what follows.
 fn failed(discarded: &AttemptDiscarded) -> String {
     let who = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
     let then = match discarded.again_ms {

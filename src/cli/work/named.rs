@@ -8,45 +8,47 @@ use subtend_actors::{Hooks, ModelChoice};
 use subtend_session::ids::{SessionId, Text};
 
 use super::super::fail::Fail;
-use super::choice::Choice;
-use super::here::Found;
+use super::choice::ModelSetup;
+use super::found_session::FoundSession;
 
 /// Answers in place of a session's own model, there and wherever its tree uses that model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
-    /// The session that the command is about.
+pub(super) struct ReplacedModel {
     pub(super) session: SessionId,
-    /// The root of its tree.
     pub(super) root: SessionId,
     /// The model that the session was opened with: its children that name none have it too.
     pub(super) own: Text,
-    /// The model that answers instead.
     pub(super) model: Text,
 }
 
-impl Named {
+impl ReplacedModel {
     fn of(&self, choice: &ModelChoice) -> Option<Text> {
         let inherits = choice.root == self.root && choice.model == self.own;
         (choice.session == self.session || inherits).then(|| self.model.clone())
     }
 }
 
-impl Hooks for Named {
+impl Hooks for ReplacedModel {
     fn resolve_model(&self, choice: ModelChoice) -> BoxFuture<'_, Option<Text>> {
         Box::pin(std::future::ready(self.of(&choice)))
     }
 }
 
 /// Returns the hook by which the named model answers for a session that exists.
-pub(super) fn answering(found: &Found, model: &Text, models: &Choice, prices: &Prices) -> Result<Arc<dyn Hooks>, Fail> {
+pub(super) fn answering(
+    found: &FoundSession,
+    model: &Text,
+    models: &ModelSetup,
+    prices: &Prices,
+) -> Result<Arc<dyn Hooks>, Fail> {
     priced(found, models, prices)?;
-    let Found { session, root, birth, .. } = found;
+    let FoundSession { session, root, birth, .. } = found;
     let own = birth.model.clone();
-    Ok(Arc::new(Named { session: *session, root: *root, own, model: model.clone() }))
+    Ok(Arc::new(ReplacedModel { session: *session, root: *root, own, model: model.clone() }))
 }
 
 /// Refuses a named model without a price for a session whose money is limited.
-pub(super) fn priced(found: &Found, models: &Choice, prices: &Prices) -> Result<(), Fail> {
+pub(super) fn priced(found: &FoundSession, models: &ModelSetup, prices: &Prices) -> Result<(), Fail> {
     if found.limits()?.cost_micro.is_some()
         && let Some(model) = models.lacks_price(prices)
     {
@@ -69,7 +71,7 @@ mod tests {
 
     #[test]
     fn a6_a_named_model_answers_where_the_own_one_would() {
-        let named = Named { session: id(2), root: id(1), own: "openai/a".into(), model: "openai/b".into() };
+        let named = ReplacedModel { session: id(2), root: id(1), own: "openai/a".into(), model: "openai/b".into() };
         let answers = |session, root, model: &str| {
             let (agent, model) = ("general".into(), model.into());
             let (run, turn, attempt) = (RunNo(1), TurnNo(1), AttemptNo(1));

@@ -14,9 +14,6 @@ use super::super::fail::Fail;
 use super::super::settings;
 
 /// Reads the rules of both options, on top of the default policy.
-///
-/// # Errors
-/// [`Fail::Usage`] for a rule that cannot take effect.
 pub(super) fn read(
     allow: &[String],
     ask: &[String],
@@ -26,10 +23,7 @@ pub(super) fn read(
     rules(allow, ask, |rule| without_tool(rule).or_else(|| without_effect(rule, catalog, workspace)))
 }
 
-/// What imported sessions may do at most: what a new session may do here, by the rules of both options.
-///
-/// # Errors
-/// [`Fail::Usage`] for a rule that cannot take effect in any workspace.
+/// Returns what imported sessions may do at most: what a new session may do here, by the rules of both options.
 pub(crate) fn of_imports(allow: &[String], ask: &[String]) -> Result<Authority, Fail> {
     let policy = rules(allow, ask, without_tool)?;
     let protected = HostPolicy::protected(&policy);
@@ -52,11 +46,7 @@ fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Opt
     Ok(policy)
 }
 
-/// Rules that hold for every session, whatever it was opened with: targets of protected links ask, and what is the person's own is
-/// denied.
-///
-/// # Errors
-/// [`Fail::Usage`] where the data directory or the configuration cannot be kept from tools.
+/// Rules of every session: targets of protected links ask, the user's own files are denied.
 pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
     let mut paths = store.kept()?;
     paths.extend(settings::user_file().and_then(|file| file.parent().map(Path::to_owned)));
@@ -75,7 +65,7 @@ fn within<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
     places.iter().find(|place| path.starts_with(place))
 }
 
-/// Why a rule has no effect in the command, if no tool needs its action.
+/// Returns why a rule has no effect in the command, if no tool needs its action.
 fn without_tool(rule: &Rule) -> Option<String> {
     if &*rule.action == "net.fetch" && &*rule.resource != "*" {
         let address = &rule.resource;
@@ -83,11 +73,10 @@ fn without_tool(rule: &Rule) -> Option<String> {
             "no tool of the command fetches `{address}`, and commands get the whole network or none: write `net.fetch`"
         ));
     }
-    let family = ["tool:", "mcp:"].iter().find(|family| rule.action.starts_with(**family))?;
-    Some(format!("no tool of the command needs `{family}NAME`"))
+    rule.action.starts_with("tool:").then(|| "no tool of the command needs `tool:NAME`".to_owned())
 }
 
-/// Why a rule has no effect in this workspace, if it has none.
+/// Returns why a rule has no effect in this workspace, if it has none.
 fn without_effect(rule: &Rule, catalog: &Catalog, workspace: &Workspace) -> Option<String> {
     if let Some(agent) = rule.action.strip_prefix("task:").filter(|agent| !agent.contains('*')) {
         let names = catalog.names();

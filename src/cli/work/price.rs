@@ -5,7 +5,7 @@ use subtend_actors::prices::{Price, Prices};
 use super::super::fail::Fail;
 use super::super::paint::clip;
 
-/// The prices of `base`, and those that `words` name, in US dollars a million tokens.
+/// Returns the prices of `base`, and those that `words` name, in US dollars a million tokens.
 pub(super) fn read(words: &[String], base: Prices) -> Result<Prices, Fail> {
     let prices = words.iter().try_fold(base, |prices, word| {
         let (name, price) = one(word)?;
@@ -18,7 +18,7 @@ pub(super) fn read(words: &[String], base: Prices) -> Result<Prices, Fail> {
 fn one(word: &str) -> Result<(&str, Price), Fail> {
     let bad = || {
         Fail::Usage(format!(
-            "`{}` is no price: write MODEL=IN,OUT in US dollars a million tokens, such as `openai/gpt-5*=1.25,10`, and then, \
+            "`{}` is not a price: write MODEL=IN,OUT in US dollars per million tokens, such as `openai/gpt-5*=1.25,10`, and then, \
              if they differ, tokens read from cache, newly cached and of reasoning (--price)",
             clip(word, 80)
         ))

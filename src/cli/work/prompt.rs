@@ -7,9 +7,13 @@ use super::super::fail::Fail;
 /// Bytes of a prompt at most: what the journal takes as one input.
 const MOST: usize = 1 << 20;
 
-/// The prompt that `word` stands for; `-` reads it from `stdin`.
+/// Returns the prompt that `word` stands for; `-` reads it from `stdin`.
 pub(crate) fn read(word: &str, stdin: impl Read) -> Result<String, Fail> {
-    let text = if word == "-" { all(stdin)? } else { word.to_owned() };
+    checked(if word == "-" { all(stdin)? } else { word.to_owned() })
+}
+
+/// Refuses a prompt that is empty or too large.
+pub(crate) fn checked(text: String) -> Result<String, Fail> {
     if text.trim().is_empty() {
         return Err(Fail::Usage("the prompt is empty: say what to do, or `-` to read it from stdin".into()));
     }
@@ -48,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_the_word_or_all_of_stdin() {
+    fn prompt_is_the_argument_or_all_of_stdin() {
         assert_eq!(read("look around", &b"unread"[..]).expect("a prompt"), "look around");
         assert_eq!(read("-", &b"from\nstdin\n"[..]).expect("a prompt"), "from\nstdin\n");
         assert_eq!(read("-", &vec![b'a'; MOST][..]).expect("the most").len(), MOST);

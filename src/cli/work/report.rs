@@ -15,9 +15,8 @@ use super::Screen;
 use super::face::Face;
 use crate::cli::json;
 
-/// The last line of `run --json`.
 #[derive(Serialize)]
-struct Line<'a> {
+struct ResultLine<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     session: SessionId,
@@ -29,7 +28,7 @@ struct Line<'a> {
     usage: &'a Usage,
 }
 
-/// Reports the end of a run: the answer on stdout, the cause and where to look on stderr.
+/// Reports the end of a run: the answer on stdout, the cause and a hint on stderr.
 pub(super) fn told(face: Face<'_>, screen: &mut Screen, session: SessionId, ended: &Ended) -> Result<(), Fail> {
     let told = if face.json {
         writeln!(std::io::stdout(), "{}", json(session, ended)?).map_err(Fail::from)
@@ -44,22 +43,21 @@ pub(super) fn told(face: Face<'_>, screen: &mut Screen, session: SessionId, ende
     match face.store.place()?.path() {
         Some(_) => {
             let again = face.store.again();
-            screen.note(&format!("session {session}\nlook again: subtend tree {session}{again}"));
+            screen.note(&format!("session {session}\ninspect it: subtend tree {session}{again}"));
         }
         None => screen.note(&format!("session {session} was kept in memory only")),
     }
     match told {
-        // Nobody reads the answer; what became of the run is still told by the exit code, and kept in the store.
+        // With stdout closed, the exit code and the store still have the outcome.
         Err(Fail::Closed) => Ok(()),
         other => other,
     }
 }
 
-/// The end as one line of JSON.
 fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
     let text = ended.text.as_deref();
     let completed = ended.outcome == Outcome::Completed;
-    let line = Line {
+    let line = ResultLine {
         kind: "run_ended",
         session,
         run: ended.run,
@@ -85,7 +83,7 @@ fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
     Ok(out.flush()?)
 }
 
-/// Why there is no answer, in one sentence; `None` for a completed run.
+/// Returns why there is no answer, in one sentence; `None` for a completed run.
 fn cause(ended: &Ended) -> Option<String> {
     let partial = ended.text.as_deref().is_some_and(|text| !text.trim().is_empty());
     (ended.outcome != Outcome::Completed).then(|| {
@@ -134,7 +132,7 @@ mod tests {
         assert_eq!(cause(&stopped).as_deref(), Some(text));
         let spent = ended(Outcome::OutOfTurns, None);
         assert_eq!(line(&spent), expected(json!("out_of_turns"), Value::Null, Value::Null));
-        let text = "run 1 out of turns: the allowance was spent before a final answer";
+        let text = "run 1 out of turns: no final answer within the allowed turns (--limit turns)";
         assert_eq!(cause(&spent).as_deref(), Some(text));
     }
 }

@@ -1,10 +1,10 @@
-//! Where progress is told: a live tree on a terminal, plain lines elsewhere, or nowhere.
+//! Progress output: a live tree on a terminal, plain lines elsewhere, or nothing.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
-use subtend_actors::event::{Event, What};
+use subtend_actors::event::{Event, EventKind};
 use subtend_models::model::Delta;
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::{SessionId, Text};
@@ -14,32 +14,24 @@ use tokio::time::Instant;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::super::paint::{DIM, In, ODD, harmless};
-use super::live::{Live, News};
+use super::live::{LiveTree, News};
 use super::stream::Stream;
 use super::view;
 
-/// How progress is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// A tree that is drawn over itself.
     Tree,
-    /// One line for each piece of news.
     Lines,
-    /// Not at all.
     Silent,
 }
 
-/// Stderr, and the tree as it is known.
 #[derive(Debug)]
 pub(crate) struct Screen {
     manner: Manner,
     colours: bool,
-    /// How calls are shown.
     tools: Registry,
-    live: Option<Live>,
-    /// Lines above the cursor that are drawn over.
+    live: Option<LiveTree>,
     drawn: usize,
-    /// Those of them that are of the prompt.
     typed: usize,
     beat: usize,
     /// What was drawn last, if nothing was written since.
@@ -55,7 +47,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// A screen on stderr: `quiet` tells nothing, `machine` leaves progress to the events on stdout.
+    /// Returns a screen on stderr: `quiet` tells nothing, `machine` leaves progress to the events on stdout.
     pub(crate) fn new(quiet: bool, machine: bool) -> Self {
         let stderr = std::io::stderr();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -89,38 +81,31 @@ impl Screen {
         }
     }
 
-    /// Whether what `session` answers is printed.
     pub(crate) fn hears(&self, session: SessionId) -> bool {
         self.heard.contains(&session)
     }
 
-    /// Whether `text` was printed as the last answer.
     pub(crate) fn has_printed(&self, text: &str) -> bool {
         self.stream.has_printed(text)
     }
 
-    /// Shows calls from here on as the tools say.
     pub(crate) fn show_calls_by(&mut self, tools: Registry) {
         self.tools = tools;
     }
 
-    /// The tools by which calls are shown.
     pub(crate) fn tools(&self) -> &Registry {
         &self.tools
     }
 
-    /// Whether there is a terminal to draw on.
     pub(crate) fn is_drawn(&self) -> bool {
         self.manner == Manner::Tree
     }
 
-    /// Shows the tree below `root` from here on.
     pub(crate) fn watch(&mut self, root: SessionId, agent: Text) {
-        self.live = Some(Live::new(root, agent, Instant::now(), self.tools.clone()));
+        self.live = Some(LiveTree::new(root, agent, Instant::now(), self.tools.clone()));
         self.draw();
     }
 
-    /// Takes one event.
     pub(crate) fn take(&mut self, event: &Event) {
         self.warn(event);
         if self.manner == Manner::Silent {
@@ -142,7 +127,7 @@ impl Screen {
                 !self.heard.is_empty() && (heard || *effect != ToolEffect::ReadOnly)
             }
             (Manner::Tree, News::Ended(_)) => !self.heard.is_empty() && node.depth == 1,
-            (Manner::Tree, News::Failed(_)) => heard,
+            (Manner::Tree, News::Failed(_) | News::Compacted(_)) => heard,
             (Manner::Tree, News::Born | News::Tool(_)) => false,
         };
         if printed {
@@ -155,11 +140,11 @@ impl Screen {
     fn answer(&mut self, event: &Event) {
         let id = event.session;
         let text = match &event.what {
-            What::Delta { turn, attempt, offset, delta: Delta::Text(text), .. } => {
+            EventKind::Delta { turn, attempt, offset, delta: Delta::Text(text), .. } => {
                 self.stream.piece((id, *turn, *attempt), *offset, text)
             }
-            What::Delta { .. } | What::Progress { .. } | What::Queue { .. } => None,
-            What::Record { record, .. } => {
+            EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => None,
+            EventKind::Record { record, .. } => {
                 if let Record::TurnStarted { turn, attempt, .. } = &**record {
                     self.stream.start((id, *turn, *attempt))
                 } else if let Record::TurnAnswered(answered) = &**record {
@@ -186,7 +171,7 @@ impl Screen {
 
     /// Prints what was left out of a child's prompt (S3).
     fn warn(&mut self, event: &Event) {
-        let What::Record { record, .. } = &event.what else { return };
+        let EventKind::Record { record, .. } = &event.what else { return };
         let Record::ChildSpawned(spawned) = &**record else { return };
         for warning in &spawned.warnings {
             if !self.quiet && self.warned.insert(Text::clone(warning)) {
@@ -195,14 +180,12 @@ impl Screen {
         }
     }
 
-    /// Takes note of events that were missed.
     pub(crate) fn missed(&mut self, events: u64) {
         if let Some(live) = &mut self.live {
             live.missed = live.missed.saturating_add(events);
         }
     }
 
-    /// Draws the tree again, where there is one and it changed.
     pub(crate) fn draw(&mut self) {
         let size = terminal_size::terminal_size_of(std::io::stderr());
         let size = size.map_or((24, 80), |(columns, rows)| (usize::from(rows.0), usize::from(columns.0)));
@@ -212,7 +195,7 @@ impl Screen {
         }
     }
 
-    /// The frame that is drawn now, and the text that draws it over the one before; `None` where they are the same.
+    /// Returns the frame that is drawn now, and the text that draws it over the one before; `None` where they are the same.
     fn frame(&mut self, (rows, columns): (usize, usize)) -> Option<(String, String)> {
         let (Manner::Tree, Some(live)) = (self.manner, &self.live) else { return None };
         // One row stays free for the cursor. A conversation keeps most of the terminal for what was said.
@@ -266,7 +249,6 @@ impl Screen {
         if self.prompt.is_some() { put(&text.replace('\n', "\r\n")) } else { put(text) }
     }
 
-    /// A line for people, above the tree.
     pub(crate) fn note(&mut self, text: &str) {
         if self.quiet {
             return;
@@ -305,7 +287,7 @@ impl Screen {
         (self.drawn, self.frame) = (0, None);
     }
 
-    /// What takes the cursor back to the first line of the drawn tree.
+    /// Returns what takes the cursor back to the first line of the drawn tree.
     fn back(&self) -> String {
         match self.drawn {
             0 if self.prompt.is_some() => "\r".to_owned(),
@@ -315,7 +297,7 @@ impl Screen {
     }
 }
 
-/// The last `most` rows that `text` fills, `columns` wide.
+/// Returns the last `most` rows that `text` fills, `columns` wide.
 fn rows_of(text: &str, columns: usize, most: usize) -> Vec<String> {
     let (mut rows, mut row, mut width) = (Vec::new(), String::new(), 0_usize);
     for c in text.chars().map(|c| if c == '\t' { ' ' } else { c }) {
@@ -333,7 +315,7 @@ fn rows_of(text: &str, columns: usize, most: usize) -> Vec<String> {
     rows.split_off(rows.len().saturating_sub(most))
 }
 
-/// The rows of a prompt, at most `most` around its cursor, each with its margin; and the cursor's row and column.
+/// Returns the rows of a prompt, at most `most` around its cursor, each with its margin; and the cursor's row and column.
 fn prompt_rows(typed: &str, cursor: usize, (most, columns): (usize, usize)) -> (Vec<String>, usize, usize) {
     let before: String = typed.chars().take(cursor).collect();
     let row = before.matches('\n').count();
@@ -351,7 +333,7 @@ fn prompt_rows(typed: &str, cursor: usize, (most, columns): (usize, usize)) -> (
     (rows, row.saturating_sub(from), column)
 }
 
-/// The part of a typed line around its cursor that fits into `columns`, and the cursor's column there.
+/// Returns the part of a typed line around its cursor that fits into `columns`, and the cursor's column there.
 fn tail(line: &str, cursor: usize, columns: usize) -> (String, usize) {
     let skip = cursor.saturating_sub(columns);
     let (mut at, mut out) = (0_usize, String::new());
@@ -365,7 +347,6 @@ fn tail(line: &str, cursor: usize, columns: usize) -> (String, usize) {
     (out, cursor.saturating_sub(skip))
 }
 
-/// Writes to stderr in one piece. Without a stderr there is nobody to tell.
 fn put(text: &str) {
     drop(std::io::stderr().lock().write_all(text.as_bytes()));
 }

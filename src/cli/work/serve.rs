@@ -1,12 +1,17 @@
-//! Verbs for which services of the host work, and nobody else: what waits in the store goes on waiting.
+//! Verbs that run only services of the host; queued inputs remain queued.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use subtend_actors::{Hooks, ModelChoice, Options, RecoveryScope, SessionHandle};
+use hyper::Method;
+use serde::Deserialize;
+use subtend_actors::{Hooks, ModelChoice, Options};
 use subtend_agents::dialect::Dialects;
+use subtend_agents::instructions::Instructions;
+use subtend_agents::skill::Skills;
+use subtend_host::{Host, HostOptions};
 use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::ids::Text;
 use subtend_tools::option::ToolOptions;
@@ -16,25 +21,22 @@ use tokio::runtime::Runtime;
 
 use super::super::data::StoreArgs;
 use super::super::fail::{Code, Fail};
+use super::super::hosted::{self, Hosted};
 use super::super::progress::Teller;
 use super::super::trust::Trust;
 use super::super::{settings, workspace};
 use super::choice::ModelArgs;
-use super::here::{About, Found, HereArgs};
-use super::hub::{self, Parts};
-use super::{Stop, named, threads};
+use super::found_session::{About, FoundSession, HereArgs};
+use super::setup::{self, Parts};
+use super::{StopSignal, named, threads};
 
-/// What a summary is waited for.
 const WAIT: Duration = Duration::from_secs(120);
-/// How often a person is told that it is waited for.
 const TICK: Duration = Duration::from_millis(200);
-/// Time for an orderly end.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// Options of verbs for which services work.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// Directory whose `subtend.yaml` and agents count
+    /// Directory whose `subtend.yaml` and agents apply
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
 
@@ -46,16 +48,30 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Whether the configuration switches summaries off; also where no model can be used.
+    /// Refuses options that another process decides, which hosts the store.
+    pub(crate) fn through(&self) -> Result<(), Fail> {
+        let given = [
+            ("--model (or SUBTEND_MODEL)", self.models.is_given()),
+            ("--base-url (or SUBTEND_BASE_URL)", !self.models.servers().is_empty()),
+            ("--calls", self.models.limits_calls()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Fail::Usage(format!(
+                "`{option}`: another process hosts the store and decides that for its sessions; leave it out"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether the configuration switches summaries off; also where no model can be used.
     pub(crate) fn wants_no_summaries(&self) -> bool {
         let load = |workspace: Arc<Workspace>| settings::load(&workspace, Trust::silent(&workspace)?);
         let loaded = workspace::open(&self.workspace).and_then(load);
         loaded.is_ok_and(|loaded| loaded.config.sessions.summaries == Some(false))
     }
 
-    /// Returns what a runtime for services of the session `name` is made of; nothing is started. The model that is named answers,
-    /// else the session's own.
-    pub(crate) fn ready(&self, name: &str) -> Result<Ready, Fail> {
+    /// Returns the parts of a runtime for services of the session `name`, without starting it.
+    pub(crate) fn ready(&self, name: &str) -> Result<PreparedServices, Fail> {
         let workspace = workspace::open(&self.workspace)?;
         let trust = Trust::told(&workspace)?;
         let loaded = settings::load(&workspace, trust)?;
@@ -89,21 +105,24 @@ impl ServeArgs {
             // No tool works here.
             bounds: [RuleSet::only(Verdict::Allow), RuleSet::only(Verdict::Allow)],
             dialects: Dialects::default(),
+            // Services have none.
+            instructions: Instructions::withheld(),
+            skills: Skills::default(),
             tool_options: ToolOptions::new(),
-            options: Options { recovery_scope: RecoveryScope::Nothing, ..options },
+            options: Options { resumes: false, ..options },
             hooks,
             load: None,
             at_home: None,
             quiet: false,
         };
-        Ok(Ready { parts, found })
+        Ok(PreparedServices { parts, found })
     }
 }
 
 /// What services of one session need before anything is started. It holds the store.
-pub(crate) struct Ready {
+pub(crate) struct PreparedServices {
     pub(crate) parts: Parts,
-    found: Found,
+    found: FoundSession,
 }
 
 /// The model that the command names, in place of any other.
@@ -115,49 +134,59 @@ impl Hooks for Instead {
     }
 }
 
-/// Threads to work with, and the signals that end the work.
-pub(crate) struct Listening {
-    threads: Runtime,
-    stop: Stop,
-}
-
-/// Listens for signals from here on: before the store is opened, so that whoever reads its lock can signal this process.
-pub(crate) fn listen() -> Result<Listening, Fail> {
+/// Returns threads and a signal listener, before the store is opened, so that a reader of its lock can signal this
+/// process.
+pub(crate) fn listen() -> Result<(Runtime, StopSignal), Fail> {
     let threads = threads()?;
-    let stop = threads.block_on(async { Stop::listen() })?;
-    Ok(Listening { threads, stop })
+    let stop = threads.block_on(async { StopSignal::listen() })?;
+    Ok((threads, stop))
 }
 
-/// Starts a runtime for services, and does `job` with the session.
-pub(crate) fn with<J>(listening: Listening, ready: Ready, job: J) -> Result<Code, Fail>
-where
-    J: AsyncFnOnce(SessionHandle, Stop) -> Result<Code, Fail>,
-{
-    let (Listening { threads, stop }, Ready { parts, found }) = (listening, ready);
-    let done = threads.block_on(async {
-        let (runtime, _) = hub::start(found.journal, parts, false).await?;
-        let done = match runtime.session(found.session)? {
-            Some(session) => job(session, stop).await,
-            None => Err(Fail::Other("the session is not in the store any more".to_owned())),
-        };
-        hub::shut_down(runtime, GRACE).await;
-        done
-    });
-    threads.shutdown_timeout(Duration::from_secs(1));
-    done
+/// Starts a host for services, and does `job` with the session.
+pub(crate) fn with(
+    threads: Runtime,
+    ready: PreparedServices,
+    job: impl FnOnce(&Hosted) -> Result<Code, Fail>,
+) -> Result<Code, Fail> {
+    let PreparedServices { parts, found } = ready;
+    let begin = async |journal| {
+        let (runtime, _) = setup::start(journal, parts, false).await?;
+        Ok(Host::new(runtime, HostOptions { approvals: false, ..HostOptions::default() }))
+    };
+    hosted::hosting(threads, found.journal, found.session, begin, job)
 }
 
-/// Why something is not waited for any more.
+/// Asks for a summary of the session, and waits for it.
+pub(crate) fn summarised(
+    hosted: &Hosted,
+    stop: &mut StopSignal,
+    stale: bool,
+) -> Result<Result<Option<String>, Fail>, Unmet> {
+    #[derive(Deserialize)]
+    struct Summarised {
+        summary: Option<String>,
+    }
+    let done = asked::<Summarised>(hosted, stop, &format!("/summary?stale={stale}"), "the session is summed up")?;
+    Ok(done.map(|done| done.summary))
+}
+
+/// Asks for the work of a service, which `told` names meanwhile, and waits for it.
+pub(crate) fn asked<T: for<'a> Deserialize<'a>>(
+    hosted: &Hosted,
+    stop: &mut StopSignal,
+    path: &str,
+    told: &str,
+) -> Result<Result<T, Fail>, Unmet> {
+    hosted.block_on(waited(hosted.ask::<T>(Method::POST, path), stop, told))
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unmet {
-    /// It took too long.
     Late,
-    /// We were asked to stop.
     Stopped,
 }
 
-/// Waits for a summary, and tells that it is waited for.
-pub(crate) async fn waited<T>(work: impl Future<Output = T>, stop: &mut Stop) -> Result<T, Unmet> {
+async fn waited<T>(work: impl Future<Output = T>, stop: &mut StopSignal, told: &str) -> Result<T, Unmet> {
     let mut work = std::pin::pin!(work);
     let mut teller = Teller::new();
     let mut over = std::pin::pin!(tokio::time::sleep(WAIT));
@@ -166,7 +195,7 @@ pub(crate) async fn waited<T>(work: impl Future<Output = T>, stop: &mut Stop) ->
             done = &mut work => return Ok(done),
             () = stop.asked() => return Err(Unmet::Stopped),
             () = &mut over => return Err(Unmet::Late),
-            () = tokio::time::sleep(TICK) => teller.tell(|| "the session is summed up".to_owned()),
+            () = tokio::time::sleep(TICK) => teller.tell(|| told.to_owned()),
         }
     }
 }

@@ -4,21 +4,18 @@ use tokio::sync::watch;
 
 use super::super::fail::{Code, Fail};
 
-/// Tells whether we were asked to stop.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop(watch::Receiver<Asked>);
+pub(crate) struct StopSignal(watch::Receiver<Asked>);
 
-/// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Nothing,
-    /// The work is to end.
     Stop,
     /// This process is to end, or its terminal is gone.
     Leave,
 }
 
-impl Stop {
+impl StopSignal {
     /// Listens from here on. A second signal ends the process wherever it is.
     pub(crate) fn listen() -> Result<Self, Fail> {
         let (tell, told) = watch::channel(Asked::Nothing);
@@ -36,12 +33,12 @@ impl Stop {
     /// Resolves once we were asked to stop, at any time before or after the call.
     pub(crate) async fn asked(&mut self) {
         if self.0.wait_for(|asked| *asked != Asked::Nothing).await.is_err() {
-            // The listener is gone, as at the very end of the process: nobody asks any more.
+            // The listener is gone at the end of the process.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Whether this process alone is to end: nothing that runs in another one.
+    /// Returns whether this process alone is to end: nothing that runs in another one.
     pub(crate) fn leaves(&self) -> bool {
         *self.0.borrow() == Asked::Leave
     }

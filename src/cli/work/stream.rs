@@ -7,34 +7,27 @@ use super::super::paint::harmless;
 /// Bytes that are held back at most while a question is open.
 const MOST_HELD: usize = 64 << 10;
 
-/// An attempt of a model call.
 pub(super) type Attempt = (SessionId, TurnNo, AttemptNo);
 
-/// The answer that arrives, and the one that was printed last.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     attempt: Option<Attempt>,
     /// The last attempt whose start was reported. Pieces may come before the records of what precedes them.
     started: Option<Attempt>,
-    /// Its text so far.
     text: String,
-    /// Bytes of it that were printed: whole lines.
     printed: usize,
-    /// The last answer that was printed whole.
     whole: Option<String>,
     /// What is printed later, while a question is open: a text below it could pass for another question.
-    held: Option<Held>,
+    held: Option<HeldText>,
 }
 
-/// Text that is printed later.
 #[derive(Debug, Default)]
-struct Held {
+struct HeldText {
     text: String,
-    /// Bytes behind it that are not kept.
     left_out: usize,
 }
 
-impl Held {
+impl HeldText {
     /// Adds a text, as far as there is room; whether all of it is kept.
     fn push(&mut self, text: &str) -> bool {
         let room = if self.left_out > 0 { 0 } else { MOST_HELD.saturating_sub(self.text.len()) };
@@ -65,10 +58,9 @@ impl Stream {
             self.held.get_or_insert_default();
             return None;
         }
-        self.held.take().and_then(Held::into_text)
+        self.held.take().and_then(HeldText::into_text)
     }
 
-    /// What is printed of `text` now.
     fn out(&mut self, text: Option<String>) -> Option<String> {
         let (Some(held), Some(text)) = (&mut self.held, &text) else { return text };
         if !held.push(text) {
@@ -91,14 +83,13 @@ impl Stream {
             (self.attempt, self.printed) = (Some(of), 0);
             self.text.clear();
         }
-        // After a gap the whole answer is printed when it is there.
+        // After a gap the answer is printed when complete.
         let known = self.text.len().checked_sub(usize::try_from(offset).ok()?)?;
         self.text.push_str(piece.get(known..)?);
         let lines = self.lines();
         self.out(lines)
     }
 
-    /// The whole lines that were not printed.
     fn lines(&mut self) -> Option<String> {
         self.attempt.filter(|of| self.started == Some(*of))?;
         let end = self.text.rfind('\n')?;
@@ -127,7 +118,6 @@ impl Stream {
         self.out(rest)
     }
 
-    /// The line at hand.
     pub(super) fn at_hand(&self) -> String {
         if self.started == self.attempt && self.held.is_none() { self.rest() } else { String::new() }
     }
@@ -136,7 +126,6 @@ impl Stream {
         harmless(self.text.get(self.printed..).unwrap_or_default())
     }
 
-    /// Whether `text` was printed as the last answer.
     pub(super) fn has_printed(&self, text: &str) -> bool {
         self.whole.as_deref() == Some(text)
     }
@@ -184,9 +173,9 @@ mod tests {
         assert_eq!((stream.hold(false), stream.answer(attempt(3), "after")), (None, Some("after".into())));
     }
 
-    /// A model that writes without end below a question that nobody answers. The control: without a question all is printed.
+    /// An endless answer below an unanswered ask. Control: without the ask everything is printed.
     #[test]
-    fn held_text_is_bounded_and_says_what_is_left_out() {
+    fn held_text_is_bounded_and_counts_omitted_bytes() {
         let (mut stream, long) = (Stream::default(), "x".repeat(MOST_HELD));
         stream.hold(true);
         assert_eq!((stream.answer(attempt(1), &long), stream.has_printed(&long)), (None, true));

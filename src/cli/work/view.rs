@@ -1,4 +1,4 @@
-//! How the live tree looks: lines of styled pieces, fitted to a terminal.
+//! Lays out the live tree: styled lines fitted to a terminal.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,21 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::super::cause;
 use super::super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, fill, mark, span, tokens,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, fill, limited, mark, span, tokens,
 };
-use super::live::{Doing, Live, News, Node};
+use super::live::{Doing, LiveNode, LiveTree, News};
 
-/// A line: pieces with their styles.
-pub(super) type Line = Vec<(Style, String)>;
+pub(super) type StyledLine = Vec<(Style, String)>;
 
 const WHEEL: [&str; 4] = ["◐", "◓", "◑", "◒"];
 
-/// The tree in at most `rows` lines of `columns`; `beat` turns the marks of what is under way.
-pub(super) fn tree(live: &Live, now: Instant, (rows, columns): (usize, usize), beat: usize) -> Vec<Line> {
+/// Returns the tree in at most `rows` lines of `columns`; `beat` turns the marks of what is under way.
+pub(super) fn tree(live: &LiveTree, now: Instant, (rows, columns): (usize, usize), beat: usize) -> Vec<StyledLine> {
     let all = live.in_order();
     let shown = fitting(&all, rows.max(2));
     let visible: Vec<_> = all.iter().filter(|(id, _)| shown.contains(id)).map(|(_, node)| *node).collect();
-    let widest = |of: &dyn Fn(&Node) -> String| visible.iter().map(|node| of(node).width()).max().unwrap_or(0);
-    let doing = |node: &Node| doing(node, live.running(node));
+    let widest = |of: &dyn Fn(&LiveNode) -> String| visible.iter().map(|node| of(node).width()).max().unwrap_or(0);
+    let doing = |node: &LiveNode| doing(node, live.running(node));
     let stops = (widest(&name).min(columns / 2), widest(&doing).min(columns / 3));
     let mut lines: Vec<_> = visible
         .iter()
@@ -38,9 +37,9 @@ pub(super) fn tree(live: &Live, now: Instant, (rows, columns): (usize, usize), b
     lines
 }
 
-/// Which sessions are shown where not all fit: those at work, then those that wait, then the ones that ended last; each only
-/// below a shown parent, so that indentation still means depth.
-fn fitting(all: &[(SessionId, &Node)], rows: usize) -> BTreeSet<SessionId> {
+/// Chooses the shown sessions: active ones, then waiting ones, then the last that ended; each only below a shown
+/// parent.
+fn fitting(all: &[(SessionId, &LiveNode)], rows: usize) -> BTreeSet<SessionId> {
     if all.len() <= rows {
         return all.iter().map(|(id, _)| *id).collect();
     }
@@ -49,8 +48,10 @@ fn fitting(all: &[(SessionId, &Node)], rows: usize) -> BTreeSet<SessionId> {
     let mut ranked: Vec<_> = all.iter().enumerate().collect();
     ranked.sort_by_key(|(place, (_, node))| match (&node.doing, node.ended) {
         _ if node.depth == 0 => (0, None, *place),
-        (Doing::Thinking | Doing::Writing | Doing::Tools | Doing::Asks | Doing::Held(_), _) => (1, None, *place),
-        (Doing::Waiting, _) => (2, None, *place),
+        (Doing::Thinking | Doing::Compacting | Doing::Writing | Doing::Tools | Doing::Asks | Doing::Held(_), _) => {
+            (1, None, *place)
+        }
+        (Doing::Waiting | Doing::Limited(_), _) => (2, None, *place),
         (Doing::Idle | Doing::Queued, _) => (3, None, *place),
         (Doing::Ended(_), ended) => (4, ended.map(std::cmp::Reverse), *place),
     });
@@ -65,10 +66,10 @@ fn fitting(all: &[(SessionId, &Node)], rows: usize) -> BTreeSet<SessionId> {
     shown
 }
 
-/// The sessions above the one at `place`: in an order of parents before children, the nearest before it with a smaller depth.
-fn ancestors<'a>(all: &'a [(SessionId, &Node)], place: usize) -> impl Iterator<Item = SessionId> + 'a {
+/// Returns the sessions above the one at `place`: in an order of parents before children, the nearest before it with a smaller depth.
+fn ancestors<'a>(all: &'a [(SessionId, &LiveNode)], place: usize) -> impl Iterator<Item = SessionId> + 'a {
     let mut depth = all.get(place).map_or(0, |(_, node)| node.depth);
-    let nearer = move |(id, node): &(SessionId, &Node)| {
+    let nearer = move |(id, node): &(SessionId, &LiveNode)| {
         if node.depth >= depth {
             return None;
         }
@@ -78,13 +79,13 @@ fn ancestors<'a>(all: &'a [(SessionId, &Node)], place: usize) -> impl Iterator<I
     all.iter().take(place).rev().filter_map(nearer)
 }
 
-fn name(node: &Node) -> String {
+fn name(node: &LiveNode) -> String {
     let indent = "  ".repeat(node.depth);
     let agent = clip(&node.agent, 32);
     if node.short.is_empty() { format!("{indent}  {agent}") } else { format!("{indent}  {agent} {}", node.short) }
 }
 
-fn line(node: &Node, doing: String, figures: String, (names, doings): (usize, usize), beat: usize) -> Line {
+fn line(node: &LiveNode, doing: String, figures: String, (names, doings): (usize, usize), beat: usize) -> StyledLine {
     let (sign, style) = sign(node, beat);
     let whole = name(node);
     let indent = "  ".repeat(node.depth);
@@ -99,7 +100,7 @@ fn line(node: &Node, doing: String, figures: String, (names, doings): (usize, us
 }
 
 /// Figures of the last run; at the root also what it cost with all below it.
-fn figures(node: &Node, live: &Live, now: Instant) -> String {
+fn figures(node: &LiveNode, live: &LiveTree, now: Instant) -> String {
     if node.doing == Doing::Idle {
         return String::new();
     }
@@ -111,27 +112,29 @@ fn figures(node: &Node, live: &Live, now: Instant) -> String {
     figures.join(" · ")
 }
 
-fn sign(node: &Node, beat: usize) -> (&'static str, Style) {
+fn sign(node: &LiveNode, beat: usize) -> (&'static str, Style) {
     match &node.doing {
         Doing::Idle | Doing::Queued => ("○", DIM),
-        Doing::Thinking | Doing::Writing | Doing::Tools => {
+        Doing::Thinking | Doing::Compacting | Doing::Writing | Doing::Tools => {
             (WHEEL.get(beat % WHEEL.len()).copied().unwrap_or("●"), LIVE)
         }
-        Doing::Waiting => ("◌", DIM),
+        Doing::Waiting | Doing::Limited(_) => ("◌", DIM),
         Doing::Asks => ASKS,
         Doing::Held(_) => ("■", ODD),
         Doing::Ended(outcome) => mark(outcome.kind()),
     }
 }
 
-fn doing(node: &Node, running: usize) -> String {
+fn doing(node: &LiveNode, running: usize) -> String {
     match &node.doing {
         Doing::Idle => String::new(),
         Doing::Queued => "queued".to_owned(),
         Doing::Thinking => "thinking".to_owned(),
+        Doing::Compacting => "compacting".to_owned(),
         Doing::Writing => "writing".to_owned(),
         Doing::Waiting if running == 0 => "waiting".to_owned(),
         Doing::Waiting => format!("waiting for {}", count(running as u64, "subagent")),
+        Doing::Limited(until) => limited(*until),
         Doing::Asks => ASKS_WORD.to_owned(),
         Doing::Held(why) => format!("held: {why}"),
         Doing::Ended(outcome) => outcome.kind().word().to_owned(),
@@ -146,7 +149,7 @@ fn doing(node: &Node, running: usize) -> String {
     }
 }
 
-fn rest(hidden: &[&Node]) -> String {
+fn rest(hidden: &[&LiveNode]) -> String {
     let ended = hidden.iter().filter(|node| matches!(node.doing, Doing::Ended(_))).count();
     let queued = hidden.iter().filter(|node| node.doing == Doing::Queued).count();
     let active = hidden.len().saturating_sub(ended).saturating_sub(queued);
@@ -155,10 +158,10 @@ fn rest(hidden: &[&Node]) -> String {
     format!("… {} more: {}", hidden.len(), parts.join(", "))
 }
 
-/// The line without what does not fit: a line that wraps would move everything below it.
-fn fit(line: Line, columns: usize) -> Line {
+/// Returns the line without what does not fit: a line that wraps would move everything below it.
+fn fit(line: StyledLine, columns: usize) -> StyledLine {
     let mut left = columns.saturating_sub(1);
-    let mut out = Line::new();
+    let mut out = StyledLine::new();
     for (style, text) in line {
         let width = text.width();
         if width > left {
@@ -173,13 +176,12 @@ fn fit(line: Line, columns: usize) -> Line {
     out
 }
 
-/// The line for a terminal, with or without colours.
-pub(super) fn paint(line: &Line, colours: bool) -> String {
+pub(super) fn paint(line: &StyledLine, colours: bool) -> String {
     line.iter().map(|(style, text)| if colours { In(*style, text).to_string() } else { text.clone() }).collect()
 }
 
-/// One piece of news as a line, where there is no live tree.
-pub(super) fn news(node: &Node, news: &News, now: Instant) -> Line {
+/// Returns one piece of news as a line, where there is no live tree.
+pub(super) fn news(node: &LiveNode, news: &News, now: Instant) -> StyledLine {
     let mut line = vec![(BOLD, clip(&node.agent, 32)), (DIM, format!(" {}", node.short))];
     if node.short.is_empty() {
         line.truncate(1);
@@ -199,6 +201,7 @@ pub(super) fn news(node: &Node, news: &News, now: Instant) -> Line {
             line.push((style, why));
         }
         News::Failed(message) => line.push((ODD, format!("  model: {}", clip(message, 160)))),
+        News::Compacted(message) => line.push((ODD, format!("  {}", clip(message, 160)))),
         News::Ended(outcome) => {
             let (sign, style) = mark(outcome.kind());
             let figures = [count(node.turns, "turn"), tokens(node.tokens), span(node.worked(now))].join(" · ");
@@ -209,7 +212,7 @@ pub(super) fn news(node: &Node, news: &News, now: Instant) -> Line {
     line
 }
 
-/// How a call ended: its sign, and why it did not work.
+/// Returns how a call ended: its sign, and why it did not work.
 fn called(end: &CallEnd, result: &str) -> (&'static str, Style, String) {
     let why = |word: &str| format!("  {word}: {}", clip(result, 60));
     match end {

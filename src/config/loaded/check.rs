@@ -3,6 +3,7 @@
 use subtend_agents::{name, template};
 use subtend_models::models::MAX_MEMBERS;
 use subtend_models::spec::ModelSpec;
+use subtend_tools::dialect::minion;
 
 use super::Loaded;
 use crate::config::OptionValue;
@@ -61,17 +62,13 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
         && llm.default_pool.is_some()
         && loaded.origin(&Key::from(["llm", "model"])).rank() == loaded.origin(&pool_key).rank()
     {
-        return refuse(
-            loaded,
-            &pool_key,
-            "stands beside `llm.model`: a pool says which models there are, so leave one out".into(),
-        );
+        return refuse(loaded, &pool_key, "it cannot be combined with `llm.model`: leave one out".into());
     }
     match &llm.default_pool {
         Some(pool) if !llm.pools.contains_key(pool) => {
             let there: Vec<&str> = llm.pools.keys().map(|name| &**name).collect();
             let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-            refuse(loaded, &pool_key, format!("there is no pool `{pool}` under `llm.pools`; there are: {there}"))
+            refuse(loaded, &pool_key, format!("unknown pool `{pool}`; pools under `llm.pools`: {there}"))
         }
         Some(_) | None => Ok(()),
     }
@@ -95,14 +92,13 @@ fn templates(loaded: &Loaded) -> Result<(), ConfigError> {
     named.into_iter().try_for_each(|(name, model)| of_minions(loaded, &key(name).with("model"), model))
 }
 
-/// Refuses words that name no models.
 fn known(loaded: &Loaded, key: &Key, words: &str) -> Result<(), ConfigError> {
     // A script's file may have a comma in its name.
     let words = if words.trim_start().starts_with("scripted:") { vec![words] } else { words.split(',').collect() };
     words.into_iter().try_for_each(|word| one(loaded, key, word))
 }
 
-/// Refuses a word that names no model, and a script: whoever writes a file would answer in the place of a model.
+/// Refuses unknown models and scripts: a file of the workspace must not answer in place of a model.
 fn one(loaded: &Loaded, key: &Key, word: &str) -> Result<(), ConfigError> {
     match ModelSpec::parse(word) {
         Ok(ModelSpec::Scripted(_)) => refuse(loaded, key, script(word)),
@@ -113,12 +109,16 @@ fn one(loaded: &Loaded, key: &Key, word: &str) -> Result<(), ConfigError> {
 
 /// Says why a script is refused wherever a file or a variable names it.
 pub fn script(word: &str) -> String {
-    format!("`{word}` is a script, and a script comes from the command line only: use `--model {word}` there")
+    format!("`{word}` is a script, which only the command line can name: add `--model {word}`")
 }
 
-/// Refuses a script in an option of a tool, which may name a model.
+/// Refuses a script in an option of a tool, which may name a model, and options of `minion`, which has a key of its own.
 fn options(loaded: &Loaded) -> Result<(), ConfigError> {
     for (tool, values) in &loaded.config.tools.options {
+        if let Some(id) = values.keys().next().filter(|_| **tool == *minion::NAME) {
+            let why = "the options of `minion` are under `tools.minion.options`";
+            return refuse(loaded, &Key::from(["tools", "options", tool, id]), why.into());
+        }
         for (id, value) in values {
             if let OptionValue::Text(text) = value
                 && let Ok(ModelSpec::Scripted(_)) = ModelSpec::parse(text)
@@ -167,7 +167,7 @@ fn profiles(loaded: &Loaded) -> Vec<Warning> {
     lacking
         .map(|(name, pool)| {
             let key = Key::from(["tools", "spawn", "profiles", name]);
-            let message = format!("`{key}` wants the pool `{pool}`, which is not there: its caller's model is used");
+            let message = format!("`{key}` names the pool `{pool}`, which does not exist: the caller's model is used");
             Warning { origin: loaded.origin(&key), message }
         })
         .collect()

@@ -21,7 +21,6 @@ impl<K: Copy + Eq + Hash> Reservation<K> {
         Self { shared: Arc::clone(shared), root, account, want, open: true }
     }
 
-    /// Returns the reserved spending.
     pub fn reserved(&self) -> Spend {
         self.want
     }

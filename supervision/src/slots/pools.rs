@@ -39,7 +39,6 @@ impl<R: Root, T: Ticket> SlotPools<R, T> {
         Self { owned: Slots::new(global, Arc::clone(&on_grant)), person: Slots::new(global, on_grant) }
     }
 
-    /// Returns one pool.
     pub fn of(&self, kind: PoolKind) -> &Slots<R, T> {
         match kind {
             PoolKind::Background => &self.owned,
@@ -52,12 +51,10 @@ impl<R: Root, T: Ticket> SlotPools<R, T> {
         self.owned.withdraw(ticket) || self.person.withdraw(ticket)
     }
 
-    /// Returns the number of queued tickets.
     pub fn queued(&self) -> usize {
         self.owned.queued().saturating_add(self.person.queued())
     }
 
-    /// Returns the number of slots in use.
     pub fn in_use(&self) -> usize {
         self.owned.in_use().saturating_add(self.person.in_use())
     }

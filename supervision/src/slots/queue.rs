@@ -3,6 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
+use foldhash::fast::FixedState;
 use tokio::time::Instant;
 
 use super::root_queue::RootQueue;
@@ -15,8 +16,8 @@ use super::{Class, Root, Ticket};
 pub(super) struct Queue<R, T> {
     global: usize,
     in_use: usize,
-    accounts: HashMap<R, RootAccount<T>>,
-    positions: HashMap<T, QueuePosition<R>>,
+    accounts: HashMap<R, RootAccount<T>, FixedState>,
+    positions: HashMap<T, QueuePosition<R>, FixedState>,
     /// Root queues below their bound, by turn.
     ready_again: BTreeSet<(u64, R)>,
     ready_start: BTreeSet<(u64, R)>,
@@ -61,8 +62,8 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         Self {
             global,
             in_use: 0,
-            accounts: HashMap::new(),
-            positions: HashMap::new(),
+            accounts: HashMap::default(),
+            positions: HashMap::default(),
             ready_again: BTreeSet::new(),
             ready_start: BTreeSet::new(),
             next: 0,

@@ -10,7 +10,6 @@ pub(super) struct RootQueue<T> {
     blocks: BTreeMap<u64, usize>,
     /// The lowest turn is served first; a new one is drawn when it is served or starts to queue.
     pub(super) turn: u64,
-    /// Whether it is listed as servable.
     pub(super) ready: bool,
 }
 

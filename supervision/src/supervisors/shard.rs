@@ -16,7 +16,6 @@ const TASK_LOST: &str = "actor_task_cancelled";
 
 pub(super) struct Shard;
 
-/// A shard takes no messages.
 pub(super) enum NoMessage {}
 
 /// State of a shard; its drop is the shard's end.

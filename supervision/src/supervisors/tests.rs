@@ -10,7 +10,7 @@ const SLOW: Duration = Duration::from_secs(1);
 
 struct Toy;
 
-enum Order {
+enum TestOrder {
     Note(u32),
     Panic,
     Fail,
@@ -42,11 +42,11 @@ impl Drop for Script {
 }
 
 impl Actor for Toy {
-    type Msg = Order;
+    type Msg = TestOrder;
     type State = Script;
     type Arguments = Script;
 
-    async fn pre_start(&self, _: ActorRef<Order>, script: Script) -> Result<Script, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<TestOrder>, script: Script) -> Result<Script, ActorProcessingErr> {
         match script.start {
             Start::Fine | Start::PanicAfter => Ok(script),
             Start::Panic => panic!("no start"),
@@ -59,22 +59,27 @@ impl Actor for Toy {
         }
     }
 
-    async fn post_start(&self, _: ActorRef<Order>, script: &mut Script) -> Result<(), ActorProcessingErr> {
+    async fn post_start(&self, _: ActorRef<TestOrder>, script: &mut Script) -> Result<(), ActorProcessingErr> {
         assert!(!matches!(script.start, Start::PanicAfter), "just started");
         Ok(())
     }
 
-    async fn handle(&self, _: ActorRef<Order>, order: Order, script: &mut Script) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        _: ActorRef<TestOrder>,
+        order: TestOrder,
+        script: &mut Script,
+    ) -> Result<(), ActorProcessingErr> {
         match order {
-            Order::Note(note) => script.notes.lock().unwrap().push(note),
-            Order::Panic => panic!("on request"),
-            Order::Fail => return Err("on request: fail".into()),
-            Order::Hang => std::future::pending().await,
+            TestOrder::Note(note) => script.notes.lock().unwrap().push(note),
+            TestOrder::Panic => panic!("on request"),
+            TestOrder::Fail => return Err("on request: fail".into()),
+            TestOrder::Hang => std::future::pending().await,
         }
         Ok(())
     }
 
-    async fn post_stop(&self, _: ActorRef<Order>, script: &mut Script) -> Result<(), ActorProcessingErr> {
+    async fn post_stop(&self, _: ActorRef<TestOrder>, script: &mut Script) -> Result<(), ActorProcessingErr> {
         script.notes.lock().unwrap().push(STOPPED_IN_ORDER);
         Ok(())
     }
@@ -102,16 +107,16 @@ fn failed(why: &str) -> ExitReason {
 async fn every_way_to_end_is_reported_once_and_no_sibling_ends() {
     let (supervisors, mut exits) = supervisors(10);
     let sibling = supervisors.spawn(Toy, fine()).await.unwrap();
-    type End = fn(&ActorRef<Order>);
+    type End = fn(&ActorRef<TestOrder>);
     let endings: [(End, ExitReason); 6] = [
         (|toy| toy.stop(None), ExitReason::Stopped),
         (|toy| toy.drain().unwrap(), ExitReason::Stopped),
         (|toy| toy.kill(), ExitReason::Killed),
-        (|toy| toy.cast(Order::Panic).unwrap(), failed("on request")),
-        (|toy| toy.cast(Order::Fail).unwrap(), failed("on request: fail")),
+        (|toy| toy.cast(TestOrder::Panic).unwrap(), failed("on request")),
+        (|toy| toy.cast(TestOrder::Fail).unwrap(), failed("on request: fail")),
         (
             |toy| {
-                toy.cast(Order::Hang).unwrap();
+                toy.cast(TestOrder::Hang).unwrap();
                 toy.kill();
             },
             ExitReason::Killed,
@@ -184,8 +189,8 @@ async fn a_shutdown_lets_queued_work_finish_and_kills_what_hangs() {
     let orderly = Script { start: Start::Fine, panic_on_drop: false, notes: Arc::clone(&notes) };
     let orderly = supervisors.spawn(Toy, orderly).await.unwrap();
     let hanging = supervisors.spawn(Toy, fine()).await.unwrap();
-    hanging.cast(Order::Hang).unwrap();
-    (1..=3).for_each(|note| orderly.cast(Order::Note(note)).unwrap());
+    hanging.cast(TestOrder::Hang).unwrap();
+    (1..=3).for_each(|note| orderly.cast(TestOrder::Note(note)).unwrap());
     let begun = tokio::time::Instant::now();
     supervisors.shutdown(GRACE).await;
     assert_eq!((*notes.lock().unwrap()).as_slice(), [1, 2, 3, STOPPED_IN_ORDER]);
@@ -236,7 +241,7 @@ async fn five_thousand_children_end_with_their_shards() {
     }
     assert_eq!((supervisors.live(), supervisors.shards()), (5_000, 3));
     for toy in toys.iter().step_by(2) {
-        toy.cast(Order::Panic).unwrap();
+        toy.cast(TestOrder::Panic).unwrap();
     }
     for _ in 0..2_500 {
         assert_eq!(exits.recv().await.unwrap().how, failed("on request"));
@@ -300,9 +305,9 @@ async fn storm_is_reported_once_and_a_kill_is_not_a_failure() {
     )
     .unwrap();
     let mut reported = Vec::new();
-    for how in [Order::Hang, Order::Fail, Order::Fail, Order::Fail, Order::Fail, Order::Panic] {
+    for how in [TestOrder::Hang, TestOrder::Fail, TestOrder::Fail, TestOrder::Fail, TestOrder::Fail, TestOrder::Panic] {
         let toy = supervisors.spawn(Toy, fine()).await.unwrap();
-        let killed = matches!(how, Order::Hang);
+        let killed = matches!(how, TestOrder::Hang);
         toy.cast(how).unwrap();
         if killed {
             toy.kill();

@@ -1,5 +1,8 @@
+use std::collections::HashSet;
+use std::hash::BuildHasher as _;
 use std::sync::Mutex;
 
+use foldhash::fast::FixedState;
 use proptest::prelude::*;
 
 use super::*;
@@ -231,4 +234,16 @@ async fn the_price_of_arming_and_disarming() {
         pairs / ARMED
     );
     assert_eq!(timers.armed(), ARMED as usize);
+}
+
+#[test]
+fn neighbouring_ids_do_not_collide_and_spread_over_both_ends() {
+    let hashes = |keys: &mut dyn Iterator<Item = u64>| keys.collect::<HashSet<u64>>();
+    let id = |n: u32| FixedState::default().hash_one((u128::from(n) << 64 | 7, n % 4));
+    let seen = hashes(&mut (0..10_000).map(id));
+    assert_eq!(seen.len(), 10_000);
+    let (low, high): (HashSet<_>, HashSet<_>) = seen.iter().map(|hash| (hash & 0xFF, hash >> 57)).unzip();
+    assert_eq!((low.len(), high.len()), (256, 128));
+    let words = &mut (0..10_000_u32).map(|n| FixedState::default().hash_one(n.to_le_bytes()));
+    assert_eq!(hashes(words).len(), 10_000);
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::hash::KeyHasherBuilder;
+use foldhash::fast::FixedState;
 
 const TICK_NANOS: u64 = 5_000_000;
 
@@ -37,7 +37,7 @@ impl Tick {
 
 /// Armed keys by tick. Every timer is a slab node in the list of its tick: a disarm unlinks it without a search and leaves nothing stale.
 pub(super) struct Wheel<K> {
-    index: HashMap<K, u32, KeyHasherBuilder>,
+    index: HashMap<K, u32, FixedState>,
     nodes: Vec<WheelNode<K>>,
     free: Vec<u32>,
     ticks: BTreeMap<Tick, u32>,

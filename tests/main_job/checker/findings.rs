@@ -1,12 +1,11 @@
 //! The findings that one explorer hands to its owner.
 
-use super::{Check, Checked};
+use super::{AnswerCheck, Checked};
 use crate::main_job::read::Rest;
 use crate::main_job::truth::{Area, Truth, Word};
 
-/// Checks the findings of an explorer.
 pub(crate) fn findings(text: &str, truth: &Truth, words: &[Word]) -> Checked {
-    let mut check = Check::new(truth, words);
+    let mut check = AnswerCheck::new(truth, words);
     match check.block(text) {
         Some(()) => {}
         None => check.done.wrong.push(format!("no findings that can be read: {text}")),
@@ -14,7 +13,7 @@ pub(crate) fn findings(text: &str, truth: &Truth, words: &[Word]) -> Checked {
     check.done
 }
 
-impl Check<'_> {
+impl AnswerCheck<'_> {
     fn block(&mut self, text: &str) -> Option<()> {
         let (_, block) = text.split_once("```findings\narea: ")?;
         let (path, block) = block.split_once("\ndepth: ")?;
@@ -52,7 +51,6 @@ impl Check<'_> {
         Some(())
     }
 
-    /// `path:line: text`.
     fn found(&mut self, line: &str, area: &Area) -> Option<()> {
         let mut places = line.match_indices(':').filter_map(|(at, _)| {
             let after = &line[at + 1..];

@@ -45,6 +45,7 @@ fn errors_of_agent_names_are_as_reviewed() {
         "agents prompt general --profile scuot",
         "agents prompt general --profile scout",
         "agents schema spawn_tsk",
+        "agents commands reviw",
         "run --agent poet hi",
         "prompt nobody",
     ] {

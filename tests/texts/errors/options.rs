@@ -88,6 +88,7 @@ fn errors_of_limits_and_prices_are_as_reviewed() {
         "--limit turns=none",
         "--limit turns=0",
         "--limit turns=99999999999",
+        "--limit park=maybe",
         "--limit live_runs=0",
         "--limit live_runs=1000",
         "--limit result_bytes=1",
@@ -113,7 +114,7 @@ fn errors_of_models_are_as_reviewed() {
     for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "SUBTEND_MODEL"] {
         page.variable(name, "");
     }
-    // A port that nobody listens on; nor may a title be asked for meanwhile.
+    // A port without a listener; titles are off.
     page.variable("OLLAMA_HOST", "http://127.0.0.1:9");
     page.quiet("config set --user sessions.titles false", "");
     page.user.file("bad.json", "{ \"rules\": [ { \"agent\": \"*\" } ] }");

@@ -16,7 +16,7 @@ fn causes_of_runs_are_as_reviewed() {
         ("empty", "", r#"{ "empty": true }, { "empty": true }"#.to_owned()),
         ("truncated", "", r#"{ "text": "a", "truncated": true }, { "text": "b", "truncated": true }"#.to_owned()),
         ("garbage", "", r#"{ "garbage": "<<", "repeat": true }"#.to_owned()),
-        ("panic", "", r#"{ "panic": "the model's code panicked", "repeat": true }"#.to_owned()),
+        ("panic", "", r#"{ "panic": "index out of bounds", "repeat": true }"#.to_owned()),
         ("turns", "--limit turns=1", list.to_owned()),
         ("recorded bytes", "--limit recorded_bytes=1", list.to_owned()),
         ("tokens", "--limit tokens=1", list.to_owned()),

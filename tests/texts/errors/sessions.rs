@@ -127,7 +127,10 @@ fn errors_of_a_quiet_session_are_as_reviewed() {
         format!("delete {id}"),
         format!("close {id}"),
         format!("close {id}"),
+        format!("condense {id}"),
+        format!("condense {id} --undo"),
         format!("summary {id}"),
+        format!("condense {id} --model offline"),
         format!("summary {id} --model offline"),
         format!("summary {id} --model sonnet"),
     ] {

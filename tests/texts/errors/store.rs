@@ -31,8 +31,8 @@ fn errors_of_stores_are_as_reviewed() {
         page.call(&format!("sessions --store '{store}'"));
     }
     page.heading("Other engines");
-    page.quiet(&format!("run --quiet --model {model} --store sled:there one"), "");
-    page.call("sessions --store redb:there");
+    page.quiet(&format!("run --quiet --model {model} --store sled:other one"), "");
+    page.call("sessions --store redb:other");
     std::fs::create_dir_all(page.user.workspace().join("old/fjall")).expect("a folder");
     page.call("sessions --data old");
     page.user.file("text/redb", "a file");

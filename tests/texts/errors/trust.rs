@@ -1,4 +1,4 @@
-//! What a workspace brings along, and tokens.
+//! Trust of workspaces, and tokens.
 
 use super::super::page::Page;
 

@@ -8,7 +8,7 @@ use subtend_session::call::ToolEffect;
 
 use super::file_tool::{Builtin, Job, WRITE};
 use super::open;
-use super::replace::Target;
+use super::replace::WriteTarget;
 use crate::bounded::{count, len};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
@@ -17,11 +17,11 @@ use crate::workspace::names::READ;
 /// Bytes of an editable file.
 const MAX_FILE: u64 = 16 << 20;
 
-pub(super) struct Edit;
+pub(super) struct EditTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Args {
+pub(super) struct EditArgs {
     /// The file, from the workspace.
     path: String,
     /// The text to replace, exactly as the file has it, without line numbers; with enough around it to be found once.
@@ -34,19 +34,19 @@ pub(super) struct Args {
     replace_all: bool,
 }
 
-impl Builtin for Edit {
+impl Builtin for EditTool {
     const NAME: &'static str = "edit";
     const ABOUT: &'static str = "Change a part of a text file of the workspace: replaces `old`, which must be found exactly \
         once, by `new`; with replace_all every occurrence. Spaces and line breaks count. Read the place before you edit it.";
     const EFFECT: ToolEffect = ToolEffect::SideEffect;
     const ACTIONS: &'static [&'static str] = &[READ, WRITE];
-    type Args = Args;
+    type Args = EditArgs;
 
-    fn path(args: &Args) -> &str {
+    fn path(args: &EditArgs) -> &str {
         &args.path
     }
 
-    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: EditArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
         if args.old.is_empty() {
             return Err(ToolError::bad_args("`old` is empty: give the text to replace, or use write for a new file"));
         }
@@ -70,7 +70,7 @@ impl Builtin for Edit {
             )));
         }
         let changed = text.replace(&args.old, &args.new);
-        let target = Target::find(job, Self::ACTIONS, &real)?;
+        let target = WriteTarget::find(job, Self::ACTIONS, &real)?;
         job.go_on()?;
         // Another session may have written meanwhile; its change must not be lost.
         if self::text(job, path, &real)? != text {
@@ -86,7 +86,7 @@ impl Builtin for Edit {
 }
 
 /// Returns the size after `found` replacements, known before memory is allocated for them.
-fn size_after(text: &str, found: usize, args: &Args) -> u64 {
+fn size_after(text: &str, found: usize, args: &EditArgs) -> u64 {
     let (gone, new) = (len(found).saturating_mul(len(args.old.len())), len(found).saturating_mul(len(args.new.len())));
     len(text.len()).saturating_sub(gone).saturating_add(new)
 }

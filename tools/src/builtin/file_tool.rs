@@ -46,7 +46,6 @@ pub(crate) trait Builtin: Send + Sync + 'static {
     fn run(args: Self::Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError>;
 }
 
-/// The resources of a running call.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) key: ToolKey,
@@ -85,7 +84,6 @@ impl Job {
         self.leads(actions, path, &real).map(|()| real)
     }
 
-    /// Returns whether `path` may lead to `real`. An approver saw only the former.
     pub(crate) fn leads(&self, actions: &[&str], path: &str, real: &str) -> Result<(), ToolError> {
         if real == path {
             return Ok(());
@@ -111,7 +109,6 @@ impl Job {
     }
 }
 
-/// The adapter from a [`Builtin`] to a tool.
 #[derive(Debug)]
 pub(crate) struct FileTool<B> {
     spec: ToolSpec,

@@ -6,14 +6,14 @@ use crate::tool::ToolError;
 
 /// An optional glob; without one everything passes.
 #[derive(Debug)]
-pub(super) struct Filter {
+pub(super) struct GlobFilter {
     glob: Option<GlobMatcher>,
     by_name: bool,
     /// The prefix of paths below the queried directory.
     root: String,
 }
 
-impl Filter {
+impl GlobFilter {
     /// Compiles `glob`: without `/` it matches names at any depth, otherwise paths from the workspace or `root`.
     pub(super) fn new(glob: Option<&str>, root: &str) -> Result<Self, ToolError> {
         let root = if root == "." { String::new() } else { format!("{root}/") };
@@ -49,7 +49,7 @@ mod tests {
 
     fn passes(glob: &str, root: &str, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap();
-        Filter::new(Some(glob), root).unwrap().passes(path, name)
+        GlobFilter::new(Some(glob), root).unwrap().passes(path, name)
     }
 
     #[test]
@@ -66,8 +66,11 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_glob_says_why() {
-        assert_eq!(Filter::new(Some(""), ".").unwrap_err().message, "the glob is empty: leave it out for all files");
-        assert!(Filter::new(Some("a[b"), ".").unwrap_err().message.contains("unclosed character class"));
+    fn bad_glob_error_has_its_reason() {
+        assert_eq!(
+            GlobFilter::new(Some(""), ".").unwrap_err().message,
+            "the glob is empty: leave it out for all files"
+        );
+        assert!(GlobFilter::new(Some("a[b"), ".").unwrap_err().message.contains("unclosed character class"));
     }
 }

@@ -3,7 +3,6 @@
 //! Braces compile recursively, and alternates multiply memory: without a bound, a glob of a model or of a repository's ignore file
 //! could abort the process.
 
-/// Bytes of a glob.
 const MAX_BYTES: usize = 1024;
 /// Opening braces; escaped ones count too, so that no escape hides one.
 const MAX_BRACES: usize = 32;

@@ -16,15 +16,13 @@ use crate::workspace::beneath;
 const MAX_FILE: u64 = 32 << 10;
 /// Bytes of all ignore files of one call.
 const MAX_CALL: u64 = 128 << 10;
-pub(super) const ASIDE: &str = "ignore files or lines of them left aside, too large";
+pub(super) const ASIDE: &str = "ignore files or lines of them skipped: too large";
 /// In ascending priority.
 const FILES: [&str; 2] = [".gitignore", ".ignore"];
 
-/// The budget of one call for ignore files.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: Cell<u64>,
-    /// Skipped files and lines.
     aside: Cell<u64>,
 }
 
@@ -51,7 +49,6 @@ pub(super) struct Ignores {
 }
 
 impl Ignores {
-    /// Returns these with the files in `dir`, which is `path` from the workspace.
     pub(super) fn below(self: &Arc<Self>, dir: &Dir, path: &Path, budget: &Budget) -> Arc<Self> {
         let texts: Vec<String> = FILES.iter().filter_map(|name| read(dir, name, budget)).collect();
         if texts.is_empty() {

@@ -25,7 +25,6 @@ pub(super) enum LevelKind {
 pub(super) struct LevelItem {
     pub(super) kind: LevelKind,
     pub(super) name: String,
-    /// The displayed path, from the workspace.
     pub(super) path: String,
     /// The system's path, from the workspace, which need not be UTF-8.
     pub(super) os: PathBuf,
@@ -37,15 +36,11 @@ pub(super) struct LevelItem {
 #[derive(Debug, Default)]
 pub(super) struct Level {
     pub(super) items: Vec<LevelItem>,
-    /// Ignored entries.
     pub(super) ignored: u64,
-    /// Denied entries.
     pub(super) denied: u64,
-    /// The ignore files for the entries' own entries.
     pub(super) ignores: Arc<Ignores>,
 }
 
-/// Returns the ignore files above `path`.
 pub(super) fn above(job: &Job, path: &str) -> Arc<Ignores> {
     let mut ignores = Arc::new(Ignores::default());
     if path == "." {
@@ -63,7 +58,6 @@ pub(super) fn above(job: &Job, path: &str) -> Arc<Ignores> {
 }
 
 impl Level {
-    /// Reads the directory at `os`, displayed as `path`.
     pub(super) fn read(job: &Job, os: &Path, path: &str, above: &Arc<Ignores>) -> Result<io::Result<Self>, ToolError> {
         let entries = beneath::dir(job.workspace.dir(), os).and_then(|dir| Ok((dir.entries()?, dir)));
         let (entries, dir) = match entries {

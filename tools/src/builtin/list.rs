@@ -9,7 +9,7 @@ use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
 use super::file_tool::{Builtin, Job, WALKS};
-use super::filter::Filter;
+use super::filter::GlobFilter;
 use super::ignores::ASIDE;
 use super::level::{self, Level, LevelItem, LevelKind};
 use super::open;
@@ -26,11 +26,11 @@ const COUNT_BUDGET: u64 = 32 << 20;
 /// Entries before a listing stops.
 const MAX_ENTRIES: u64 = 100_000;
 
-pub(super) struct List;
+pub(super) struct ListTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Args {
+pub(super) struct ListArgs {
     /// The directory, from the workspace.
     #[serde(default = "root")]
     path: String,
@@ -50,7 +50,7 @@ fn depth() -> u32 {
     2
 }
 
-impl Builtin for List {
+impl Builtin for ListTool {
     const NAME: &'static str = "list";
     const ABOUT: &'static str = "List a directory of the workspace, level by level: directories (they end with /) first, with \
         their number of entries, then files with size and lines. Paths start at the workspace and fit the other tools as they \
@@ -58,15 +58,15 @@ impl Builtin for List {
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const AT_ONCE: usize = WALKS;
     const ACTIONS: &'static [&'static str] = &[READ];
-    type Args = Args;
+    type Args = ListArgs;
 
-    fn path(args: &Args) -> &str {
+    fn path(args: &ListArgs) -> &str {
         &args.path
     }
 
-    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: ListArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
         let real = job.real(Self::ACTIONS, path)?;
-        let filter = Filter::new(args.glob.as_deref(), &real)?;
+        let filter = GlobFilter::new(args.glob.as_deref(), &real)?;
         let metadata = open::metadata(job, Path::new(&*real)).map_err(|error| failure("list", path, &error))?;
         let mut listing = DirListing { job, filter, out: Bounded::new(job.max_bytes), seen: ListCounts::default() };
         if metadata.is_dir() {
@@ -88,7 +88,6 @@ struct ListCounts {
     ignored: u64,
     denied: u64,
     unreadable: u64,
-    /// Directories with entries below the last level.
     closed: u64,
     counted: u64,
     stopped: bool,
@@ -96,7 +95,7 @@ struct ListCounts {
 
 struct DirListing<'a> {
     job: &'a Job,
-    filter: Filter,
+    filter: GlobFilter,
     out: Bounded,
     seen: ListCounts,
 }
@@ -218,7 +217,7 @@ impl DirListing<'_> {
             (ignored, "ignored entry left out", "ignored entries left out"),
             (denied, "entry not permitted", "entries not permitted"),
             (unreadable, "directory unreadable", "directories unreadable"),
-            (self.job.ignores.aside(), "ignore file or line of one left aside, too large", ASIDE),
+            (self.job.ignores.aside(), "ignore file or line of one skipped: too large", ASIDE),
             (self.job.room.crowded(), CROWDED_ONE, CROWDED),
         ];
         said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));

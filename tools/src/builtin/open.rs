@@ -13,7 +13,6 @@ use crate::workspace::{beneath, failure};
 /// Bytes at the start of a file that decide whether it is text.
 pub(super) const PROBE: usize = 8192;
 
-/// Opens the regular file at `os` without following links.
 pub(super) fn regular(job: &Job, os: &Path) -> Result<File, Unopened> {
     let (dir, name) = beneath::parent(job.workspace.dir(), os)?;
     let file = beneath::file(&dir, name)?;
@@ -24,7 +23,6 @@ pub(super) fn regular(job: &Job, os: &Path) -> Result<File, Unopened> {
     Ok(file)
 }
 
-/// Returns the metadata at `os`, of a link itself.
 pub(super) fn metadata(job: &Job, os: &Path) -> io::Result<Metadata> {
     let root = job.workspace.dir();
     if os == Path::new(".") {
@@ -34,7 +32,6 @@ pub(super) fn metadata(job: &Job, os: &Path) -> io::Result<Metadata> {
     dir.symlink_metadata(name)
 }
 
-/// Opens the regular file at `real`, displayed as `path`, and returns its size.
 pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(File, u64), ToolError> {
     let failed = |error| failure(verb, path, &error);
     // Checked before opening: opening a device can have effects.
@@ -58,7 +55,6 @@ pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(Fil
     }
 }
 
-/// Returns whether the start of a file is not text.
 pub(super) fn is_binary(bytes: &[u8]) -> bool {
     bytes.iter().take(PROBE).any(|byte| *byte == 0)
 }

@@ -23,13 +23,10 @@ use crate::workspace::Workspace;
 /// Time for a killed command to exit, and for its last output.
 const GRACE: Duration = Duration::from_millis(1500);
 
-/// How a command ended.
 #[derive(Debug)]
 pub(super) enum CommandEnd {
     Exited(ExitStatus),
-    /// Killed at its time limit.
     TimedOut,
-    /// Killed because the call was cancelled.
     Cancelled,
 }
 
@@ -39,13 +36,10 @@ pub(super) struct Finished {
     pub(super) output: Ends,
 }
 
-/// The supervision of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Over<'a> {
     Nobody,
-    /// A guard that ends what the command started.
     Guard(&'a Guard),
-    /// A guard that also applies a sandbox for an authority.
     Sandbox(&'a Guard, &'a Authority),
 }
 
@@ -202,7 +196,6 @@ async fn drain(from: Option<impl AsyncRead + Unpin>, into: &Mutex<Ends>) {
     }
 }
 
-/// The start and the end of an output.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     head: Vec<u8>,
@@ -237,7 +230,6 @@ impl Ends {
         self.total.saturating_sub(len(self.head.len().saturating_add(self.tail.len())))
     }
 
-    /// Returns the output as text, with a mark where it was truncated.
     pub(super) fn text(mut self) -> String {
         let cut = self.cut();
         if cut == 0 {
@@ -263,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_whole_however_it_arrives() {
+    fn short_output_is_complete_in_any_chunks() {
         assert_eq!(ends(8, &["abcdefgh"]).text(), "abcdefgh");
         assert_eq!(ends(8, &["a", "bcd", "efg", "h"]).text(), "abcdefgh");
         assert_eq!(ends(8, &[]).text(), "");

@@ -18,11 +18,11 @@ const MAX_LINE: usize = 2000;
 /// Bytes read at a time; a cancel takes effect in between.
 const CHUNK: usize = 64 << 10;
 
-pub(super) struct Read;
+pub(super) struct ReadTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Args {
+pub(super) struct ReadArgs {
     /// The file, from the workspace.
     path: String,
     /// The first line to show, from 1.
@@ -43,20 +43,20 @@ fn lines() -> u64 {
     400
 }
 
-impl Builtin for Read {
+impl Builtin for ReadTool {
     const NAME: &'static str = "read";
     const ABOUT: &'static str = "Read a text file of the workspace: its lines with their numbers, 400 at a time unless asked \
         otherwise, and how many there are. The number and the tab before each line are not part of the file. Read a part \
         with from_line and lines; find the place first with search where the file is long.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const ACTIONS: &'static [&'static str] = &[READ];
-    type Args = Args;
+    type Args = ReadArgs;
 
-    fn path(args: &Args) -> &str {
+    fn path(args: &ReadArgs) -> &str {
         &args.path
     }
 
-    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: ReadArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
         let real = job.real(Self::ACTIONS, path)?;
         let (file, size) = open::file(job, "read", path, &real)?;
         let mut reader = BufReader::with_capacity(CHUNK, file);
@@ -93,7 +93,7 @@ struct LinePage {
 }
 
 impl LinePage {
-    fn new(args: &Args, max_bytes: u64) -> Self {
+    fn new(args: &ReadArgs, max_bytes: u64) -> Self {
         let to = args.from_line.saturating_add(args.lines).saturating_sub(1);
         let out = Bounded::new(max_bytes);
         Self { from: args.from_line, to, line: 1, kept: Vec::new(), length: 0, out, shown: 0, lossy: false }

@@ -12,15 +12,13 @@ use crate::path::join;
 use crate::tool::ToolError;
 use crate::workspace::{beneath, failure};
 
-/// The target of a write.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct WriteTarget {
     pub(super) real: Text,
-    /// The permissions of the existing file.
     pub(super) present: Option<Permissions>,
 }
 
-impl Target {
+impl WriteTarget {
     /// Resolves the target and checks that writing there is permitted.
     pub(super) fn find(job: &Job, actions: &[&str], path: &str) -> Result<Self, ToolError> {
         if path == "." {

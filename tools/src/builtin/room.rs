@@ -12,7 +12,6 @@ const ENTRY: usize = 160;
 pub(super) const CROWDED: &str = "directories read in part, too many entries";
 pub(super) const CROWDED_ONE: &str = "directory read in part, too many entries";
 
-/// The memory budget of one call.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     held: Arc<AtomicUsize>,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
 use super::file_tool::{Builtin, Job, WALKS};
-use super::filter::Filter;
+use super::filter::GlobFilter;
 use super::ignores::ASIDE;
 use super::level::{self, Level, LevelItem, LevelKind};
 use super::open;
@@ -34,11 +34,11 @@ const MAX_NESTING: u32 = 100;
 /// Files between two progress lines.
 const PROGRESS: u64 = 1000;
 
-pub(super) struct Search;
+pub(super) struct SearchTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Args {
+pub(super) struct SearchArgs {
     /// The text to find, within one line: literal text unless `regex` is true.
     #[schemars(length(min = 1))]
     pattern: String,
@@ -68,7 +68,7 @@ fn max_matches() -> u64 {
     100
 }
 
-impl Builtin for Search {
+impl Builtin for SearchTool {
     const NAME: &'static str = "search";
     const ABOUT: &'static str = "Search the text files of the workspace for a literal text, or for a regular expression with \
         regex=true. Each result is `path:line: text`; the last line counts all matching lines and files. What .gitignore \
@@ -77,16 +77,16 @@ impl Builtin for Search {
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const AT_ONCE: usize = WALKS;
     const ACTIONS: &'static [&'static str] = &[READ];
-    type Args = Args;
+    type Args = SearchArgs;
 
-    fn path(args: &Args) -> &str {
+    fn path(args: &SearchArgs) -> &str {
         &args.path
     }
 
-    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: SearchArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
         let matcher = matcher(&args)?;
         let real = job.real(Self::ACTIONS, path)?;
-        let filter = Filter::new(args.glob.as_deref(), &real)?;
+        let filter = GlobFilter::new(args.glob.as_deref(), &real)?;
         let metadata = open::metadata(job, Path::new(&*real)).map_err(|error| failure("search", path, &error))?;
         let mut hunt = Hunt {
             job,
@@ -110,7 +110,7 @@ impl Builtin for Search {
     }
 }
 
-fn matcher(args: &Args) -> Result<RegexMatcher, ToolError> {
+fn matcher(args: &SearchArgs) -> Result<RegexMatcher, ToolError> {
     let length = args.pattern.len();
     if length == 0 || length > MAX_PATTERN {
         return Err(ToolError::bad_args(format!("the pattern has {length} bytes; it must have 1 to {MAX_PATTERN}")));
@@ -144,11 +144,9 @@ struct SearchCounts {
     matching_files: u64,
     matches: u64,
     shown: u64,
-    /// Matching paths, in a listing of files.
     paths: u64,
     binary: u64,
     unreadable: u64,
-    /// Unreadable directories.
     closed: u64,
     denied: u64,
 }
@@ -157,7 +155,7 @@ struct Hunt<'a> {
     job: &'a Job,
     matcher: RegexMatcher,
     searcher: Searcher,
-    filter: Filter,
+    filter: GlobFilter,
     max: u64,
     /// In a listing of files: whether the path matches, and the number of matching lines.
     files: Option<Vec<(bool, u64, String)>>,
@@ -168,7 +166,6 @@ struct Hunt<'a> {
 }
 
 impl Hunt<'_> {
-    /// Searches the files of a directory before its subdirectories.
     fn walk(&mut self, real: &str, asked: &str) -> Result<(), ToolError> {
         let above = level::above(self.job, real);
         let first =
@@ -183,7 +180,6 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Searches the files of a level and returns its directories in reverse order.
     fn files(&mut self, level: Level) -> Result<Vec<(LevelItem, std::sync::Arc<super::ignores::Ignores>)>, ToolError> {
         self.seen.denied = self.seen.denied.saturating_add(level.denied);
         let mut dirs = Vec::new();
@@ -212,7 +208,7 @@ impl Hunt<'_> {
             }
         };
         let room = if self.files.is_some() { 0 } else { self.max.saturating_sub(self.seen.shown) };
-        let mut found = Found { lines: Vec::new(), room, matches: 0, binary: false };
+        let mut found = FileMatches { lines: Vec::new(), room, matches: 0, binary: false };
         let searched = self.searcher.search_reader(&self.matcher, Stoppable { file, job: self.job }, &mut found);
         self.job.go_on()?;
         self.seen.files = self.seen.files.saturating_add(1);
@@ -253,7 +249,6 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Lists files instead of lines and returns their number.
     fn list_files(&mut self, mut files: Vec<(bool, u64, String)>) -> u64 {
         rank(&mut files);
         for (_, matches, path) in files.iter().take(usize::try_from(self.max).unwrap_or(usize::MAX)) {
@@ -288,7 +283,7 @@ impl Hunt<'_> {
             (unreadable, "file unreadable", "files unreadable"),
             (closed, "directory unreadable", "directories unreadable"),
             (denied, "entry not permitted", "entries not permitted"),
-            (self.job.ignores.aside(), "ignore file or line of one left aside, too large", ASIDE),
+            (self.job.ignores.aside(), "ignore file or line of one skipped: too large", ASIDE),
             (self.job.room.crowded(), CROWDED_ONE, CROWDED),
         ];
         said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
@@ -314,14 +309,14 @@ impl Read for Stoppable<'_> {
     }
 }
 
-struct Found {
+struct FileMatches {
     lines: Vec<(u64, String)>,
     room: u64,
     matches: u64,
     binary: bool,
 }
 
-impl Sink for Found {
+impl Sink for FileMatches {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {

@@ -33,7 +33,7 @@ const ABOUT: &str = "Run a command with `sh -c` in the workspace; the result is 
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+struct ShellArgs {
     #[schemars(length(min = 1))]
     command: String,
     /// Stop it after this many milliseconds.
@@ -51,7 +51,7 @@ pub(super) struct Shell {
 
 impl Shell {
     pub(super) fn new(guard: Option<Guard>, commands: Commands) -> Self {
-        let spec = ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: schema::of::<Args>() };
+        let spec = ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: schema::of::<ShellArgs>() };
         let sandbox = match &guard {
             Some(_) => sandbox::probe(),
             None => Err(Unsupported { why: "the runtime was given no guard, and it is the guard that holds".into() }),
@@ -60,7 +60,6 @@ impl Shell {
     }
 }
 
-/// Returns why a session of `authority` gets no shell, if so.
 fn ruled_out(authority: &Authority, sandbox: &Result<Strength, Unsupported>) -> Option<ToolError> {
     if !sandbox::is_needed(authority) {
         return None;
@@ -100,7 +99,7 @@ impl Tool for Shell {
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         let (guard, commands, sandbox) = (self.guard.clone(), Arc::clone(&self.commands), self.sandbox.clone());
         async move {
-            let args: Args = serde_json::from_value(call.args.clone())
+            let args: ShellArgs = serde_json::from_value(call.args.clone())
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
             if args.command.trim().is_empty() || args.command.contains('\0') || args.command.len() > MAX_COMMAND {
                 return Err(ToolError::bad_args(format!(
@@ -129,7 +128,12 @@ impl Tool for Shell {
     }
 }
 
-async fn run(args: &Args, call: &ToolInvocation, over: Over<'_>, commands: &Commands) -> Result<ToolOutput, ToolError> {
+async fn run(
+    args: &ShellArgs,
+    call: &ToolInvocation,
+    over: Over<'_>,
+    commands: &Commands,
+) -> Result<ToolOutput, ToolError> {
     if call.cancel.is_cancelled() {
         return Err(ToolError::cancelled());
     }

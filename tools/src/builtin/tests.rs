@@ -21,7 +21,6 @@ use crate::registry::{Classified, Registry};
 use crate::tool::{Progress, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use crate::workspace::Workspace;
 
-/// A temporary workspace with its tools.
 pub(super) struct Bench {
     pub(super) dir: tempfile::TempDir,
     pub(super) workspace: Arc<Workspace>,
@@ -107,7 +106,6 @@ impl Bench {
     }
 }
 
-/// Permissions do not bind the superuser.
 #[cfg(unix)]
 pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()

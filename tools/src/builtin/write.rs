@@ -3,38 +3,38 @@ use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
 use super::file_tool::{Builtin, Job, WRITE};
-use super::replace::Target;
+use super::replace::WriteTarget;
 use crate::bounded::{count, len};
 use crate::tool::{ToolError, ToolOutput};
 
-pub(super) struct Write;
+pub(super) struct WriteTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Args {
+pub(super) struct WriteArgs {
     /// The file, from the workspace. Missing directories are created.
     path: String,
     /// The whole content of the file.
     content: String,
 }
 
-impl Builtin for Write {
+impl Builtin for WriteTool {
     const NAME: &'static str = "write";
     const ABOUT: &'static str = "Write a whole file of the workspace: creates it, or replaces its content. Read a file before \
         you replace it; to change a part, use edit.";
     const EFFECT: ToolEffect = ToolEffect::SideEffect;
     const ACTIONS: &'static [&'static str] = &[WRITE];
-    type Args = Args;
+    type Args = WriteArgs;
 
-    fn path(args: &Args) -> &str {
+    fn path(args: &WriteArgs) -> &str {
         &args.path
     }
 
-    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: WriteArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
         if args.path.ends_with('/') {
             return Err(ToolError::bad_args(format!("`{}` ends with `/`: name a file, not a directory", args.path)));
         }
-        let target = Target::find(job, Self::ACTIONS, path)?;
+        let target = WriteTarget::find(job, Self::ACTIONS, path)?;
         target.replace(job, path, args.content.as_bytes())?;
         let done = if target.present.is_some() { "replaced" } else { "made" };
         let bytes = count(len(args.content.len()), "byte", "bytes");

@@ -127,7 +127,6 @@ impl GetTools {
         told(tools, left, "say a `query`", &[] as &[&str])
     }
 
-    /// Returns the schemas of the named tools.
     fn described(&self, named: &[String], max: usize) -> Value {
         let mut seen = BTreeSet::new();
         let names = || named.iter().map(|name| name.trim());

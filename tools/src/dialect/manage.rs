@@ -77,7 +77,7 @@ pub fn specs(continues: bool) -> [ToolSpec; 2] {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Check {
+struct CheckArguments {
     #[serde(rename = "taskId", alias = "task_id", alias = "session_id", alias = "sessionId")]
     task: String,
     wait: Option<bool>,
@@ -97,7 +97,7 @@ struct Cancel {
 /// # Errors
 /// If they do not fit.
 pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
-    let asked: Check = super::arguments(CHECK, args, "taskId, wait and timeoutMs")?;
+    let asked: CheckArguments = super::arguments(CHECK, args, "taskId, wait and timeoutMs")?;
     if asked.timeout_ms == Some(0) {
         return Err(ToolError::bad_args("timeoutMs is 0: to check without waiting, say `wait: false`"));
     }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_waits_unless_it_says_otherwise() {
+    fn check_waits_by_default() {
         assert_eq!(parse_check(r#"{"taskId":" 9a8057 "}"#), check("9a8057", true, None));
         assert_eq!(parse_check(r#"{"taskId":"x","wait":null,"timeoutMs":null}"#), check("x", true, None));
         assert_eq!(parse_check(r#"{"taskId":"x","wait":false,"timeoutMs":9}"#), check("x", false, Some(9)));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_say_what_is_right() {
+    fn wrong_arguments_error_names_the_expected_ones() {
         assert_eq!(
             error(parse_cancel(r#"{"taskId":" "}"#)),
             "cancel_task needs a taskId: the id that you were given for the task"

@@ -99,7 +99,7 @@ pub fn return_spec() -> ToolSpec {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct MinionArguments {
     message: String,
     #[serde(rename = "minionChatId", alias = "minion_chat_id")]
     chat: Option<String>,
@@ -112,7 +112,6 @@ struct Arguments {
     values: BTreeMap<String, String>,
 }
 
-/// Returns the parameters of a call, for errors.
 fn takes(offered: &Offered) -> &'static str {
     match offered.templates.is_empty() {
         true => "message, minionChatId, enableWeb and enabledTools",
@@ -120,8 +119,7 @@ fn takes(offered: &Offered) -> &'static str {
     }
 }
 
-impl Arguments {
-    /// Returns the named template.
+impl MinionArguments {
     fn template<'a>(&self, offered: &'a Offered) -> Result<Option<&'a OfferedTemplate>, ToolError> {
         let name = self.template.as_deref().map(str::trim).filter(|name| !name.is_empty());
         match name {
@@ -131,7 +129,6 @@ impl Arguments {
         }
     }
 
-    /// Returns the minion's tools: those of the call, else of its template.
     fn tools(&self, template: Option<&OfferedTemplate>, offered: &Offered) -> Result<Vec<Text>, ToolError> {
         let missing = |key: &str| {
             ToolError::bad_args(format!(
@@ -163,7 +160,7 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 }
 
 fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let asked: Arguments = super::arguments(NAME, args, takes(offered))?;
+    let asked: MinionArguments = super::arguments(NAME, args, takes(offered))?;
     says_something("message", "minion", &asked.message)?;
     let template = asked.template(offered)?;
     let tools = asked.tools(template, offered)?;
@@ -197,7 +194,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Returned {
-    #[expect(dead_code, reason = "the end of the run reads it from the arguments as they stand in the journal")]
+    #[expect(dead_code, reason = "the end of the run reads it from the arguments in the journal")]
     result: String,
 }
 

@@ -55,7 +55,6 @@ mod tests {
 
     use super::*;
 
-    /// One field of each type that a tool takes.
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Fields {

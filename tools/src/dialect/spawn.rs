@@ -78,7 +78,7 @@ pub fn specs(profiles: &[OfferedProfile]) -> [ToolSpec; 2] {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SpawnArguments {
     task: Option<String>,
     profile: Option<String>,
     context: Option<String>,
@@ -92,7 +92,7 @@ struct Arguments {
 /// # Errors
 /// If they do not fit, the task is missing or empty, or the profile is unknown.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let asked: Arguments = super::arguments(NAME, args, "task, profile, context, system_prompt and tools")?;
+    let asked: SpawnArguments = super::arguments(NAME, args, "task, profile, context, system_prompt and tools")?;
     let task = asked.task.unwrap_or_default();
     says_something("task", "job", &task)?;
     let profile = asked.profile.as_deref().map(str::trim).filter(|name| !name.is_empty());

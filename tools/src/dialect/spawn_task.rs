@@ -52,7 +52,7 @@ pub fn spec(types: &[(Text, Text)]) -> ToolSpec {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SpawnTaskArguments {
     r#type: String,
     prompt: String,
     description: String,
@@ -64,7 +64,7 @@ struct Arguments {
 /// # Errors
 /// If they do not fit, the type is unknown, or the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let asked: Arguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
+    let asked: SpawnTaskArguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
     let agent = offered.agent(NAME, asked.r#type.trim())?;
     says_something("prompt", "agent", &asked.prompt)?;
     let label = label(&asked.description);

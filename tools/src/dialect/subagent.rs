@@ -66,7 +66,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SubagentArguments {
     task: Option<String>,
     agent: Option<String>,
     tools: Option<BTreeMap<String, Vec<String>>>,
@@ -113,7 +113,7 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 
 fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let takes = "task, agent, tools, contextFiles, context, maxIterations, maxTokens and continueBranchId";
-    let asked: Arguments = super::arguments(NAME, args, takes)?;
+    let asked: SubagentArguments = super::arguments(NAME, args, takes)?;
     if asked.iterations == Some(0) {
         return Err(ToolError::bad_args("maxIterations is 0: give 1 or more"));
     }

@@ -78,7 +78,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct TaskArguments {
     #[serde(alias = "subagentType")]
     subagent_type: Option<String>,
     prompt: String,
@@ -95,7 +95,7 @@ struct Arguments {
 /// If they do not fit, the agent is not offered (the error lists those), or the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let takes = "subagent_type, prompt, description, background, session_id and metadata";
-    let asked: Arguments = super::arguments(NAME, args, takes)?;
+    let asked: TaskArguments = super::arguments(NAME, args, takes)?;
     let mode = if asked.background.unwrap_or(false) { Mode::Background } else { Mode::Blocking };
     let session = asked.session_id.as_deref().map(str::trim).filter(|session| !session.is_empty());
     let Some(task) = session else { return start(asked, offered, mode) };
@@ -116,7 +116,7 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     }))
 }
 
-fn start(asked: Arguments, offered: &Offered, mode: Mode) -> Result<Request, ToolError> {
+fn start(asked: TaskArguments, offered: &Offered, mode: Mode) -> Result<Request, ToolError> {
     let Some(agent) = asked.subagent_type else {
         let names: Vec<&str> = offered.shown.iter().map(|(name, _)| &**name).collect();
         return Err(ToolError::bad_args(format!(
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_blocks_unless_it_says_otherwise() {
+    fn request_blocks_by_default() {
         let request = |mode, metadata: Option<&str>| {
             let metadata = metadata.map(Text::from);
             let start = StartRequest::plain(Dialect::Task, "explore".into(), " p ".into(), mode);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_say_what_is_right() {
+    fn wrong_arguments_error_names_the_expected_ones() {
         assert_eq!(
             error(r#"{"subagent_type":"Explorer","prompt":"p"}"#),
             "no agent `Explorer` can be started by task. Did you mean `explore`? Valid: explore, general."

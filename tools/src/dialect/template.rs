@@ -86,7 +86,6 @@ impl OfferedTemplate {
         Ok(Filled { message, system_prompt: self.system_prompt.as_deref().map(|text| fill(text).into()) })
     }
 
-    /// Describes the template on one line, for models.
     fn line(&self) -> String {
         let about = self.description.split_whitespace().collect::<Vec<_>>().join(" ");
         let about = bounded::shown(&about, 1000).into_owned();
@@ -97,7 +96,6 @@ impl OfferedTemplate {
     }
 }
 
-/// Describes `templates`, one a line.
 pub(crate) fn listed(templates: &[OfferedTemplate]) -> String {
     templates.iter().map(OfferedTemplate::line).collect()
 }
@@ -116,11 +114,9 @@ impl Offered {
     }
 }
 
-/// A part of a template's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece<'a> {
     Text(&'a str),
-    /// A placeholder.
     Place(&'a str),
 }
 

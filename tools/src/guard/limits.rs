@@ -121,7 +121,6 @@ mod linux {
         }
     }
 
-    /// Counts the visible threads of a user.
     fn threads_of(user: u32) -> u64 {
         let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());

@@ -82,7 +82,6 @@ fn kill_descendants() {
 #[cfg(not(target_os = "linux"))]
 fn kill_descendants() {}
 
-/// Returns all processes with their parents.
 #[cfg(target_os = "linux")]
 fn processes() -> Vec<(u32, u32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };

@@ -87,7 +87,6 @@ fn shown(access: &Access) -> Access {
     Access { action: access.action.clone(), resource: format!("{head}… ({length} bytes, {hash})").into() }
 }
 
-/// Returns the error of a call that is refused for `access`.
 pub(super) fn denied(tool: &dyn Tool, access: &Access, why: &str) -> ToolError {
     let Access { action, resource } = access;
     // A resource may be a whole script.
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn two_commands_that_look_alike_are_told_apart() {
+    fn similar_commands_are_displayed_differently() {
         let long = "x".repeat(SHOWN + 1);
         let pairs = [
             ("ls\u{1b}[2K", "ls\u{7}[2K"),

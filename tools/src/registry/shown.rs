@@ -8,7 +8,7 @@ use subtend_session::ids::Text;
 
 use super::Registry;
 use crate::dialect::{self, minion};
-use crate::display::{Display, Shown};
+use crate::display::{Display, ShownCall};
 use crate::{arguments, bounded};
 
 /// Bytes of one displayed input or output.
@@ -19,7 +19,7 @@ impl Registry {
     ///
     /// The wording is a host's code: one that panics yields nothing, and long texts are truncated. They may contain terminal control
     /// characters.
-    pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> Shown {
+    pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> ShownCall {
         let used = discovery::used(tool, args);
         let (tool, args) = used.as_ref().map_or((tool, args), |(tool, args)| (tool, args));
         let parsed = arguments::parse(tool, args).ok();
@@ -35,11 +35,10 @@ impl Registry {
             ),
             None => (dialect_display(tool), words(&|| dialect_input(tool, parsed.as_ref()?)), None),
         };
-        Shown { tool: tool.into(), display, input, output }
+        ShownCall { tool: tool.into(), display, input, output }
     }
 }
 
-/// Returns the display of the tools by which models start children.
 fn dialect_display(tool: &str) -> Display {
     match tool {
         minion::NAME => Display::named("Minion").subtitle("Delegate a task to a sub-agent").icons("🤖", "🤖"),
@@ -90,10 +89,10 @@ mod tests {
         let tool = tool.render_input(|args| Some(args["url"].as_str()?.into()));
         let tools = registry(tool.render_output(|text| Some(format!("{} letters", text.len()).into())));
         let shown =
-            Shown { tool: "fetch".into(), display, input: Some("a.b".into()), output: Some("4 letters".into()) };
+            ShownCall { tool: "fetch".into(), display, input: Some("a.b".into()), output: Some("4 letters".into()) };
         assert_eq!(tools.shown("fetch", r#"{"url":"a.b"}"#, Some("page")), shown);
         assert_eq!(tools.shown("use_tool", r#"{"tool":"fetch","args":{"url":"a.b"}}"#, Some("page")), shown);
-        let silent = Shown { input: None, output: None, ..shown };
+        let silent = ShownCall { input: None, output: None, ..shown };
         assert_eq!(tools.shown("fetch", "no JSON", None), silent);
     }
 
@@ -104,7 +103,7 @@ mod tests {
         assert_eq!((shown.display, shown.input), (Display::default(), None));
         assert!(shown.output.unwrap().ends_with("(3616 more bytes)"));
         let empty = registry(fetch().render_input(|_| Some(" ".into()))).shown("fetch", "{}", None);
-        assert_eq!(empty, Shown { tool: "fetch".into(), ..Shown::default() });
+        assert_eq!(empty, ShownCall { tool: "fetch".into(), ..ShownCall::default() });
     }
 
     #[test]

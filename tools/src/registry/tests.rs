@@ -120,7 +120,7 @@ fn a_call_is_ready_when_it_fits() {
 }
 
 #[test]
-fn a_call_that_does_not_fit_says_where() {
+fn invalid_call_error_names_the_position() {
     let registry = built_in();
     assert_eq!(
         invalid(&registry, "read", r#"{"path": 1, "lines": 0}"#),
@@ -145,7 +145,7 @@ fn a_call_that_does_not_fit_says_where() {
 }
 
 #[test]
-fn what_is_not_offered_is_no_tool() {
+fn tool_that_is_not_offered_is_unknown() {
     let registry = built_in();
     let only = [Text::from("list"), Text::from("read")];
     let authority = Authority::allow_all();
@@ -367,4 +367,16 @@ fn showing_what_some_rule_allows_is_noticed() {
         Ok(())
     });
     assert!(matches!(noticed, Err(proptest::test_runner::TestError::Fail(..))), "{noticed:?}");
+}
+
+#[test]
+fn a_list_may_name_all_tools_of_a_server() {
+    let listed = |entry: &str, name: &str| lists(&[entry.into()], name);
+    for entry in ["mcp__git", "mcp__git__*", "mcp__git__lo*", "mcp__git__log"] {
+        assert!(listed(entry, "mcp__git__log"), "{entry}");
+        assert!(!listed(entry, "mcp__github__log") && !listed(entry, "mcp__gi__t__log"), "{entry}");
+    }
+    for entry in ["mcp__*", "mcp__", "*", "mcp____*", "mcp__git__la*", "mcp__gi*"] {
+        assert!(!listed(entry, "mcp__git__log"), "{entry}");
+    }
 }

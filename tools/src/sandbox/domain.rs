@@ -13,7 +13,7 @@ use subtend_session::authority::Authority;
 
 use super::places::{PROC, Places, RESOLVERS, SETTINGS, SYSTEM};
 use super::settings::readable_by_all;
-use super::survey::{Grant, Survey};
+use super::survey::{Grant, WorkspaceSurvey};
 use super::{FILES, Strength, limits_network, syscalls};
 
 /// The first version that covers `truncate`, without which a denied file could be emptied.
@@ -73,7 +73,7 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
     allow(&mut rules, scratch, AccessFs::from_all(FS))?;
     let here = open(".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| format!("the workspace cannot be opened: {error}"))?;
-    Survey::new(authority).grant(here, &mut |fd, grant| add(&mut rules, fd, access(grant)))?;
+    WorkspaceSurvey::new(authority).grant(here, &mut |fd, grant| add(&mut rules, fd, access(grant)))?;
     let entered = rules.restrict_self().map_err(said)?;
     if entered.ruleset == RulesetStatus::NotEnforced || !entered.no_new_privs {
         return Err("Landlock took the rules and holds none of them".to_owned());

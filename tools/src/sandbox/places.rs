@@ -132,7 +132,7 @@ impl Places {
     }
 }
 
-/// A directory on `PATH`, its neighbouring libraries, and the targets of its links.
+/// Returns a directory on `PATH`, its neighbouring libraries, and the targets of its links.
 fn on_path(dir: &Path, workspace: &Path) -> Vec<PathBuf> {
     if resolve(dir, workspace).is_none() {
         return Vec::new();
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// A home directory with a toolchain, a secret and a program elsewhere.
+    /// Returns a home directory with a toolchain, a secret and a program elsewhere.
     fn home() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().canonicalize().unwrap();

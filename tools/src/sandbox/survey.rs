@@ -24,9 +24,7 @@ const MAX_DEPTH: u32 = 200;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Grant {
     pub(super) read: bool,
-    /// List directories.
     pub(super) list: bool,
-    /// Write existing files.
     pub(super) write: bool,
     /// Create, rename and remove.
     pub(super) change: bool,
@@ -38,8 +36,7 @@ pub(super) type Sink<'a> = dyn FnMut(BorrowedFd<'_>, Grant) -> Result<(), String
 /// Device and inode, which identify a file under any name.
 type Inode = (u64, u64);
 
-/// Surveys a workspace for one authority.
-pub(super) struct Survey<'a> {
+pub(super) struct WorkspaceSurvey<'a> {
     authority: &'a Authority,
     /// Files with several names of which one may not be read.
     unread: HashSet<Inode>,
@@ -54,7 +51,7 @@ pub(super) struct Survey<'a> {
 /// # Errors
 /// If the workspace is too large or too deep.
 pub(crate) fn unread(root: OwnedFd, authority: &Authority) -> Result<HashSet<Inode>, String> {
-    let mut survey = Survey::new(authority);
+    let mut survey = WorkspaceSurvey::new(authority);
     survey.find_second_names(root.as_fd(), ".", 0, (true, false))?;
     Ok(survey.unread)
 }
@@ -67,7 +64,7 @@ enum CoveredPart {
     None,
 }
 
-impl<'a> Survey<'a> {
+impl<'a> WorkspaceSurvey<'a> {
     pub(super) fn new(authority: &'a Authority) -> Self {
         let (unread, unwritten) = (HashSet::new(), HashSet::new());
         Self { authority, unread, unwritten, entries: 0, rules: 0 }
@@ -259,13 +256,11 @@ struct DirEntry {
     path: Option<String>,
     kind: EntryKind,
     inode: Inode,
-    /// Whether it has other names.
     has_others: bool,
 }
 
 enum EntryKind {
     Dir(OwnedFd),
-    /// A file or a named pipe.
     File(OwnedFd),
     /// A link, which is resolved on use, a socket or a device.
     Other,

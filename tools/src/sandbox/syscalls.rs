@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_filter_for_this_machine() {
+    fn this_machine_has_a_syscall_filter() {
         for network in [false, true] {
             assert!(filter(network).is_ok_and(|filters| filters.iter().all(|filter| !filter.is_empty())));
         }

@@ -40,13 +40,13 @@ impl<'de> Deserialize<'de> for Day {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Forecast {
     city: String,
     celsius: i32,
 }
 
 impl TypedTool for WeatherReport {
-    type Output = Report;
+    type Output = Forecast;
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
 
     fn access(args: Option<&Self>) -> Vec<Access> {
@@ -54,10 +54,10 @@ impl TypedTool for WeatherReport {
         vec![Access { action: "net.fetch".into(), resource }]
     }
 
-    async fn run(self, call: ToolInvocation) -> Result<Report, ToolError> {
+    async fn run(self, call: ToolInvocation) -> Result<Forecast, ToolError> {
         assert_eq!(call.args, Value::Null);
         match &*self.day.0 {
-            "2026-05-01" => Ok(Report { city: self.city, celsius: 17 }),
+            "2026-05-01" => Ok(Forecast { city: self.city, celsius: 17 }),
             day => Err(ToolError::not_found(format!("nothing is known of {day}"))),
         }
     }
@@ -136,7 +136,7 @@ async fn a_result_is_json_unless_it_is_a_text_or_an_output() {
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_say_where_and_what_was_expected() {
+async fn invalid_arguments_error_names_position_and_expectation() {
     let registry = Registry::builder().typed::<WeatherReport>().unwrap().build();
     let args = r#"{"city": 7, "day": "2026-05-01"}"#;
     let found = registry.classify("weather_report", args, &Authority::allow_all(), None, false, &|_| false);
@@ -165,7 +165,7 @@ fn call_needs_the_access_of_its_arguments() {
 }
 
 #[test]
-fn a_tool_that_says_nothing_needs_its_own_action() {
+fn tool_without_access_needs_its_own_action() {
     let registry = Registry::builder().typed::<Rest>().unwrap().build();
     let offered = |authority: &Authority| registry.offered(authority, None, false).len();
     assert_eq!(offered(&Authority::of(HostPolicy::default_for_workspace())), 1);

@@ -56,7 +56,6 @@ pub(crate) fn make_dir(root: &Dir, path: &str) -> io::Result<Dir> {
     Ok(at)
 }
 
-/// Returns whether a link caused the error.
 pub(crate) fn is_link(error: &io::Error) -> bool {
     system::is_link(error)
 }
@@ -77,7 +76,6 @@ mod system {
     #[cfg(not(target_os = "linux"))]
     const HANDLE: OFlags = DIRECTORY.union(OFlags::RDONLY);
 
-    /// In one call where the system supports it.
     #[cfg(target_os = "linux")]
     pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
         use rustix::fs::{ResolveFlags, openat2};

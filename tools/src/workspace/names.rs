@@ -14,13 +14,11 @@ use super::Workspace;
 
 pub(crate) const READ: &str = "fs.read";
 
-/// Device and inode.
 type Inode = (u64, u64);
 
 #[derive(Debug)]
 pub(crate) enum Unopened {
     Io(io::Error),
-    /// Another name is not allowed, or its verdict is unknown.
     OtherName(String),
 }
 

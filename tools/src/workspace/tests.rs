@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_workspace_is_a_directory_that_is_there() {
+fn workspace_must_be_an_existing_directory() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     let refused = |name: &str| Workspace::open(dir.path().join(name)).unwrap_err();

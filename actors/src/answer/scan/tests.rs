@@ -74,7 +74,7 @@ fn answer_includes_the_truncated_part_before_the_input() {
 }
 
 #[test]
-fn what_was_said_beside_calls_is_no_part_of_the_answer() {
+fn text_next_to_calls_is_not_part_of_the_answer() {
     let calls = json!([{"provider_id": "c", "tool": "read", "args": "{}"}]);
     let records = [
         accepted(INPUT),

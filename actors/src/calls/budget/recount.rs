@@ -15,13 +15,11 @@ use crate::calls::reservation::{failure, spend, tokens_of};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recount {
-    /// Runs opened by it and by what it owns.
     pub(crate) spawns: u32,
     /// The cost of its model calls: as settled, or in full if unsettled, each once.
     pub(crate) spend: Spend,
 }
 
-/// An attempt that is not settled.
 struct UnsettledAttempt {
     reserved: Option<Reserved>,
     model: Text,
@@ -103,7 +101,6 @@ impl ModelCalls {
         spend(usage, self.in_full(models, open), !usage.unreliable)
     }
 
-    /// Returns what was reserved for the attempt.
     fn in_full(&self, models: &Models, open: &UnsettledAttempt) -> Spend {
         let Some(reserved) = &open.reserved else { return Spend::NOTHING };
         let most = |name: &str, model: &dyn subtend_models::model::Model| {
@@ -121,7 +118,6 @@ impl ModelCalls {
     }
 }
 
-/// Returns the runs of `child` that `owner` owns.
 fn owned_by(owner: RunKey, child: SessionId, stored: &[Stored]) -> impl Iterator<Item = RunKey> {
     stored.iter().filter_map(move |stored| {
         let Record::RunOpened(opened) = &stored.record else { return None };

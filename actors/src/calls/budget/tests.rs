@@ -23,12 +23,12 @@ use crate::runtime::Runtime;
 use crate::runtime::builder::Builder;
 use crate::values::options::Options;
 
-type Said = Result<Answer, ModelError>;
+type RecordedUsage = Result<Answer, ModelError>;
 
 fn builder<F, Fut>(answer: F) -> Builder
 where
     F: Fn(Request) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Said> + Send + 'static,
+    Fut: Future<Output = RecordedUsage> + Send + 'static,
 {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));

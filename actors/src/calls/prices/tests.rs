@@ -55,7 +55,7 @@ fn fractions_are_rounded_up_once() {
 }
 
 #[test]
-fn what_is_reserved_is_what_it_costs_at_most() {
+fn reservation_is_the_highest_possible_cost() {
     let reserved = Reserved { input: 1_000, output: 100 };
     let plain = Price::new(3.0, 15.0);
     let dear = Price { cache_new: Some(3.75), reasoning: Some(20.0), ..plain };
@@ -65,7 +65,7 @@ fn what_is_reserved_is_what_it_costs_at_most() {
 }
 
 #[test]
-fn what_is_no_price_is_refused_by_name() {
+fn invalid_price_is_refused_by_name() {
     assert_eq!(prices().check(), Ok(()));
     for usd in [-1.0, f64::NAN, f64::INFINITY, 2e6] {
         let prices = prices().with("odd", Price { cache_read: Some(usd), ..Price::default() });

@@ -1,4 +1,4 @@
-//! Events of a session's queue (B11), derived from its records.
+//! Events of a session's queue, derived from its records.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,9 @@ pub enum QueueEvent {
         message: QueueEntry,
     },
     /// An input is taken, whether it was held or not.
-    Processing { message: QueueEntry },
-    /// The queue is empty.
+    Processing {
+        message: QueueEntry,
+    },
     Empty,
 }
 
@@ -40,16 +41,14 @@ pub enum QueueEvent {
 pub struct QueueEvents {
     /// Accepted inputs that no run has taken, including one that the next records take.
     waiting: Vec<QueueEntry>,
-    /// Those of them that were held.
     held: u32,
-    /// The input that the idle session is about to take.
     passing: Option<InputId>,
-    at: At,
+    at: QueueMoment,
 }
 
 /// The phase of the run in flight, as far as inputs depend on it.
 #[derive(Clone, Debug, Default)]
-struct At {
+struct QueueMoment {
     run: bool,
     /// A model's call opened the run: only steering inputs enter it.
     of_a_model: bool,
@@ -62,7 +61,7 @@ struct At {
     closing: bool,
 }
 
-impl At {
+impl QueueMoment {
     /// Returns whether an input is taken in the decision that accepts it.
     fn takes(&self, lane: Lane) -> bool {
         let idle = self.started && !self.closing && !self.streaming && self.open.is_empty();
@@ -72,7 +71,6 @@ impl At {
 }
 
 impl QueueEvents {
-    /// Returns the number of held inputs.
     pub fn count(&self) -> u32 {
         self.held
     }
@@ -83,7 +81,8 @@ impl QueueEvents {
             Record::InputAccepted(input) => return self.accepted(QueueEntry::of(input, seq)),
             Record::QueueChanged { change, .. } => return self.changed(change),
             Record::RunOpened(opened) => {
-                self.at = At { run: true, of_a_model: opened.owner.answers_a_model(), ..At::default() };
+                self.at =
+                    QueueMoment { run: true, of_a_model: opened.owner.answers_a_model(), ..QueueMoment::default() };
                 return self.taken(&opened.inputs);
             }
             Record::InputsTaken { ids, .. } => return self.taken(ids),
@@ -108,7 +107,7 @@ impl QueueEvents {
                 self.at.held = true;
                 self.at.closing = matches!(**why, Hold::Closing { .. });
             }
-            Record::RunEnded(_) => self.at = At::default(),
+            Record::RunEnded(_) => self.at = QueueMoment::default(),
             Record::SessionCreated(_)
             | Record::CallStarted { .. }
             | Record::ChildSpawned(_)
@@ -122,6 +121,9 @@ impl QueueEvents {
             | Record::BranchCreated(_)
             | Record::AlternativeSwitched { .. }
             | Record::RolledBack { .. }
+            | Record::Compacted(_)
+            | Record::CompactionFailed(_)
+            | Record::CompactionUndone { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
             | Record::MetadataSet(_)

@@ -14,16 +14,14 @@ use tokio::sync::broadcast;
 use crate::observe::event::{Event, Next};
 use crate::observe::polling::Polled;
 
-/// The scope of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// The whole runtime.
+pub(crate) enum SubscriptionScope {
     All,
     Tree(SessionId),
     Session(SessionId),
 }
 
-impl Scope {
+impl SubscriptionScope {
     pub(crate) fn sees(self, root: SessionId, session: SessionId) -> bool {
         match self {
             Self::All => true,
@@ -33,18 +31,17 @@ impl Scope {
     }
 }
 
-/// Counts a subscription while it exists.
 #[derive(Debug)]
-pub(crate) struct Listening(Arc<AtomicUsize>);
+pub(crate) struct ListenerCount(Arc<AtomicUsize>);
 
-impl Listening {
+impl ListenerCount {
     pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Listening {
+impl Drop for ListenerCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -54,14 +51,14 @@ impl Drop for Listening {
 ///
 /// It starts with the text so far of every running stream. A slow reader never slows a session: it learns how many events it missed.
 pub struct Subscription {
-    view: Polled<View, Option<Next>>,
+    view: Polled<ScopedView, Option<Next>>,
 }
 
-struct View {
+struct ScopedView {
     receiver: broadcast::Receiver<Arc<Event>>,
-    scope: Scope,
+    scope: SubscriptionScope,
     so_far: VecDeque<Event>,
-    _listening: Listening,
+    _listening: ListenerCount,
 }
 
 impl std::fmt::Debug for Subscription {
@@ -73,15 +70,14 @@ impl std::fmt::Debug for Subscription {
 impl Subscription {
     pub(crate) fn new(
         receiver: broadcast::Receiver<Arc<Event>>,
-        scope: Scope,
+        scope: SubscriptionScope,
         so_far: Vec<Event>,
-        listening: Listening,
+        listening: ListenerCount,
     ) -> Self {
-        Self { view: Polled::new(View { receiver, scope, so_far: so_far.into(), _listening: listening }) }
+        Self { view: Polled::new(ScopedView { receiver, scope, so_far: so_far.into(), _listening: listening }) }
     }
 
     /// Returns the next event, or `None` after the runtime has stopped.
-    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Option<Next> {
@@ -100,7 +96,7 @@ impl Subscription {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
-        if let Some(next) = self.view.idle().and_then(View::try_next) {
+        if let Some(next) = self.view.idle().and_then(ScopedView::try_next) {
             return Poll::Ready(Some(next));
         }
         self.view.poll(cx, |mut view| {
@@ -121,7 +117,7 @@ impl Stream for Subscription {
     }
 }
 
-impl View {
+impl ScopedView {
     async fn next(&mut self) -> Option<Next> {
         loop {
             match self.receiver.recv().await {

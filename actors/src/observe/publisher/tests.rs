@@ -26,7 +26,7 @@ fn append(journal: &Journal, first: u64, records: Vec<Record>) -> (Appended, End
 fn show(publisher: &Publisher, batch: (Appended, Ends, Vec<ShownRecords>)) {
     let (at, ends, shown) = batch;
     let born = Vec::new();
-    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born, shown: Some(shown) });
+    publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, born, shown: Some(shown) });
 }
 
 fn piece(publisher: &Publisher, attempt: u32, text: &str) {
@@ -35,8 +35,8 @@ fn piece(publisher: &Publisher, attempt: u32, text: &str) {
 
 fn words(next: Next) -> String {
     match next {
-        Next::Event(Event { what: What::Record { seq, record }, .. }) => format!("{seq} {}", record.kind()),
-        Next::Event(Event { what: What::Delta { attempt, offset, delta: Delta::Text(text), .. }, .. }) => {
+        Next::Event(Event { what: EventKind::Record { seq, record }, .. }) => format!("{seq} {}", record.kind()),
+        Next::Event(Event { what: EventKind::Delta { attempt, offset, delta: Delta::Text(text), .. }, .. }) => {
             format!("{attempt}@{offset} {text}")
         }
         other @ (Next::Event(_) | Next::Missed(_)) => format!("{other:?}"),
@@ -51,7 +51,7 @@ async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
     let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
     let publisher = Publisher::start(journal.clone(), 64);
     publisher.shared.lock().streams.careless = careless;
-    let mut events = publisher.subscribe(Scope::All);
+    let mut events = publisher.subscribe(SubscriptionScope::All);
     show(&publisher, append(&journal, 1, vec![started(1, 1)]));
     journal.settled().await.expect("durable");
     piece(&publisher, 1, "I am");
@@ -104,9 +104,9 @@ async fn subscriber_between_a_batch_and_its_append_sees_it() {
         Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default()).unwrap();
     let publisher = Publisher::start(journal.clone(), 64);
     assert!(!publisher.any(), "the batch has no subscriber: its records are not kept for the publisher");
-    let mut events = publisher.subscribe(Scope::All);
+    let mut events = publisher.subscribe(SubscriptionScope::All);
     let (at, ends, _) = append(&journal, 1, vec![started(1, 1), answered(1, 1)]);
-    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
+    publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
     assert_eq!(words(events.next().await.unwrap()), "1 turn_started");
     assert_eq!(words(events.next().await.unwrap()), "2 turn_answered");
     drop(events);
@@ -118,7 +118,7 @@ async fn abandoned_answer_is_not_shown() {
     let journal =
         Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default()).unwrap();
     let publisher = Publisher::start(journal, 64);
-    let mut events = publisher.subscribe(Scope::All);
+    let mut events = publisher.subscribe(SubscriptionScope::All);
     publisher.delta(&at(1), &Delta::Text("late".into()), || false);
     piece(&publisher, 1, "x");
     assert_eq!(words(events.next().await.unwrap()), "1@0 x");
@@ -133,12 +133,12 @@ async fn retry_state_is_removed_after_the_last_subscriber_left() {
     let (engine, faults) = Faulty::new(Box::new(redb));
     let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
     let publisher = Publisher::start(journal.clone(), 64);
-    let events = publisher.subscribe(Scope::All);
+    let events = publisher.subscribe(SubscriptionScope::All);
     let held = faults.hold();
     show(&publisher, append(&journal, 1, vec![started(1, 1), discarded(1, 1), started(1, 2)]));
     drop(events);
     let (at, ends, _) = append(&journal, 4, vec![answered(1, 2)]);
-    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
+    publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
     drop(held);
     journal.settled().await.expect("durable");
     while publisher.shared.lock().waiting > 0 {
@@ -159,20 +159,20 @@ async fn a10_delta_waits_for_the_durable_birth_of_its_session() {
         let session = SessionId(Uuid::from_u128(if listens { 8 } else { 9 }));
         let at = Address { session, root: session, ..at(1) };
         let held = faults.hold();
-        let mut early = listens.then(|| publisher.subscribe(Scope::All));
+        let mut early = listens.then(|| publisher.subscribe(SubscriptionScope::All));
         let (first_seq, changes, records) = (Seq(1), Changes::default(), vec![started(1, 1)]);
         let frame = Frame { session, first_seq, epoch: Epoch(1), at_ms: 0, records: records.clone(), changes };
         let appended = journal.append(Frames { frames: vec![frame] }).expect("appended");
         let shown = listens.then(|| vec![ShownRecords { session, first: Seq(1), records }]);
         let (ends, born) = (Ends::default(), vec![session]);
-        publisher.appended(Batch { root: session, session, at: appended, ends, born, shown });
+        publisher.appended(PublishedBatch { root: session, session, at: appended, ends, born, shown });
         publisher.delta(&at, &Delta::Text("I ".into()), || true);
         publisher.passing(
             session,
             session,
-            What::Progress { call: CallId { turn: TurnNo(1), ix: 0 }, line: "x".into() },
+            EventKind::Progress { call: CallId { turn: TurnNo(1), ix: 0 }, line: "x".into() },
         );
-        let mut late = publisher.subscribe(Scope::All);
+        let mut late = publisher.subscribe(SubscriptionScope::All);
         publisher.delta(&at, &Delta::Text("am".into()), || true);
         assert!(late.try_next().is_none(), "nothing names it before its birth is durable");
         drop(held);

@@ -30,7 +30,15 @@ pub(crate) fn discarded(turn: u32, attempt: u32) -> Record {
 
 pub(crate) fn started(turn: u32, attempt: u32) -> Record {
     let (turn, attempt) = (TurnNo(turn), AttemptNo(attempt));
-    Record::TurnStarted { run: RunNo(1), turn, attempt, prompt: Prompt::Plain, reserved: None, model: "m".into() }
+    Record::TurnStarted {
+        run: RunNo(1),
+        turn,
+        attempt,
+        prompt: Prompt::Plain,
+        reserved: None,
+        model: "m".into(),
+        compacts: None,
+    }
 }
 
 pub(crate) fn answered(turn: u32, attempt: u32) -> Record {
@@ -49,8 +57,8 @@ pub(crate) fn answered(turn: u32, attempt: u32) -> Record {
     }))
 }
 
-fn seen(what: Option<What>) -> Option<(u64, Delta)> {
-    let Some(What::Delta { offset, delta, .. }) = what else { return None };
+fn seen(what: Option<EventKind>) -> Option<(u64, Delta)> {
+    let Some(EventKind::Delta { offset, delta, .. }) = what else { return None };
     Some((offset, delta))
 }
 

@@ -8,9 +8,9 @@ use subtend_session::index::Inflight;
 use subtend_session::record::Hold;
 use subtend_session::state::{Phase, State};
 
-use super::Recovery;
+use super::StartRecovery;
 
-impl Recovery {
+impl StartRecovery {
     /// Returns the sessions with a run in flight below a run that closes with its whole tree.
     ///
     /// That run had handled the cancel, but what it owns may not have received it. The journal of the closing run shows it, and the sweep ends

@@ -7,9 +7,8 @@ use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::index::{Inflight, Row};
 use subtend_session::state::{Phase, State};
 
-use super::Recovery;
+use super::StartRecovery;
 
-/// The report of a boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootReport {
     /// Runs that were in flight and have ended.
@@ -18,10 +17,10 @@ pub struct BootReport {
     pub waiting: usize,
     /// Runs that were in flight and resumed (`on_restart: resume`).
     pub resumed: usize,
-    /// Resumable runs that were left dormant ([`crate::Options::recovery_scope`]).
+    /// Resumable runs that were left dormant ([`crate::Options::resumes`]).
     pub staying: usize,
     /// Queued inputs behind ended runs, which stay until the next input of their session: another host recovers them
-    /// ([`crate::Options::recovery_scope`]), or their whole tree was being cancelled.
+    /// ([`crate::Options::resumes`]), or their whole tree was being cancelled.
     pub inputs: usize,
     /// Delivered notices and rows between sessions, also to swept ones.
     pub notices: usize,
@@ -39,14 +38,10 @@ pub struct Undone {
     pub why: String,
 }
 
-/// The plan of a boot.
 #[derive(Debug, Default)]
 pub(super) struct Aims {
-    /// Runs to be ended or queued.
     pub(super) lost: BTreeMap<SessionId, RunNo>,
-    /// Sessions with resumed runs.
     pub(super) going: Vec<SessionId>,
-    /// Sessions with dormant runs.
     pub(super) staying: Vec<SessionId>,
     /// All rows between sessions, at any time of the boot.
     pub(super) owed: BTreeSet<Row>,
@@ -54,8 +49,7 @@ pub(super) struct Aims {
     pub(super) failed: BTreeSet<SessionId>,
 }
 
-impl Recovery {
-    /// Compares the plan with the journal.
+impl StartRecovery {
     pub(super) fn told(
         &self,
         aims: &Aims,

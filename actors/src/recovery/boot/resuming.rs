@@ -1,15 +1,16 @@
-//! Runs that resume after a restart of the host: they and all their owners have `on_restart: resume`.
+//! Runs that resume after a restart of the host: they and all their owners have `on_restart: resume`, or are parked at a provider's limit
+//! and wait for nothing else.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
-use subtend_session::index::Inflight;
+use subtend_session::index::{Inflight, kept};
 use subtend_session::place::{OnRestart, Owner};
 use subtend_session::state::{Phase, State};
 use subtend_supervision::slots::Class;
 
-use super::{Course, Recovery};
+use super::{Course, StartRecovery};
 use crate::cell::slots::pool;
 use crate::values::at_boot::{AtBoot, Lost};
 
@@ -59,15 +60,16 @@ fn going<E>(
         by_level.entry(levels.get(&row.0).copied().unwrap_or_default()).or_default().push(row);
     }
     let mut going = HashMap::new();
+    let kept = kept(inflight);
     for (session, row) in by_level.into_values().flatten() {
-        if may_go_on(row, &going) && admit(*session, row)? {
+        if may_go_on(row, &going, kept.contains(session)) && admit(*session, row)? {
             going.insert(*session, row.run);
         }
     }
     Ok(going)
 }
 
-impl Recovery {
+impl StartRecovery {
     /// Decides how each run in flight is handled.
     ///
     /// A resumed run gets its token, account and slot before any work starts, owners first: a run with an unknown owner would start cancelled,
@@ -78,24 +80,20 @@ impl Recovery {
         levels: &HashMap<SessionId, u32>,
         at: &mut Course<'_>,
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
-        let mut stay = HashSet::new();
-        if let Some(session) = self.takeover.only() {
-            self.takeover.takes(of_one_owner(inflight, session));
-        }
         let going = going(inflight, levels, |session, row| {
-            let readmitted = self.readmit(session, row, &mut stay)?;
+            let readmitted = self.readmit(session, row)?;
             // Each is folded, so many take long. A dormant one needs nothing else.
-            if stay.contains(&session) {
-                at.step()
-            } else {
+            if self.takeover.resumes {
                 at.tell()
+            } else {
+                at.step()
             }
             Ok::<_, ReadError>(readmitted)
         })?;
         let standing = self.standing(inflight)?;
         let of = |session: &SessionId| match going.contains_key(session) {
-            true if stay.contains(session) => AtBoot::Stays,
-            true => AtBoot::GoesOn,
+            true if self.takeover.resumes => AtBoot::GoesOn,
+            true => AtBoot::Stays,
             false => AtBoot::Lost(Lost { queue_stands: standing.contains(session) }),
         };
         Ok(inflight.iter().map(|(session, _)| (*session, of(session))).collect())
@@ -103,7 +101,7 @@ impl Recovery {
 
     /// Restores what a run held; returns whether it could. Lower limits may leave no slot, so it cannot resume; an unreadable one is reported by
     /// the sweep.
-    fn readmit(&self, session: SessionId, row: &Inflight, stay: &mut HashSet<SessionId>) -> Result<bool, ReadError> {
+    fn readmit(&self, session: SessionId, row: &Inflight) -> Result<bool, ReadError> {
         let Ok(stored) = self.log.journal.records(session) else { return Ok(false) };
         let Ok(state) = State::fold(session, stored.iter().map(|stored| &stored.record)) else { return Ok(false) };
         let Some(run) = state.run.as_ref().filter(|run| run.no == row.run) else { return Ok(false) };
@@ -123,31 +121,12 @@ impl Recovery {
         }
         self.cells.runs().tokens.open(key, run.opened.owner.run());
         self.cells.runs().restore_accounts(&self.cells.environments().of(&state).models.models, key)?;
-        if self.takeover.leaves(&state) {
-            stay.insert(session);
-        }
         Ok(true)
     }
 }
 
-/// Returns the session and those whose runs in flight belong to its own: its owners, and all that the top one owns.
-fn of_one_owner(inflight: &[(SessionId, Inflight)], session: SessionId) -> HashSet<SessionId> {
-    let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
-    let top = |session: SessionId| {
-        let owner = |at: &SessionId| {
-            let owner = rows.get(at)?.owner.run()?;
-            rows.get(&owner.session).filter(|row| row.run == owner.run).map(|_| owner.session)
-        };
-        // At most as many owners as rows: a damaged store may hold a cycle.
-        std::iter::successors(Some(session), owner).take(rows.len()).last()
-    };
-    let above = top(session);
-    let together = rows.keys().copied().filter(|other| top(*other) == above);
-    together.chain([session]).collect()
-}
-
-/// Returns whether a run resumes, and its owner too. One that never started has nothing to lose: it stays queued.
-fn may_go_on(row: &Inflight, going: &HashMap<SessionId, RunNo>) -> bool {
+/// Returns whether a run resumes, and its owner too. One that never started, or is parked at a limit, has nothing to lose.
+fn may_go_on(row: &Inflight, going: &HashMap<SessionId, RunNo>, kept: bool) -> bool {
     let owned = match &row.owner {
         Owner::Run { session, run, .. } => {
             if going.get(session) != Some(run) {
@@ -161,6 +140,7 @@ fn may_go_on(row: &Inflight, going: &HashMap<SessionId, RunNo>) -> bool {
         // A closing run ends as decided.
         Phase::Closing | Phase::Quiet => false,
         Phase::Queued => owned || row.on_restart == OnRestart::Resume,
+        Phase::WaitingMidTurn | Phase::WaitingAtRest if kept => true,
         Phase::Working
         | Phase::WaitingMidTurn
         | Phase::WaitingAtRest

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use subtend_journal::Stored;
+use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, Text, TurnNo};
 use subtend_session::record::{
-    CallFinished, Carrier, InputAccepted, NoticeTaken, QueueChange, Record, RunOpened, SessionCreated, TurnAnswered,
+    CallFinished, Carrier, Compacted, InputAccepted, NoticeTaken, QueueChange, Record, RunOpened, SessionCreated,
+    TurnAnswered,
 };
 
-use super::end::End;
-use super::entry::{Call, Came, Entry, Shown};
+use super::end::OwnedEnd;
+use super::entry::{CallEntry, CallOutcome, Entry, ShownEntry};
 use crate::views::worked::WorkClock;
 
-/// The session's birth.
 pub(super) fn birth(records: &[Stored]) -> Option<&SessionCreated> {
     records.iter().find_map(|stored| {
         let Record::SessionCreated(created) = &stored.record else { return None };
@@ -30,7 +31,7 @@ pub(super) fn summary(records: &[Stored]) -> Option<Text> {
 }
 
 /// Everything that was said and done, in order.
-pub(super) fn entries(records: &[Stored]) -> Vec<Shown> {
+pub(super) fn entries(records: &[Stored]) -> Vec<ShownEntry> {
     let mut book = Book::default();
     records.iter().for_each(|stored| book.add(stored));
     let waiting = book.order.iter().filter_map(|id| book.inputs.get(id));
@@ -47,34 +48,31 @@ pub(super) fn entries(records: &[Stored]) -> Vec<Shown> {
 
 #[derive(Default)]
 struct Book<'a> {
-    entries: Vec<Shown>,
-    /// The record that is added.
+    entries: Vec<ShownEntry>,
     record: Seq,
     /// Accepted inputs that no run took yet, with the time of their record.
     inputs: BTreeMap<InputId, (&'a InputAccepted, i64)>,
-    /// Their order.
     order: Vec<InputId>,
     /// The index of each turn's answer, for late results of its calls.
     answers: BTreeMap<TurnNo, usize>,
-    /// The entries of each run.
     spans: BTreeMap<RunNo, Range<usize>>,
-    /// Runs that were rolled back.
     rolled_back: Vec<RunNo>,
     /// The agent that answers: the session's own, until an input names another one.
     agent: Option<Text>,
-    /// The model of the turn that was started last.
+    /// Agents that a call proposes to continue.
+    proposed: BTreeMap<CallId, Text>,
     model: Option<Text>,
     /// The birth of the run in flight, or of the last one.
     opened: Option<&'a RunOpened>,
-    /// The working time of the run in flight.
     clock: WorkClock,
 }
 
 impl<'a> Book<'a> {
     fn push(&mut self, entry: Entry) {
-        self.entries.push(Shown { record: self.record, entry, rolled_back: false });
+        self.entries.push(ShownEntry { record: self.record, entry, rolled_back: false, compacted: false });
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other records change nothing here")]
     fn add(&mut self, stored: &'a Stored) {
         self.record = stored.seq;
         let at_ms = stored.at_ms;
@@ -97,6 +95,11 @@ impl<'a> Book<'a> {
                 message: discarded.message.clone(),
                 usage: discarded.usage,
             }),
+            Record::CallStarted { call, kind, .. } => {
+                if let CallKind::Propose(other) = &**kind {
+                    self.proposed.insert(*call, other.agent.clone());
+                }
+            }
             Record::CallFinished(finished) => self.finish(finished),
             Record::ChildSpawned(spawned) => {
                 if let Some(call) = self.call(spawned.call) {
@@ -138,6 +141,15 @@ impl<'a> Book<'a> {
                 self.rolled_back.push(*run);
                 self.push(Entry::RolledBack { run: *run, by: by.clone() });
             }
+            Record::Compacted(compacted) => self.compacted(compacted),
+            Record::CompactionFailed(failed) => self.push(Entry::NotCompacted {
+                turn: failed.turn,
+                cause: failed.cause,
+                why: failed.why,
+                message: failed.message.clone(),
+                service: failed.of,
+            }),
+            Record::CompactionUndone { by } => self.push(Entry::CompactionUndone { by: by.clone() }),
             Record::RunStarted { run, .. } => {
                 let at = self.entries.len();
                 self.spans.insert(*run, at..at);
@@ -159,15 +171,14 @@ impl<'a> Book<'a> {
             Record::SessionClosed { by } => self.push(Entry::Closed { closed: true, by: by.clone() }),
             Record::SessionReopened { by } => self.push(Entry::Closed { closed: false, by: by.clone() }),
             // Both stand where the session is described, not where they were said.
-            Record::TitleSet(_)
-            | Record::SummarySet(_)
-            | Record::MetadataSet(_)
-            | Record::CallStarted { .. }
-            | Record::ContinueRefused { .. }
-            | Record::CancelAsked { .. }
-            | Record::RunParked { .. }
-            | Record::RunResumed { .. } => {}
+            _ => {}
         }
+    }
+
+    fn compacted(&mut self, compacted: &Compacted) {
+        let Compacted { cause, upto: messages, before, after, of: service, .. } = *compacted;
+        let (by, text) = (compacted.by.clone(), compacted.text.clone());
+        self.push(Entry::Compacted { cause, by, messages, before, after, text, service });
     }
 
     fn take(&mut self, id: InputId, run: RunNo, seq: Seq) {
@@ -196,7 +207,7 @@ impl<'a> Book<'a> {
     fn answer(&mut self, answered: &TurnAnswered, seq: Seq, at_ms: i64) {
         let turn = answered.turn;
         let asked = answered.calls.iter().zip(0_u32..);
-        let calls = asked.map(|(asked, ix)| Call {
+        let calls = asked.map(|(asked, ix)| CallEntry {
             call: CallId { turn, ix },
             tool: asked.tool.clone(),
             args: asked.args.clone(),
@@ -214,14 +225,17 @@ impl<'a> Book<'a> {
         self.push(Entry::Answer { turn, seq, text, calls: calls.collect(), agent, model, usage, at_ms });
     }
 
-    fn call(&mut self, call: CallId) -> Option<&mut Call> {
+    fn call(&mut self, call: CallId) -> Option<&mut CallEntry> {
         let answer = self.entries.get_mut(*self.answers.get(&call.turn)?)?;
         answer.entry.calls_mut().iter_mut().find(|known| known.call == call)
     }
 
     fn finish(&mut self, finished: &CallFinished) {
+        if let Some(other) = self.proposed.remove(&finished.call).filter(|_| finished.end == CallEnd::Ok) {
+            self.agent = Some(other);
+        }
         if let Some(call) = self.call(finished.call) {
-            call.result = Some(Came::Result {
+            call.result = Some(CallOutcome::Result {
                 end: finished.end.clone(),
                 content: finished.content.clone(),
                 truncated_from: finished.truncated_from,
@@ -231,16 +245,16 @@ impl<'a> Book<'a> {
 
     fn notice(&mut self, taken: &NoticeTaken) {
         match taken.carrier {
-            Carrier::Message => self.push(Entry::Notice { ends: taken.items.iter().map(End::of).collect() }),
+            Carrier::Message => self.push(Entry::Notice { ends: taken.items.iter().map(OwnedEnd::of).collect() }),
             Carrier::Await { call } => {
                 if let Some(call) = self.call(call) {
-                    call.result = Some(Came::Ends(taken.items.iter().map(End::of).collect()));
+                    call.result = Some(CallOutcome::Ends(taken.items.iter().map(OwnedEnd::of).collect()));
                 }
             }
             Carrier::Result => {
                 for item in &taken.items {
                     if let Some(call) = item.key.and_then(|key| self.call(key)) {
-                        call.result = Some(Came::Ends(vec![End::of(item)]));
+                        call.result = Some(CallOutcome::Ends(vec![OwnedEnd::of(item)]));
                     }
                 }
             }

@@ -7,12 +7,11 @@ use subtend_session::index::Head;
 use subtend_session::place::BranchKind;
 
 use crate::views::branches::BranchInfo;
-use crate::views::past::Past;
+use crate::views::history::History;
 
-/// A branch (B1), with the messages and the call of its parent that it hangs on (G4, K8).
+/// A branch, with the messages and the call of its parent that it hangs on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Branch {
-    /// Its kind.
     pub r#type: BranchKind,
     /// Whether its model sees what was said in the parent before.
     pub inherit_context: bool,
@@ -30,7 +29,6 @@ pub struct Branch {
     pub iterations: u32,
     /// Milliseconds since 1970, as all times.
     pub created: i64,
-    /// Its last change.
     pub updated: i64,
     /// What a client attached.
     pub metadata: Value,
@@ -38,8 +36,8 @@ pub struct Branch {
 
 impl Branch {
     /// Returns session `id` as a branch, if it is one; `task` comes from the call that started it.
-    pub fn of(id: SessionId, head: &Head, past: &Past, task: Option<&Text>) -> Option<Self> {
-        let info = BranchInfo::of(id, head, past, task)?;
+    pub fn of(id: SessionId, head: &Head, history: &History, task: Option<&Text>) -> Option<Self> {
+        let info = BranchInfo::of(id, head, history, task)?;
         Some(Self {
             state: info.state().map(Text::from),
             r#type: info.kind,

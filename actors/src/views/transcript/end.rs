@@ -8,15 +8,13 @@ use subtend_session::record::{Notice, Record};
 
 /// The end of an owned run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct End {
+pub struct OwnedEnd {
     /// The child.
     pub child: SessionId,
     /// Its run; absent when it refused to continue.
     #[serde(skip)]
     pub run: Option<RunNo>,
-    /// How it ended.
     pub outcome: Outcome,
-    /// The start of its text.
     pub text: Text,
     /// Bytes of the whole text.
     pub len: u64,
@@ -25,8 +23,7 @@ pub struct End {
     pub deleted: bool,
 }
 
-impl End {
-    /// Returns the end that a notice tells.
+impl OwnedEnd {
     pub(super) fn of(notice: &Notice) -> Self {
         let (outcome, text) = (notice.outcome.clone(), notice.prefix.clone());
         Self { child: notice.child, run: notice.run, outcome, text, len: notice.len, deleted: false }

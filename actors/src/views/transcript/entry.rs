@@ -5,11 +5,11 @@ use subtend_session::call::CallEnd;
 use subtend_session::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::outcome::{By, ModelFail, Outcome};
 use subtend_session::place::BranchKind;
-use subtend_session::record::{AskBy, AskVerdict, From, Hold};
+use subtend_session::record::{AskBy, AskVerdict, CompactionCause, CompactionFailure, From, Hold};
 use subtend_session::usage::Usage;
 
 use super::Transcript;
-use super::end::End;
+use super::end::OwnedEnd;
 use super::minion::Minion;
 
 /// An entry of a transcript.
@@ -22,21 +22,23 @@ pub enum Entry {
         /// Its record, from which a branch may start.
         seq: Seq,
         from: From,
-        /// The run that took it.
         run: RunNo,
         text: Text,
         /// When it was accepted.
         at_ms: i64,
     },
     /// An input that no run has taken.
-    Waiting { id: InputId, text: Text },
+    Waiting {
+        id: InputId,
+        text: Text,
+    },
     /// An answer with the calls that it asks for.
     Answer {
         turn: TurnNo,
         /// Its record, from which a branch may start, and which can be regenerated.
         seq: Seq,
         text: Option<Text>,
-        calls: Vec<Call>,
+        calls: Vec<CallEntry>,
         /// The agent that answered.
         agent: Option<Text>,
         /// The model that answered, with its provider: the server's name for it, else the session's.
@@ -53,13 +55,17 @@ pub enum Entry {
         error: ModelFail,
         /// The partial text of the model.
         message: Text,
-        /// Its cost.
         usage: Option<Usage>,
     },
     /// Ends of owned runs that reached the model as one message.
-    Notice { ends: Vec<End> },
+    Notice {
+        ends: Vec<OwnedEnd>,
+    },
     /// The run is held.
-    Held { run: RunNo, why: Hold },
+    Held {
+        run: RunNo,
+        why: Hold,
+    },
     /// The run ended.
     Ended {
         run: RunNo,
@@ -87,31 +93,63 @@ pub enum Entry {
         to: u32,
     },
     /// The messages of a run are hidden from here on.
-    RolledBack { run: RunNo, by: By },
+    RolledBack {
+        run: RunNo,
+        by: By,
+    },
+    /// Old messages are replaced by a summary from here on.
+    Compacted {
+        cause: CompactionCause,
+        by: By,
+        /// The hidden messages, as many from the first.
+        messages: u64,
+        /// Estimated input tokens of the next model call, before and after.
+        before: u64,
+        after: u64,
+        /// What models see in their place.
+        text: Text,
+        /// The service session that wrote the summary.
+        service: SessionId,
+    },
+    /// A compaction hid nothing.
+    NotCompacted {
+        turn: TurnNo,
+        cause: CompactionCause,
+        why: CompactionFailure,
+        message: Text,
+        service: Option<SessionId>,
+    },
+    /// What the last compaction hid is seen again from here on.
+    CompactionUndone {
+        by: By,
+    },
     /// A call waits for an approval.
     Asked {
         call: CallId,
-        /// The action of the access.
         action: Text,
-        /// The resource of the access.
         resource: Text,
     },
-    /// The question was answered.
-    Word { call: CallId, verdict: AskVerdict, by: AskBy },
-    /// The session was deleted.
-    Deleted { by: By },
+    Word {
+        call: CallId,
+        verdict: AskVerdict,
+        by: AskBy,
+    },
+    Deleted {
+        by: By,
+    },
     /// The session was closed or opened again.
-    Closed { closed: bool, by: By },
+    Closed {
+        closed: bool,
+        by: By,
+    },
 }
 
 impl Entry {
-    /// Returns the ends that arrived as one message.
-    pub(super) fn ends_mut(&mut self) -> &mut [End] {
+    pub(super) fn ends_mut(&mut self) -> &mut [OwnedEnd] {
         if let Self::Notice { ends } = self { ends } else { &mut [] }
     }
 
-    /// Returns the calls of an answer.
-    pub(super) fn calls_mut(&mut self) -> &mut [Call] {
+    pub(super) fn calls_mut(&mut self) -> &mut [CallEntry] {
         match self {
             Self::Answer { calls, .. } => calls,
             Self::Input { .. }
@@ -123,6 +161,9 @@ impl Entry {
             | Self::Branch { .. }
             | Self::Switched { .. }
             | Self::RolledBack { .. }
+            | Self::Compacted { .. }
+            | Self::NotCompacted { .. }
+            | Self::CompactionUndone { .. }
             | Self::Asked { .. }
             | Self::Word { .. }
             | Self::Deleted { .. }
@@ -133,7 +174,7 @@ impl Entry {
 
 /// An entry, its record, and whether models see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct ShownEntry {
     /// Its first record; later records complete the calls of an answer.
     #[serde(skip)]
     pub record: Seq,
@@ -142,37 +183,38 @@ pub struct Shown {
     /// Whether it was rolled back with its run, so that no model gets it any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rolled_back: bool,
+    /// Whether a summary replaces it in what models see.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compacted: bool,
 }
 
 /// One call of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Call {
+pub struct CallEntry {
     pub call: CallId,
     pub tool: Text,
     /// The arguments, as the model wrote them.
     pub args: Text,
-    /// The child that it opened.
     pub child: Option<SessionId>,
     /// What was left out of the child's prompt, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Text>,
-    /// Whether it waits for approval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asks: bool,
     /// The result; `None` while the call is open.
-    pub result: Option<Came>,
+    pub result: Option<CallOutcome>,
     /// The work of a minion for the call, if everything is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minion: Option<Minion>,
     /// The child, if it has no row of its own and everything is shown.
     #[serde(flatten)]
-    pub nested: Option<Nested>,
+    pub nested: Option<NestedTranscript>,
 }
 
-/// A child within the call that started it (G9).
+/// A child within the call that started it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Nested {
+pub enum NestedTranscript {
     /// Its entries.
     Transcript(Box<Transcript>),
     /// Why it cannot be read.
@@ -182,16 +224,14 @@ pub enum Nested {
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Came {
+pub enum CallOutcome {
     /// A result of the tool.
     Result {
-        /// How it ended.
         end: CallEnd,
-        /// The text for the model.
         content: Text,
         /// Bytes before the truncation.
         truncated_from: Option<u64>,
     },
     /// The ends of the runs that it awaited.
-    Ends(Vec<End>),
+    Ends(Vec<OwnedEnd>),
 }

@@ -1,4 +1,4 @@
-//! What a minion did for one call, in the fields of the `minion` tool's result (M5).
+//! What a minion did for one call, in the fields of the `minion` tool's result.
 
 use serde::{Deserialize, Serialize};
 use subtend_journal::Stored;
@@ -24,7 +24,6 @@ pub struct Minion {
 /// What was said and done in one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
-    /// Answered turns.
     pub turns: u32,
     /// Blocks in their order, those of one category together.
     pub groups: Vec<Group>,
@@ -33,7 +32,6 @@ pub struct Activity {
 /// Blocks of one category.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// The category of its blocks.
     pub category: Category,
     /// Its blocks, in their order.
     pub blocks: Vec<Block>,
@@ -53,27 +51,18 @@ pub enum Category {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Block {
-    /// The text of an answer.
     Text {
-        /// The text.
         text: Text,
     },
-    /// A call.
     ToolUse {
-        /// The call.
         call: CallId,
-        /// Its tool.
         tool: Text,
         /// The arguments, as the model wrote them.
         args: Text,
     },
-    /// The result of a call.
     ToolResult {
-        /// The call.
         call: CallId,
-        /// Whether the call failed.
         error: bool,
-        /// The result.
         content: Text,
     },
 }

@@ -1,4 +1,4 @@
-use super::super::results::{Count, ListedFile};
+use super::super::results::{FoundCount, ListedFile};
 use super::*;
 
 fn listing(entries: &[(&str, u64)]) -> ToolListing {
@@ -6,7 +6,7 @@ fn listing(entries: &[(&str, u64)]) -> ToolListing {
     ToolListing {
         dirs: dirs.iter().map(|(path, n)| Dir { path: path.trim_end_matches('/').into(), entries: *n }).collect(),
         files: files.iter().map(|(path, n)| ListedFile { path: (*path).into(), lines: Some(*n) }).collect(),
-        count: Count::exactly(files.len() as u64),
+        count: FoundCount::exactly(files.len() as u64),
     }
 }
 
@@ -95,8 +95,8 @@ fn no_two_areas_share_a_file() {
 
 fn hits(question: &str, whole: bool, files: &[(&str, u64)]) -> Hits {
     let files: Vec<(String, u64)> = files.iter().map(|(path, lines)| ((*path).to_owned(), *lines)).collect();
-    let lines = Count::exactly(files.iter().map(|(_, lines)| lines).sum());
-    let matching = Count::exactly(files.iter().filter(|(_, lines)| *lines > 0).count() as u64);
+    let lines = FoundCount::exactly(files.iter().map(|(_, lines)| lines).sum());
+    let matching = FoundCount::exactly(files.iter().filter(|(_, lines)| *lines > 0).count() as u64);
     Hits { words: words::words(question), whole, matched: Matched { files, lines, matching, whole: true } }
 }
 

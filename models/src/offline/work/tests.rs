@@ -46,7 +46,7 @@ fn files_are_counted_by_kind() {
         "a.rs  1 byte\nb.rs  1 byte\nMakefile  1 byte\nx.QQ  1 byte\n.env  1 byte\nv. 2, x  1 byte\n[0 directories; 6 files]",
         false,
     );
-    let count = Count::exactly;
+    let count = FoundCount::exactly;
     let expected = [("without ending", count(3)), ("Rust", count(2)), (".QQ", count(1))];
     assert_eq!(kinds(&listing), expected.map(|(kind, n)| (kind.to_owned(), n)));
 }

@@ -40,7 +40,6 @@ pub(in crate::provider) fn of_transport(error: &reqwest::Error, client: &Client)
     Fault::new(ModelFail::Unavailable, text)
 }
 
-/// An error response.
 pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, body: &str, client: &Client) -> Fault {
     let who = client.who();
     let code = status.as_u16();
@@ -74,7 +73,8 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
         }
         _ => format!("{who} answered {code}{words}"),
     };
-    fault.retry_after_ms = retry_after::of(headers).filter(|_| fault.kind.retryable());
+    let reset = || retry_after::reset(headers, &json).filter(|_| fault.kind == ModelFail::Rate);
+    fault.retry_after_ms = retry_after::of(headers).or_else(reset).filter(|_| fault.kind.retryable());
     if let Some(ms) = fault.retry_after_ms.filter(|ms| *ms >= 1_000) {
         fault.text = format!("{}; it asks to wait {} s", fault.text, ms.div_ceil(1_000));
     }
@@ -98,7 +98,6 @@ fn public(location: &str) -> Option<String> {
     Some(format!(" to {}://{host}", url.scheme()))
 }
 
-/// Returns the kind of the underlying I/O error.
 fn io(error: &(dyn Error + 'static)) -> Option<ErrorKind> {
     let mut below = Some(error);
     while let Some(error) = below {

@@ -19,7 +19,6 @@ pub(super) fn kind(body: &Value) -> Option<&str> {
     places.iter().find_map(|place| body.pointer(place).and_then(Value::as_str)).filter(|kind| !kind.is_empty())
 }
 
-/// Returns all kinds and codes of the error.
 pub(super) fn kinds(body: &Value) -> String {
     let places = ["/error/type", "/error/code", "/error/status", "/type", "/code", "/0/error/status"];
     let found = places.iter().filter_map(|place| body.pointer(place).and_then(Value::as_str));
@@ -50,7 +49,6 @@ pub(super) fn fail(told: &str) -> ModelFail {
     }
 }
 
-/// Whether the conversation is too long.
 pub(super) fn tells_of_context(told: &str) -> bool {
     const WORDS: [&str; 14] = [
         "context length",

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// The text at `pointer`.
 pub(super) fn text<'a>(frame: &'a Value, pointer: &str) -> Option<&'a str> {
     frame.pointer(pointer).and_then(Value::as_str)
 }

@@ -8,7 +8,7 @@ const ABSURD: u64 = 1_000_000_000;
 
 /// Reported counts; a later report replaces an earlier one, number by number.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct TokenTally {
     input: Option<u64>,
     output: Option<u64>,
     reasoning: Option<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Tally {
     odd: bool,
 }
 
-impl Tally {
+impl TokenTally {
     /// Anthropic: the input excludes cache writes and reads.
     pub(super) fn anthropic(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };

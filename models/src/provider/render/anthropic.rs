@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 
 use super::turns::{Call, Outcome, Turn};
-use super::{Outgoing, object, put, schema, word};
+use super::{Outgoing, object, put, schema};
 use crate::provider::claude::{Claude, Thinking};
 use crate::provider::reasoning::StoredReasoning;
 
@@ -55,9 +55,9 @@ fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>,
         (Thinking::Adaptive { unasked: true }, None) => json!({ "type": "disabled" }),
         (_, None) => return,
         (Thinking::Budget, Some((_, budget))) => json!({ "type": "enabled", "budget_tokens": budget }),
-        (Thinking::Effort, Some((effort, _))) => return put(output, "effort", Some(word(effort))),
+        (Thinking::Effort, Some((effort, _))) => return put(output, "effort", Some(<&str>::from(effort))),
         (Thinking::Adaptive { .. }, Some((effort, _))) => {
-            put(output, "effort", Some(word(effort)));
+            put(output, "effort", Some(<&str>::from(effort)));
             json!({ "type": "adaptive", "display": "summarized" })
         }
     };

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 
 use super::turns::Turn;
-use super::{Outgoing, function, object, put, word};
+use super::{Outgoing, function, object, put};
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut body = object(json!({ "model": outgoing.model, "stream": true, "messages": messages(outgoing) }));
@@ -18,7 +18,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     put(&mut body, "format", outgoing.format.as_ref().map(|_| "json"));
     let think = outgoing.settings.effort.map(|effort| match effort {
         Effort::None => json!(false),
-        Effort::Low | Effort::Medium | Effort::High => json!(word(effort)),
+        Effort::Low | Effort::Medium | Effort::High => json!(<&str>::from(effort)),
     });
     put(&mut body, "think", think);
     body

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::turns::{Call, Turn};
-use super::{Outgoing, function, object, put, reasons, schema, word};
+use super::{Outgoing, function, object, put, reasons, schema};
 use crate::provider::reasoning::StoredReasoning;
 
 /// Models that take their cap under its newer name.
@@ -19,7 +19,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     if !reasons(outgoing.model) {
         outgoing.sample(&mut body, "temperature", "top_p");
     }
-    put(&mut body, "reasoning_effort", outgoing.settings.effort.map(word));
+    put(&mut body, "reasoning_effort", outgoing.settings.effort.map(<&str>::from));
     if outgoing.is_home {
         put(&mut body, "prompt_cache_key", Some(outgoing.session.to_string()));
     }

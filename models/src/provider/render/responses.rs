@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::turns::{Call, Turn};
-use super::{Outgoing, function, object, put, reasons, schema, word};
+use super::{Outgoing, function, object, put, reasons, schema};
 use crate::provider::reasoning::StoredReasoning;
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
@@ -15,7 +15,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     if !reasons(outgoing.model) {
         outgoing.sample(&mut body, "temperature", "top_p");
     }
-    put(&mut body, "reasoning", outgoing.settings.effort.map(|effort| json!({ "effort": word(effort) })));
+    put(&mut body, "reasoning", outgoing.settings.effort.map(|effort| json!({ "effort": <&str>::from(effort) })));
     let encrypted = outgoing.shows() || reasons(outgoing.model);
     put(&mut body, "include", encrypted.then(|| json!(["reasoning.encrypted_content"])));
     if outgoing.is_home {

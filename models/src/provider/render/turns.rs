@@ -11,7 +11,6 @@ use subtend_session::record::ToolCall;
 use super::notice::{Form, TOOL};
 use crate::provider::reasoning::StoredReasoning;
 
-/// Placeholder for an empty text.
 const EMPTY: &str = "(empty)";
 const NO_RESULT: &str = "(there is no result)";
 const OPENING: &str = "(The conversation continues.)";
@@ -34,7 +33,6 @@ pub(super) enum Turn {
 pub(super) struct Call {
     pub(super) id: String,
     pub(super) name: String,
-    /// Always an object.
     pub(super) args: Value,
 }
 

@@ -3,16 +3,17 @@
 use crate::authority::Access;
 use crate::ids::{CallId, Text};
 use crate::record::AskVerdict;
-use crate::state::{CallPhase, State};
+use crate::state::{CallPhase, OpenAsk, State};
 
 impl State {
-    pub(super) fn ask_opened(&mut self, id: CallId, action: &Text, resource: &Text) {
+    pub(super) fn ask_opened(&mut self, id: CallId, action: &Text, resource: &Text, deadline_at: Option<i64>) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
         if call.phase != CallPhase::Unstarted {
             return;
         }
-        call.phase = CallPhase::Asked(Box::new(Access { action: action.clone(), resource: resource.clone() }));
+        let access = Access { action: action.clone(), resource: resource.clone() };
+        call.phase = CallPhase::Asked(Box::new(OpenAsk { access, deadline_at }));
         turn.unstarted = turn.unstarted.saturating_sub(1);
         turn.asked = turn.asked.saturating_add(1);
     }
@@ -21,8 +22,8 @@ impl State {
     pub(super) fn ask_answered(&mut self, id: CallId, verdict: AskVerdict) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
-        let CallPhase::Asked(access) = &call.phase else { return };
-        let access = (**access).clone();
+        let CallPhase::Asked(asked) = &call.phase else { return };
+        let access = asked.access.clone();
         call.phase = CallPhase::Unstarted;
         call.allowed = match verdict {
             AskVerdict::Allow | AskVerdict::Always => true,

@@ -37,6 +37,7 @@ impl State {
     pub(super) fn alternative_switched(&mut self, of: Seq, to: u32) {
         let Some(alternatives) = self.alternatives.get_mut(&of) else { return };
         alternatives.active = to;
+        self.revise();
     }
 
     /// Keeps the text of an alternative whose first run completed. Later runs of the branch answer something else.

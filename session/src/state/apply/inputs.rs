@@ -33,6 +33,10 @@ impl State {
     }
 
     pub(super) fn inputs_taken(&mut self, ids: &[InputId]) {
+        let from = self.transcript.len();
+        if let Some(run) = self.run.as_mut().filter(|run| run.unanswered.is_empty()) {
+            run.asked_from = from;
+        }
         for id in ids {
             let Some(input) = self.take_queued(*id) else { continue };
             self.say(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });

@@ -5,9 +5,12 @@ use crate::state::{State, Stretch};
 
 impl State {
     pub(super) fn rolled_back(&mut self, run: RunNo) {
-        if let Some(stretch) = self.stretches.get_mut(&run) {
-            stretch.hidden = true;
-        }
+        let Some(stretch) = self.stretches.get_mut(&run) else { return };
+        stretch.hidden = true;
+        // A summary of these messages would keep what they said.
+        let (from, empty) = (stretch.from, stretch.from == stretch.to);
+        self.compactions.retain(|compaction| empty || compaction.upto <= from);
+        self.revise();
     }
 
     /// Returns whether the messages of `run` are hidden.

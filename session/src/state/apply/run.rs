@@ -40,6 +40,8 @@ impl State {
             owned: Default::default(),
             cancels: 0,
             unanswered: Vec::new(),
+            asked_from: 0,
+            compaction_failed: false,
             format: None,
             answer: None,
             partial: Default::default(),
@@ -71,6 +73,11 @@ impl State {
             run.parked = Some(why);
             run.slot = false;
             run.worked_ms = worked_ms;
+            if let (Park::Limit { until }, Some(turn)) = (why, &mut run.turn) {
+                turn.limited = Some(until);
+                // The attempts after the reset are counted from one.
+                turn.tries = 0;
+            }
         }
     }
 
@@ -86,6 +93,9 @@ impl State {
             run.hold = Some(why.clone());
             run.parked = None;
             run.slot = false;
+            if let Some(turn) = &mut run.turn {
+                turn.limited = None;
+            }
         }
     }
 

@@ -6,15 +6,24 @@ use crate::call::{CallEnd, CallKind, CallResult, ToolEffect};
 use crate::ids::{AttemptNo, CallId, Text, TurnNo};
 use crate::message::Message;
 use crate::place::Mode;
-use crate::record::{AttemptDiscarded, CallFinished, Prompt, Stop, TurnAnswered};
+use crate::record::{AttemptDiscarded, CallFinished, CompactionCause, Prompt, Stop, TurnAnswered};
 use crate::render;
 use crate::state::{Answer, Call, CallPhase, State, Turn};
 
 impl State {
-    pub(super) fn turn_started(&mut self, no: TurnNo, attempt: AttemptNo, prompt: Prompt, model: &Text) {
+    pub(super) fn turn_started(
+        &mut self,
+        (no, attempt): (TurnNo, AttemptNo),
+        prompt: Prompt,
+        model: &Text,
+        compacts: Option<CompactionCause>,
+    ) {
         if let Some(turn) = self.run.as_mut().and_then(|run| run.turn.as_mut()).filter(|turn| turn.no == no) {
+            turn.compacting = compacts;
+            turn.overflowed |= compacts == Some(CompactionCause::Overflow);
             turn.attempt = attempt;
             turn.streaming = true;
+            turn.limited = None;
             turn.tries = if turn.model == *model { turn.tries.saturating_add(1) } else { 1 };
             turn.model = Arc::clone(model);
             return;
@@ -33,6 +42,9 @@ impl State {
                 tries: 1,
                 prompt,
                 streaming: true,
+                compacting: compacts,
+                overflowed: compacts == Some(CompactionCause::Overflow),
+                compaction_failed: false,
                 answered: None,
                 calls: Vec::new(),
                 open: 0,
@@ -42,6 +54,7 @@ impl State {
                 returning: None,
                 unstarted: 0,
                 asked: 0,
+                limited: None,
             }));
         }
     }
@@ -56,6 +69,7 @@ impl State {
             }
             if let Some(turn) = &mut run.turn {
                 turn.streaming = false;
+                turn.compacting = None;
             }
         }
         self.flush_deferred();
@@ -70,6 +84,9 @@ impl State {
             reasoning: answered.reasoning.clone(),
             calls: answered.calls.iter().cloned().collect(),
         });
+        if answered.usage.tokens() > 0 {
+            self.measured = Some((answered.usage.tokens(), self.transcript.len()));
+        }
         let Some(run) = &mut self.run else { return };
         run.turns = run.turns.saturating_add(1);
         run.spent = run.spent.saturating_add(1);

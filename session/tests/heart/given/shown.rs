@@ -56,6 +56,7 @@ pub(crate) fn word(record: &Record) -> String {
         Record::CallStarted { call, .. } => format!("+{}", call.ix),
         Record::CallFinished(finished) => format!("-{}:{}", finished.call.ix, end(&finished.end)),
         Record::ChildSpawned(_) => "spawned".into(),
+        Record::RunParked { why: Park::Limit { .. }, .. } => "parked(limit)".into(),
         Record::RunParked { why, .. } => format!("parked({why:?})").to_lowercase(),
         Record::RunResumed { .. } => "resumed".into(),
         Record::RunHeld { why, .. } => match &**why {

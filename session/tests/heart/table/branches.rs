@@ -1,13 +1,16 @@
 //! Branches and alternatives: born in any column, regenerated and switched in a quiet session only.
 
-use subtend_session::command::{BranchPlan, Command, Description, RegeneratePlan, SwitchTo};
-use subtend_session::ids::Seq;
+use subtend_session::command::{
+    BranchPlan, Command, Description, RegeneratePlan, SummarisedHistory, SwitchTo, Unsummarised,
+};
+use subtend_session::compaction::HistoryCut;
+use subtend_session::ids::{AttemptNo, Seq, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::By;
 use subtend_session::place::{BranchKind, Place};
-use subtend_session::record::{SummarySet, TitleSet};
+use subtend_session::record::{CompactionFailure, SummarySet, TitleSet};
 
-use super::{COLUMNS, Doing, Row, walk};
+use super::{COLUMNS, Doing, Row, STALE, walk};
 use crate::given::*;
 
 fn branch(kind: BranchKind) -> Command {
@@ -92,10 +95,9 @@ fn descriptions() {
     ]);
 }
 
-const NO_SERVICE: &str =
-    "bad input: session 00000000-0000-0000-0000-0000000000c1 is not a service session of this session";
-const NO_MESSAGE: &str = "bad input: the session has no message yet to branch off from: send one";
-const NO_ALTERNATIVE: &str = "bad input: no answer of this session has alternatives: regenerate one";
+const NO_SERVICE: &str = "session 00000000-0000-0000-0000-0000000000c1 is not a service session of this session";
+const NO_MESSAGE: &str = "the session has no message yet to branch off from: send one";
+const NO_ALTERNATIVE: &str = "no answer of this session has alternatives: regenerate one";
 
 fn roll_back() -> Command {
     Command::RollBack { run: None, by: By::Person }
@@ -103,8 +105,8 @@ fn roll_back() -> Command {
 
 #[test]
 fn rollbacks() {
-    const BUSY: &str = "busy: roll back needs a quiet session, and a run is in flight: wait for its end, or cancel it";
-    const COMPLETED: &str = "bad input: run 1 completed: only a run that came to another end is rolled back; to continue from before \
+    const BUSY: &str = "cannot roll back: a run is in flight: wait for its end, or cancel it";
+    const COMPLETED: &str = "run 1 completed: only a run that came to another end is rolled back; to continue from before \
                              it, branch off there, or regenerate its answer";
     let quiet = |cell| [BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, cell];
     walk(&[
@@ -115,12 +117,33 @@ fn rollbacks() {
     ]);
 }
 
+fn failed_for(turn: Option<(u32, u32)>) -> Command {
+    let (why, message) = (CompactionFailure::Agent, "no summary".into());
+    let (by, plan) = (By::Host, HistoryCut { upto: 1, revised: Seq(1) });
+    let result = Err(Unsummarised { why, message, of: None });
+    let turn = turn.map(|(turn, attempt)| (TurnNo(turn), AttemptNo(attempt)));
+    Command::Compact(Box::new(SummarisedHistory { turn, by, plan, result }))
+}
+
+#[test]
+fn g14_compactions() {
+    const BUSY: &str = "cannot undo a compaction: a run is in flight: wait for its end, or cancel it";
+    const NOTHING: &str = "nothing is compacted: all messages are seen";
+    const NO_SUMMARY: &str = "not compacted: no summary";
+    let quiet = |cell| [BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, cell];
+    let undo = || Command::UndoCompaction { by: By::Person };
+    walk(&[
+        row("undo a compaction", Doing::Stream, undo, quiet(NOTHING)),
+        row("undo in a deleted session", Doing::Deleted, undo, quiet("the session is deleted")),
+        row("a summary that no attempt awaits", Doing::Stream, || failed_for(Some((2, 1))), STALE),
+        row("no summary for a request", Doing::Stream, || failed_for(None), [NO_SUMMARY; 8]),
+    ]);
+}
+
 #[test]
 fn alternatives() {
     let working = |command: &str, quiet| {
-        let cell: &'static str =
-            format!("busy: {command} needs a quiet session, and a run is in flight: wait for its end, or cancel it")
-                .leak();
+        let cell: &'static str = format!("cannot {command}: a run is in flight: wait for its end, or cancel it").leak();
         [cell, cell, cell, cell, cell, cell, cell, quiet]
     };
     let deleted = |command: &str| working(command, "the session is deleted");

@@ -256,9 +256,7 @@ fn both() -> Command {
 #[test]
 fn closing_and_deleting() {
     let working = |command: &str, quiet: &'static str| {
-        let cell: &'static str =
-            format!("busy: {command} needs a quiet session, and a run is in flight: wait for its end, or cancel it")
-                .leak();
+        let cell: &'static str = format!("cannot {command}: a run is in flight: wait for its end, or cancel it").leak();
         and([cell; 7], quiet)
     };
     let close = || Command::Close { by: By::Person };

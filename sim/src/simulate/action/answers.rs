@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use subtend_actors::{Control, ControlError, Ended, Receipt, SendError, WaitError};
-use subtend_invariants::observed::{Answer, Given};
+use subtend_invariants::observed::{ControlAnswer, Given};
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
 use subtend_session::outcome::{By, Outcome};
@@ -44,7 +44,7 @@ pub(crate) fn controlled(world: &World, action: &Action, reply: Result<Control, 
         Ok(Control::Done(run)) => {
             let key = RunKey { session, run };
             let now = oracle.now();
-            oracle.observations.answered(now, key, given(verb), Answer::Done);
+            oracle.observations.answered(now, key, given(verb), ControlAnswer::Done);
             if verb != Verb::Interrupt {
                 oracle.was_cancelled(key);
             }
@@ -119,7 +119,6 @@ pub(crate) fn rolled_back(world: &World, action: &Action, run: Result<RunNo, Con
     replied(world, action, run);
 }
 
-/// Checks that a summary is durable.
 pub(crate) fn summed_up(world: &World, action: &Action, summary: Result<Text, ControlError>) {
     let session = action.session.id();
     if let Ok(text) = &summary {
@@ -150,7 +149,7 @@ pub(crate) fn ended(world: &World, session: SessionId, run: RunNo, ended: Result
         Ok(ended) => {
             let key = RunKey { session, run };
             let now = oracle.now();
-            oracle.observations.answered(now, key, Given::End, Answer::Ended(ended.outcome.clone()));
+            oracle.observations.answered(now, key, Given::End, ControlAnswer::Ended(ended.outcome.clone()));
             let durable = oracle.ends.get(&key).cloned();
             if durable.as_ref() != Some(&ended.outcome) {
                 oracle.wrong(

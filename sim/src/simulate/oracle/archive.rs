@@ -42,24 +42,20 @@ impl Archive {
         Ok(())
     }
 
-    /// The sessions that are deleted, or below a deleted one.
     pub(crate) fn deleted(&self) -> BTreeSet<SessionId> {
         let is_deleted = |session| self.state(session).is_some_and(|state| state.deleted);
         self.0.keys().copied().filter(|session| self.above(*session).any(is_deleted)).collect()
     }
 
-    /// Whether a session is deleted or erased.
     fn is_gone(&self, session: SessionId) -> bool {
         self.1.contains(&session) || self.state(session).is_some_and(|state| state.deleted)
     }
 
-    /// The session and its ancestors.
     pub(crate) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
         let parent = |at: &SessionId| self.state(*at).and_then(|state| state.created.place.parent());
         std::iter::successors(Some(session), parent)
     }
 
-    /// Removes erased sessions.
     pub(crate) fn erase(&mut self, erased: &BTreeSet<SessionId>) {
         self.0.retain(|session, _| !erased.contains(session));
         self.1.extend(erased);
@@ -107,7 +103,7 @@ impl Archive {
         self.0.iter().filter(|(_, kept)| fits(&kept.state)).map(|(session, _)| *session).collect()
     }
 
-    /// Whether a session is a service or a descendant of one: then it has no permissions, whichever agent answers.
+    /// Returns whether a session is a service or a descendant of one: then it has no permissions, whichever agent answers.
     pub(crate) fn is_service(&self, session: SessionId) -> bool {
         let mut at = self.state(session);
         while let Some(state) = at {
@@ -128,7 +124,6 @@ impl Archive {
         self.0.get(&session)?.records.get(at)
     }
 
-    /// The runs in flight below a root.
     pub(crate) fn in_flight_below(&self, root: SessionId) -> BTreeSet<RunKey> {
         let below = self
             .0
@@ -169,7 +164,7 @@ impl Archive {
         coverage.judge(&world, at_rest)
     }
 
-    /// The runs that a person cancelled, from the requests and not from the outcomes.
+    /// Returns the runs that a person cancelled, from the requests and not from the outcomes.
     pub(crate) fn cancelled(&self, asked: &[CancelAsked], over: &BTreeMap<RunKey, Over>) -> BTreeSet<RunKey> {
         let meant = |key: &RunKey, over: &Over| {
             asked.iter().filter(|asked| asked.at <= over.at).any(|asked| match asked.what {
@@ -191,7 +186,7 @@ pub(crate) fn blocking(state: &State) -> impl Iterator<Item = &Owned> {
     owned.filter(|(key, _)| state.is_open(**key)).map(|(_, owned)| owned)
 }
 
-/// The last run that did not complete, which can be rolled back.
+/// Returns the last run that did not complete, which can be rolled back.
 pub(crate) fn failed(state: &State) -> Option<RunNo> {
     state.stretches.iter().rev().find(|(_, stretch)| !stretch.hidden).map(|(run, _)| *run)
 }

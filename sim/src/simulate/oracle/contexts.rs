@@ -19,7 +19,6 @@ use crate::simulate::oracle::observations::offer;
 /// tools were chosen.
 const MEANWHILE: Duration = Duration::from_secs(5);
 
-/// A model call.
 type CallPosition = (SessionId, TurnNo, AttemptNo);
 
 /// Contexts of model calls until the start of their turn is durable: a local call starts before that, and its context may be newer
@@ -27,7 +26,6 @@ type CallPosition = (SessionId, TurnNo, AttemptNo);
 #[derive(Default)]
 pub(crate) struct Contexts(BTreeMap<CallPosition, CallContext>);
 
-/// The context of one model call.
 struct CallContext {
     /// Its own answers, without inherited ones.
     answers: Vec<(Seq, Option<Text>)>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use subtend_invariants::observed::{
-    Acked, Answer, AnswerSeen, Boot, ContextGiven, Effect, Failure, Given, Heard, Listing, Offer, Shutdown,
+    Acked, AnswerSeen, Boot, ContextGiven, ControlAnswer, Effect, Failure, Given, Heard, Listing, Offer, Shutdown,
     SubscriberLog, Work,
 };
 use subtend_invariants::{Observed, When};
@@ -19,7 +19,6 @@ pub(crate) struct Observations {
 }
 
 impl Observations {
-    /// Returns the next instant.
     pub(crate) fn tick(&mut self, now: Duration) -> When {
         self.seen.now = When {
             order: self.seen.now.order.saturating_add(1),
@@ -42,7 +41,6 @@ impl Observations {
         self.seen.acked.push(Acked { session, seq, at, durable });
     }
 
-    /// Records that a write is about to fail.
     pub(crate) fn fails(&mut self, now: Duration, durable: BTreeMap<SessionId, Seq>) {
         let at = self.tick(now);
         self.seen.failures.push(Failure { at, reopened: None, durable });
@@ -60,7 +58,7 @@ impl Observations {
         self.seen.boots.push(Boot { at, at_rest, wrote });
     }
 
-    pub(crate) fn answered(&mut self, now: Duration, run: RunKey, given: Given, answer: Answer) {
+    pub(crate) fn answered(&mut self, now: Duration, run: RunKey, given: Given, answer: ControlAnswer) {
         let at = self.tick(now);
         self.seen.answers.push(AnswerSeen { run, given, at, answer });
     }
@@ -121,7 +119,7 @@ impl Observations {
     }
 }
 
-/// A tool that was offered to a model or withheld from it.
+/// Returns a tool that was offered to a model or withheld from it.
 pub(crate) fn offer(tool: &str, offered: bool, best: Verdict, can_ask: bool) -> Offer {
     Offer { tool: tool.into(), offered, best, can_ask }
 }

@@ -19,7 +19,6 @@ const SHOWN: u64 = 8;
 /// Observations of the present process that are still open.
 #[derive(Default)]
 pub(crate) struct HubObserver {
-    /// Runs whose own token fired.
     fired: Vec<(RunKey, When)>,
     /// Controls in the lane of each session, in order.
     controls: BTreeMap<SessionId, Vec<Waits>>,
@@ -31,7 +30,6 @@ pub(crate) struct HubObserver {
     /// Sessions whose actor died: their questions may have been recorded before the restart, from which the deadline counts.
     died: BTreeSet<SessionId>,
     batches: u64,
-    /// States in the actors.
     live: BTreeMap<SessionId, State>,
     /// Runs in flight that the tree of their root omitted.
     unlisted: BTreeSet<RunKey>,
@@ -44,16 +42,13 @@ pub(crate) struct HubObserver {
 struct Waits {
     command: &'static str,
     given: When,
-    /// Rounds of the actor since then.
     rounds: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancels {
-    /// The run in flight.
     Session,
     Run(RunNo),
-    /// A session and all below it.
     Tree,
     /// As a tree, if the session is deleted: a run opened below it meanwhile ends by the same cancel.
     Deletion,
@@ -73,7 +68,6 @@ impl HubObserver {
         (usize::try_from(live.next_seq.0) == Ok(records.saturating_add(1))).then_some(live)
     }
 
-    /// Returns the unanswered questions.
     pub(crate) fn open_asks(&self) -> Vec<AskSeen> {
         let open = |(&(session, call), &opened): (&(SessionId, CallId), &When)| AskSeen {
             session,
@@ -197,7 +191,6 @@ impl OracleState {
         self.observations.all_mut().approvers.get_or_insert_default().push(Approver { from, until: None });
     }
 
-    /// Records the receipt of an input.
     pub(crate) fn receipt(&mut self, session: SessionId, input: InputId) {
         let put = self.observer.puts.get(&(session, input)).copied();
         if let Some(put) = put.and_then(|at| self.observations.all_mut().queues.get_mut(at)) {
@@ -286,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_counts_only_for_what_was_asked_for_before_it_closed() {
+    fn cancel_counts_only_for_requests_before_its_close() {
         let run = RunKey { session: session(1), run: RunNo(1) };
         let over = Over { at: Duration::from_secs(10), outcome: Outcome::Cancelled { by: By::Person } };
         let over = BTreeMap::from([(run, over)]);

@@ -13,7 +13,7 @@ fn report() -> Report {
         sessions: 1_200,
         processes: 31,
         acknowledged: 12_345,
-        hits: Hits { open_call: 40, outbox: 20, recovery: 18 },
+        hits: Hits { open_call: 40, outbox: 20, recovery: 18, deletion: 4, half_deleted: 2 },
         recoveries: (1..=100).map(Duration::from_millis).collect(),
         took: Duration::from_secs(61),
         ..Report::default()
@@ -22,7 +22,7 @@ fn report() -> Report {
 
 fn violated() -> Report {
     let mut report = report();
-    let lost = |what: &str| Violation { kind: Kind::Lost, what: what.to_owned() };
+    let lost = |what: &str| Violation { kind: FindingKind::Lost, what: what.to_owned() };
     report.take("aged", vec![lost("the accepted input a of b is gone"), lost("another")]);
     report
 }
@@ -32,12 +32,12 @@ fn plain(report: &Report) -> String {
 }
 
 #[test]
-fn a_sound_drill_says_what_it_hit_and_that_nothing_is_wrong() {
+fn sound_drill_prints_its_hits_and_no_violation() {
     let expected = "\
 redb, seed 7: 50 kills in 1m 01s
-  kills hit      open call 40 (80 %) · undelivered row 20 (40 %) · recovery 18 (36 %)
+  kills hit      open call 40 (80 %) · undelivered row 20 (40 %) · recovery 18 (36 %) · deletion 4 (8 %)
   on the stores  1200 sessions · 800 runs in flight at a kill
-  deleted        0 trees · 0 sessions erased · 0 still in the files
+  deleted        0 trees · 2 half done at a kill · 0 sessions erased · 0 still in the files
   acknowledged   12345 · 0 lost
   notices        0 duplicated · 0 missing
   calls and runs 0 dangling · 0 without one end
@@ -47,7 +47,7 @@ redb, seed 7: 50 kills in 1m 01s
   recovery       100 times · p50 50 ms · p99 99 ms
 ✓ 0 violations";
     assert_eq!(plain(&report()), expected);
-    assert_eq!(report().verdict(), Verdict::Sound);
+    assert_eq!(report().verdict(), DrillVerdict::Sound);
 }
 
 #[test]
@@ -55,15 +55,15 @@ fn a_violation_is_one_also_where_the_drill_was_stopped() {
     let stopped = Report { stopped: true, ..violated() };
     assert_eq!(
         (stopped.verdict(), Report { stopped: true, ..report() }.verdict()),
-        (Verdict::Violated, Verdict::Stopped)
+        (DrillVerdict::Violated, DrillVerdict::Stopped)
     );
     assert!(plain(&stopped).contains("✗ 2 violations; stopped before its end\n"), "{}", plain(&stopped));
 }
 
 #[test]
-fn a_violation_is_told_with_its_place() {
+fn violation_is_printed_with_its_store_and_kill() {
     let report = violated();
-    assert_eq!((report.verdict(), report.violations()), (Verdict::Violated, 2));
+    assert_eq!((report.verdict(), report.violations()), (DrillVerdict::Violated, 2));
     let plain = plain(&report);
     assert!(
         plain.contains("✗ 2 violations\n  after kill 50, aged, lost: the accepted input a of b is gone\n"),
@@ -76,46 +76,48 @@ fn a_violation_is_told_with_its_place() {
 }
 
 #[test]
-fn many_violations_are_counted_and_not_all_told() {
+fn many_violations_are_counted_and_truncated() {
     let mut report = report();
-    let found = (0..80).map(|n| Violation { kind: Kind::Missing, what: n.to_string() });
+    let found = (0..80).map(|n| Violation { kind: FindingKind::Missing, what: n.to_string() });
     report.take("aged", found.collect());
     assert_eq!((report.violations(), report.told.len()), (80, 50));
-    assert!(plain(&report).ends_with("\n  and 70 more (--json tells up to 50)"));
+    assert!(plain(&report).ends_with("\n  and 70 more (--json lists up to 50)"));
 }
 
 #[test]
 fn a_drill_that_hits_too_little_is_vacuous() {
+    let least = Hits { open_call: 15, outbox: 5, recovery: 5, deletion: 2, half_deleted: 0 };
     for hits in [
-        Hits { open_call: 14, outbox: 5, recovery: 5 },
-        Hits { open_call: 15, outbox: 4, recovery: 5 },
-        Hits { open_call: 15, outbox: 5, recovery: 4 },
+        Hits { open_call: 14, ..least },
+        Hits { outbox: 4, ..least },
+        Hits { recovery: 4, ..least },
+        Hits { deletion: 1, ..least },
     ] {
         let report = Report { hits, ..report() };
-        assert_eq!((report.verdict(), report.vacuous().len()), (Verdict::Vacuous, 1), "{hits:?}");
+        assert_eq!((report.verdict(), report.vacuous().len()), (DrillVerdict::Vacuous, 1), "{hits:?}");
         assert!(plain(&report).contains("✗ the drill is vacuous: "), "{hits:?}");
     }
-    let enough = Report { hits: Hits { open_call: 15, outbox: 5, recovery: 5 }, ..report() };
-    assert_eq!(enough.verdict(), Verdict::Sound);
+    let enough = Report { hits: least, ..report() };
+    assert_eq!(enough.verdict(), DrillVerdict::Sound);
 }
 
 #[test]
 fn a_sabotage_is_to_be_caught() {
     let sabotage = Some(Sabotage::AckBeforeCommit);
     let uncaught = Report { sabotage, ..report() };
-    assert_eq!(uncaught.verdict(), Verdict::Uncaught);
+    assert_eq!(uncaught.verdict(), DrillVerdict::Uncaught);
     assert!(plain(&uncaught).ends_with("✗ the sabotage ack-before-commit was not caught: the drill is of no use"));
     let caught = Report { sabotage, kills: 1, hits: Hits::default(), ..violated() };
-    assert_eq!(caught.verdict(), Verdict::Caught);
+    assert_eq!(caught.verdict(), DrillVerdict::Caught);
     assert!(plain(&caught).contains("✓ the sabotage ack-before-commit was caught after 1 kill: 2 violations"));
     // What it does not lead to is something else that is wrong.
     let other = Report { sabotage: Some(Sabotage::NoEpoch), ..violated() };
-    assert_eq!(other.verdict(), Verdict::Uncaught);
+    assert_eq!(other.verdict(), DrillVerdict::Uncaught);
 }
 
 #[test]
-fn a_drill_that_was_stopped_says_so() {
+fn stopped_drill_is_reported_as_stopped() {
     let stopped = Report { stopped: true, kills: 3, ..report() };
-    assert_eq!(stopped.verdict(), Verdict::Stopped);
+    assert_eq!(stopped.verdict(), DrillVerdict::Stopped);
     assert!(plain(&stopped).ends_with("stopped before its end: 0 violations"));
 }

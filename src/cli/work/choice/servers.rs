@@ -12,13 +12,12 @@ use super::super::super::fail::Fail;
 use super::no_script;
 use super::source::Enabled;
 
-/// Whether there is such a provider and such a server: a name that nothing goes by would send the calls, and the key, to the
-/// provider's own server.
+/// Checks provider and server: a mistyped name would send calls and the key to the provider's own server.
 fn check(provider: &str, url: &str) -> Result<(), Fail> {
     let placed = ModelSpec::parse(&format!("{provider}/model")).and_then(|spec| spec.with_base_url(url));
     placed.map(drop).map_err(|error| {
         let unknown = format!(
-            "there is no provider `{provider}`: write PROVIDER=URL with `anthropic`, `openai`, `openai-responses`, \
+            "unknown provider `{provider}`: write PROVIDER=URL with `anthropic`, `openai`, `openai-responses`, \
              `gemini` or `ollama`"
         );
         let error = if matches!(error, BadModel::Unknown { .. }) { unknown } else { error.to_string() };
@@ -26,23 +25,21 @@ fn check(provider: &str, url: &str) -> Result<(), Fail> {
     })
 }
 
-/// A server, of one provider or of all.
-type Server = (Option<String>, String);
+type NamedServer = (Option<String>, String);
 
-/// Servers that are called instead of the providers' own.
 pub(super) struct Servers {
-    given: Vec<Server>,
+    given: Vec<NamedServer>,
     /// Those of the session that the command is about: they count where none is given for the provider.
-    own: Vec<Server>,
+    own: Vec<NamedServer>,
 }
 
-fn split(word: &str) -> Server {
+fn split(word: &str) -> NamedServer {
     // An equals sign may also be in a URL's query.
     let of = word.split_once('=').filter(|(provider, _)| !provider.contains([':', '/']));
     of.map_or((None, word.to_owned()), |(provider, url)| (Some(provider.to_owned()), url.to_owned()))
 }
 
-fn find<'a>(servers: &'a [Server], provider: &str) -> Option<&'a str> {
+fn find<'a>(servers: &'a [NamedServer], provider: &str) -> Option<&'a str> {
     let own = servers.iter().find(|(of, _)| of.as_deref() == Some(provider));
     own.or_else(|| servers.iter().find(|(of, _)| of.is_none())).map(|(_, url)| url.as_str())
 }
@@ -50,13 +47,13 @@ fn find<'a>(servers: &'a [Server], provider: &str) -> Option<&'a str> {
 impl Servers {
     /// Reads those that are given, and takes the session's `own` besides.
     pub(super) fn read<'a>(words: impl Iterator<Item = &'a str>, own: &[Text]) -> Result<Self, Fail> {
-        let mut servers: Vec<Server> = Vec::new();
+        let mut servers: Vec<NamedServer> = Vec::new();
         for word in words {
             let (provider, url) = split(word);
             if servers.iter().any(|(before, _)| *before == provider) {
                 let what = provider.as_deref().unwrap_or("all providers");
                 return Err(Fail::Usage(format!(
-                    "there are two base URLs for {what} (--base-url or SUBTEND_BASE_URL)"
+                    "two base URLs are given for {what}: give one (--base-url or SUBTEND_BASE_URL)"
                 )));
             }
             if let Some(provider) = &provider {
@@ -67,17 +64,16 @@ impl Servers {
         Ok(Self { given: servers, own: own.iter().map(|word| split(word)).collect() })
     }
 
-    /// As words that are read again.
     pub(super) fn words(&self) -> Vec<Text> {
-        let word = |(provider, url): &Server| match provider {
+        let word = |(provider, url): &NamedServer| match provider {
             Some(provider) => format!("{provider}={url}").into(),
             None => url.as_str().into(),
         };
         self.given.iter().map(word).collect()
     }
 
-    /// Refuses to call the provider's own server for an imported session that was started with others, `own`: which server gets the
-    /// conversation and the key is for the person to say.
+    /// Refuses the provider's own server for an imported session that used others: the user decides which server gets
+    /// the conversation and the key.
     pub(super) fn not_imported(&self, own: &[Text]) -> Result<(), Fail> {
         let Some(first) = own.first().filter(|_| self.given.is_empty()) else { return Ok(()) };
         Err(Fail::Usage(format!(
@@ -86,14 +82,14 @@ impl Servers {
         )))
     }
 
-    /// The server for a model of `name`: its provider's, or the one that was given for all.
+    /// Returns the server for a model of `name`: its provider's, or the one that was given for all.
     pub(super) fn of(&self, name: &str) -> Option<&str> {
         let provider = name.split_once('/').map_or(name, |(provider, _)| provider);
         find(&self.given, provider).or_else(|| find(&self.own, provider))
     }
 
     pub(super) fn place(&self, spec: ModelSpec, calls_nobody: bool) -> Result<ModelSpec, String> {
-        // One that is meant for a provider says nothing against a model beside it that calls no server.
+        // A server of one provider does not exclude a local model.
         let meant_for_all = self.given.iter().any(|(provider, _)| provider.is_none());
         if calls_nobody && !meant_for_all {
             return Ok(spec);
@@ -102,9 +98,8 @@ impl Servers {
         spec.with_base_url(&url).map_err(|error| format!("{error} (--base-url or SUBTEND_BASE_URL)"))
     }
 
-    /// The model that an agent or an option of a tool names. One that cannot be made answers with why, so that its run says so.
-    /// Without `providers`, the default model answers for theirs, and for names that mean nothing. Such a name comes from a file or from
-    /// a call of a model: neither makes a script answer.
+    /// Returns the model that an agent or tool option names. A model that cannot be built answers with the reason, as
+    /// does an unknown name. Without `providers`, the default model answers for provider models.
     pub(super) fn model(&self, name: &str, enabled: Enabled, providers: bool) -> Option<Arc<dyn Model>> {
         let failing = |kind: ModelFail, why: String| {
             let answer = move |_, _| std::future::ready(Err(ModelError::new(kind, why.clone())));

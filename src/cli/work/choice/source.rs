@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde_json::Value;
 use subtend::config::{DefaultModel, Key, Loaded, Origin};
-use subtend_agents::manifest::{Manifest, Source};
+use subtend_agents::manifest::Manifest;
 
 use super::super::super::paint::harmless;
-use super::{Choice, MODEL};
+use super::{MODEL, ModelSetup};
 
 /// The provider that needs no key: nothing else says that the person uses it.
 const KEYLESS: &str = "ollama/";
@@ -27,7 +27,7 @@ impl Enabled {
         Self { keyless: host || served || words.any(is_keyless) || names.into_iter().any(is_keyless) }
     }
 
-    /// Why a model that a file of the workspace names is not used, if it is not.
+    /// Returns why a model that a file of the workspace names is not used, if it is not.
     pub(super) fn refused(self, word: &str) -> Option<String> {
         let refused = !self.keyless && is_keyless(word);
         refused.then(|| {
@@ -52,25 +52,18 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// Where the model of a session was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
-    /// By an option.
     Option,
-    /// By the variable.
     Variable,
-    /// When the session was opened.
     Session,
-    /// By the file of its agent.
     Agent(String),
-    /// By a value of the configuration.
     Config(Key, Origin),
     /// By nothing: the built-in model answers.
     Nowhere,
 }
 
 impl Chosen {
-    /// Who chose the model of sessions whose agent names none.
     pub(super) fn by_config(said: &Loaded) -> Self {
         let name = match said.default_model() {
             DefaultModel::Unsaid => return Self::Nowhere,
@@ -82,16 +75,13 @@ impl Chosen {
         Self::Config(key, origin)
     }
 
-    /// That the file of `manifest` chose.
     pub(super) fn by_agent(manifest: &Manifest) -> Self {
-        Self::Agent(match &manifest.source {
-            Source::File(path) => path.display().to_string(),
-            Source::Builtin | Source::Host => format!("agent `{}`", manifest.name),
-        })
+        let path = manifest.source.path().map(|path| path.display().to_string());
+        Self::Agent(path.unwrap_or_else(|| format!("agent `{}`", manifest.name)))
     }
 }
 
-impl Choice {
+impl ModelSetup {
     /// Says which model answers in a new session of `agent`, or in the one that the command is about, and who chose it.
     pub(crate) fn line(&self, agent: Option<&Manifest>) -> String {
         match self.told(agent) {
@@ -107,8 +97,8 @@ impl Choice {
     }
 }
 
-impl Choice {
-    /// The server that the first of these models is called at, where it is not the provider's own.
+impl ModelSetup {
+    /// Returns the server that the first of these models is called at, where it is not the provider's own.
     fn server(&self, model: &str) -> Option<&str> {
         let first = model.strip_prefix("pool:").unwrap_or(model).split(',').next()?;
         self.servers.of(first).filter(|_| first.contains('/'))

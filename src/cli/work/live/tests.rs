@@ -8,7 +8,7 @@ use subtend_session::usage::Usage;
 
 use super::*;
 
-const ROOT: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
+pub(in crate::cli::work) const ROOT: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
 const CHILD: &str = "0192f0c2-0000-7abc-8def-012345a3f9c1";
 
 pub(in crate::cli::work) fn id(text: &str) -> SessionId {
@@ -16,7 +16,7 @@ pub(in crate::cli::work) fn id(text: &str) -> SessionId {
 }
 
 pub(in crate::cli::work) fn event(session: &str, record: Record) -> Event {
-    Event { root: id(ROOT), session: id(session), what: What::Record { seq: Seq(1), record: Arc::new(record) } }
+    Event { root: id(ROOT), session: id(session), what: EventKind::Record { seq: Seq(1), record: Arc::new(record) } }
 }
 
 pub(in crate::cli::work) fn born(child: &str, agent: &str) -> Record {
@@ -45,12 +45,13 @@ pub(in crate::cli::work) fn asked() -> Record {
         prompt: Prompt::Plain,
         reserved: None,
         model: "offline".into(),
+        compacts: None,
     }
 }
 
 pub(in crate::cli::work) fn asks() -> Record {
     let call = CallId { turn: TurnNo(1), ix: 0 };
-    Record::AskOpened { call, action: "fs.write".into(), resource: "a".into(), root: id(ROOT) }
+    Record::AskOpened { call, action: "fs.write".into(), resource: "a".into(), root: id(ROOT), deadline_at: None }
 }
 
 pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
@@ -76,7 +77,6 @@ pub(in crate::cli::work) fn started(ix: u32) -> Record {
     Record::CallStarted { call: CallId { turn: TurnNo(1), ix }, kind, timeout_ms: None, access: None }
 }
 
-/// A call that waits for a child.
 pub(in crate::cli::work) fn waits(ix: u32) -> Record {
     let kind = Box::new(CallKind::Child(Mode::Blocking));
     Record::CallStarted { call: CallId { turn: TurnNo(1), ix }, kind, timeout_ms: None, access: None }
@@ -128,7 +128,7 @@ pub(in crate::cli::work) fn ended(outcome: Outcome) -> Record {
 #[tokio::test(start_paused = true)]
 async fn u3_run_that_needs_no_slot_is_never_queued() {
     let now = Instant::now();
-    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
+    let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     live.take(&event(ROOT, opened(1)), now);
     assert_eq!(live.node(id(ROOT)).map(|root| &root.doing), Some(&Doing::Thinking));
     let Record::RunOpened(owned) = opened(2) else { panic!("a run is opened") };
@@ -139,9 +139,9 @@ async fn u3_run_that_needs_no_slot_is_never_queued() {
 #[tokio::test(start_paused = true)]
 async fn a_child_is_followed_from_birth_to_end() {
     let now = Instant::now();
-    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
+    let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     assert_eq!(live.take(&event(ROOT, born(CHILD, "explore")), now), Some((id(CHILD), News::Born)));
-    let doing = |live: &Live| live.node(id(CHILD)).expect("the child").doing.clone();
+    let doing = |live: &LiveTree| live.node(id(CHILD)).expect("the child").doing.clone();
     assert_eq!(doing(&live), Doing::Queued);
 
     assert_eq!(live.take(&event(CHILD, asked()), now), None);
@@ -151,7 +151,8 @@ async fn a_child_is_followed_from_birth_to_end() {
     let news = live.take(&event(CHILD, started(0)), now);
     assert_eq!(news, Some((id(CHILD), News::Tool("search \"error\"".into()))));
     live.take(&event(CHILD, started(1)), now);
-    let tools = |live: &Live| live.node(id(CHILD)).expect("the child").tools().map(str::to_owned).collect::<Vec<_>>();
+    let tools =
+        |live: &LiveTree| live.node(id(CHILD)).expect("the child").tools().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(tools(&live), ["search \"error\"", "list"]);
     live.take(&event(CHILD, finished(0)), now);
     assert_eq!(tools(&live), ["list"]);
@@ -167,7 +168,7 @@ async fn a_child_is_followed_from_birth_to_end() {
 #[tokio::test(start_paused = true)]
 async fn a_childs_records_that_overtake_its_birth_are_not_lost() {
     let now = Instant::now();
-    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
+    let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     assert_eq!(live.take(&event(CHILD, answered(&[])), now), None);
     assert_eq!(live.take(&event(CHILD, ended(Outcome::Lost)), now), None);
     live.take(&event(ROOT, born(CHILD, "explore")), now);

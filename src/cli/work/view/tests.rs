@@ -10,9 +10,9 @@ fn child(n: usize) -> String {
     format!("0192f0c2-0000-7abc-8def-0123450000{n:02}")
 }
 
-/// A root with so many children, of which the first `ended` have ended, one a second; the last one searches.
-fn family(children: usize, done: usize, now: Instant) -> Live {
-    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
+/// Returns a root with so many children, of which the first `ended` have ended, one a second; the last one searches.
+fn family(children: usize, done: usize, now: Instant) -> LiveTree {
+    let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     live.take(&event(ROOT, asked()), now);
     for n in 1..=children {
         live.take(&event(ROOT, born(&child(n), "explore")), now);
@@ -29,12 +29,12 @@ fn family(children: usize, done: usize, now: Instant) -> Live {
     live
 }
 
-fn drawn(live: &Live, now: Instant, size: (usize, usize)) -> Vec<String> {
+fn drawn(live: &LiveTree, now: Instant, size: (usize, usize)) -> Vec<String> {
     tree(live, now, size, 0).iter().map(|line| paint(line, false)).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_shows_who_does_what() {
+async fn tree_shows_the_activity_of_each_session() {
     let now = Instant::now();
     let live = family(3, 1, now);
     let lines = drawn(&live, now + Duration::from_secs(2), (24, 100));
@@ -50,10 +50,10 @@ async fn a_tree_shows_who_does_what() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn u3_waiting_parent_says_so_and_shows_working_time() {
+async fn u3_waiting_parent_shows_its_working_time() {
     let now = Instant::now();
     let at = |seconds| now + Duration::from_secs(seconds);
-    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
+    let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     assert_eq!(drawn(&live, at(9), (24, 100)), ["○ general"]);
     live.take(&event(ROOT, asked()), at(10));
     live.take(&event(ROOT, answered(&[("task", "{}")])), at(11));
@@ -77,7 +77,7 @@ async fn u3_waiting_parent_says_so_and_shows_working_time() {
 #[tokio::test(start_paused = true)]
 async fn u2_session_that_asks_has_a_mark_of_its_own() {
     let now = Instant::now();
-    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
+    let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     live.take(&event(ROOT, asked()), now);
     live.take(&event(ROOT, answered(&[("write", "{}")])), now);
     live.take(&event(ROOT, asks()), now);
@@ -107,7 +107,7 @@ async fn pieces_of_a_cut_line_stay_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_works_is_shown_first_and_the_rest_is_counted() {
+async fn active_sessions_come_first_and_the_rest_is_counted() {
     let now = Instant::now();
     let live = family(12, 8, now);
     let lines = drawn(&live, now + Duration::from_secs(20), (5, 100));
@@ -128,7 +128,7 @@ async fn what_works_is_shown_first_and_the_rest_is_counted() {
 async fn news_are_plain_lines() {
     let now = Instant::now();
     let mut live = family(1, 0, now);
-    let line = |live: &Live, of: &str, what: &News| {
+    let line = |live: &LiveTree, of: &str, what: &News| {
         paint(&news(live.node(id(of)).expect("a session"), what, now + Duration::from_secs(4)), false)
     };
     assert_eq!(line(&live, &child(1), &News::Born), "  explore 000001  started");

@@ -15,7 +15,7 @@ async fn one_occurrence_is_replaced() {
 }
 
 #[tokio::test]
-async fn several_occurrences_need_a_word() {
+async fn several_occurrences_need_replace_all() {
     let bench = Bench::new(&[("a.rs", "x\ny\nx\n")]);
     assert_eq!(
         bench.error("edit", json!({"path": "a.rs", "old": "x", "new": "z"})).await,
@@ -33,7 +33,7 @@ async fn several_occurrences_need_a_word() {
 }
 
 #[tokio::test]
-async fn what_is_not_found_says_what_comes_near() {
+async fn missing_text_error_shows_the_nearest_lines() {
     let bench = Bench::new(&[("a.rs", "fn a() {\n    b();\n}\n"), ("win", "a\r\nb\r\n")]);
     let missing = async |path: &str, old: &str| {
         let (kind, message) = bench.error("edit", json!({"path": path, "old": old, "new": "n"})).await;

@@ -45,7 +45,7 @@ async fn a_part_is_listed_with_paths_from_the_workspace() {
 }
 
 #[tokio::test]
-async fn what_is_ignored_is_shown_when_it_is_named() {
+async fn ignored_files_are_listed_when_named() {
     assert_eq!(
         project().text("list", json!({"path": "target"})).await,
         "target/out  1 byte, 1 line\n[0 directories; 1 file]"
@@ -61,7 +61,7 @@ async fn a_glob_shows_files_only() {
 }
 
 #[tokio::test]
-async fn nested_ignore_files_speak_for_what_is_below_them() {
+async fn nested_ignore_files_apply_below_them() {
     let bench = Bench::new(&[
         (".gitignore", "*.log\n"),
         ("a/.gitignore", "!keep.log\n/only\n"),
@@ -79,7 +79,7 @@ async fn nested_ignore_files_speak_for_what_is_below_them() {
 }
 
 #[tokio::test]
-async fn a_long_listing_is_cut_and_says_so() {
+async fn long_listing_is_truncated_with_a_note() {
     let mut bench = Bench::new(&[]);
     for n in 0..200 {
         std::fs::write(bench.at(&format!("file-{n:03}")), "").unwrap();
@@ -91,7 +91,7 @@ async fn a_long_listing_is_cut_and_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_not_permitted_is_said() {
+async fn list_reports_missing_and_forbidden_paths() {
     let bench = project().ruled(&[("fs.read", "src/main.rs", Verdict::Deny), ("fs.read", "docs", Verdict::Deny)]);
     assert_eq!(
         bench.error("list", json!({"path": "none"})).await,

@@ -44,7 +44,7 @@ async fn a_page_past_the_end_is_an_error_that_names_the_end() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_says_what_it_is() {
+async fn read_names_the_type_of_a_file_it_cannot_show() {
     let bench = Bench::new(&[("a.bin", "x\0y"), ("dir/x", "")]);
     assert_eq!(
         bench.error("read", json!({"path": "a.bin"})).await,
@@ -63,7 +63,7 @@ async fn what_cannot_be_shown_says_what_it_is() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn an_unreadable_file_says_so() {
+async fn unreadable_file_is_an_error() {
     use std::os::unix::fs::PermissionsExt as _;
     if super::is_root() {
         return;
@@ -87,7 +87,7 @@ async fn bytes_that_are_not_utf_8_are_marked() {
 }
 
 #[tokio::test]
-async fn the_result_is_bounded_and_says_where_to_go_on() {
+async fn read_result_is_bounded_with_the_next_line() {
     let mut bench = Bench::new(&[("a.txt", &numbered(1000))]);
     bench.max_bytes = 400;
     let page = bench.call("read", json!({"path": "a.txt", "lines": 900})).await.unwrap();

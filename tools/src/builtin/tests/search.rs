@@ -18,7 +18,7 @@ fn project() -> Bench {
 }
 
 #[tokio::test]
-async fn literal_text_is_found_where_it_stands() {
+async fn literal_text_is_found_at_its_line() {
     assert_eq!(
         project().text("search", json!({"pattern": "foo("})).await,
         "a.rs:1: let x = foo(1);\n\

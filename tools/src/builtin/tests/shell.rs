@@ -77,7 +77,7 @@ async fn a_cancelled_command_is_stopped() {
 }
 
 #[tokio::test]
-async fn what_stays_in_the_background_ends_with_the_command() {
+async fn background_processes_end_with_the_command() {
     let bench = Bench::new(&[]);
     assert_eq!(bench.text("shell", json!({"command": "sleep 300 & echo done"})).await, "done\n[exit code 0]");
 }

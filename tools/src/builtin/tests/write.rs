@@ -37,7 +37,7 @@ async fn a_file_is_replaced_as_a_whole_and_keeps_its_permissions() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_behind_is_replaced() {
+async fn temporary_file_of_a_crash_is_replaced() {
     let left = ".subtend-01890a5d-ac96-774b-bcce-b302099a8057-1-2.3.tmp";
     let bench = Bench::new(&[(left, "half")]);
     bench.text("write", json!({"path": "a", "content": ""})).await;
@@ -45,7 +45,7 @@ async fn what_a_crash_left_behind_is_replaced() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_file_is_not_replaced() {
+async fn write_replaces_regular_files_only() {
     let bench = Bench::new(&[("dir/x", "x")]);
     for (path, expected) in [
         (".", "the path names the workspace itself: name a file in it"),

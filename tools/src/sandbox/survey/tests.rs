@@ -36,7 +36,7 @@ fn letters(grant: Grant) -> String {
 fn granted(dir: &Path, authority: &Authority) -> Result<Vec<(String, String)>, String> {
     let root = OwnedFd::from(std::fs::File::open(dir).unwrap());
     let mut all = Vec::new();
-    Survey::new(authority).grant(root, &mut |fd, grant| {
+    WorkspaceSurvey::new(authority).grant(root, &mut |fd, grant| {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
         let path = path.strip_prefix(dir.canonicalize().unwrap()).unwrap().display().to_string();
         all.push((if path.is_empty() { ".".into() } else { path }, letters(grant)));

@@ -58,7 +58,7 @@ fn took(ids: &[u32]) -> Record {
 
 fn turn(no: u32) -> Record {
     let (run, turn, attempt) = (RunNo(1), TurnNo(no), AttemptNo(1));
-    Record::TurnStarted { run, turn, attempt, prompt: Prompt::Plain, reserved: None, model: "m".into() }
+    Record::TurnStarted { run, turn, attempt, prompt: Prompt::Plain, reserved: None, model: "m".into(), compacts: None }
 }
 
 fn answered(no: u32, calls: u32) -> Record {
@@ -160,7 +160,7 @@ fn input_is_taken_at_once_at_rest_and_not_while_closing() {
 }
 
 #[test]
-fn a_run_that_waits_for_its_slot_holds_what_comes() {
+fn run_without_a_slot_queues_inputs() {
     let records = [send(1), opened(1, &[1]), send(2), started(1), took(&[1]), turn(1)];
     assert_eq!(events(&records), ["1", "1+2"]);
 }

@@ -107,8 +107,8 @@ fn notice(key: CallId, carrier: Carrier) -> Record {
     Record::NoticeTaken(Box::new(NoticeTaken { items: vec![item], carrier }))
 }
 
-fn end_of_child() -> End {
-    End {
+fn end_of_child() -> OwnedEnd {
+    OwnedEnd {
         child: child(),
         run: Some(RunNo(1)),
         outcome: Outcome::Completed,
@@ -124,7 +124,7 @@ fn shown(records: Vec<Record>) -> Vec<Entry> {
     shown.into_iter().map(|shown| shown.entry).collect()
 }
 
-fn answer(turn: u32, seq: u64, text: Option<&str>, calls: Vec<Call>) -> Entry {
+fn answer(turn: u32, seq: u64, text: Option<&str>, calls: Vec<CallEntry>) -> Entry {
     Entry::Answer {
         turn: TurnNo(turn),
         seq: Seq(seq),
@@ -137,9 +137,9 @@ fn answer(turn: u32, seq: u64, text: Option<&str>, calls: Vec<Call>) -> Entry {
     }
 }
 
-fn called(id: CallId, tool: &str, opened: bool, result: Option<Came>) -> Call {
+fn called(id: CallId, tool: &str, opened: bool, result: Option<CallOutcome>) -> CallEntry {
     let (tool, args) = (tool.into(), "{}".into());
-    Call {
+    CallEntry {
         call: id,
         tool,
         args,
@@ -173,7 +173,7 @@ fn inputs_are_listed_where_taken_and_queued_ones_last() {
 
 /// A task that no run took is known to the next one; a message that its sender dropped is not.
 #[test]
-fn b6_a_task_that_never_began_stands_before_its_end() {
+fn b6_task_that_never_began_precedes_its_end() {
     let by = |owner| {
         let opened = RunOpened {
             run: RunNo(1),
@@ -217,8 +217,14 @@ fn b6_a_task_that_never_began_stands_before_its_end() {
 }
 
 #[test]
-fn u2_call_that_asks_says_so_until_it_is_answered() {
-    let asked = Record::AskOpened { call: call(1, 0), action: "fs.write".into(), resource: "a".into(), root: child() };
+fn u2_asking_call_is_marked_until_it_is_answered() {
+    let asked = Record::AskOpened {
+        call: call(1, 0),
+        action: "fs.write".into(),
+        resource: "a".into(),
+        root: child(),
+        deadline_at: None,
+    };
     let word = Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Allow, by: AskBy::Person };
     let asks = |records: Vec<Record>| {
         let mut entries = shown(records);
@@ -239,10 +245,10 @@ fn results_go_to_their_calls_however_late_they_come() {
         notice(call(1, 1), Carrier::Result),
         answered(2, Some("so"), &[]),
     ]);
-    let result = Came::Result { end: failed, content: "no such file".into(), truncated_from: None };
+    let result = CallOutcome::Result { end: failed, content: "no such file".into(), truncated_from: None };
     let calls = vec![
         called(call(1, 0), "read", false, Some(result)),
-        called(call(1, 1), "task", true, Some(Came::Ends(vec![end_of_child()]))),
+        called(call(1, 1), "task", true, Some(CallOutcome::Ends(vec![end_of_child()]))),
         called(call(1, 2), "list", false, None),
     ];
     assert_eq!(entries, [answer(1, 1, None, calls), answer(2, 5, Some("so"), vec![])]);
@@ -255,6 +261,6 @@ fn ends_of_background_children_are_notices_of_their_own() {
     assert_eq!(entries, [answer(1, 1, None, vec![waits]), Entry::Notice { ends: vec![end_of_child()] }]);
 
     let entries = shown(vec![answered(1, None, &["await"]), notice(call(9, 0), Carrier::Await { call: call(1, 0) })]);
-    let waits = called(call(1, 0), "await", false, Some(Came::Ends(vec![end_of_child()])));
+    let waits = called(call(1, 0), "await", false, Some(CallOutcome::Ends(vec![end_of_child()])));
     assert_eq!(entries, [answer(1, 1, None, vec![waits])]);
 }

@@ -1,0 +1,104 @@
+//! Runs that are parked at limits of providers: one probes after the reset, and the others follow it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use subtend_models::model::Model;
+use subtend_models::throttle::Throttles;
+use subtend_session::ids::{SessionId, Text};
+use tokio::time::Instant;
+
+use crate::clock::now;
+
+/// A longer pause of the provider is a new one: its probe was refused.
+const MOVED: Duration = Duration::from_secs(60);
+/// How often a run asks whether the probe was answered.
+const FOLLOW: Duration = Duration::from_secs(1);
+/// How long the others wait for a probe that has no answer: it may wait for a slot, or its model may be silent.
+const PROBE: Duration = Duration::from_secs(120);
+
+/// The parked runs of one runtime, and who probes each limit.
+#[derive(Default)]
+pub(crate) struct ParkedRuns(Mutex<ParkedTable>);
+
+#[derive(Default)]
+struct ParkedTable {
+    waiting: HashMap<SessionId, ParkedRun>,
+    probes: HashMap<Text, RunningProbe>,
+}
+
+struct ParkedRun {
+    limit: Text,
+    until: i64,
+}
+
+struct RunningProbe {
+    by: SessionId,
+    since: Instant,
+}
+
+impl ParkedRuns {
+    fn lock(&self) -> MutexGuard<'_, ParkedTable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the name of the limit that binds calls of `model`: its first quota, of one provider and model.
+    pub(crate) fn limit_of(model: &dyn Model) -> Text {
+        model.quotas().first().cloned().unwrap_or_else(|| model.name().into())
+    }
+
+    /// The run of `session` waits for `limit` until then.
+    pub(crate) fn park(&self, session: SessionId, limit: Text, until: i64) {
+        let mut parked = self.lock();
+        parked.end_probe(session);
+        parked.waiting.insert(session, ParkedRun { limit, until });
+    }
+
+    /// Returns how long the run of `session` still waits; `None` if it resumes now. The first of a limit is its probe.
+    pub(crate) fn left(&self, session: SessionId, wall_ms: i64, throttles: &Throttles) -> Option<Duration> {
+        let mut parked = self.lock();
+        let waiting = parked.waiting.get(&session)?;
+        let left = u64::try_from(waiting.until.saturating_sub(wall_ms)).unwrap_or(0);
+        if left > 0 {
+            return Some(Duration::from_millis(left));
+        }
+        let limit = Text::clone(&waiting.limit);
+        let cooling = Duration::from_millis(throttles.cooling_ms(&limit).unwrap_or(0));
+        if cooling > MOVED {
+            // The probe was refused: the wait for a permit parks this run until the new reset, without a call.
+            parked.waiting.remove(&session);
+            return None;
+        }
+        if !cooling.is_zero() {
+            return Some(cooling);
+        }
+        let probed = |probe: &&RunningProbe| probe.by != session && now().duration_since(probe.since) < PROBE;
+        if parked.probes.get(&limit).filter(probed).is_some() {
+            return Some(FOLLOW);
+        }
+        parked.waiting.remove(&session);
+        parked.probes.insert(limit, RunningProbe { by: session, since: now() });
+        None
+    }
+
+    /// The model call of `session` was answered, failed, or will not be made: it probes no longer.
+    pub(crate) fn answered(&self, session: SessionId) {
+        self.lock().end_probe(session);
+    }
+
+    /// The run of `session` is over, or waits no longer.
+    pub(crate) fn forget(&self, session: SessionId) {
+        let mut parked = self.lock();
+        parked.waiting.remove(&session);
+        parked.end_probe(session);
+    }
+}
+
+impl ParkedTable {
+    fn end_probe(&mut self, session: SessionId) {
+        if !self.probes.is_empty() {
+            self.probes.retain(|_, probe| probe.by != session);
+        }
+    }
+}

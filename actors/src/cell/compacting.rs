@@ -1,0 +1,99 @@
+//! Compactions for which a model call waits: a service session writes the summary, a command brings it back.
+
+use std::sync::Arc;
+
+use subtend_session::command::{Command, SummarisedHistory, Unsummarised};
+use subtend_session::compaction::{self, HistoryCut};
+use subtend_session::ids::{AttemptNo, Seq, TurnNo};
+use subtend_session::outcome::By;
+use subtend_session::record::CompactionFailure;
+
+use crate::calls::in_flight::TurnAtWork;
+use crate::cell::driver::Driver;
+use crate::cell::turn;
+use crate::delivery::inbox::InboxItem;
+use crate::services::birth::NewService;
+use crate::services::material;
+use crate::services::running::{DueCompaction, For};
+use crate::values::answering::model_of;
+
+impl Driver {
+    /// Returns the context window of the session's model.
+    pub(super) fn window(&mut self) -> Option<u64> {
+        let model = model_of(&self.state);
+        if let Some((of, window)) = &self.window
+            && of == model
+        {
+            return *window;
+        }
+        let window = self.agents.models.window(model);
+        self.window = Some((Arc::clone(model), window));
+        window
+    }
+
+    /// Has old history summarised for the attempt, which waits for the command with the summary.
+    pub(super) fn compact(&mut self, turn: TurnNo, attempt: AttemptNo) {
+        if self.cells.life.is_stopping() {
+            return;
+        }
+        if self.is_cut_off() {
+            return self.todo.next.push_back(turn::dropped(turn, attempt, false));
+        }
+        let Some(plan) = compaction::plan(&self.state) else {
+            return self.todo.next.push_back(failed((turn, attempt), None, "no old message can be hidden"));
+        };
+        let service = match NewService::of(&self.agents, &self.state, For::Compaction) {
+            Ok(service) => service,
+            Err(error) => {
+                let why = format!("the compaction agent cannot be started: {error}");
+                return self.todo.next.push_back(failed((turn, attempt), Some(plan), &why));
+            }
+        };
+        let text = material::of_compaction(&self.state, plan, self.agents.models.window(&service.created.model));
+        let due = Box::new(DueCompaction { root: self.root(), created: service.created, text });
+        self.await_summary((turn, attempt), plan, due);
+    }
+
+    fn await_summary(&mut self, at: (TurnNo, AttemptNo), plan: HistoryCut, due: Box<DueCompaction>) {
+        let Some(run) = self.run_key() else { return };
+        // The runtime stops.
+        let Some((told, service)) = self.cells.services.condense(run.session, due) else { return };
+        let owned = self.cells.runs.tokens.token(&run).unwrap_or_default();
+        let stop = owned.child_token();
+        let (cells, task_stop, owner) = (Arc::clone(&self.cells), stop.clone(), self.owner_run());
+        let task = self.cells.life.tasks.spawn(async move {
+            let told = tokio::select! {
+                biased;
+                () = task_stop.cancelled() => None,
+                told = told => Some(told),
+            };
+            let command = match told {
+                None => {
+                    // The owner's command first, as for a stream that its token drops.
+                    if owned.is_cancelled()
+                        && let Some(owner) = owner
+                    {
+                        let word = cells.runs.word_from_above(owner, run);
+                        cells.tell(run.session, word);
+                    }
+                    turn::dropped(at.0, at.1, false)
+                }
+                Some(Ok(result)) => {
+                    Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: By::Host, plan, result }))
+                }
+                Some(Err(_)) if cells.life.is_stopping() => return,
+                Some(Err(_)) => failed(at, Some(plan), "the compaction agent was stopped"),
+            };
+            drop(service);
+            cells.deliver(run.session, InboxItem::Command(command, None));
+        });
+        self.work.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
+    }
+}
+
+/// Returns the command for a compaction without a summary.
+fn failed(at: (TurnNo, AttemptNo), plan: Option<HistoryCut>, why: &str) -> Command {
+    let plan = plan.unwrap_or(HistoryCut { upto: 0, revised: Seq(0) });
+    let result = Err(Unsummarised { why: CompactionFailure::Agent, message: why.into(), of: None });
+    Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: By::Host, plan, result }))
+}

@@ -1,0 +1,56 @@
+//! Model calls that wait for tools: servers are started at their first use, and name their tools then.
+
+use std::sync::Arc;
+
+use subtend_session::ids::{AttemptNo, Lsn, TurnNo};
+
+use crate::calls::in_flight::{ModelDue, TurnAtWork};
+use crate::cell::driver::Driver;
+use crate::cell::turn;
+use crate::delivery::inbox::InboxItem;
+
+impl Driver {
+    /// Returns whether a model call must wait for its tools; it is made when they are known. A cancel ends the wait like a stream.
+    pub(crate) fn awaits_tools(
+        &mut self,
+        turn: TurnNo,
+        attempt: AttemptNo,
+        after_ms: u64,
+        intent: Option<Lsn>,
+    ) -> bool {
+        let Some(run) = self.run_key() else { return false };
+        let Some(settled) = self.agents.tools.settle() else { return false };
+        let due = ModelDue { turn, attempt, after_ms, intent };
+        let owned = self.cells.runs.tokens.token(&run).unwrap_or_default();
+        let stop = owned.child_token();
+        let (cells, owner, task_stop) = (Arc::clone(&self.cells), self.owner_run(), stop.clone());
+        let task = self.cells.life.tasks.spawn(async move {
+            let item = tokio::select! {
+                biased;
+                () = task_stop.cancelled() => {
+                    // The owner's command first, as for a stream that its token dropped.
+                    if owned.is_cancelled()
+                        && let Some(owner) = owner
+                    {
+                        cells.tell(run.session, cells.runs.word_from_above(owner, run));
+                    }
+                    InboxItem::Command(turn::dropped(turn, attempt, false), None)
+                }
+                () = settled => InboxItem::ModelDue(due),
+            };
+            cells.deliver(run.session, item);
+        });
+        self.work.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
+        self.work.settling = Some((turn, attempt));
+        true
+    }
+
+    /// Makes a model call whose tools are known. That of an ended turn or a crashed activation is ignored.
+    pub(crate) fn tools_settled(&mut self, due: ModelDue) {
+        let ModelDue { turn, attempt, after_ms, intent } = due;
+        if self.work.settling.take_if(|waits| *waits == (turn, attempt)).is_some() {
+            self.work.turn = None;
+            self.call_model(turn, attempt, after_ms, intent);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Summaries of a session's records, for listings and trees.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
+use subtend_session::outcome::Outcome;
+use subtend_session::place::{Mode, Owner, Place};
+use subtend_session::record::{Park, Record, ToolCall};
+use subtend_session::usage::Usage;
+
+use crate::views::worked::{WorkClock, Worked};
+
+/// Records read from the journal at a time.
+const PAGE: usize = 256;
+
+/// A summary of a session's journal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    /// Its last run; 0 before the first.
+    pub run: RunNo,
+    /// How its last run ended; `None` while a run is in flight and before the first.
+    pub outcome: Option<Outcome>,
+    /// Whether its last run's owner did not wait for it.
+    pub background: bool,
+    /// Answered turns, of all runs.
+    pub turns: u32,
+    /// The own cost of all runs, without owned runs.
+    pub usage: Usage,
+    /// Children in creation order.
+    pub born: Vec<SessionId>,
+    /// Working time of its ended runs.
+    pub worked: Worked,
+    /// The working time of the run in flight.
+    pub clock: WorkClock,
+    /// The reset of the provider's limit at which the run in flight is parked, in milliseconds since the epoch.
+    pub limited_until: Option<i64>,
+    /// When it was created, in milliseconds since the epoch.
+    pub born_ms: Option<i64>,
+    /// The result of its last run, up to an owner's share; `None` without an outcome.
+    pub result: Option<Text>,
+    /// Bytes of the whole result.
+    pub result_len: u64,
+    /// When its last run ended; `None` without an outcome.
+    pub ended_ms: Option<i64>,
+    /// Its parent and the message that it branches from.
+    pub place: Option<Place>,
+    /// Its metadata after the last merge; JSON text.
+    pub metadata: Option<Text>,
+    pub prompt: Option<Text>,
+    /// The whole tasks of its children, from the calls that started them.
+    pub tasks: BTreeMap<SessionId, Text>,
+    /// The calls of the last answered turn.
+    pub calls: Arc<[ToolCall]>,
+}
+
+impl History {
+    pub(crate) fn read(journal: &Journal, session: SessionId) -> Result<Self, ReadError> {
+        let mut history = Self::default();
+        each(journal, session, |stored| history.add(stored))?;
+        Ok(history)
+    }
+
+    /// Summarises a whole journal.
+    pub fn of(records: &[Stored]) -> Self {
+        let mut history = Self::default();
+        records.iter().for_each(|stored| history.add(stored));
+        history
+    }
+
+    /// Adds the next record.
+    pub fn add(&mut self, stored: &Stored) {
+        self.born_ms.get_or_insert(stored.at_ms);
+        if let Some(worked) = self.clock.add(stored) {
+            self.worked.add(worked);
+        }
+        self.limit(&stored.record);
+        self.count(&stored.record);
+        if self.outcome.is_none() {
+            (self.result, self.ended_ms) = (None, None);
+        } else if let Record::RunEnded(_) = stored.record {
+            self.ended_ms = Some(stored.at_ms);
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other records change nothing here")]
+    fn limit(&mut self, record: &Record) {
+        match record {
+            Record::RunParked { why: Park::Limit { until }, .. } => self.limited_until = Some(*until),
+            Record::RunParked { .. }
+            | Record::RunResumed { .. }
+            | Record::TurnStarted { .. }
+            | Record::RunHeld { .. }
+            | Record::RunEnded(_) => self.limited_until = None,
+            _ => {}
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other records change nothing here")]
+    fn count(&mut self, record: &Record) {
+        match record {
+            Record::RunOpened(opened) => {
+                let owned = matches!(opened.owner, Owner::Run { .. });
+                self.background = owned && opened.mode == Mode::Background;
+                self.outcome = None;
+                self.run = opened.run;
+            }
+            Record::TurnAnswered(answered) => {
+                self.turns = self.turns.saturating_add(1);
+                self.usage.add(&answered.usage);
+                self.calls = answered.calls.as_slice().into();
+            }
+            Record::AttemptDiscarded(discarded) => {
+                if let Some(usage) = &discarded.usage {
+                    self.usage.add(usage);
+                }
+            }
+            Record::SessionCreated(created) => {
+                self.place = Some(created.place.clone());
+                self.metadata = created.metadata.clone();
+            }
+            Record::MetadataSet(set) => self.metadata = Some(set.metadata.clone()),
+            Record::InputAccepted(input) => _ = self.prompt.get_or_insert_with(|| input.text.clone()),
+            Record::ChildSpawned(spawned) => {
+                self.born.push(spawned.child);
+                let call =
+                    self.calls.get(spawned.call.ix as usize).filter(|call| *call.tool == *spawned.dialect.name());
+                let task = call.and_then(task_of).or_else(|| spawned.label.clone());
+                self.tasks.extend(task.map(|task| (spawned.child, task)));
+            }
+            Record::BranchCreated(created) => self.born.push(created.child),
+            Record::RunEnded(ended) => {
+                self.outcome = Some(ended.outcome.clone());
+                (self.result, self.result_len) = (ended.text.clone(), ended.len);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Calls `take` with each record of a session.
+pub(crate) fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&Stored)) -> Result<(), ReadError> {
+    let took = |stored: &Stored| {
+        take(stored);
+        None::<()>
+    };
+    walk(journal, session, &mut Seq(1), took).map(drop)
+}
+
+/// Calls `take` with the records from `next` on, page by page, until it returns something or there are no more.
+pub(crate) fn walk<T>(
+    journal: &Journal,
+    session: SessionId,
+    next: &mut Seq,
+    mut take: impl FnMut(&Stored) -> Option<T>,
+) -> Result<Option<T>, ReadError> {
+    loop {
+        let page = journal.records_from(session, *next, PAGE)?;
+        if page.is_empty() {
+            return Ok(None);
+        }
+        for stored in &page {
+            *next = stored.seq.next();
+            if let Some(found) = take(stored) {
+                return Ok(Some(found));
+            }
+        }
+    }
+}
+
+/// Returns the task in the arguments of a call: the required argument of its tool.
+fn task_of(call: &ToolCall) -> Option<Text> {
+    let args: serde_json::Value = serde_json::from_str(&call.args).ok()?;
+    let task = ["task", "prompt", "message"].iter().find_map(|key| args.get(*key)?.as_str());
+    task.filter(|task| !task.trim().is_empty()).map(Text::from)
+}

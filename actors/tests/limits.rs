@@ -1,0 +1,260 @@
+//! Runs that are parked at limits of providers until the reset (X13).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::{answers, ask, builder, calls, journal, model, open, prompt, records, shut, task, text};
+use subtend_actors::{OpenOptions, Runtime, SessionHandle};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Answer, Model, ModelError, Request};
+use subtend_session::ids::RunNo;
+use subtend_session::limits::{Limits, Parking};
+use subtend_session::outcome::{FailKind, ModelFail, Outcome, TimeLimit};
+use subtend_session::record::{Park, Record};
+use subtend_session::state::Phase;
+use tokio::time::Instant;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn limited() -> ModelError {
+    ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "the weekly limit is reached") }
+}
+
+/// Refuses calls for the first `hours`; each call counts, with the hour in which it was made. Answers take a second.
+fn provider(hours: u64) -> (Arc<dyn Model>, Arc<Mutex<Vec<u64>>>) {
+    let (begun, made) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+    let count = Arc::clone(&made);
+    let answer = move |_, _| {
+        let hour = begun.elapsed().as_secs() / HOUR.as_secs();
+        count.lock().unwrap().push(hour);
+        async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if hour < hours { Err(limited()) } else { Ok(text("done")) }
+        }
+    };
+    (Arc::new(fn_model("a", answer).counted_under(["a"])), made)
+}
+
+async fn started(runtime: &Runtime, words: &str) -> SessionHandle {
+    let session = open(runtime);
+    session.send(words).await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    session
+}
+
+async fn outcome(session: &SessionHandle) -> Outcome {
+    let ended = tokio::time::timeout(10 * HOUR, session.run_ended(RunNo(1))).await;
+    ended.expect("it ends").expect("the runtime lives").outcome
+}
+
+async fn resumed(journal: &Journal, session: &SessionHandle) -> usize {
+    let resumes = |record: &Record| matches!(record, Record::RunResumed { why: Park::Limit { .. }, .. });
+    records(journal, session.id()).await.iter().filter(|record| resumes(record)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn parked_run_resumes_by_itself_at_the_reset() {
+    let journal = journal();
+    let (model, made) = provider(1);
+    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let session = started(&runtime, "go").await;
+    let tree = session.tree().await.expect("a tree");
+    assert_eq!((tree.phase, tree.outcome), (Phase::WaitingMidTurn, None));
+    assert_eq!(outcome(&session).await, Outcome::Completed);
+    // A second for each answer.
+    assert_eq!((begun.elapsed().as_secs(), made.lock().unwrap().clone()), (3_602, vec![0, 1]));
+    assert_eq!(resumed(&journal, &session).await, 1);
+    assert_eq!(session.tree().await.expect("a tree").worked_ms, 2_000, "working time excludes the wait");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn park_off_fails_at_once() {
+    let journal = journal();
+    let (model, made) = provider(1);
+    let limits = Limits { park: Parking::Off, ..Limits::default() };
+    let runtime = builder(&journal).model(model).limits(limits).start().await.expect("a runtime");
+    for _ in 0..2 {
+        let (_, ended) = ask(&runtime, "go").await;
+        let Outcome::Failed { kind: FailKind::Model { error: ModelFail::Rate, .. } } = ended.outcome else {
+            panic!("{ended:?}")
+        };
+    }
+    assert_eq!(*made.lock().unwrap(), [0], "the second is refused without a call");
+    shut(runtime).await;
+}
+
+/// Each child's first call is refused for an hour; the parent's are not.
+async fn children(request: Request) -> Result<Answer, ModelError> {
+    match (prompt(&request).as_str(), answers(&request)) {
+        ("parent", 0) => Ok(calls([task("one", false), task("two", true), task("three", false)])),
+        ("parent", _) => Ok(text("all done")),
+        _ if request.attempt.0 == 1 => Err(limited()),
+        _ => Ok(text("done")),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn parked_children_give_their_slots_back() {
+    let journal = journal();
+    let limits = Limits { live_runs: 1, ..Limits::default() };
+    let runtime = builder(&journal).model(model(children)).limits(limits).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let parent = started(&runtime, "parent").await;
+    let parked = parent.tree().await.expect("a tree").children;
+    assert_eq!(parked.iter().map(|child| child.phase).collect::<Vec<_>>(), [Phase::WaitingMidTurn; 3]);
+    assert_eq!(outcome(&parent).await, Outcome::Completed);
+    // A second or two for those that follow the probe.
+    assert!((3_600..=3_605).contains(&begun.elapsed().as_secs()), "all three wait at the same time");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_parked_run_probes_and_the_others_follow() {
+    let journal = journal();
+    let (model, made) = provider(2);
+    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let mut sessions = Vec::new();
+    for _ in 0..5 {
+        sessions.push(started(&runtime, "go").await);
+    }
+    for session in &sessions {
+        assert_eq!(outcome(session).await, Outcome::Completed);
+    }
+    // The first call, one probe in each hour, and the four that follow the one that was answered.
+    assert_eq!(*made.lock().unwrap(), [0, 1, 2, 2, 2, 2, 2]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn probe_that_is_cancelled_hands_over_to_the_next() {
+    let journal = journal();
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let answer = move |_, _| {
+        let nth = count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match nth {
+                0 => Err(limited()),
+                1 => std::future::pending().await,
+                _ => Ok(text("done")),
+            }
+        }
+    };
+    let model = Arc::new(fn_model("a", answer).counted_under(["a"]));
+    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let (first, second) = (started(&runtime, "go").await, started(&runtime, "go").await);
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(made.load(Ordering::Relaxed), 2, "one of both probes");
+    let probes = |session: &SessionHandle| {
+        let row = journal.inflight_of(session.id()).expect("readable");
+        row.is_some_and(|row| row.limited_until.is_none())
+    };
+    let (probe, other) = if probes(&first) { (first, second) } else { (second, first) };
+    probe.cancel().await.expect("cancelled");
+    assert_eq!(outcome(&other).await, Outcome::Completed);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn controls_end_a_parked_run_at_once() {
+    let journal = journal();
+    let (model, made) = provider(1);
+    let limits = Limits { wall_ms: Some(1_800_000), ..Limits::default() };
+    let runtime = builder(&journal).model(model).limits(limits).start().await.expect("a runtime");
+    let (cancelled, interrupted) = (started(&runtime, "go").await, started(&runtime, "go").await);
+    let capped = started(&runtime, "go").await;
+    let begun = Instant::now();
+    cancelled.cancel().await.expect("cancelled");
+    interrupted.interrupt().await.expect("interrupted");
+    assert!(matches!(outcome(&cancelled).await, Outcome::Cancelled { .. }));
+    assert!(matches!(outcome(&interrupted).await, Outcome::Interrupted { .. }));
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(outcome(&capped).await, Outcome::TimedOut { what: TimeLimit::WallCap }, "the cap still binds");
+    tokio::time::sleep(2 * HOUR).await;
+    assert_eq!(*made.lock().unwrap(), [0], "no timer is left");
+    shut(runtime).await;
+}
+
+fn reopen(memory: &Memory) -> Journal {
+    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
+}
+
+/// Although no agent here says `on_restart: resume`: nothing of a parked run was in flight.
+#[tokio::test(start_paused = true)]
+async fn parked_tree_survives_a_restart_and_resumes_once() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(children)).start().await.expect("a runtime");
+    let parent = started(&runtime, "parent").await.id();
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(children)).start().await.expect("a runtime");
+    assert_eq!((runtime.boot().swept, runtime.boot().resumed), (0, 4));
+    let begun = Instant::now();
+    let parent = runtime.session(parent).expect("readable").expect("there");
+    assert_eq!(outcome(&parent).await, Outcome::Completed);
+    assert!((3_595..=3_605).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    for child in journal.kids(parent.id()).expect("kids") {
+        let records = records(&journal, child).await;
+        let turns = records.iter().filter(|record| matches!(record, Record::TurnStarted { .. })).count();
+        assert_eq!(turns, 2, "one call before the reset, one after it");
+    }
+    shut(runtime).await;
+}
+
+/// The control: a run whose owner was working ends with it.
+#[tokio::test(start_paused = true)]
+async fn parked_child_of_a_working_owner_is_lost_with_it() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("one", true)])),
+            ("parent", _) => std::future::pending().await,
+            _ => Err(limited()),
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let parent = started(&runtime, "parent").await.id();
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    assert_eq!((runtime.boot().swept, runtime.boot().resumed), (2, 0));
+    let parent = runtime.session(parent).expect("readable").expect("there");
+    assert_eq!(outcome(&parent).await, Outcome::Lost);
+    shut(runtime).await;
+}
+
+/// A steering input does not wake a parked run: it is taken at the boundary after the repeated call.
+#[tokio::test(start_paused = true)]
+async fn steer_waits_for_the_boundary_after_the_call() {
+    let journal = journal();
+    let (model, made) = provider(1);
+    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let session = started(&runtime, "go").await;
+    session.steer("left").await.expect("accepted");
+    assert_eq!(outcome(&session).await, Outcome::Completed);
+    assert_eq!(*made.lock().unwrap(), [0, 1, 1]);
+    shut(runtime).await;
+}
+
+/// An option for one session, as for other limits.
+#[tokio::test(start_paused = true)]
+async fn limit_of_one_session_turns_parking_off() {
+    let journal = journal();
+    let (model, _) = provider(1);
+    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let limits = Limits { park: Parking::Off, ..Limits::default() };
+    let options = OpenOptions { agent: "worker".into(), limits: Some(limits), ..OpenOptions::default() };
+    let session = runtime.open(options).expect("a session");
+    session.send("go").await.expect("accepted");
+    assert!(matches!(outcome(&session).await, Outcome::Failed { .. }));
+    shut(runtime).await;
+}

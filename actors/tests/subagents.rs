@@ -1,0 +1,187 @@
+//! What is known of subagents at every depth, and what their parents' models see of them (B15, G18).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::talk::offering;
+use crate::support::{answers, ask, builder, calls, journal, model, open, prompt, shut, task, text, tool, tools};
+use serde_json::{Value, json};
+use subtend_actors::event::{EventKind, Next};
+use subtend_actors::{TaskFilter, Tree};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::call::ToolEffect;
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{Hash, RunNo};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{FailKind, ModelFail, Outcome, TimeLimit};
+use subtend_session::usage::Usage;
+use subtend_tools::tool::ToolOutput;
+
+fn turns(tree: &Tree) -> u32 {
+    tree.turns + tree.children.iter().map(turns).sum::<u32>()
+}
+
+#[tokio::test(start_paused = true)]
+async fn b15_progress_cost_errors_and_limits_are_known_at_depth() {
+    let answer = |request: Request| async move {
+        let answer = match (&*prompt(&request), answers(&request)) {
+            ("root", 0) => calls([task("child", true)]),
+            ("child", 0) => calls(["works", "fails", "hangs"].map(|prompt| task(prompt, true))),
+            ("works", 0) => calls([("lookup", json!({}))]),
+            ("fails", _) => return Err(ModelError::new(ModelFail::InvalidRequest, "no such thing")),
+            ("hangs", _) => std::future::pending().await,
+            _ => text("done"),
+        };
+        Ok(Answer { usage: Usage { input: 10, output: 1, cost_micro: Some(7), ..Usage::default() }, ..answer })
+    };
+    let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("found")) });
+    let limits = Limits { run_ms: Some(60_000), ..Limits::default() };
+    let journal = journal();
+    let builder = builder(&journal).tools(tools([lookup])).limits(limits);
+    let runtime = builder.model(model(answer)).start().await.expect("it starts");
+    let session = open(&runtime);
+    let mut events = session.watch();
+    let run = session.send("root").await.expect("accepted").run;
+    assert_eq!(session.run_ended(run).await.expect("an end").outcome, Outcome::Completed);
+
+    let tasks = runtime.tasks(TaskFilter::default()).await.expect("a list");
+    let causes: BTreeMap<&str, Option<Outcome>> = tasks.iter().map(|task| (&*task.title, task.cause.clone())).collect();
+    let no = ModelFail::InvalidRequest;
+    let failed = Outcome::Failed { kind: FailKind::Model { error: no, message: "no such thing".into() } };
+    let expected = [
+        ("child", Outcome::Completed),
+        ("fails", failed),
+        ("hangs", Outcome::TimedOut { what: TimeLimit::Run }),
+        ("works", Outcome::Completed),
+    ];
+    assert_eq!(causes, expected.map(|(title, cause)| (title, Some(cause))).into());
+
+    let works = tasks.iter().find(|task| &*task.title == "works").expect("listed").session;
+    let own = runtime.session(works).expect("readable").expect("there").usage().await.expect("a view").own;
+    assert_eq!((own.input, own.output, own.cost_micro), (20, 2, Some(14)));
+    let tree = session.usage().await.expect("a view").tree;
+    let answered = u64::from(turns(&session.tree().await.expect("a tree")));
+    assert_eq!((tree.input, tree.cost_micro), (10 * answered, Some(7 * answered)), "of every depth");
+
+    let mut progress = Vec::new();
+    while let Ok(Some(Next::Event(event))) = tokio::time::timeout(Duration::from_secs(1), events.next()).await {
+        let EventKind::Record { record, .. } = event.what else { continue };
+        if event.session == works {
+            progress.push(record.kind());
+        }
+    }
+    let steps = ["turn_started", "turn_answered", "call_started", "call_finished", "run_ended"];
+    let missing: Vec<_> = steps.iter().filter(|step| !progress.contains(step)).collect();
+    assert!(missing.is_empty(), "{missing:?} of {progress:?}");
+    shut(runtime).await;
+}
+
+/// The sessions of a random tree by name: the dialect that started each. A name is the way from the root.
+type Names = BTreeMap<String, Dialect>;
+
+/// The calls by which the session `name` starts its children, in a tree drawn from `seed`.
+fn children(seed: u64, name: &str, by: Option<Dialect>) -> Vec<(String, Dialect, (&'static str, Value))> {
+    // Children of the other dialects start none.
+    if name.len() > 6 || !matches!(by, None | Some(Dialect::Task | Dialect::SpawnTask)) {
+        return Vec::new();
+    }
+    let drawn = Hash::of(format!("{seed} {name}").as_bytes()).0;
+    let all = [Dialect::Task, Dialect::SpawnTask, Dialect::Spawn, Dialect::Subagent, Dialect::Minion, Dialect::Task];
+    (0..usize::from(drawn[0] % 4))
+        .map(|at| {
+            let (child, dialect) = (format!("{name}.{at}"), all[usize::from(drawn[at + 1]) % all.len()]);
+            let call = match dialect {
+                Dialect::Task => task(&child, drawn[at + 9].is_multiple_of(2)),
+                Dialect::SpawnTask => {
+                    ("spawn_task", json!({"type": "worker", "prompt": child, "description": "a part"}))
+                }
+                Dialect::Spawn => ("spawn", json!({"task": child})),
+                Dialect::Subagent => ("subagent", json!({"task": child})),
+                Dialect::Minion => {
+                    ("minion", json!({"message": child, "enableWeb": false, "enabledTools": ["lookup"]}))
+                }
+            };
+            (child, dialect, call)
+        })
+        .collect()
+}
+
+/// Runs one random tree: its sessions, and every request to a model with the name of its session.
+async fn random_tree(seed: u64) -> (Names, Vec<(String, Request)>) {
+    let (names, requests) = (Arc::new(Mutex::new(Names::new())), Arc::new(Mutex::new(Vec::new())));
+    let (born, seen) = (Arc::clone(&names), Arc::clone(&requests));
+    let answering = model(move |request| {
+        let name = prompt(&request);
+        seen.lock().unwrap().push((name.clone(), request.clone()));
+        let lookup = ("lookup", json!({"of": format!("<{name}>")}));
+        let mut answer = match answers(&request) {
+            0 => {
+                let by = born.lock().unwrap().get(&name).copied();
+                let children = children(seed, &name, by);
+                born.lock().unwrap().extend(children.iter().map(|(child, dialect, _)| (child.clone(), *dialect)));
+                calls(children.into_iter().map(|(.., call)| call).chain([lookup]))
+            }
+            1 => calls([lookup]),
+            _ => text(&format!("final <{name}>")),
+        };
+        if answers(&request) < 2 {
+            answer.text = Some(format!("inner <{name}>").into());
+        }
+        async move { Ok(answer) }
+    });
+    let lookup = tool("lookup", ToolEffect::ReadOnly, |call| async move {
+        Ok(ToolOutput::text(format!("inspected {}", call.args["of"].as_str().unwrap_or_default())))
+    });
+    let journal = journal();
+    let all = [Dialect::Task, Dialect::SpawnTask, Dialect::Spawn, Dialect::Subagent, Dialect::Minion];
+    let runtime = offering(&journal, &all).tools(tools([lookup])).model(answering).start().await.expect("it starts");
+    let (_, ended) = ask(&runtime, "n").await;
+    assert_eq!((ended.run, ended.outcome), (RunNo(1), Outcome::Completed), "seed {seed}");
+    shut(runtime).await;
+    let (names, requests) = (names.lock().unwrap().clone(), requests.lock().unwrap().clone());
+    (names, requests)
+}
+
+/// The words of other sessions that a session's model was given: tool results at all, and texts before the last.
+fn leaks(names: &Names, requests: &[(String, Request)]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (own, request) in requests {
+        let given = format!("{:?}", request.messages);
+        for (other, dialect) in names.iter().filter(|(other, _)| *other != own) {
+            // The result of a job of `spawn` joins all that it wrote.
+            let joined = *dialect == Dialect::Spawn && other.rsplit_once('.').is_some_and(|(above, _)| above == own);
+            let inner = [format!("inspected <{other}>"), format!("inner <{other}>")];
+            found.extend(inner.into_iter().take(if joined { 1 } else { 2 }).filter(|inner| given.contains(inner)));
+        }
+    }
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn g18_no_context_holds_inner_messages_of_a_child() {
+    let (mut sessions, mut dialects) = (0, BTreeSet::new());
+    let mut last = None;
+    for seed in 0..60 {
+        let (names, requests) = random_tree(seed).await;
+        assert_eq!(leaks(&names, &requests), BTreeSet::new(), "seed {seed}");
+        // The ends did arrive: each child that completed is in its parent's last request.
+        let own: BTreeMap<_, _> = requests.iter().map(|(name, request)| (name, request)).collect();
+        for child in names.keys() {
+            let (above, _) = child.rsplit_once('.').expect("a way");
+            let given = format!("{:?}", own[&above.to_owned()].messages);
+            assert!(given.contains(&format!("final <{child}>")), "seed {seed}: {child} in {above}");
+        }
+        sessions += names.len();
+        dialects.extend(names.values().map(|dialect| format!("{dialect:?}")));
+        if names.len() > 4 {
+            last = Some((names, requests));
+        }
+    }
+    assert!(sessions > 100 && dialects.len() == 5, "{sessions} sessions of {dialects:?}");
+    // Control: a parent that is given a message of its child is noticed.
+    let (names, mut requests) = last.expect("a larger tree");
+    let (child, request) = requests.iter().rfind(|(name, _)| name.len() > 1).cloned().expect("a child");
+    requests.push(("n".to_owned(), request));
+    assert!(leaks(&names, &requests).contains(&format!("inspected <{child}>")));
+}

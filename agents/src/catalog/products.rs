@@ -1,0 +1,106 @@
+//! Agent files of other products: where they lie, and which of a name wins.
+
+use std::path::{Path, PathBuf};
+
+use super::{Catalog, MAX_FILES, has_ending, linked, read_bounded};
+use crate::foreign::{self, file::ForeignFile};
+use crate::manifest::Source;
+use crate::name;
+use crate::product::Product;
+
+impl Catalog {
+    /// Loads the files of a product in a workspace.
+    pub(super) fn load_product(&mut self, product: Product, workspace: &Path) {
+        self.reading = Some(product);
+        for folder in product.agent_folders() {
+            let below = Path::new(product.folder()).join(folder);
+            match linked(workspace, &below) {
+                Some(link) => self.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
+                None => self.load_folder(product, &workspace.join(below), workspace),
+            }
+        }
+        self.reading = None;
+    }
+
+    /// Loads the person's own agents of a product from `home`, such as `~/.claude`. Agents that are already there win.
+    ///
+    /// A folder that lies in `workspace` gives none: its files come with the workspace.
+    pub fn add_own(&mut self, product: Product, home: &Path, workspace: &Path) {
+        let Ok(home) = home.canonicalize() else { return };
+        self.reading = Some(product);
+        for folder in product.agent_folders() {
+            let Ok(folder) = home.join(folder).canonicalize() else { continue };
+            let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+            if folder.starts_with(&around) {
+                self.warn(
+                    &folder,
+                    format!("lies in the workspace, so it gives no agents of your own for {}", product.name()),
+                );
+                continue;
+            }
+            self.load_folder(product, &folder, workspace);
+        }
+        self.reading = None;
+        self.problems.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    fn load_folder(&mut self, product: Product, folder: &Path, workspace: &Path) {
+        let mut files: Vec<PathBuf> = Vec::new();
+        self.find(folder, 0, &|path| has_ending(path, product.ending()), &mut files);
+        files.sort_unstable();
+        if let Some(first) = files.get(MAX_FILES) {
+            self.refuse(first, format!("not read, nor any after it: there are more than {MAX_FILES} agent files"));
+        }
+        for path in files.iter().take(MAX_FILES) {
+            self.read_foreign(product, folder, path, workspace);
+        }
+    }
+
+    fn read_foreign(&mut self, product: Product, folder: &Path, path: &Path, workspace: &Path) {
+        let id = id(folder, path);
+        let text = match read_bounded(path) {
+            Ok(text) => text,
+            Err(message) => return self.refuse_foreign(path, &name::slug(&id), message),
+        };
+        let file = ForeignFile { product, path, id: &id, text: &text, workspace: Some(workspace) };
+        let parsed = match foreign::parse(file) {
+            Ok(parsed) => parsed,
+            Err(error) => return self.refuse_foreign(path, &foreign::name(file), error.to_string()),
+        };
+        let name = &*parsed.manifest.name;
+        if self.refused.contains(name) && self.get(name).is_none() {
+            let message = format!("not used: another file of the agent `{name}`, which comes before it, is refused");
+            return self.refuse(path, message);
+        }
+        match self.get(name).map(|other| (other.source.clone(), other.hidden)) {
+            Some((Source::File(first) | Source::Foreign(_, first), _)) => {
+                self.refuse(path, format!("not used: `{name}` is already there, from {}", first.display()));
+            }
+            Some((Source::Builtin | Source::Host, true)) => {
+                self.refuse(path, format!("not used: `{name}` is an agent that the host itself starts: rename yours"));
+            }
+            Some((Source::Builtin | Source::Host, false)) => {
+                self.warn(path, format!("replaces the built-in agent `{name}`"));
+                self.take_in(path, parsed);
+            }
+            None => self.take_in(path, parsed),
+        }
+    }
+
+    /// Refuses a file; its name keeps every other agent but those of the host itself and those that came before.
+    fn refuse_foreign(&mut self, path: &Path, name: &str, message: String) {
+        if self.get(name).is_some_and(|agent| agent.hidden || agent.source != Source::Builtin) {
+            return self.refuse(path, message);
+        }
+        self.refuse_agent(path, name, message);
+    }
+}
+
+/// Returns the path of a file below `folder`, without its ending.
+pub(crate) fn id(folder: &Path, path: &Path) -> String {
+    let below = path.strip_prefix(folder).unwrap_or(path).with_extension("");
+    below.iter().map(|name| name.to_string_lossy()).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! Agent files of other products, translated into manifests. Pure: the catalog reads the files.
+
+use subtend_session::authority::Verdict;
+
+use crate::front::{BadManifest, Parsed};
+use crate::manifest::Manifest;
+use crate::name;
+use crate::product::Product;
+use fields::Fields;
+use file::ForeignFile;
+use rights::Rights;
+
+mod claude;
+mod codex;
+pub(crate) mod fields;
+pub(crate) mod file;
+pub(crate) mod lenient;
+mod opencode;
+mod opencode_rules;
+mod paths;
+mod rights;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+/// Translates a file. Errors do not name it: the caller does.
+pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
+    match file.product {
+        Product::Claude => claude::parse(file),
+        Product::OpenCode => opencode::parse(file),
+        Product::Codex => codex::parse(file),
+    }
+}
+
+/// Finishes a translation: puts the rights and the fields without a meaning here into the manifest. A key that is unknown may restrict
+/// the agent, so it asks for everything.
+fn finished(
+    file: ForeignFile<'_>,
+    mut fields: Fields,
+    mut rights: Rights,
+    mut manifest: Manifest,
+) -> Result<Parsed, BadManifest> {
+    if fields.finish(file.product) {
+        rights.bound_all(Verdict::Ask);
+    }
+    rights.give(&mut manifest, &mut fields.notes)?;
+    manifest.extra = fields.kept;
+    manifest.source = file.source();
+    Ok(Parsed { manifest, warnings: fields.notes })
+}
+
+/// Returns the name of the agent of a file that may be refused.
+pub(crate) fn name(file: ForeignFile<'_>) -> String {
+    let named = match file.product {
+        Product::Codex => toml::from_str(file.text).unwrap_or_default(),
+        Product::Claude | Product::OpenCode => lenient::read(file.text).map(|read| read.map).unwrap_or_default(),
+    };
+    let named = named.get("name").and_then(serde_json::Value::as_str);
+    name::slug(named.unwrap_or(file.id))
+}

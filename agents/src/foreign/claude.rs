@@ -1,0 +1,264 @@
+//! Agents of Claude Code: Markdown below `.claude/agents`, known by `name`.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use subtend_session::authority::Verdict;
+use subtend_session::ids::Text;
+use subtend_session::settings::Effort;
+
+use super::fields::{Fields, field, not};
+use super::file::ForeignFile;
+use super::rights::{Rights, rule};
+use super::{lenient, tools};
+use crate::form::shown;
+use crate::front::{BadManifest, Parsed};
+use crate::manifest::{AgentMode, Manifest};
+use crate::name::slug;
+
+const ALIASES: [&str; 4] = ["opus", "sonnet", "haiku", "fable"];
+
+pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
+    let read = lenient::read(file.text)?;
+    let mut fields = Fields::of(read.map);
+    if read.quoted {
+        fields.note("the front matter is not valid YAML: values with `: ` in them are read as text");
+    }
+    let documentation = |key| field(key, "is missing: Claude Code takes such a file as documentation, not as an agent");
+    let name = fields.text("name")?.ok_or_else(|| documentation("name"))?;
+    let description = fields.text("description")?.ok_or_else(|| documentation("description"))?;
+    if read.body.trim().is_empty() {
+        return Err(BadManifest::NoPrompt);
+    }
+    let mut manifest = Manifest::new(fields.name(&name)?, AgentMode::All, read.body);
+    manifest.description = description;
+    model(&mut fields, &mut manifest)?;
+    manifest.settings.effort = effort(&mut fields, "effort")?;
+    manifest.turns = fields.count("maxTurns")?;
+    manifest.instructions = !fields.flag("omitClaudeMd")?;
+    let mut rights = rights(&mut fields, &mut manifest)?;
+    bounds(&mut fields, &mut rights)?;
+    fields.keep(&["color", "skills", "initialPrompt", "experimental", "background"]);
+    fields.report(&[
+        ("mcpServers", "servers that a file names are not started"),
+        ("memory", "agents have no memory of their own here"),
+    ]);
+    super::finished(file, fields, rights, manifest)
+}
+
+fn model(fields: &mut Fields, manifest: &mut Manifest) -> Result<(), BadManifest> {
+    match fields.text("model")?.as_deref() {
+        None | Some("inherit" | "default") => {}
+        Some(alias) if ALIASES.contains(&alias) => manifest.pool = Some(alias.into()),
+        Some(model) if model.contains('/') => manifest.model = Some(model.into()),
+        Some(model) => manifest.model = Some(format!("anthropic/{model}").into()),
+    }
+    Ok(())
+}
+
+/// Takes an effort. One beyond the highest here is the highest.
+pub(super) fn effort(fields: &mut Fields, key: &str) -> Result<Option<Effort>, BadManifest> {
+    let Some(word) = fields.text(key)? else { return Ok(None) };
+    Ok(match &*word {
+        "none" => Some(Effort::None),
+        "minimal" | "low" => Some(Effort::Low),
+        "medium" => Some(Effort::Medium),
+        "high" | "xhigh" | "max" => Some(Effort::High),
+        _ => {
+            fields.note(format!("`{key}` {} has no effect: use low, medium or high", shown(&Value::from(&*word))));
+            None
+        }
+    })
+}
+
+/// A tool with what its parentheses hold.
+struct Spec {
+    name: String,
+    of: Option<String>,
+}
+
+impl Spec {
+    fn parse(text: &str) -> Self {
+        match text.split_once('(').and_then(|(name, rest)| Some((name, rest.strip_suffix(')')?))) {
+            Some((name, of)) if of.trim() != "*" => Self { name: name.trim().into(), of: Some(of.trim().into()) },
+            Some((name, _)) => Self { name: name.trim().into(), of: None },
+            None => Self { name: text.trim().into(), of: None },
+        }
+    }
+
+    /// Returns whether this one, as a pattern of tools, names `other`.
+    fn names(&self, other: &str) -> bool {
+        let (own, other) = (self.name.to_lowercase(), other.to_lowercase());
+        let server = own.strip_prefix("mcp__").filter(|rest| !rest.contains("__"));
+        match own.strip_suffix('*') {
+            Some(begin) => other.starts_with(begin),
+            None => own == other || server.is_some_and(|_| other.starts_with(&format!("{own}__"))),
+        }
+    }
+}
+
+fn specs(fields: &mut Fields, key: &str) -> Result<Option<Vec<Spec>>, BadManifest> {
+    Ok(fields.names(key)?.map(|names| names.iter().map(|name| Spec::parse(name)).collect()))
+}
+
+fn rights(fields: &mut Fields, manifest: &mut Manifest) -> Result<Rights, BadManifest> {
+    let listed = specs(fields, "tools")?.filter(|specs| !specs.iter().any(|spec| spec.name == "*"));
+    let denied = specs(fields, "disallowedTools")?.unwrap_or_default();
+    let mut rights = match &listed {
+        Some(listed) => allowed(listed, &denied, manifest, fields),
+        None => Rights::of(Verdict::Allow),
+    };
+    deny(&denied, listed.is_none(), manifest, &mut rights);
+    Ok(rights)
+}
+
+/// Returns the rights of a list of tools: what a listed tool needs, and nothing else.
+fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &mut Fields) -> Rights {
+    let mut rights = Rights::of(Verdict::Deny);
+    let mut offered: BTreeSet<String> = BTreeSet::new();
+    let mut commands = Some(Vec::new());
+    let mut missing = Vec::new();
+    for spec in listed.iter().filter(|spec| !denied.iter().any(|denied| denied.names(&spec.name))) {
+        if let Some(action) = tools::of_server(&spec.name) {
+            offered.insert(spec.name.clone());
+            rights.action(action, Verdict::Allow);
+            continue;
+        }
+        let Some(known) = tools::known(&spec.name) else {
+            missing.push(spec.name.clone());
+            continue;
+        };
+        let Some(tool) = known.tool else { continue };
+        offered.extend(tools::named(tool).into_iter().map(str::to_owned));
+        match (known.action, spec.of.as_deref()) {
+            ("shell.run", Some(pattern)) => {
+                let pattern =
+                    pattern.strip_suffix(":*").map_or_else(|| pattern.to_owned(), |begin| format!("{begin} *"));
+                commands.iter_mut().for_each(|all| all.push((pattern.clone(), Verdict::Allow)));
+            }
+            // Commands read, write and connect.
+            ("shell.run", None) => {
+                commands = None;
+                for action in ["shell.run", "fs.*", "net.*"] {
+                    rights.action(action, Verdict::Allow);
+                }
+            }
+            ("task:*", Some(agents)) => {
+                for agent in agents.split(',') {
+                    rights.action(format!("task:{}", slug(agent)), Verdict::Allow);
+                }
+            }
+            ("net.fetch", Some(of)) => match of.strip_prefix("domain:") {
+                Some(domain) => rights.rule(rule("net.fetch", &format!("https://{domain}/*"), Verdict::Allow)),
+                None => rights.note(format!("`{}({of})` is not allowed: it names no domain", spec.name)),
+            },
+            (action, Some(pattern)) => rights.rule(rule(action, &ignored(pattern), Verdict::Allow)),
+            (action, None) => rights.action(action, Verdict::Allow),
+        }
+    }
+    if let Some(commands) = commands.filter(|commands| !commands.is_empty()) {
+        rights.commands(Verdict::Deny, &commands, true);
+    }
+    if !missing.is_empty() {
+        fields.note(format!("`tools`: there is no {} here", shown(&Value::from(missing.join(", "))).trim_matches('"')));
+    }
+    // `mcp__server__get_*` stands for the tools of that server whose names begin so.
+    let usable = |name: &&String| crate::front::is_tool_name(name.strip_suffix('*').unwrap_or(name));
+    manifest.tools = Some(offered.iter().filter(usable).map(|name| Text::from(&**name)).collect());
+    rights
+}
+
+/// Returns a path pattern of a `.gitignore` as one of the workspace; what has no equal matches nothing.
+fn ignored(pattern: &str) -> String {
+    let plain = pattern.trim_start_matches("./");
+    match plain.strip_prefix('/') {
+        Some(rooted) => rooted.to_owned(),
+        None if plain.trim_end_matches('/').contains('/') => plain.to_owned(),
+        None => format!("**/{plain}"),
+    }
+}
+
+/// Denies tools as a whole, whatever their parentheses say. `open`: there is no list of tools.
+fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Rights) {
+    let mut without: Vec<&'static str> = Vec::new();
+    for spec in denied {
+        if spec.name == "*" {
+            rights.bound_all(Verdict::Deny);
+            continue;
+        }
+        if spec.name.starts_with("mcp__") {
+            match tools::of_server(&spec.name) {
+                Some(action) => rights.bound(&[&action], Verdict::Deny),
+                None => rights.bound(&["mcp:*"], Verdict::Deny),
+            }
+            continue;
+        }
+        match tools::known(&spec.name) {
+            Some(known) => without.extend(known.tool),
+            None => rights.note(format!("`disallowedTools`: there is no {} here", shown(&Value::from(&*spec.name)))),
+        }
+    }
+    let mut partly = false;
+    for action in ["fs.read", "fs.write", "shell.run", "net.fetch", "task:*"] {
+        let mut all = tools::of_action(action);
+        let some = tools::of_action(action).any(|tool| without.contains(&tool));
+        if some && all.all(|tool| without.contains(&tool)) {
+            rights.bound(&[action], Verdict::Deny);
+        } else {
+            partly |= some;
+        }
+    }
+    if partly && open {
+        manifest.tools = Some(tools::all_but(&without));
+        rights.note("`disallowedTools`: tools of servers and hosts are not offered, since the rest is listed by name");
+    }
+}
+
+/// Lowers what the other keys restrict.
+fn bounds(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {
+    match fields.text("permissionMode")?.as_deref() {
+        None | Some("default" | "manual") => {}
+        Some("acceptEdits" | "bypassPermissions" | "auto") => {
+            rights.note("`permissionMode` grants nothing here: what its caller may do is the most that it may");
+        }
+        Some("dontAsk") => rights.note(
+            "`permissionMode: dontAsk`: what the caller is asked about is asked, and refused without an approver",
+        ),
+        Some("plan") => rights.bound(&["fs.write", "shell.run"], Verdict::Deny),
+        Some(other) => return Err(not("permissionMode", "a mode of Claude Code", &Value::from(other))),
+    }
+    if let Some(isolation) = fields.text("isolation")? {
+        rights.bound(&["fs.write"], Verdict::Ask);
+        rights.note(format!("`isolation: {isolation}`: there is no worktree of its own, so writes are asked"));
+    }
+    if let Some(hooks) = fields.take("hooks") {
+        hooked(&hooks, rights);
+        fields.kept.insert("hooks".to_owned(), hooks);
+    }
+    Ok(())
+}
+
+/// Hooks do not run. One before a tool may refuse its calls, so these are asked.
+fn hooked(hooks: &Value, rights: &mut Rights) {
+    rights.note("`hooks` has no effect: commands that a file names are not run");
+    let Some(before) = hooks.get("PreToolUse").filter(|hooks| !hooks.as_array().is_some_and(Vec::is_empty)) else {
+        return;
+    };
+    let matchers = || before.as_array().into_iter().flatten().map(|hook| hook.get("matcher").and_then(Value::as_str));
+    let plain = |matcher: &str| matcher.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '|' | '_'));
+    let actions: Option<Vec<&str>> = matchers()
+        .flat_map(|matcher| matcher.filter(|matcher| plain(matcher)).unwrap_or("?").split('|'))
+        .map(|tool| tools::known(tool).map(|known| known.action))
+        .collect();
+    match actions.filter(|actions| !actions.is_empty()) {
+        Some(actions) => {
+            let actions: Vec<&str> = actions.into_iter().filter(|action| !action.is_empty()).collect();
+            rights.bound(&actions, Verdict::Ask);
+            rights.note(format!("`hooks`: {} is asked, since a hook may refuse it", actions.join(", ")));
+        }
+        None => {
+            rights.bound_all(Verdict::Ask);
+            rights.note("`hooks`: every action is asked, since a hook may refuse it");
+        }
+    }
+}

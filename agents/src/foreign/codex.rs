@@ -1,0 +1,95 @@
+//! Agents of Codex: TOML below `.codex/agents`.
+
+use serde_json::{Map, Value};
+use subtend_session::authority::Verdict;
+
+use super::claude;
+use super::fields::{Fields, field, not};
+use super::file::ForeignFile;
+use super::rights::Rights;
+use crate::front::{BadManifest, Parsed};
+use crate::manifest::{AgentMode, Manifest};
+
+pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
+    let text = file.text.strip_prefix('\u{feff}').unwrap_or(file.text);
+    let map: Map<String, Value> = toml::from_str(text).map_err(|error| {
+        let said = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = error.span().and_then(|span| text.get(..span.start)).map(|before| before.lines().count().max(1));
+        BadManifest::Toml(line.map_or_else(|| said.clone(), |line| format!("line {line}: {said}")))
+    })?;
+    let mut fields = Fields::of(map);
+    let missing = |key| field(key, "is missing or empty: Codex requires it");
+    let name = fields.text("name")?.ok_or_else(|| missing("name"))?;
+    let description = fields.text("description")?.ok_or_else(|| missing("description"))?;
+    let body = fields.text("developer_instructions")?.ok_or_else(|| missing("developer_instructions"))?;
+    let mut manifest = Manifest::new(fields.name(&name)?, AgentMode::Subagent, body);
+    manifest.description = description;
+    manifest.model = fields.text("model")?.map(|model| match model.contains('/') {
+        true => model,
+        false => format!("openai/{model}").into(),
+    });
+    manifest.settings.effort = claude::effort(&mut fields, "model_reasoning_effort")?;
+    manifest.settings.output_tokens = fields.count("model_max_output_tokens")?.map(u64::from);
+    let mut rights = Rights::of(Verdict::Allow);
+    sandbox(&mut fields, &mut rights)?;
+    fields.keep(&[
+        "nickname_candidates",
+        "model_verbosity",
+        "model_reasoning_summary",
+        "model_supports_reasoning_summaries",
+        "model_context_window",
+        "model_auto_compact_token_limit",
+        "tool_output_token_limit",
+        "hide_agent_reasoning",
+        "show_raw_agent_reasoning",
+        "personality",
+        "project_doc_max_bytes",
+    ]);
+    fields.report(&[
+        ("model_provider", "name the provider in `model`, as `PROVIDER/MODEL`"),
+        ("mcp_servers", "servers that a file names are not started"),
+        ("skills", "an agent has the skills of its session"),
+        ("features", "features of Codex are not here"),
+    ]);
+    super::finished(file, fields, rights, manifest)
+}
+
+fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {
+    let own = fields.take("sandbox_workspace_write");
+    let network = own.as_ref().and_then(|own| own.get("network_access")).and_then(Value::as_bool).unwrap_or(false);
+    match fields.text("sandbox_mode")?.as_deref() {
+        None => {}
+        Some("read-only") => rights.bound(&["fs.write", "net.*"], Verdict::Deny),
+        Some("workspace-write") if network => {}
+        Some("workspace-write") => rights.bound(&["net.*"], Verdict::Deny),
+        Some("danger-full-access") => {
+            rights.note("`sandbox_mode` grants nothing here: what its caller may do is the most that it may");
+        }
+        Some(other) => return Err(not("sandbox_mode", "a mode of Codex", &Value::from(other))),
+    }
+    if let Some(own) = own {
+        fields.kept.insert("sandbox_workspace_write".to_owned(), own);
+    }
+    match fields.take("approval_policy") {
+        None => {}
+        Some(Value::String(word)) if matches!(&*word, "on-request" | "on-failure") => {}
+        Some(Value::String(word)) if word == "never" => {
+            rights.note(
+                "`approval_policy: never`: what the caller is asked about is asked, and refused without an approver",
+            );
+        }
+        Some(Value::String(word)) if word == "untrusted" => rights.bound(&["fs.write", "shell.run"], Verdict::Ask),
+        Some(other) => {
+            rights.bound_all(Verdict::Ask);
+            rights.note("`approval_policy`: every action is asked");
+            fields.kept.insert("approval_policy".to_owned(), other);
+        }
+    }
+    match fields.take("web_search") {
+        None => {}
+        Some(Value::String(word)) if word == "disabled" => rights.bound(&["net.*"], Verdict::Deny),
+        Some(Value::Bool(false)) => rights.bound(&["net.*"], Verdict::Deny),
+        Some(other) => drop(fields.kept.insert("web_search".to_owned(), other)),
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! The fields of one file: what is taken, what is kept without effect, and what is reported.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use subtend_session::ids::Text;
+
+use crate::form::shown;
+use crate::front::{BadManifest, unknown};
+use crate::name::{self, slug};
+use crate::product::Product;
+
+pub(crate) struct Fields {
+    map: Map<String, Value>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) kept: BTreeMap<String, Value>,
+}
+
+pub(crate) fn field(key: &str, why: impl Into<String>) -> BadManifest {
+    BadManifest::Field { key: key.to_owned(), why: why.into() }
+}
+
+pub(crate) fn not(key: &str, wanted: &str, value: &Value) -> BadManifest {
+    field(key, format!("must be {wanted}, not {}", shown(value)))
+}
+
+impl Fields {
+    pub(crate) fn of(mut map: Map<String, Value>) -> Self {
+        map.retain(|_, value| !value.is_null());
+        Self { map, notes: Vec::new(), kept: BTreeMap::new() }
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.map.contains_key(key)
+    }
+
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// Takes a value out, in its order.
+    pub(crate) fn take(&mut self, key: &str) -> Option<Value> {
+        self.map.shift_remove(key)
+    }
+
+    pub(crate) fn text(&mut self, key: &str) -> Result<Option<Text>, BadManifest> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.trim().into())),
+            Some(other) => Err(not(key, "a text", &other)),
+        }
+    }
+
+    /// Takes a text about arguments, which YAML reads as a list where it is `[file]`.
+    pub(crate) fn hint(&mut self, key: &str) -> Result<Option<Text>, BadManifest> {
+        let list = self.map.get(key).and_then(Value::as_array).map(|items| {
+            let words: Vec<String> = items.iter().map(|item| shown(item).trim_matches('"').to_owned()).collect();
+            format!("[{}]", words.join(", "))
+        });
+        match list {
+            Some(list) => Ok(self.take(key).map(|_| list.into())),
+            None => self.text(key),
+        }
+    }
+
+    pub(crate) fn flag(&mut self, key: &str) -> Result<bool, BadManifest> {
+        match self.take(key) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(flag),
+            Some(Value::String(word)) if matches!(word.trim(), "true" | "false") => Ok(word.trim() == "true"),
+            Some(other) => Err(not(key, "true or false", &other)),
+        }
+    }
+
+    /// Takes a count of at least one.
+    pub(crate) fn count(&mut self, key: &str) -> Result<Option<u32>, BadManifest> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let written = value.as_str().and_then(|text| text.trim().parse::<u64>().ok());
+        let count = value.as_u64().or(written).and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
+        count.map(Some).ok_or_else(|| not(key, "a whole number of at least 1", &value))
+    }
+
+    /// Takes a number that does not restrict: one that cannot be used is reported.
+    pub(crate) fn number(&mut self, key: &str, most: f64) -> Option<f64> {
+        let value = self.take(key)?;
+        let number = value.as_f64().filter(|number| (0.0..=most).contains(number));
+        if number.is_none() {
+            self.note(format!("`{key}` must be a number from 0 to {most}, not {}: it has no effect", shown(&value)));
+        }
+        number
+    }
+
+    /// Takes names from a list, or from one text with commas outside of parentheses.
+    pub(crate) fn names(&mut self, key: &str) -> Result<Option<Vec<String>>, BadManifest> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let names = match &value {
+            Value::String(text) => listed(text),
+            Value::Array(items) => {
+                let names: Option<Vec<Vec<String>>> = items.iter().map(|item| Some(listed(item.as_str()?))).collect();
+                names.ok_or_else(|| not(key, "a list of names", &value))?.concat()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+                return Err(not(key, "a list of names", &value));
+            }
+        };
+        Ok(Some(names))
+    }
+
+    /// Keeps keys that change nothing here and need no report.
+    pub(crate) fn keep(&mut self, keys: &[&str]) {
+        for key in keys {
+            if let Some(value) = self.take(key) {
+                self.kept.insert((*key).to_owned(), value);
+            }
+        }
+    }
+
+    /// Keeps keys that have no effect, and reports each with the reason.
+    pub(crate) fn report(&mut self, keys: &[(&str, &str)]) {
+        for (key, why) in keys {
+            if let Some(value) = self.take(key) {
+                self.kept.insert((*key).to_owned(), value);
+                self.note(format!("`{key}` has no effect: {why}"));
+            }
+        }
+    }
+
+    /// Returns the name as it is called here, and reports a changed one.
+    pub(crate) fn name(&mut self, written: &str) -> Result<Text, BadManifest> {
+        let name = slug(written);
+        name::check(&name)?;
+        if name != written {
+            self.note(format!("`{}` is called `{name}` here", shown(&Value::from(written)).trim_matches('"')));
+        }
+        Ok(name.into())
+    }
+
+    /// Reports the rest, which has no effect in `what`.
+    pub(crate) fn rest(&mut self, what: &str) {
+        for (key, _) in std::mem::take(&mut self.map) {
+            self.note(format!("unknown key `{}` has no effect in {what}", shorter(&key)));
+        }
+    }
+
+    /// Keeps the rest. Returns whether one of the unknown keys seems to restrict.
+    pub(crate) fn finish(&mut self, product: Product) -> bool {
+        let mut restricts = false;
+        for (key, value) in std::mem::take(&mut self.map) {
+            let restriction = unknown::restricts(&key, &value);
+            restricts |= restriction;
+            let effect = if restriction { "seems to restrict, so every action is asked" } else { "has no effect" };
+            self.note(format!("unknown key `{}` of {} is kept and {effect}", shorter(&key), product.name()));
+            self.kept.insert(key, value);
+        }
+        restricts
+    }
+}
+
+fn shorter(key: &str) -> String {
+    key.chars().take(60).collect()
+}
+
+fn listed(text: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    let mut depth = 0_u32;
+    for c in text.chars() {
+        match c {
+            '(' => depth = depth.saturating_add(1),
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        match (c, depth, names.last_mut()) {
+            (',', 0, _) => names.push(String::new()),
+            (_, _, Some(last)) => last.push(c),
+            (_, _, None) => {}
+        }
+    }
+    names.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}

@@ -1,0 +1,233 @@
+//! Permissions of OpenCode: ordered entries, of which the last that matches decides.
+
+use serde_json::Value;
+use subtend_session::authority::Verdict;
+
+use super::fields::{Fields, field, not};
+use super::rights::Rights;
+use crate::form::shown;
+use crate::front::BadManifest;
+
+/// Keys that have a meaning of their own here.
+const KEYS: [&str; 18] = [
+    "read",
+    "edit",
+    "bash",
+    "webfetch",
+    "websearch",
+    "task",
+    "list",
+    "glob",
+    "grep",
+    "skill",
+    "lsp",
+    "todowrite",
+    "todoread",
+    "question",
+    "doom_loop",
+    "external_directory",
+    "plan_enter",
+    "plan_exit",
+];
+
+/// One permission: a key and a pattern, both with `*` for any run of characters and `?` for one.
+pub(super) struct OrderedPermission {
+    key: String,
+    pattern: String,
+    verdict: Verdict,
+}
+
+/// The permissions of one key: of everything, and then of patterns.
+pub(super) struct KeyPermissions {
+    pub(super) rest: Verdict,
+    pub(super) rules: Vec<(String, Verdict)>,
+}
+
+fn entry(key: &str, pattern: &str, verdict: Verdict) -> OrderedPermission {
+    OrderedPermission { key: meant(key, verdict), pattern: pattern.to_owned(), verdict }
+}
+
+/// Returns the key that a tool's name stands for. An allow counts only where the product has that key.
+fn meant(key: &str, verdict: Verdict) -> String {
+    let lower = key.to_lowercase();
+    let known = match &*lower {
+        "write" | "patch" | "multiedit" | "apply_patch" => "edit",
+        "shell" => "bash",
+        "fetch" => "webfetch",
+        "agent" => "task",
+        "ls" => "list",
+        "search" => "grep",
+        other if KEYS.contains(&other) => other,
+        _ => key,
+    };
+    if verdict == Verdict::Allow { key.to_owned() } else { known.to_owned() }
+}
+
+fn verdict(at: &str, value: &Value) -> Result<Verdict, BadManifest> {
+    match value.as_str() {
+        Some("allow") => Ok(Verdict::Allow),
+        Some("ask") => Ok(Verdict::Ask),
+        Some("deny") => Ok(Verdict::Deny),
+        Some(_) | None => Err(not(at, "allow, ask or deny", value)),
+    }
+}
+
+/// Takes the permissions of a file of the first generation, after the defaults of the product.
+pub(super) fn first(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadManifest> {
+    let mut entries = vec![
+        entry("read", "*.env", Verdict::Ask),
+        entry("read", "*.env.*", Verdict::Ask),
+        entry("read", "*.env.example", Verdict::Allow),
+    ];
+    match fields.take("tools") {
+        None => {}
+        Some(Value::Object(tools)) => {
+            for (tool, on) in &tools {
+                let key = if matches!(&**tool, "write" | "edit" | "patch" | "multiedit") { "edit" } else { &**tool };
+                let on = on.as_bool().ok_or_else(|| not(&format!("tools.{tool}"), "true or false", on))?;
+                entries.push(entry(key, "*", if on { Verdict::Allow } else { Verdict::Deny }));
+            }
+        }
+        Some(other) => return Err(not("tools", "a map of tools to true or false", &other)),
+    }
+    match fields.take("permission") {
+        None => {}
+        Some(all @ Value::String(_)) => entries.push(entry("*", "*", verdict("permission", &all)?)),
+        Some(Value::Object(map)) => {
+            for (key, value) in &map {
+                let at = format!("permission.{key}");
+                match value {
+                    Value::Object(patterns) => {
+                        for (pattern, value) in patterns {
+                            entries.push(entry(key, pattern, verdict(&format!("{at}.{pattern}"), value)?));
+                        }
+                    }
+                    Value::Null => {}
+                    Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                        entries.push(entry(key, "*", verdict(&at, value)?));
+                    }
+                }
+            }
+        }
+        Some(other) => return Err(not("permission", "allow, ask, deny, or a map", &other)),
+    }
+    Ok(entries)
+}
+
+/// Takes the permissions of a file of the second generation. Those of the first bind too, behind them.
+pub(super) fn second(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadManifest> {
+    if fields.has("permission") || fields.has("tools") {
+        let key = if fields.has("permission") { "permission" } else { "tools" };
+        return Err(field(
+            key,
+            "is of the first generation and cannot be combined with `permissions`, `system`, `disabled` or `request`",
+        ));
+    }
+    let mut entries = Vec::new();
+    let list = match fields.take("permissions") {
+        None => Vec::new(),
+        Some(Value::Array(list)) => list,
+        Some(other) => return Err(not("permissions", "a list of {action, resource, effect}", &other)),
+    };
+    for (at, item) in list.iter().enumerate() {
+        let at = format!("permissions[{at}]");
+        let text = |key: &str| item.get(key).and_then(Value::as_str);
+        let action = text("action").ok_or_else(|| field(&at, format!("has no `action`: {}", shown(item))))?;
+        let effect = item.get("effect").ok_or_else(|| field(&at, format!("has no `effect`: {}", shown(item))))?;
+        let resource = match item.get("resource") {
+            None | Some(Value::Null) => "*",
+            Some(Value::String(text)) => text,
+            Some(other) => return Err(not(&format!("{at}.resource"), "a pattern", other)),
+        };
+        let action = if action == "shell" { "bash" } else { action };
+        entries.push(entry(action, resource, verdict(&format!("{at}.effect"), effect)?));
+    }
+    Ok(entries)
+}
+
+/// Returns the permissions of `key`.
+pub(super) fn of(entries: &[OrderedPermission], key: &str, default: Verdict) -> KeyPermissions {
+    let mut scope = KeyPermissions { rest: default, rules: Vec::new() };
+    for entry in entries.iter().filter(|entry| wild(&entry.key, key)) {
+        if !entry.pattern.is_empty() && entry.pattern.bytes().all(|c| c == b'*') {
+            scope = KeyPermissions { rest: entry.verdict, rules: Vec::new() };
+        } else {
+            scope.rules.push((entry.pattern.clone(), entry.verdict));
+        }
+    }
+    scope
+}
+
+/// Returns the verdict of tools that no key names.
+pub(super) fn rest(entries: &[OrderedPermission], default: Verdict) -> Verdict {
+    let all: Vec<&OrderedPermission> =
+        entries.iter().filter(|entry| !entry.key.is_empty() && entry.key.bytes().all(|c| c == b'*')).collect();
+    let last = all.iter().rposition(|entry| entry.pattern == "*");
+    let after = last.map_or(0, |at| at.saturating_add(1));
+    let whole = last.and_then(|at| all.get(at)).map_or(default, |entry| entry.verdict);
+    // A pattern of a tool that is not known here says nothing else: the tool gets the least.
+    all.get(after..).unwrap_or_default().iter().map(|entry| entry.verdict).fold(whole, Verdict::min)
+}
+
+/// Adds rules for tools of hosts and servers, as far as keys name them.
+pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
+    for entry in entries {
+        let any = entry.key.is_empty() || entry.key.bytes().all(|c| c == b'*');
+        if any || KEYS.iter().any(|key| wild(&entry.key, key)) {
+            continue;
+        }
+        let lowers = entry.verdict != Verdict::Allow;
+        let key: String = entry.key.chars().map(|c| if c == '?' { '*' } else { c }).collect();
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '*' | '.');
+        let exact = key == entry.key && key.chars().all(plain) && entry.pattern == "*";
+        if !lowers && !exact {
+            continue;
+        }
+        rights.action(format!("tool:{key}"), entry.verdict);
+        // A tool of a server is called SERVER_TOOL, and both names may have `_`.
+        for (at, _) in key.match_indices('_').filter(|_| lowers) {
+            let (server, tool) =
+                (key.get(..at).unwrap_or_default(), key.get(at.saturating_add(1)..).unwrap_or_default());
+            rights.action(format!("mcp:{server}:{tool}"), entry.verdict);
+        }
+        if lowers && key.contains('*') {
+            rights.action(format!("mcp:{key}"), entry.verdict);
+        }
+    }
+}
+
+/// Returns a pattern of agents as they are called here.
+pub(super) fn agents(pattern: &str) -> String {
+    let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '*');
+    pattern
+        .chars()
+        .map(|c| {
+            if c == '?' {
+                '*'
+            } else if name(c) {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
+        .collect()
+}
+
+/// Returns whether `text` fits a pattern in which `*` is any run of characters and `?` is one.
+fn wild(pattern: &str, text: &str) -> bool {
+    let mut rest = pattern.chars();
+    match rest.next() {
+        None => text.is_empty(),
+        Some('*') => {
+            let rest = rest.as_str().trim_start_matches('*');
+            text.char_indices()
+                .map(|(at, _)| at)
+                .chain([text.len()])
+                .any(|at| wild(rest, text.get(at..).unwrap_or_default()))
+        }
+        Some(c) => {
+            let mut left = text.chars();
+            left.next().is_some_and(|first| c == '?' || c == first) && wild(rest.as_str(), left.as_str())
+        }
+    }
+}

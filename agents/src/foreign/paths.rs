@@ -1,0 +1,208 @@
+//! Path patterns of other products, in which `*` also crosses `/`, as patterns in which `**` does.
+
+use std::path::Path;
+
+use subtend_session::authority::Verdict;
+
+/// Most patterns that one pattern becomes.
+const MOST: usize = 16;
+
+/// What a pattern becomes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Paths {
+    /// Patterns that match the same.
+    Same(Vec<String>),
+    /// Patterns that match more, for a verdict that lowers.
+    More(Vec<String>),
+    /// It matches nothing in the workspace.
+    Outside,
+    /// It allows something that no pattern says.
+    Unsayable,
+}
+
+/// Translates `pattern`. A pattern that has no equal is wider for a deny or an ask, and left out for an allow.
+pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path>) -> Paths {
+    let allow = verdict == Verdict::Allow;
+    let relative = match relative(pattern.trim(), workspace) {
+        Within::Patterns(relative) => relative,
+        Within::All if allow => return Paths::Unsayable,
+        Within::All => return Paths::More(vec!["**".to_owned()]),
+        Within::Outside => return Paths::Outside,
+        Within::Maybe(_) if allow => return Paths::Unsayable,
+        Within::Maybe(relative) => return Paths::More(relative.iter().flat_map(|one| widened(one)).collect()),
+    };
+    if allow {
+        let exact = if relative.contains(['?', '\\']) { None } else { expanded(&relative) };
+        return exact.map_or(Paths::Unsayable, Paths::Same);
+    }
+    let wide = widened(&relative);
+    if relative.contains('?') { Paths::More(wide) } else { Paths::Same(wide) }
+}
+
+enum Within {
+    /// A pattern of paths in the workspace.
+    Patterns(String),
+    /// Patterns that may be meant, below a directory that is not known.
+    Maybe(Vec<String>),
+    All,
+    Outside,
+}
+
+fn relative(pattern: &str, workspace: Option<&Path>) -> Within {
+    if pattern.is_empty() || pattern.split('/').any(|part| part == "..") {
+        return Within::Outside;
+    }
+    let home = ["~/", "$HOME/"].iter().find_map(|prefix| pattern.strip_prefix(prefix));
+    if let Some(rest) = home {
+        return below_home(rest, workspace);
+    }
+    if matches!(pattern, "~" | "$HOME") {
+        return Within::All;
+    }
+    if !pattern.starts_with('/') {
+        return Within::Patterns(pattern.trim_start_matches("./").to_owned());
+    }
+    let Some(workspace) = workspace.and_then(Path::to_str) else { return Within::Outside };
+    if let Some(rest) = pattern.strip_prefix(workspace).and_then(|rest| rest.strip_prefix('/')) {
+        return Within::Patterns(if rest.is_empty() { "*".to_owned() } else { rest.to_owned() });
+    }
+    let literal = pattern.split(['*', '?']).next().unwrap_or_default();
+    let crosses = literal.len() < pattern.len();
+    let inside = workspace.starts_with(literal) && crosses || pattern == workspace;
+    if inside || workspace.starts_with(&format!("{}/", literal.trim_end_matches('/'))) {
+        Within::All
+    } else {
+        Within::Outside
+    }
+}
+
+/// The home is not known here: the workspace may lie in the directory that is meant, or the other way round.
+fn below_home(rest: &str, workspace: Option<&Path>) -> Within {
+    let names: Vec<&str> = workspace.into_iter().flat_map(Path::iter).filter_map(|name| name.to_str()).collect();
+    let parts: Vec<&str> = rest.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let literal: Vec<&str> = parts.iter().copied().take_while(|part| !part.contains(['*', '?'])).collect();
+    let is_around = literal.is_empty() || names.windows(literal.len()).any(|names| names == literal);
+    if is_around {
+        return Within::All;
+    }
+    let ends = |count: &usize| literal.get(..*count).is_some_and(|begin| names.ends_with(begin));
+    let left = |count: usize| parts.get(count..).unwrap_or_default().join("/");
+    Within::Maybe((0..literal.len()).filter(ends).map(left).collect())
+}
+
+/// Returns patterns that match at least what `pattern` does, and what `**/` is commonly meant to match.
+fn widened(pattern: &str) -> Vec<String> {
+    if pattern.contains('\\') {
+        return vec!["**".to_owned()];
+    }
+    let plain = pattern.replace('?', "*");
+    let mut all = expanded(&plain).unwrap_or_else(|| vec!["**".to_owned()]);
+    if plain.contains("**/") {
+        all.extend(expanded(&plain.replace("**/", "")).unwrap_or_default());
+    }
+    all.retain(|pattern| !pattern.is_empty());
+    all
+}
+
+/// Returns the patterns that together match what `pattern` does; `None` if they are too many.
+fn expanded(pattern: &str) -> Option<Vec<String>> {
+    let mut text = pattern.to_owned();
+    while text.contains("**") {
+        text = text.replace("**", "*");
+    }
+    if text == "*" {
+        return Some(vec![text]);
+    }
+    let mut pieces = text.split('*');
+    let mut before = pieces.next().unwrap_or_default();
+    let mut all = vec![before.to_owned()];
+    for piece in pieces {
+        let left = before.is_empty() || before.ends_with('/');
+        let right = piece.is_empty() || piece.starts_with('/');
+        let stars: &[&str] = match (left, right) {
+            (_, true) => &["*/**"],
+            (true, false) => &["**/*"],
+            (false, false) => &["*", "*/**/*"],
+        };
+        all = all.iter().flat_map(|begin| stars.iter().map(move |star| format!("{begin}{star}{piece}"))).collect();
+        if all.len() > MOST {
+            return None;
+        }
+        before = piece;
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_session::authority::{Access, Authority, Rule, RuleSet};
+
+    use super::*;
+
+    fn same(patterns: &[&str]) -> Paths {
+        Paths::Same(patterns.iter().map(|pattern| (*pattern).to_owned()).collect())
+    }
+
+    #[test]
+    fn star_crosses_slashes_in_translated_patterns() {
+        let allow = |pattern| translate(pattern, Verdict::Allow, None);
+        assert_eq!(allow("*"), same(&["*"]));
+        assert_eq!(allow("**/*"), same(&["*/**/*/**"]), "a slash is part of the pattern");
+        assert_eq!(allow("src/*"), same(&["src/*/**"]));
+        assert_eq!(allow("src/*.rs"), same(&["src/**/*.rs"]));
+        assert_eq!(allow("*.env"), same(&["**/*.env"]));
+        assert_eq!(allow("a*b"), same(&["a*b", "a*/**/*b"]));
+        assert_eq!(allow("a?b"), Paths::Unsayable);
+        assert_eq!(allow("~/x"), Paths::Unsayable);
+        assert_eq!(allow("../x"), Paths::Outside);
+        assert_eq!(translate("a?b", Verdict::Deny, None), Paths::More(vec!["a*b".into(), "a*/**/*b".into()]));
+        assert_eq!(translate("**/x", Verdict::Deny, None), same(&["*/**/x", "x"]));
+    }
+
+    #[test]
+    fn absolute_patterns_are_relative_to_the_workspace() {
+        let deny = |pattern| translate(pattern, Verdict::Deny, Some(Path::new("/home/me/work")));
+        assert_eq!(deny("/home/me/work/secret/*"), same(&["secret/*/**"]));
+        assert_eq!(deny("/etc/*"), Paths::Outside);
+        let all = || Paths::More(vec!["**".to_owned()]);
+        for around in ["/home/*", "/home/me", "/*", "/home/me/w*", "~/work/*", "~", "~/*", "/home/me/work"] {
+            assert_eq!(deny(around), all(), "{around}");
+        }
+        assert_eq!(deny("~/.ssh/*"), Paths::More(vec![".ssh/*/**".to_owned()]));
+    }
+
+    /// Each deny holds wherever the product's pattern matches, and each allow nowhere else.
+    #[test]
+    fn translated_patterns_keep_to_their_side() {
+        let paths =
+            ["x", "a", "ab", "axb", "a/b", "a/x/b", "src", "src/a.rs", "src/x/a.rs", ".env", "x/.env", "a/src/b", "xa"];
+        let patterns =
+            ["*", "a*b", "src/*", "*.rs", "src/*.rs", "*/b", "a/*/b", "a?b", "*.env", "**/b", "a", "*a*", "s*/*.rs"];
+        for pattern in patterns {
+            for verdict in [Verdict::Deny, Verdict::Allow] {
+                let default = if verdict == Verdict::Allow { Verdict::Deny } else { Verdict::Allow };
+                let found = match translate(pattern, verdict, None) {
+                    Paths::Same(found) | Paths::More(found) => found,
+                    Paths::Outside | Paths::Unsayable => Vec::new(),
+                };
+                let rule = |resource: String| Rule { action: "fs.read".into(), resource: resource.into(), verdict };
+                let authority = Authority::of(RuleSet { default, rules: found.into_iter().map(rule).collect() });
+                for path in paths {
+                    let given = authority.verdict(&Access { action: "fs.read".into(), resource: path.into() });
+                    let theirs = if matches(pattern, path) { verdict } else { default };
+                    assert!(given <= theirs, "{verdict:?} {pattern} {path}: {given:?}, not {theirs:?}");
+                }
+            }
+        }
+    }
+
+    fn matches(pattern: &str, text: &str) -> bool {
+        let mut pieces = pattern.chars();
+        match pieces.next() {
+            None => text.is_empty(),
+            Some('*') => (0..=text.len()).any(|at| matches(pieces.as_str(), &text[at..])),
+            Some('?') => !text.is_empty() && matches(pieces.as_str(), &text[1..]),
+            Some(c) => text.starts_with(c) && matches(pieces.as_str(), &text[c.len_utf8()..]),
+        }
+    }
+}

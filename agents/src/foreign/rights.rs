@@ -1,0 +1,135 @@
+//! The rights of one file, as rule sets that are met.
+
+use std::path::Path;
+
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+
+use super::fields::field;
+use super::paths::{self, Paths};
+use crate::front::BadManifest;
+use crate::manifest::Manifest;
+
+/// Most rules of one file.
+const MOST: usize = 300;
+
+/// Text in a line of commands that may hold more than one command, or hide one from a pattern.
+const SEVERAL: [&str; 9] = [";", "&", "|", "`", "(", "\n", "\r", "\t", "  "];
+
+pub(super) struct Rights {
+    default: Verdict,
+    /// In the order in which the last match decides.
+    rules: Vec<Rule>,
+    bounds: Vec<RuleSet>,
+    notes: Vec<String>,
+}
+
+pub(super) fn rule(action: impl AsRef<str>, resource: &str, verdict: Verdict) -> Rule {
+    Rule { action: action.as_ref().into(), resource: resource.into(), verdict }
+}
+
+impl Rights {
+    pub(super) fn of(default: Verdict) -> Self {
+        Self { default, rules: Vec::new(), bounds: Vec::new(), notes: Vec::new() }
+    }
+
+    pub(super) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// Adds a rule about every resource of an action.
+    pub(super) fn action(&mut self, action: impl AsRef<str>, verdict: Verdict) {
+        self.rules.push(rule(action, "*", verdict));
+    }
+
+    pub(super) fn rule(&mut self, rule: Rule) {
+        self.rules.push(rule);
+    }
+
+    /// Lowers these actions, whatever the rules say.
+    pub(super) fn bound(&mut self, actions: &[&str], verdict: Verdict) {
+        let rules = actions.iter().map(|action| rule(action, "*", verdict)).collect();
+        self.bounds.push(RuleSet { default: Verdict::Allow, rules });
+    }
+
+    /// Lowers everything.
+    pub(super) fn bound_all(&mut self, verdict: Verdict) {
+        self.bounds.push(RuleSet::only(verdict));
+    }
+
+    /// Adds a rule about paths, by a pattern in which `*` crosses `/`.
+    pub(super) fn path(&mut self, action: &str, pattern: &str, verdict: Verdict, workspace: Option<&Path>) {
+        match paths::translate(pattern, verdict, workspace) {
+            Paths::Same(patterns) => self.rules.extend(patterns.iter().map(|one| rule(action, one, verdict))),
+            Paths::More(patterns) => {
+                self.note(format!(
+                    "`{pattern}`: {} more than the pattern matches, which has no equal here",
+                    verb(verdict)
+                ));
+                let rules = patterns.iter().map(|one| rule(action, one, verdict)).collect();
+                self.bounds.push(RuleSet { default: Verdict::Allow, rules });
+            }
+            Paths::Outside => {
+                self.note(format!("`{pattern}` matches nothing in the workspace, and nothing else is in reach"))
+            }
+            Paths::Unsayable => self.note(format!("`{pattern}` is not allowed: the pattern has no equal here")),
+        }
+    }
+
+    /// Adds rules about single commands, in their order; `rest` is the verdict of all others.
+    pub(super) fn commands(&mut self, rest: Verdict, rules: &[(String, Verdict)], bare: bool) {
+        const RUN: &str = "shell.run";
+        self.action(RUN, rest);
+        for (pattern, verdict) in rules {
+            let pattern = pattern.trim();
+            let lowers = *verdict != Verdict::Allow;
+            let known = pattern.replace('?', "*");
+            let alone = known.strip_suffix(" *").filter(|alone| !alone.is_empty());
+            if known == pattern {
+                self.rules.push(rule(RUN, pattern, *verdict));
+                self.rules.extend(alone.filter(|_| lowers || bare).map(|alone| rule(RUN, alone, *verdict)));
+            } else if !lowers {
+                self.note(format!("`{pattern}` is not allowed: `?` has no equal here"));
+            }
+            if lowers {
+                // A command that runs the command: `sudo`, `timeout`, `xargs`, or another one of the same line.
+                let all = [Some(&*known), alone].into_iter().flatten();
+                let behind = all.map(|pattern| rule(RUN, &format!("* {pattern}"), *verdict));
+                let itself = (known != pattern).then(|| rule(RUN, &known, *verdict));
+                self.bounds.push(RuleSet { default: Verdict::Allow, rules: behind.chain(itself).collect() });
+            }
+        }
+        if rules.is_empty() {
+            return;
+        }
+        let verdict = rest.min(Verdict::Ask);
+        let several = SEVERAL.iter().map(|text| rule(RUN, &format!("*{text}*"), verdict)).collect();
+        self.bounds.push(RuleSet { default: Verdict::Allow, rules: several });
+        let done = if verdict == Verdict::Deny { "denied" } else { "asked" };
+        self.note(format!("patterns are about single commands: lines with several (`;`, `|`, `&`, `(`) are {done}"));
+    }
+
+    /// Puts the rights into `manifest`.
+    pub(super) fn give(self, manifest: &mut Manifest, notes: &mut Vec<String>) -> Result<(), BadManifest> {
+        if self.rules.len() > MOST || self.bounds.len() > MOST {
+            return Err(field("permission", format!("becomes more than {MOST} rules: write fewer patterns")));
+        }
+        let (set, lowered) = RuleSet::last_match(self.default, &self.rules);
+        notes.extend(self.notes);
+        notes.extend(lowered.iter().map(|rule| {
+            let (action, resource) = (&rule.action, &rule.resource);
+            format!("`{action}` `{resource}` gets less than `{}`: a later rule may match the same", rule.verdict.word())
+        }));
+        let allows_all = set.default == Verdict::Allow && set.rules.iter().all(|rule| rule.verdict == Verdict::Allow);
+        manifest.rules = (!allows_all).then_some(set);
+        manifest.bounds = self.bounds;
+        Ok(())
+    }
+}
+
+fn verb(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Deny => "denies",
+        Verdict::Ask => "asks for",
+        Verdict::Allow => "allows",
+    }
+}

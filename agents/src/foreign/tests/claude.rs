@@ -1,0 +1,209 @@
+use subtend_session::settings::Effort;
+
+use super::*;
+
+fn claude(fields: &str) -> Result<Parsed, String> {
+    super::read(Product::Claude, &format!("---\nname: x\ndescription: Works.\n{fields}\n---\nDo it.\n"))
+}
+
+fn agent(fields: &str) -> Manifest {
+    claude(fields).unwrap().manifest
+}
+
+fn notes(fields: &str) -> Vec<String> {
+    claude(fields).unwrap().warnings
+}
+
+#[test]
+fn claude_file_without_tools_keeps_what_its_caller_may_do() {
+    let parsed = claude("model: inherit\ncolor: red").unwrap();
+    let manifest = &parsed.manifest;
+    assert_eq!(
+        (&*manifest.name, manifest.mode, &*manifest.description, &*manifest.body),
+        ("x", AgentMode::All, "Works.", "Do it.\n")
+    );
+    assert_eq!((manifest.model.clone(), manifest.pool.clone(), tools(manifest)), (None, None, None));
+    assert_eq!((manifest.rules.clone(), manifest.bounds.len(), parsed.warnings), (None, 0, vec![]));
+    assert_eq!(manifest.extra.keys().collect::<Vec<_>>(), ["color"]);
+}
+
+#[test]
+fn claude_tools_allow_what_they_need_and_nothing_else() {
+    for (line, offered, verdicts) in [
+        ("tools: Read, Grep, Glob", &["list", "read", "search"][..], [Allow, Deny, Deny, Deny, Deny, Deny]),
+        ("tools: [Read, Edit]", &["edit", "read"], [Allow, Allow, Deny, Deny, Deny, Deny]),
+        ("tools: Bash", &["shell"], [Allow, Allow, Allow, Allow, Deny, Deny]),
+        ("tools: WebFetch", &["fetch"], [Deny, Deny, Deny, Allow, Deny, Deny]),
+        (
+            "tools: Task, TodoWrite",
+            &["minion", "spawn", "spawn_task", "subagent", "task"],
+            [Deny, Deny, Deny, Deny, Allow, Deny],
+        ),
+        ("tools: mcp__github__get_issue", &["mcp__github__get_issue"], [Deny, Deny, Deny, Deny, Deny, Allow]),
+        ("tools: mcp__github", &["mcp__github"], [Deny, Deny, Deny, Deny, Deny, Allow]),
+        ("tools: mcp__jira__*", &["mcp__jira__*"], [Deny; 6]),
+        ("tools: mcp__github__get_*", &["mcp__github__get_*"], [Deny, Deny, Deny, Deny, Deny, Allow]),
+        ("tools: []", &[], [Deny; 6]),
+        ("tools: Read, Write\ndisallowedTools: Write", &["read"], [Allow, Deny, Deny, Deny, Deny, Deny]),
+        ("tools: Bash\ndisallowedTools: Write, Edit", &["shell"], [Allow, Deny, Allow, Allow, Deny, Deny]),
+        ("tools: Teleport", &[], [Deny; 6]),
+    ] {
+        let manifest = agent(line);
+        assert_eq!((tools(&manifest).as_deref(), &*of_actions(&manifest)), (Some(offered), &verdicts[..]), "{line}");
+    }
+    assert_eq!(notes("tools: Read, Teleport"), ["`tools`: there is no Teleport here"]);
+    assert_eq!(tools(&agent("tools: \"*\"")), None);
+    assert_eq!(agent("tools:").rules, None, "an empty key is left out");
+}
+
+#[test]
+fn claude_parentheses_narrow_what_a_tool_may_do() {
+    let runs = |line: &str, commands: &[&str]| {
+        let asked: Vec<_> = commands.iter().map(|command| ("shell.run", *command)).collect();
+        verdicts(&agent(line), &asked)
+    };
+    let commands =
+        ["git log", "git log -1", "git push", "git", "git log; rm x", "git log -1 | sh", "git log $(rm x)", "rm x"];
+    let expected = [Allow, Allow, Deny, Deny, Deny, Deny, Deny, Deny];
+    assert_eq!(runs("tools: Bash(git log *)", &commands), expected);
+    assert_eq!(runs("tools: Bash(git log:*)", &commands), expected);
+    assert_eq!(runs("tools: Bash(*)", &commands[..1]), [Allow]);
+    let manifest = agent("tools: Agent(explore, Code Reviewer), Read(docs/**), WebFetch(domain:example.org)");
+    let asked = [
+        ("task:explore", "*"),
+        ("task:code-reviewer", "*"),
+        ("task:build", "*"),
+        ("fs.read", "docs/a"),
+        ("fs.read", "src/a"),
+        ("net.fetch", "https://example.org/a"),
+        ("net.fetch", "https://example.org.evil.net/a"),
+    ];
+    assert_eq!(verdicts(&manifest, &asked), [Allow, Allow, Deny, Allow, Deny, Allow, Deny]);
+}
+
+#[test]
+fn claude_disallowed_tools_deny_their_action() {
+    for (line, verdicts) in [
+        ("disallowedTools: Bash", [Allow, Allow, Deny, Allow, Allow, Allow]),
+        ("disallowedTools: Bash(git push *)", [Allow, Allow, Deny, Allow, Allow, Allow]),
+        ("disallowedTools: [Write, Edit]", [Allow, Deny, Allow, Allow, Allow, Allow]),
+        ("disallowedTools: Read, Grep, Glob, LS", [Deny, Allow, Allow, Allow, Allow, Allow]),
+        ("disallowedTools: WebFetch, WebSearch", [Allow, Allow, Allow, Deny, Allow, Allow]),
+        ("disallowedTools: Task", [Allow, Allow, Allow, Allow, Deny, Allow]),
+        ("disallowedTools: mcp__github", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("disallowedTools: mcp__*", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("disallowedTools: \"mcp__git hub__x\"", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("disallowedTools: \"*\"", [Deny; 6]),
+    ] {
+        assert_eq!(of_actions(&agent(line)), verdicts, "{line}");
+    }
+    let manifest = agent("disallowedTools: Write");
+    assert_eq!(of_actions(&manifest), [Allow; 6], "`edit` needs the same action");
+    let offered = tools(&manifest).unwrap();
+    assert!(offered.contains(&"edit") && offered.contains(&"task") && !offered.contains(&"write"), "{offered:?}");
+}
+
+#[test]
+fn claude_modes_hooks_and_worktrees_only_lower() {
+    let asks = [Ask; 6];
+    for (line, verdicts) in [
+        ("permissionMode: default", [Allow; 6]),
+        ("permissionMode: bypassPermissions", [Allow; 6]),
+        ("permissionMode: dontAsk", [Allow; 6]),
+        ("permissionMode: plan", [Allow, Deny, Deny, Allow, Allow, Allow]),
+        ("isolation: worktree", [Allow, Ask, Allow, Allow, Allow, Allow]),
+        (
+            "hooks: {PreToolUse: [{matcher: Bash, hooks: [{type: command, command: ./check}]}]}",
+            [Allow, Allow, Ask, Allow, Allow, Allow],
+        ),
+        ("hooks: {PreToolUse: [{matcher: \"Edit|Write\", hooks: []}]}", [Allow, Ask, Allow, Allow, Allow, Allow]),
+        ("hooks: {PreToolUse: [{hooks: []}]}", asks),
+        ("hooks: {PreToolUse: [{matcher: \".*\"}]}", asks),
+        ("hooks: {PreToolUse: run}", asks),
+        ("hooks: {Stop: [{hooks: []}]}", [Allow; 6]),
+        ("readonly: true", asks),
+        ("readonly: false", [Allow; 6]),
+        ("permission: {edit: deny}", asks),
+    ] {
+        assert_eq!(of_actions(&agent(line)), verdicts, "{line}");
+    }
+}
+
+#[test]
+fn claude_models_are_pools_names_or_the_callers() {
+    let model = |line: &str| {
+        let manifest = agent(line);
+        (manifest.model.map(|model| model.to_string()), manifest.pool.map(|pool| pool.to_string()))
+    };
+    assert_eq!(model("model: sonnet"), (None, Some("sonnet".into())));
+    assert_eq!(model("model: inherit"), (None, None));
+    assert_eq!(model("model: claude-opus-4-1"), (Some("anthropic/claude-opus-4-1".into()), None));
+    assert_eq!(model("model: openai/gpt-5"), (Some("openai/gpt-5".into()), None));
+}
+
+#[test]
+fn claude_limits_and_settings_are_taken() {
+    let manifest = agent("maxTurns: 7\neffort: max\nskills: [a, b]\nmemory: project\nmcpServers: [x]");
+    assert_eq!((manifest.turns, manifest.settings.effort), (Some(7), Some(Effort::High)));
+    assert_eq!(manifest.extra.keys().collect::<Vec<_>>(), ["mcpServers", "memory", "skills"]);
+    assert_eq!(agent("maxTurns: \"7\"").turns, Some(7));
+    assert_eq!(agent("effort: vast").settings.effort, None);
+}
+
+#[test]
+fn claude_unknown_keys_are_kept_and_reported() {
+    let parsed = claude("team: red\ncategory: {a: 1}").unwrap();
+    assert_eq!(parsed.manifest.extra.keys().collect::<Vec<_>>(), ["category", "team"]);
+    let says = |key: &str| format!("unknown key `{key}` of Claude Code is kept and has no effect");
+    assert_eq!(parsed.warnings, [says("team"), says("category")]);
+}
+
+#[test]
+fn claude_values_with_colons_are_read_as_text() {
+    let text = "---\nname: helper\ndescription: Use it so. Examples: <example>Context: a user: \"hi\"</example>\ntools: Read\nmodel: opus\n---\nHelp.\n";
+    let parsed = super::read(Product::Claude, text).unwrap();
+    assert_eq!(&*parsed.manifest.description, "Use it so. Examples: <example>Context: a user: \"hi\"</example>");
+    assert_eq!(of_actions(&parsed.manifest), [Allow, Deny, Deny, Deny, Deny, Deny]);
+    assert_eq!(parsed.warnings, ["the front matter is not valid YAML: values with `: ` in them are read as text"]);
+}
+
+#[test]
+fn broken_claude_files_are_refused_with_their_reason() {
+    let documentation =
+        |key: &str| format!("`{key}` is missing: Claude Code takes such a file as documentation, not as an agent");
+    for (text, says) in [
+        ("", documentation("name")),
+        ("# Readme\n", documentation("name")),
+        ("---\ndescription: d\n---\nx", documentation("name")),
+        ("---\nname: x\n---\nx", documentation("description")),
+        ("---\nname: x\ndescription: d\n---\n \n", "has no prompt: write it below the front matter".into()),
+        ("---\nname: x\ndescription: d\n", "the front matter has no end: close it with a line `---`".into()),
+        (
+            "---\nname: 日本\ndescription: d\n---\nx",
+            "`` is not an agent's name: use 1 to 64 of a-z, 0-9, `-` and `_`, and begin with a letter or a digit"
+                .into(),
+        ),
+        ("---\nname: x\ndescription: d\ntools: 7\n---\nx", "`tools` must be a list of names, not 7".into()),
+        (
+            "---\nname: x\ndescription: d\ntools: {Read: true}\n---\nx",
+            "`tools` must be a list of names, not {\"Read\":true}".into(),
+        ),
+        (
+            "---\nname: x\ndescription: d\nmaxTurns: many\n---\nx",
+            "`maxTurns` must be a whole number of at least 1, not \"many\"".into(),
+        ),
+        (
+            "---\nname: x\ndescription: d\nmaxTurns: 0\n---\nx",
+            "`maxTurns` must be a whole number of at least 1, not 0".into(),
+        ),
+        (
+            "---\nname: x\ndescription: d\npermissionMode: careful\n---\nx",
+            "`permissionMode` must be a mode of Claude Code, not \"careful\"".into(),
+        ),
+        ("---\nname: [x]\ndescription: d\n---\nx", "`name` must be a text, not [\"x\"]".into()),
+    ] {
+        assert_eq!(super::read(Product::Claude, text).map(|parsed| parsed.manifest.name), Err(says), "{text:?}");
+    }
+    let broken = super::read(Product::Claude, "---\nname: x\n  bad:\n - [\n---\nx").unwrap_err();
+    assert!(broken.starts_with("the front matter is not valid YAML: "), "{broken}");
+}

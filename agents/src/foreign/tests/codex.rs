@@ -1,0 +1,82 @@
+use subtend_session::settings::Effort;
+
+use super::*;
+
+fn codex(fields: &str) -> Result<Parsed, String> {
+    let text = format!("name = \"x\"\ndescription = \"Works.\"\n{fields}\ndeveloper_instructions = \"Do it.\"\n");
+    super::read(Product::Codex, &text)
+}
+
+fn agent(fields: &str) -> Manifest {
+    codex(fields).unwrap().manifest
+}
+
+#[test]
+fn codex_file_is_an_agent_that_others_start() {
+    let parsed =
+        codex("model = \"gpt-5\"\nmodel_reasoning_effort = \"xhigh\"\nnickname_candidates = [\"Ada\"]").unwrap();
+    let manifest = &parsed.manifest;
+    assert_eq!(
+        (&*manifest.name, manifest.mode, &*manifest.description, &*manifest.body),
+        ("x", AgentMode::Subagent, "Works.", "Do it.")
+    );
+    assert_eq!((manifest.model.as_deref(), manifest.settings.effort), (Some("openai/gpt-5"), Some(Effort::High)));
+    assert_eq!((of_actions(manifest), parsed.warnings), (vec![Allow; 6], vec![]));
+    assert_eq!(manifest.extra.keys().collect::<Vec<_>>(), ["nickname_candidates"]);
+}
+
+#[test]
+fn codex_sandbox_and_approvals_become_authority() {
+    for (fields, verdicts) in [
+        ("sandbox_mode = \"read-only\"", [Allow, Deny, Allow, Deny, Allow, Allow]),
+        ("sandbox_mode = \"workspace-write\"", [Allow, Allow, Allow, Deny, Allow, Allow]),
+        ("sandbox_mode = \"workspace-write\"\nsandbox_workspace_write = { network_access = true }", [Allow; 6]),
+        ("sandbox_mode = \"danger-full-access\"", [Allow; 6]),
+        ("approval_policy = \"untrusted\"", [Allow, Ask, Ask, Allow, Allow, Allow]),
+        ("approval_policy = \"never\"", [Allow; 6]),
+        ("approval_policy = \"on-request\"", [Allow; 6]),
+        ("approval_policy = { granular = {} }", [Ask; 6]),
+        ("web_search = \"disabled\"", [Allow, Allow, Allow, Deny, Allow, Allow]),
+        ("disallowed = [\"shell\"]", [Ask; 6]),
+    ] {
+        assert_eq!(of_actions(&agent(fields)), verdicts, "{fields}");
+    }
+}
+
+#[test]
+fn codex_unknown_keys_are_kept_and_reported() {
+    let parsed = codex("team = \"red\"\n[mcp_servers.x]\ncommand = \"run\"\n[extra]");
+    // Keys behind a table belong to it, so the instructions are missing.
+    assert_eq!(parsed.unwrap_err(), "`developer_instructions` is missing or empty: Codex requires it");
+    let parsed = codex("team = \"red\"\nmcp_servers = { x = { command = \"run\" } }").unwrap();
+    assert_eq!(parsed.manifest.extra.keys().collect::<Vec<_>>(), ["mcp_servers", "team"]);
+    let says = [
+        "`mcp_servers` has no effect: servers that a file names are not started",
+        "unknown key `team` of Codex is kept and has no effect",
+    ];
+    assert_eq!(parsed.warnings, says);
+}
+
+#[test]
+fn broken_codex_files_are_refused_with_their_reason() {
+    for (text, says) in [
+        ("", "`name` is missing or empty: Codex requires it"),
+        ("name = \"x\"\n", "`description` is missing or empty: Codex requires it"),
+        ("name = \"x\"\ndescription = \" \"\n", "`description` is missing or empty: Codex requires it"),
+        ("name = 5\n", "`name` must be a text, not 5"),
+        (
+            "name = \"x\"\ndescription = \"d\"\ndeveloper_instructions = \"i\"\nsandbox_mode = \"open\"\n",
+            "`sandbox_mode` must be a mode of Codex, not \"open\"",
+        ),
+    ] {
+        assert_eq!(
+            super::read(Product::Codex, text).map(|parsed| parsed.manifest.name),
+            Err(says.to_owned()),
+            "{text:?}"
+        );
+    }
+    let broken = super::read(Product::Codex, "name = \"x\"\ndescription = \n").unwrap_err();
+    assert!(broken.starts_with("is not valid TOML: line 2: "), "{broken}");
+    let front = super::read(Product::Codex, "---\nname: x\n---\nx\n").unwrap_err();
+    assert!(front.starts_with("is not valid TOML: line 1: "), "{front}");
+}

@@ -1,0 +1,92 @@
+//! Products whose agent files are loaded.
+
+use std::path::Path;
+
+/// A product whose agent files are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Product {
+    /// Claude Code: Markdown in `.claude/agents`.
+    Claude,
+    /// OpenCode, both generations: Markdown in `.opencode/agent` and `.opencode/agents`.
+    OpenCode,
+    /// Codex: TOML in `.codex/agents`.
+    Codex,
+}
+
+impl Product {
+    /// All products, in the order in which their files win.
+    pub const ALL: [Self; 3] = [Self::Claude, Self::OpenCode, Self::Codex];
+
+    /// Returns its name for users.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "Claude Code",
+            Self::OpenCode => "OpenCode",
+            Self::Codex => "Codex",
+        }
+    }
+
+    /// Returns its folder in a workspace.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Self::Claude => ".claude",
+            Self::OpenCode => ".opencode",
+            Self::Codex => ".codex",
+        }
+    }
+
+    /// Returns the folders of agents below [`Product::folder`], or below the person's folder of the product.
+    pub fn agent_folders(self) -> &'static [&'static str] {
+        match self {
+            Self::Claude | Self::Codex => &["agents"],
+            Self::OpenCode => &["agent", "agents"],
+        }
+    }
+
+    /// Returns the folders of skills below [`Product::folder`], or below the person's folder of the product.
+    pub fn skill_folders(self) -> &'static [&'static str] {
+        match self {
+            Self::Claude | Self::Codex => &["skills"],
+            Self::OpenCode => &["skill", "skills"],
+        }
+    }
+
+    /// Returns the folders of slash commands below [`Product::folder`], or below the person's folder of the product.
+    pub fn command_folders(self) -> &'static [&'static str] {
+        match self {
+            Self::Claude => &["commands"],
+            Self::OpenCode => &["command", "commands"],
+            Self::Codex => &["prompts"],
+        }
+    }
+
+    /// Returns the ending of its agent files.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Claude | Self::OpenCode => "md",
+            Self::Codex => "toml",
+        }
+    }
+
+    /// Returns the names of the person's instruction file in their folder of the product; the first that exists is used.
+    pub fn instruction_files(self) -> &'static [&'static str] {
+        match self {
+            Self::Claude => &["CLAUDE.md"],
+            Self::OpenCode => &["AGENTS.md"],
+            Self::Codex => &["AGENTS.override.md", "AGENTS.md"],
+        }
+    }
+
+    /// Returns the product by a path that contains its folder of agents.
+    pub fn of(path: &Path) -> Option<Self> {
+        let names: Vec<_> = path.iter().collect();
+        let pair = |pair: &[&std::ffi::OsStr]| {
+            let [above, below] = pair else { return None };
+            Self::ALL.into_iter().find(|product| {
+                let folders = product.agent_folders();
+                *above == product.folder() && folders.iter().any(|folder| *below == *folder)
+            })
+        };
+        names.windows(2).rev().find_map(pair)
+    }
+}

@@ -1,0 +1,318 @@
+//! Agent Skills: folders with a `SKILL.md`, whose name and description are in prompts, and whose body is read when it is needed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::ids::Text;
+
+use crate::catalog::{AgentProblem, ProblemKind, linked, read_bounded};
+use crate::foreign::{
+    fields::{Fields, field},
+    lenient,
+};
+use crate::form::shown;
+use crate::front::BadManifest;
+use crate::manifest::first_sentence;
+use crate::markup::escaped;
+use crate::product::Product;
+
+/// The file of a skill.
+pub const FILE: &str = "SKILL.md";
+
+/// The tool by which a model reads skills.
+pub const TOOL: &str = "skill";
+
+/// Folders of skills in a workspace that no product owns.
+const FOLDERS: [&str; 2] = [".subtend/skills", ".agents/skills"];
+
+/// Most bytes of a name.
+const MAX_NAME: usize = 64;
+
+/// Most characters of a description.
+const MAX_DESCRIPTION: usize = 1024;
+
+/// Most skills of a workspace and a person.
+const MAX_SKILLS: usize = 500;
+
+/// Most folders between a folder of skills and a skill.
+const MAX_DEPTH: usize = 3;
+
+/// Most bytes of all names and descriptions in a prompt.
+pub const MAX_BYTES: usize = 16 << 10;
+
+/// Skill of a workspace or of a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skill {
+    /// Its name: that of its folder.
+    pub name: Text,
+    /// When to use it.
+    pub description: Text,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The folder as rules for `fs.read` name it: relative in the workspace, else with `~`.
+    pub resource: Text,
+    /// Whether it lies in the workspace.
+    pub in_workspace: bool,
+    /// Whether models see it.
+    pub for_models: bool,
+    /// Whether it is a slash command.
+    pub for_users: bool,
+    /// What may follow it as a slash command.
+    pub argument_hint: Option<Text>,
+    /// Its text without front matter.
+    pub body: Text,
+}
+
+impl Skill {
+    /// Returns the access that reading its file needs.
+    pub fn access(&self) -> Access {
+        Access { action: "fs.read".into(), resource: format!("{}/{FILE}", self.resource).into() }
+    }
+}
+
+/// All skills by name, with the problems of their files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skills {
+    all: BTreeMap<Text, Arc<Skill>>,
+    problems: Vec<AgentProblem>,
+}
+
+/// A folder of skills.
+struct Shelf<'a> {
+    folder: &'a Path,
+    /// The folder as rules name it.
+    resource: &'a str,
+    in_workspace: bool,
+}
+
+impl Skills {
+    /// Loads the skills of a workspace. The first of a name is used: `.subtend`, `.agents`, then the folders of products.
+    pub fn load(workspace: &Path) -> Self {
+        let mut skills = Self::default();
+        let of_products = |product: Product| {
+            product.skill_folders().iter().map(move |folder| format!("{}/{folder}", product.folder()))
+        };
+        let folders = FOLDERS.into_iter().map(str::to_owned).chain(Product::ALL.into_iter().flat_map(of_products));
+        for below in folders {
+            match linked(workspace, Path::new(&below)) {
+                Some(link) => skills.refuse(&link, "is a symbolic link, which is not followed: use a folder"),
+                None => {
+                    let folder = workspace.join(&below);
+                    skills.find(&Shelf { folder: &folder, resource: &below, in_workspace: true }, &folder, 0);
+                }
+            }
+        }
+        skills
+    }
+
+    /// Adds the person's own skills in `folder`, which rules name `resource`; a folder within `workspace` gives none.
+    pub fn add_own(&mut self, folder: &Path, resource: &str, workspace: &Path) {
+        let Ok(folder) = folder.canonicalize() else { return };
+        let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+        if folder.starts_with(&around) {
+            return self.warn(&folder, "lies in the workspace, so it gives no skills of your own");
+        }
+        self.find(&Shelf { folder: &folder, resource, in_workspace: false }, &folder, 0);
+    }
+
+    /// Returns all skills, ordered by name.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Skill>> {
+        self.all.values()
+    }
+
+    /// Returns the skill of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Skill>> {
+        self.all.get(name)
+    }
+
+    /// Returns the problems of all skills.
+    pub fn problems(&self) -> &[AgentProblem] {
+        &self.problems
+    }
+
+    /// Returns the skills for models under that authority; with an approver (`attended`), those that it asks for too.
+    pub fn under(&self, authority: &Authority, attended: bool) -> Vec<Arc<Skill>> {
+        let may = |verdict: Verdict| verdict == Verdict::Allow || (verdict == Verdict::Ask && attended);
+        let shown = |skill: &&Arc<Skill>| skill.for_models && may(authority.verdict(&skill.access()));
+        self.all().filter(shown).cloned().collect()
+    }
+
+    fn find(&mut self, shelf: &Shelf<'_>, folder: &Path, depth: usize) {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) => return self.refuse(folder, format!("cannot be listed: {error}")),
+        };
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for entry in entries {
+            match entry {
+                Ok(entry) => paths.push(entry.path()),
+                Err(error) => self.refuse(folder, format!("cannot be listed to its end: {error}")),
+            }
+        }
+        paths.sort_unstable();
+        for path in paths {
+            if path.is_symlink() {
+                // The target may lie outside of the workspace, and its text would end up in a prompt.
+                self.refuse(&path, "is a symbolic link, which is not followed: copy the folder");
+            } else if !path.is_dir() {
+                if path.extension().is_some_and(|ending| ending == "md") {
+                    self.warn(&path, format!("is not a skill: a skill is a folder with a {FILE}"));
+                }
+            } else if path.join(FILE).symlink_metadata().is_ok() {
+                self.read(shelf, &path);
+            } else if depth < MAX_DEPTH {
+                self.find(shelf, &path, depth.saturating_add(1));
+            } else {
+                self.refuse(&path, format!("not read: it is more than {MAX_DEPTH} folders deep. Move its skills up."));
+            }
+        }
+    }
+
+    fn read(&mut self, shelf: &Shelf<'_>, folder: &Path) {
+        let path = folder.join(FILE);
+        if self.all.len() >= MAX_SKILLS {
+            return self.refuse(&path, format!("not read: {MAX_SKILLS} skills are the most"));
+        }
+        let is_file = path.symlink_metadata().is_ok_and(|of| of.is_file());
+        if !is_file {
+            return self.refuse(&path, "is not a regular file: copy the file");
+        }
+        let below = folder.strip_prefix(shelf.folder).unwrap_or(folder).to_string_lossy().into_owned();
+        let text = match read_bounded(&path) {
+            Ok(text) => text,
+            Err(why) => return self.refuse(&path, why),
+        };
+        let parsed = parse(folder, &text);
+        for note in parsed.notes {
+            self.warn(&path, note);
+        }
+        let skill = match parsed.skill {
+            Ok(skill) => skill,
+            Err(why) => return self.refuse(&path, why),
+        };
+        if let Some(first) = self.all.get(&skill.name) {
+            let from = first.folder.display().to_string();
+            return self.refuse(&path, format!("not used: `{}` is already there, from {from}", skill.name));
+        }
+        let resource = format!("{}/{below}", shelf.resource).into();
+        let skill = Skill { resource, in_workspace: shelf.in_workspace, ..skill };
+        self.all.insert(Arc::clone(&skill.name), Arc::new(skill));
+    }
+
+    fn refuse(&mut self, path: &Path, message: impl Into<String>) {
+        self.tell(path, ProblemKind::Refused, message.into());
+    }
+
+    fn warn(&mut self, path: &Path, message: impl Into<String>) {
+        self.tell(path, ProblemKind::Warning, message.into());
+    }
+
+    fn tell(&mut self, path: &Path, kind: ProblemKind, message: String) {
+        self.problems.push(AgentProblem { path: path.to_owned(), kind, product: None, message });
+    }
+}
+
+/// A skill as its file says, or why it gives none.
+pub(crate) struct ParsedSkill {
+    pub(crate) skill: Result<Skill, String>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Parses the `SKILL.md` of a folder.
+pub(crate) fn parse(folder: &Path, text: &str) -> ParsedSkill {
+    let mut notes = Vec::new();
+    let skill = parsed(folder, text, &mut notes).map_err(|error| error.to_string());
+    ParsedSkill { skill, notes }
+}
+
+fn parsed(folder: &Path, text: &str, notes: &mut Vec<String>) -> Result<Skill, BadManifest> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    check(&name)?;
+    let read = lenient::read(text)?;
+    let mut fields = Fields::of(read.map);
+    if read.quoted {
+        fields.note("the front matter is not valid YAML: values with `: ` in them are read as text");
+    }
+    if let Some(said) = fields.text("name")?.filter(|said| **said != name) {
+        let said = shown(&Value::from(&*said));
+        fields.note(format!("its name {said} is not that of its folder: it is called `{name}`"));
+    }
+    let description = fields.text("description")?.unwrap_or_else(|| first_sentence(read.body).into());
+    let when = fields.text("when_to_use")?.unwrap_or_default();
+    let description = format!("{description} {when}").split_whitespace().collect::<Vec<_>>().join(" ");
+    if description.is_empty() {
+        return Err(field("description", "is missing: say what the skill does, and when to use it"));
+    }
+    if description.chars().count() > MAX_DESCRIPTION {
+        fields.note(format!("`description` is longer than {MAX_DESCRIPTION} characters: models see its beginning"));
+    }
+    if read.body.trim().is_empty() {
+        return Err(BadManifest::NoPrompt);
+    }
+    let for_models = !fields.flag("disable-model-invocation")?;
+    let for_users = !fields.has("user-invocable") || fields.flag("user-invocable")?;
+    let argument_hint = fields.hint("argument-hint")?;
+    fields.keep(&["license", "compatibility", "metadata", "version", "arguments"]);
+    fields.report(&[
+        ("allowed-tools", "it permits nothing: agents and you say what a session may do"),
+        ("model", "the model of the session answers"),
+        ("effort", "the settings of the session apply"),
+        ("context", "the session itself reads the skill"),
+        ("agent", "the agent of the session reads the skill"),
+        ("hooks", "hooks that a file names are not run"),
+        ("paths", "the skill is offered whatever files are used"),
+        ("shell", "commands in a skill are not run by themselves"),
+    ]);
+    fields.rest("a skill");
+    notes.append(&mut fields.notes);
+    Ok(Skill {
+        name: name.into(),
+        description: description.chars().take(MAX_DESCRIPTION).collect::<String>().into(),
+        folder: folder.to_owned(),
+        resource: "".into(),
+        in_workspace: false,
+        for_models,
+        for_users,
+        argument_hint,
+        body: read.body.into(),
+    })
+}
+
+fn check(name: &str) -> Result<(), BadManifest> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let dashes = name.starts_with('-') || name.ends_with('-') || name.contains("--");
+    if !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(plain) && !dashes {
+        return Ok(());
+    }
+    let name: String = name.chars().take(MAX_NAME).collect();
+    let why = format!("of its folder must be 1 to {MAX_NAME} of a-z, 0-9 and single `-` between them, not `{name}`");
+    Err(field("name", why))
+}
+
+/// Returns the part of a system prompt about skills; `None` without skills.
+pub(crate) fn block(skills: &[Arc<Skill>]) -> Option<String> {
+    const PREFACE: &str = "Skills are instructions for special tasks. Where one fits the task, read it with the tool `skill` before \
+                           you begin. A skill permits nothing.";
+    let mut out = format!("{PREFACE}\n\n<available_skills>\n");
+    let mut left_out = 0_usize;
+    for skill in skills {
+        let line = format!("  <skill name=\"{}\">{}</skill>\n", skill.name, escaped(&skill.description));
+        match out.len().saturating_add(line.len()) > MAX_BYTES {
+            true => left_out = left_out.saturating_add(1),
+            false => out.push_str(&line),
+        }
+    }
+    if left_out > 0 {
+        out.push_str(&format!("  ({left_out} more are left out)\n"));
+    }
+    out.push_str("</available_skills>");
+    (!skills.is_empty()).then_some(out)
+}
+
+#[cfg(test)]
+mod tests;

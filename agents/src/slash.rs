@@ -1,0 +1,238 @@
+//! Slash commands: prompts in files, which a person starts by `/name` and what follows it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use subtend_session::ids::Text;
+
+use crate::catalog::products::id;
+use crate::catalog::{AgentProblem, Catalog, MAX_FILES, ProblemKind, has_ending, linked, read_bounded};
+use crate::foreign::{fields::Fields, fields::field, lenient};
+use crate::front::BadManifest;
+use crate::manifest::first_sentence;
+use crate::product::Product;
+use crate::skill::Skills;
+use template::Template;
+
+mod template;
+
+/// Folder of commands in a workspace that no product owns.
+const FOLDER: &str = ".subtend/commands";
+
+/// Most bytes of a name.
+const MAX_NAME: usize = 128;
+
+/// Slash command of a workspace or of a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlashCommand {
+    /// Its name: its path in the folder of commands, with `:` between folders.
+    pub name: Text,
+    /// Its purpose.
+    pub description: Text,
+    /// What may follow its name.
+    pub argument_hint: Option<Text>,
+    /// Its file.
+    pub path: PathBuf,
+    /// What it says and what has no effect.
+    pub notes: Vec<String>,
+    template: Template,
+}
+
+/// The prompt of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expanded {
+    /// The prompt.
+    pub text: String,
+    /// What has no effect, or another one than in the product.
+    pub notes: Vec<String>,
+}
+
+impl SlashCommand {
+    /// Returns the prompt for `arguments`. They enter as they are: nothing in them is replaced.
+    pub fn expand(&self, arguments: &str) -> Expanded {
+        Expanded { text: self.template.fill(arguments.trim()), notes: self.notes.clone() }
+    }
+}
+
+/// What a text that begins with `/` means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Typed<'a> {
+    /// A command with its arguments.
+    Command(&'a Arc<SlashCommand>, &'a str),
+    /// A name that no command has.
+    Unknown(&'a str),
+    /// A text, such as a path.
+    Text,
+}
+
+/// All slash commands by name, with the problems of their files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlashCommands {
+    all: BTreeMap<Text, Arc<SlashCommand>>,
+    problems: Vec<AgentProblem>,
+}
+
+impl SlashCommands {
+    /// Loads the commands of a workspace. The first of a name is used: `.subtend`, then the folders of products.
+    pub fn load(workspace: &Path) -> Self {
+        let mut commands = Self::default();
+        let of_products = |product: Product| {
+            let below = move |folder: &&str| (Some(product), format!("{}/{folder}", product.folder()));
+            product.command_folders().iter().map(below)
+        };
+        let folders = std::iter::once((None, FOLDER.to_owned())).chain(Product::ALL.into_iter().flat_map(of_products));
+        for (product, below) in folders {
+            match linked(workspace, Path::new(&below)) {
+                Some(link) => commands.refuse(&link, "is a symbolic link, which is not followed: use a folder"),
+                None => commands.find(product, &workspace.join(&below)),
+            }
+        }
+        commands
+    }
+
+    /// Adds the person's own commands in `folder`; one within `workspace` gives none.
+    pub fn add_own(&mut self, product: Option<Product>, folder: &Path, workspace: &Path) {
+        let Ok(folder) = folder.canonicalize() else { return };
+        let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+        if folder.starts_with(&around) {
+            return self.warn(&folder, "lies in the workspace, so it gives no commands of your own");
+        }
+        self.find(product, &folder);
+    }
+
+    /// Adds the skills that a person may start as commands; a command of the same name stays.
+    pub fn add_skills(&mut self, skills: &Skills) {
+        for skill in skills.all().filter(|skill| skill.for_users) {
+            let template = Template::of_skill(&skill.body, &skill.resource);
+            let notes = template.notes();
+            let command = SlashCommand {
+                name: Arc::clone(&skill.name),
+                description: Arc::clone(&skill.description),
+                argument_hint: skill.argument_hint.clone(),
+                path: skill.folder.join(crate::skill::FILE),
+                notes,
+                template,
+            };
+            self.all.entry(Arc::clone(&skill.name)).or_insert_with(|| Arc::new(command));
+        }
+    }
+
+    /// Returns all commands, ordered by name.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<SlashCommand>> {
+        self.all.values()
+    }
+
+    /// Returns the problems of all files.
+    pub fn problems(&self) -> &[AgentProblem] {
+        &self.problems
+    }
+
+    /// Returns the command of that name; `/` may stand for `:`, and the last part is enough where only one command has it.
+    pub fn get(&self, name: &str) -> Option<&Arc<SlashCommand>> {
+        let name = name.replace('/', ":");
+        // Codex names its prompts so.
+        let name = name.strip_prefix("prompts:").unwrap_or(&name);
+        let mut named =
+            self.all().filter(|command| command.name.rsplit_once(':').is_some_and(|(_, last)| last == name));
+        self.all.get(name).or_else(|| named.next().filter(|_| named.next().is_none()))
+    }
+
+    /// Returns what a text means.
+    pub fn read<'a>(&'a self, text: &'a str) -> Typed<'a> {
+        let Some(rest) = text.strip_prefix('/') else { return Typed::Text };
+        let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        match self.get(name) {
+            Some(command) => Typed::Command(command, arguments),
+            None if is_name(name) => Typed::Unknown(name),
+            None => Typed::Text,
+        }
+    }
+
+    fn find(&mut self, product: Option<Product>, folder: &Path) {
+        let (mut seen, mut files) = (Catalog::default(), Vec::new());
+        seen.find(folder, 0, &|path| has_ending(path, "md"), &mut files);
+        self.problems.extend_from_slice(seen.problems());
+        files.sort_unstable();
+        if let Some(first) = files.get(MAX_FILES) {
+            self.refuse(first, format!("not read, nor any after it: there are more than {MAX_FILES} commands"));
+        }
+        for path in files.iter().take(MAX_FILES) {
+            let parsed = read_bounded(path).and_then(|text| parse(product, path, &id(folder, path), &text));
+            match parsed {
+                Ok(command) => self.take_in(command),
+                Err(why) => self.refuse(path, why),
+            }
+        }
+    }
+
+    fn take_in(&mut self, command: SlashCommand) {
+        if let Some(first) = self.all.get(&command.name) {
+            let from = first.path.display().to_string();
+            return self.refuse(&command.path, format!("not used: `/{}` is already there, from {from}", command.name));
+        }
+        for note in &command.notes {
+            self.warn(&command.path, note.clone());
+        }
+        self.all.insert(Arc::clone(&command.name), Arc::new(command));
+    }
+
+    fn refuse(&mut self, path: &Path, message: impl Into<String>) {
+        self.tell(path, ProblemKind::Refused, message.into());
+    }
+
+    fn warn(&mut self, path: &Path, message: impl Into<String>) {
+        self.tell(path, ProblemKind::Warning, message.into());
+    }
+
+    fn tell(&mut self, path: &Path, kind: ProblemKind, message: String) {
+        self.problems.push(AgentProblem { path: path.to_owned(), kind, product: None, message });
+    }
+}
+
+/// Parses the file of a command; `id` is its path in the folder of commands, without its ending.
+pub(crate) fn parse(product: Option<Product>, path: &Path, id: &str, text: &str) -> Result<SlashCommand, String> {
+    parsed(product, path, id, text).map_err(|error| error.to_string())
+}
+
+fn parsed(product: Option<Product>, path: &Path, id: &str, text: &str) -> Result<SlashCommand, BadManifest> {
+    let name = id.replace('/', ":");
+    if !name.split(':').all(is_name) || name.len() > MAX_NAME {
+        let name: String = name.chars().take(MAX_NAME).collect();
+        return Err(field("name", format!("must be letters, digits, `-`, `_` and `.`, not `{name}`: rename the file")));
+    }
+    let read = lenient::read(text)?;
+    if read.body.trim().is_empty() {
+        return Err(BadManifest::NoPrompt);
+    }
+    let mut fields = Fields::of(read.map);
+    if read.quoted {
+        fields.note("the front matter is not valid YAML: values with `: ` in them are read as text");
+    }
+    let description = fields.text("description")?.unwrap_or_else(|| first_sentence(read.body).into());
+    let argument_hint = fields.hint("argument-hint")?;
+    fields.keep(&["name", "disable-model-invocation", "user-invocable", "hide-from-slash-command-tool"]);
+    fields.report(&[
+        ("allowed-tools", "it permits nothing: agents and you say what a session may do"),
+        ("model", "name a model by `--model`"),
+        ("agent", "choose an agent by `--agent`, or by `/agent NAME` in a chat"),
+        ("subtask", "the session itself does the work"),
+        ("context", "the session itself does the work"),
+        ("variant", "the settings of the session apply"),
+        ("effort", "the settings of the session apply"),
+        ("hooks", "hooks that a file names are not run"),
+    ]);
+    fields.rest("a command");
+    let template = Template::of(read.body, product);
+    let mut notes = fields.notes;
+    notes.extend(template.notes());
+    Ok(SlashCommand { name: name.into(), description, argument_hint, path: path.to_owned(), notes, template })
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(plain) && name.contains(char::is_alphanumeric)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! The text of a command, with places for arguments, commands and files.
+//!
+//! A file of a command runs nothing and reads nothing: where it asks for the output of a command or for a file, the prompt asks the
+//! model to get it by its tools, under the permissions of its session.
+
+use crate::product::Product;
+
+/// The parts of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Template {
+    parts: Vec<TemplatePart>,
+    /// Whether the last numbered place takes all arguments from its own on.
+    greedy: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum TemplatePart {
+    Text(String),
+    /// All arguments.
+    All,
+    /// One argument, from 0.
+    One(usize),
+    /// The output of a command.
+    Shell(Vec<TemplatePart>),
+    /// A file of the workspace.
+    File(Vec<TemplatePart>),
+}
+
+/// How a text is read.
+#[derive(Clone, Copy)]
+struct TemplateRules<'a> {
+    /// The number of the first argument in `$N`.
+    first: usize,
+    /// Whether `$$` is a `$`.
+    doubled: bool,
+    /// The folder of a skill.
+    folder: Option<&'a str>,
+}
+
+impl Template {
+    pub(super) fn of(text: &str, product: Option<Product>) -> Self {
+        let codex = product == Some(Product::Codex);
+        let parts = parts(text.trim(), TemplateRules { first: 1, doubled: codex, folder: None }, true);
+        Self { parts, greedy: product == Some(Product::OpenCode) }
+    }
+
+    pub(super) fn of_skill(text: &str, folder: &str) -> Self {
+        let text = format!("{}\n\nThe folder of this skill is `{folder}`.", text.trim());
+        Self {
+            parts: parts(&text, TemplateRules { first: 0, doubled: false, folder: Some(folder) }, true),
+            greedy: false,
+        }
+    }
+
+    /// Returns what has another effect than in the product.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let has = |wanted: fn(&TemplatePart) -> bool| self.parts.iter().any(wanted);
+        let shell = has(|part| matches!(part, TemplatePart::Shell(_)));
+        let file = has(|part| matches!(part, TemplatePart::File(_)));
+        let shell =
+            shell.then(|| "runs no command itself: the prompt asks the model to run each by `shell`".to_owned());
+        let file = file.then(|| "reads no file itself: the prompt asks the model to read each by `read`".to_owned());
+        shell.into_iter().chain(file).collect()
+    }
+
+    /// Returns the text with its arguments.
+    pub(super) fn fill(&self, arguments: &str) -> String {
+        let words = words(arguments);
+        let last = self.greedy.then(|| highest(&self.parts)).flatten();
+        let mut out = String::new();
+        self.fill_in(&self.parts, (arguments, &words, last), &mut out);
+        if !arguments.is_empty() && !self.parts.iter().any(takes_arguments) {
+            out.push_str(&format!("\n\nArguments: {arguments}"));
+        }
+        out
+    }
+
+    fn fill_in(&self, parts: &[TemplatePart], given: (&str, &[String], Option<usize>), out: &mut String) {
+        let (arguments, words, last) = given;
+        for part in parts {
+            match part {
+                TemplatePart::Text(text) => out.push_str(text),
+                TemplatePart::All => out.push_str(arguments),
+                TemplatePart::One(at) if last == Some(*at) => {
+                    out.push_str(&words.get(*at..).unwrap_or_default().join(" "));
+                }
+                TemplatePart::One(at) => out.push_str(words.get(*at).map_or("", String::as_str)),
+                TemplatePart::Shell(of) => {
+                    out.push_str("(first run this command with the tool `shell`, and use its output here: `");
+                    self.fill_in(of, given, out);
+                    out.push_str("`)");
+                }
+                TemplatePart::File(of) => {
+                    out.push_str("(first read this file with the tool `read`, and use its text here: `");
+                    self.fill_in(of, given, out);
+                    out.push_str("`)");
+                }
+            }
+        }
+    }
+}
+
+fn takes_arguments(part: &TemplatePart) -> bool {
+    match part {
+        TemplatePart::All | TemplatePart::One(_) => true,
+        TemplatePart::Text(_) => false,
+        TemplatePart::Shell(of) | TemplatePart::File(of) => of.iter().any(takes_arguments),
+    }
+}
+
+fn highest(parts: &[TemplatePart]) -> Option<usize> {
+    let of = |part: &TemplatePart| match part {
+        TemplatePart::One(at) => Some(*at),
+        TemplatePart::Text(_) | TemplatePart::All => None,
+        TemplatePart::Shell(of) | TemplatePart::File(of) => highest(of),
+    };
+    parts.iter().filter_map(of).max()
+}
+
+fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart> {
+    let mut parts = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let starts = plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);
+        let found = place(rest, rules).or_else(|| injected(rest, rules).filter(|_| outer && starts));
+        if let Some((part, length)) = found {
+            if !plain.is_empty() {
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(part);
+            rest = rest.get(length..).unwrap_or_default();
+            continue;
+        }
+        let length = if rest.starts_with("\\$") { 2 } else { c.len_utf8() };
+        plain.push(if length == 2 && c == '\\' { '$' } else { c });
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    if !plain.is_empty() {
+        parts.push(TemplatePart::Text(plain));
+    }
+    parts
+}
+
+/// Returns the place for an argument that `rest` begins with, and its length.
+fn place(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
+    const DIR: &str = "${CLAUDE_SKILL_DIR}";
+    const ALL: &str = "$ARGUMENTS";
+    if rules.doubled && rest.starts_with("$$") {
+        return Some((TemplatePart::Text("$".to_owned()), 2));
+    }
+    if let (Some(folder), true) = (rules.folder, rest.starts_with(DIR)) {
+        return Some((TemplatePart::Text(folder.to_owned()), DIR.len()));
+    }
+    if let Some(after) = rest.strip_prefix(ALL) {
+        let index = after.strip_prefix('[').and_then(|after| after.split_once(']')).map(|(index, _)| index);
+        let number = index.filter(|index| index.len() < 4).and_then(|index| index.parse::<usize>().ok());
+        return Some(match (number, index) {
+            (Some(at), Some(index)) => (TemplatePart::One(at), ALL.len().saturating_add(index.len()).saturating_add(2)),
+            (_, _) => (TemplatePart::All, ALL.len()),
+        });
+    }
+    let mut digits = rest.strip_prefix('$')?.chars();
+    let number = digits.next().and_then(|c| c.to_digit(10)).and_then(|digit| usize::try_from(digit).ok())?;
+    let is_last = digits.next().is_none_or(|c| !c.is_ascii_digit());
+    let at = number.checked_sub(rules.first).filter(|_| is_last)?;
+    Some((TemplatePart::One(at), 2))
+}
+
+/// Returns the command or the file that `rest` begins with, and its length.
+fn injected(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
+    if let Some(after) = rest.strip_prefix("!`") {
+        let (command, _) = after.split_once('`').filter(|(command, _)| !command.trim().is_empty())?;
+        return Some((TemplatePart::Shell(parts(command, rules, false)), command.len().saturating_add(3)));
+    }
+    if let Some(after) = rest.strip_prefix("```!\n") {
+        let (commands, _) = after.split_once("\n```")?;
+        return Some((TemplatePart::Shell(parts(commands, rules, false)), commands.len().saturating_add(9)));
+    }
+    let path = rest.strip_prefix('@')?.split(char::is_whitespace).next()?;
+    let path = path.trim_end_matches(['.', ',', ';', ':', '!', '?', ')', '`', '"', '\'']);
+    // `@alice` is not a file.
+    let is_path = path.contains('/') || path.contains('.') || path.starts_with('$');
+    is_path.then(|| (TemplatePart::File(parts(path, rules, false)), path.len().saturating_add(1)))
+}
+
+/// Returns the words of arguments; quotes hold one together.
+fn words(arguments: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote: Option<char> = None;
+    for c in arguments.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, _) if c.is_whitespace() => words.extend(word.take()),
+            (Some(_) | None, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}

@@ -1,0 +1,215 @@
+//! The drill of clients: many clients of one host, which is killed again and again.
+//!
+//! Readers follow all events and connect again after each kill; senders repeat keyed commands until they are answered, and
+//! cancel runs in pairs. The store is judged at the end, by the predicates H-1, H-2 and S-2 among all others.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use subtend_invariants::InvariantId;
+use subtend_invariants::observed::Observed;
+use subtend_journal::{AuditError, Auditor};
+use subtend_session::ids::SessionId;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::chance::Chance;
+use super::error::DrillError;
+use super::home::{Ground, Home};
+use super::sabotage::Sabotage;
+use host::HostProcess;
+use reader::EventReader;
+use sender::CommandSender;
+
+pub use report::ClientReport;
+
+mod connection;
+mod host;
+mod reader;
+mod report;
+mod sender;
+
+/// How long clients may take to come to rest after the last kill.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The time that a host has to answer some commands before it is killed.
+const WORK: Duration = Duration::from_secs(5);
+/// A client that sends, for so many that read.
+const READERS_PER_SENDER: u64 = 10;
+
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// The engine, and after a colon the directory of the drill; a temporary one if absent.
+    pub store: String,
+    pub seed: u64,
+    pub kills: u64,
+    /// Clients that follow all events.
+    pub clients: u64,
+    /// The bug that must be noticed.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// The progress that all clients share.
+#[derive(Clone, Debug)]
+struct DrillClients {
+    socket: PathBuf,
+    /// Senders start no further command.
+    closing: Arc<AtomicBool>,
+    /// The session that was opened last, once that is done: a reader ends when it has received it.
+    last: watch::Receiver<Option<SessionId>>,
+    /// Commands without an answer yet, and connected readers.
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    unanswered: std::sync::atomic::AtomicU64,
+    readers: std::sync::atomic::AtomicU64,
+    /// Commands that were answered.
+    answered: std::sync::atomic::AtomicU64,
+}
+
+/// Drills to the end, or until `stop` is set. Reports progress after each kill.
+///
+/// # Errors
+/// If the store cannot be drilled, or the system refuses a directory, a process or a socket.
+pub async fn drill(
+    options: &ClientOptions,
+    stop: &AtomicBool,
+    tell: &mut (dyn FnMut(&ClientReport) + Send),
+) -> Result<ClientReport, DrillError> {
+    let mut ground = Ground::prepare(&options.store, options.seed)?;
+    let home = ground.home()?;
+    let mut report = ClientReport {
+        engine: ground.engine().to_owned(),
+        seed: options.seed,
+        clients: options.clients,
+        sabotage: options.sabotage,
+        ..ClientReport::default()
+    };
+    let started = Instant::now();
+    let observed = run(options, &home, stop, &mut report, tell).await?;
+    if let Some(observed) = observed {
+        judge(&home, &observed, &mut report)?;
+    } else {
+        report.stopped = true;
+    }
+    report.took = started.elapsed();
+    if report.violations.is_empty() || options.sabotage.is_some() {
+        home.remove();
+    } else {
+        report.kept = Some(ground.keep(&home).display().to_string());
+    }
+    Ok(report)
+}
+
+/// Lets the clients work over all kills. `None` if it was stopped.
+async fn run(
+    options: &ClientOptions,
+    home: &Home,
+    stop: &AtomicBool,
+    report: &mut ClientReport,
+    tell: &mut (dyn FnMut(&ClientReport) + Send),
+) -> Result<Option<Observed>, DrillError> {
+    let (announce, last) = watch::channel(None);
+    let socket = host::socket(home);
+    let shared = DrillClients { socket, closing: Arc::default(), last, counts: Arc::default() };
+    let mut readers = JoinSet::new();
+    for number in 0..options.clients {
+        readers.spawn(EventReader::new(&shared, options.seed, number).read());
+    }
+    let mut senders = JoinSet::new();
+    for number in 0..options.clients.div_ceil(READERS_PER_SENDER).max(2) {
+        senders.spawn(CommandSender::new(&shared, options.seed, number).send());
+    }
+    let mut chance = Chance::of(options.seed, "kills of the host");
+    for _ in 0..options.kills {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        kill(home, options.sabotage, &mut chance, &shared, report).await?;
+        tell(report);
+    }
+    let mut host = HostProcess::start(home, options.sabotage).await?;
+    host.ready().await?;
+    shared.closing.store(true, Ordering::Relaxed);
+    let mut observed = Observed::default();
+    let resting = async {
+        while let Some(sent) = senders.join_next().await {
+            report.sent(sent.map_err(broke)?, &mut observed);
+        }
+        let marker = host::rest(&shared.socket).await?;
+        announce.send_replace(Some(marker));
+        while let Some(read) = readers.join_next().await {
+            report.read(read.map_err(broke)?, &mut observed);
+        }
+        Ok::<_, DrillError>(())
+    };
+    let rested = tokio::time::timeout(PATIENCE, resting).await;
+    host.kill().await;
+    match rested {
+        Ok(rested) => rested.map(|()| Some(observed)),
+        Err(_) => {
+            Err(DrillError::Other(format!("the clients did not come to rest within {PATIENCE:?}: {}", host.said())))
+        }
+    }
+}
+
+fn broke(error: tokio::task::JoinError) -> DrillError {
+    DrillError::Other(format!("a client of the drill broke off: {error}"))
+}
+
+/// Starts a host and kills it: within its start, one time in four, or while its clients work.
+async fn kill(
+    home: &Home,
+    sabotage: Option<Sabotage>,
+    chance: &mut Chance,
+    shared: &DrillClients,
+    report: &mut ClientReport,
+) -> Result<(), DrillError> {
+    let mut host = HostProcess::start(home, sabotage).await?;
+    let early = chance.one_in(4);
+    if !early {
+        host.ready().await?;
+        // The host works for its clients, however busy the machine is.
+        let wanted = shared.counts.answered.load(Ordering::Relaxed).saturating_add(2 + chance.below(20));
+        let until = Instant::now() + WORK;
+        while shared.counts.answered.load(Ordering::Relaxed) < wanted && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(chance.below(60))).await;
+    let (unanswered, readers) =
+        (shared.counts.unanswered.load(Ordering::Relaxed), shared.counts.readers.load(Ordering::Relaxed));
+    host.kill().await;
+    report.kills = report.kills.saturating_add(1);
+    report.hits.unanswered = report.hits.unanswered.saturating_add(u64::from(unanswered > 0));
+    report.hits.reading = report.hits.reading.saturating_add(u64::from(readers > 0));
+    report.hits.starting = report.hits.starting.saturating_add(u64::from(early));
+    Ok(())
+}
+
+/// Judges the store, and what the clients saw, at rest.
+fn judge(home: &Home, observed: &Observed, report: &mut ClientReport) -> Result<(), DrillError> {
+    let journal = home.open_after_kill()?;
+    let mut auditor = Auditor::default();
+    auditor.read(&journal)?;
+    report.sessions = auditor.sessions().count() as u64;
+    report.events = auditor.sessions().map(|(_, records)| records.len() as u64).sum();
+    for id in [InvariantId::H1, InvariantId::H2] {
+        // Each by itself too: the first violation of a store would hide the other.
+        if let Err(error) = auditor.judge_one(id, observed) {
+            report.violations.push(error.to_string());
+        }
+    }
+    match auditor.judge_observed(observed, true) {
+        Ok(()) => {}
+        Err(AuditError::Violated(found)) if matches!(found.id, InvariantId::H1 | InvariantId::H2) => {}
+        Err(error) => report.violations.push(error.to_string()),
+    }
+    let problems = journal.verify(&mut |_| ())?.problems;
+    report.violations.extend(problems.iter().map(|problem| format!("verify: {problem:?}")));
+    Ok(())
+}

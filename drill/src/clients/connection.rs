@@ -1,0 +1,84 @@
+//! A connection to the host's Unix socket.
+
+use std::io;
+use std::path::Path;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::UnixStream;
+
+/// Why a request has no answer: the host is gone, or was never there.
+#[derive(Debug, thiserror::Error)]
+#[error("the host is gone: {0}")]
+pub(super) struct Gone(String);
+
+impl From<hyper::Error> for Gone {
+    fn from(error: hyper::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<io::Error> for Gone {
+    fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<hyper::http::Error> for Gone {
+    fn from(error: hyper::http::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+pub(super) struct Connection(SendRequest<Full<Bytes>>);
+
+impl Connection {
+    pub(super) async fn open(socket: &Path) -> Result<Self, Gone> {
+        let stream = UnixStream::connect(socket).await?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        // It ends with the sender; an error is that of the request.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(Self(sender))
+    }
+
+    /// Sends a request with one more header, and returns the head of the response.
+    pub(super) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        header: Option<(&str, &str)>,
+        body: Option<&Value>,
+    ) -> Result<Response<Incoming>, Gone> {
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        let bytes = body.map(ToString::to_string).unwrap_or_default();
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        self.0.ready().await?;
+        Ok(self.0.send_request(request.body(Full::new(bytes.into()))?).await?)
+    }
+}
+
+/// Sends one request on a connection of its own, and reads its answer.
+pub(super) async fn call(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    key: Option<&str>,
+    body: Option<&Value>,
+) -> Result<(StatusCode, Value), Gone> {
+    let mut connection = Connection::open(socket).await?;
+    let response = connection.send(method, path, key.map(|key| ("idempotency-key", key)), body).await?;
+    let status = response.status();
+    let bytes = response.into_body().collect().await?.to_bytes();
+    let json = serde_json::from_slice(&bytes).map_err(|error| Gone(format!("its answer is no JSON: {error}")))?;
+    Ok((status, json))
+}

@@ -1,0 +1,119 @@
+//! The host that is killed: `subtend serve` on the drill's store.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+use subtend_session::ids::SessionId;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use super::connection::call;
+use crate::error::DrillError;
+use crate::home::Home;
+use crate::sabotage::{Sabotage, VARIABLE};
+
+/// The time until a host that does not start counts as hanging.
+const START: Duration = Duration::from_secs(120);
+
+/// Where the host of a home listens.
+pub(super) fn socket(home: &Home) -> PathBuf {
+    home.store().with_extension("host").join("host.sock")
+}
+
+/// Answers that take a few milliseconds; `tree` starts children, and `hang` never ends by itself.
+fn script() -> Value {
+    let child = json!({"agent": "explore", "steps": [{"latency_ms": 8, "text": "read"}]});
+    let steps = json!([
+        [
+            {"when": {"prompt_contains": "hang"}, "hang": true, "text": "waits"},
+            {"when": {"prompt_contains": "tree"}, "latency_ms": 5, "text": "shared",
+                "fan_out": {"n": 3, "agent": "explore", "prompt": "Part {n}."}},
+            {"latency_ms": 4, "text": "You said: {last}"}
+        ],
+        [{"latency_ms": 4, "text": "done", "repeat": true}]
+    ]);
+    json!({"name": "drill", "rules": [{"agent": "general", "steps": steps}, child]})
+}
+
+/// A running host. It is killed when it is dropped.
+pub(super) struct HostProcess {
+    child: Child,
+    lines: Option<Lines<BufReader<ChildStdout>>>,
+    errors: PathBuf,
+}
+
+impl HostProcess {
+    pub(super) async fn start(home: &Home, sabotage: Option<Sabotage>) -> Result<Self, DrillError> {
+        let other = |what: &str, error: std::io::Error| DrillError::Other(format!("{what}: {error}"));
+        let program = std::env::current_exe().map_err(|error| other("the running program cannot be found", error))?;
+        let script_file = home.dir().join("script.json");
+        std::fs::write(&script_file, script().to_string())
+            .map_err(|error| other("the script cannot be written", error))?;
+        let errors = std::fs::File::create(home.errors()).map_err(|error| other("no file for errors", error))?;
+        let mut command = Command::new(program);
+        command.args(["serve", "--json", "--quiet", "--listen", "none", "--store", &home.spec()]);
+        command.arg("--workspace").arg(home.workspace());
+        command.arg("--model").arg(format!("scripted:{}", script_file.display()));
+        // The user's own configuration must not change a drill.
+        command.env("XDG_CONFIG_HOME", home.dir()).env("SUBTEND_DATA", home.dir());
+        match sabotage {
+            Some(sabotage) => command.env(VARIABLE, sabotage.name()),
+            None => command.env_remove(VARIABLE),
+        };
+        // A Ctrl-C at the terminal is for the drill, which then kills the host.
+        command.process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        let mut child = command.spawn().map_err(|error| other("the host cannot be started", error))?;
+        let lines = child.stdout.take().map(|out| BufReader::new(out).lines());
+        Ok(Self { child, lines, errors: home.errors() })
+    }
+
+    /// Waits until it serves.
+    pub(super) async fn ready(&mut self) -> Result<(), DrillError> {
+        let line = match &mut self.lines {
+            Some(lines) => tokio::time::timeout(START, lines.next_line()).await,
+            None => Ok(Ok(None)),
+        };
+        match line {
+            Ok(Ok(Some(line))) if line.contains("\"serving\"") => Ok(()),
+            Ok(_) => Err(DrillError::Other(format!("the host does not start: {}", self.said()))),
+            Err(_) => Err(DrillError::Other(format!("the host did not start within {START:?}: {}", self.said()))),
+        }
+    }
+
+    pub(super) async fn kill(&mut self) {
+        // It may have ended by itself: then the clients never come to rest, or the judge sees why.
+        drop(self.child.kill().await);
+    }
+
+    /// What it wrote to standard error.
+    pub(super) fn said(&self) -> String {
+        std::fs::read_to_string(&self.errors).unwrap_or_default().trim().to_owned()
+    }
+}
+
+/// Waits until no run is in flight, then opens the session that marks the end, and returns its id.
+pub(super) async fn rest(socket: &Path) -> Result<SessionId, DrillError> {
+    let broke = |why: String| DrillError::Other(format!("the host cannot be asked at the end: {why}"));
+    let mut quiet = 0_u32;
+    while quiet < 2 {
+        let (status, text) = call(socket, Method::GET, "/v1/sessions?in_flight=true&limit=1", None, None)
+            .await
+            .map_err(|gone| broke(gone.to_string()))?;
+        if status != StatusCode::OK {
+            return Err(broke(text.to_string()));
+        }
+        let none = text.get("items").and_then(Value::as_array).is_some_and(Vec::is_empty);
+        quiet = if none { quiet.saturating_add(1) } else { 0 };
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let body = json!({"title": "the end"});
+    let (status, opened) = call(socket, Method::POST, "/v1/sessions", Some("the end"), Some(&body))
+        .await
+        .map_err(|gone| broke(gone.to_string()))?;
+    let id = opened.pointer("/session/id").and_then(Value::as_str).and_then(|id| id.parse().ok());
+    id.ok_or_else(|| broke(format!("{status}: {opened}")))
+}

@@ -1,0 +1,171 @@
+//! Clients and models that attack a host: each attack with its control.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{Method, Request};
+use futures_util::stream;
+use serde_json::{Value, json};
+use subtend_host::auth::{Guard, TokenFile, TokenScope};
+use subtend_journal::memory::Memory;
+use tower::ServiceExt as _;
+
+use crate::support::{HttpResponse, end, get, host, post, request, talk};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+async fn keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpResponse {
+    request(app, Method::POST, path, &[JSON, ("idempotency-key", key)], &body.to_string()).await
+}
+
+/// A key that opened a session returns it for the same request alone: another one would get rights that it did not ask for.
+#[tokio::test]
+async fn key_of_an_opening_with_other_rights_is_refused() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let open = json!({"allow": ["fs.write=docs/**"], "metadata": {"n": 1}});
+    let first = keyed(&app, "/v1/sessions", "k", &open).await;
+    assert_eq!(first.status, 201, "{}", first.body);
+    let attacks: [Value; 9] = [
+        json!({}),
+        json!({"allow": ["fs.write"], "metadata": {"n": 1}}),
+        json!({"allow": ["fs.write=docs/**"], "ask": ["shell.run"], "metadata": {"n": 1}}),
+        json!({"allow": ["fs.write=docs/**"], "workspace": "/elsewhere", "metadata": {"n": 1}}),
+        json!({"allow": ["fs.write=docs/**"], "limits": {"turns": 3}, "metadata": {"n": 1}}),
+        json!({"allow": ["fs.write=docs/**"], "model": "offline", "metadata": {"n": 1}}),
+        json!({"allow": ["fs.write=docs/**"], "on_restart": "resume", "metadata": {"n": 1}}),
+        json!({"allow": ["fs.write=docs/**"], "title": "other", "metadata": {"n": 1}}),
+        json!({"allow": ["fs.write=docs/**"], "metadata": {"n": 2}}),
+    ];
+    for attack in attacks {
+        let reply = keyed(&app, "/v1/sessions", "k", &attack).await;
+        assert_eq!(reply.problem(), (422, "idempotency_key_reused".to_owned()), "{attack}: {}", reply.body);
+    }
+    // The control: the same request, also with an input, is the same session; a command that failed takes no key.
+    let again = keyed(&app, "/v1/sessions", "k", &open).await;
+    assert_eq!((again.status.as_u16(), &again.json()["session"]["id"]), (200, &first.json()["session"]["id"]));
+    assert_eq!(keyed(&app, "/v1/sessions", "f", &json!({"agent": "unknown"})).await.status, 422);
+    assert_eq!(keyed(&app, "/v1/sessions", "f", &json!({})).await.status, 201);
+    drop(app);
+    end(host).await;
+}
+
+/// Keys of sessions, tasks and branches are apart: none is taken by a command of another kind, and nothing reaches its session.
+#[tokio::test]
+async fn key_names_nothing_of_another_kind_of_command() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let squatted = keyed(&app, "/v1/sessions", &format!("branch of {id}: b"), &json!({})).await;
+    assert_eq!(squatted.status, 201);
+    let branch = keyed(&app, &format!("/v1/sessions/{id}/branches"), "b", &json!({})).await;
+    assert_eq!(branch.status, 201, "{}", branch.body);
+    let opened = keyed(&app, "/v1/sessions", "k", &json!({})).await.json();
+    let task = json!({"type": "explore", "prompt": "an injected prompt"});
+    let task = keyed(&app, "/v1/tasks/spawn", "k", &task).await;
+    assert_eq!(task.status, 201, "{}", task.body);
+    assert_ne!(task.json()["session"], opened["session"]["id"]);
+    let id = opened["session"]["id"].as_str().expect("an id");
+    let records = get(&app, &format!("/v1/sessions/{id}/records")).await;
+    assert!(!records.body.contains("injected"), "{}", records.body);
+    // The control: among tasks the key is taken.
+    let other = keyed(&app, "/v1/tasks/spawn", "k", &json!({"type": "explore", "prompt": "another"})).await;
+    assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
+    drop(app);
+    end(host).await;
+}
+
+/// Over TCP no list of models brings a script, which would be a file of the client's choice.
+#[tokio::test]
+async fn script_among_several_models_is_refused_over_tcp() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let tokens = TokenFile::at(dir.path().join("tokens.json"));
+    let admin = format!("Bearer {}", tokens.create("admin", TokenScope::Admin).expect("a token"));
+    let host = host(&Memory::new()).await;
+    let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
+    let app = Guard::new(address, [], tokens).protect(host.router());
+    let headers = [("host", "127.0.0.1:7475"), ("authorization", &admin), JSON];
+    let attacks: [&str; 5] = [
+        "scripted:/tmp/x.json",
+        " scripted:/tmp/x.json",
+        "offline,scripted:/tmp/x.json",
+        "offline, scripted:/tmp/x.json",
+        "scripted:/tmp/x.json,offline",
+    ];
+    for model in attacks {
+        let body = json!({"model": model}).to_string();
+        let reply = request(&app, Method::POST, "/v1/sessions", &headers, &body).await;
+        assert_eq!(reply.problem(), (403, "scope_too_small".to_owned()), "{model}: {}", reply.body);
+    }
+    // The control: a list without a script.
+    let body = json!({"model": "offline,ollama/m"}).to_string();
+    assert_eq!(request(&app, Method::POST, "/v1/sessions", &headers, &body).await.status, 201);
+    drop(app);
+    end(host).await;
+}
+
+/// A byte every ten seconds of the virtual clock, for as long as it is read.
+fn trickle(pieces: usize) -> Body {
+    Body::from_stream(stream::unfold(0, move |sent| async move {
+        let rest = if sent == 0 {
+            "{"
+        } else if sent == pieces {
+            "}"
+        } else {
+            " "
+        };
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        (sent <= pieces).then(|| (Ok::<_, std::convert::Infallible>(Bytes::from_static(rest.as_bytes())), sent + 1))
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_that_trickles_ends_at_its_time() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let sent = async |pieces| {
+        let request = Request::post("/v1/sessions").header("content-type", "application/json").body(trickle(pieces));
+        let started = tokio::time::Instant::now();
+        let response = app.clone().oneshot(request.expect("a request")).await.expect("infallible");
+        (response.status().as_u16(), started.elapsed())
+    };
+    let (status, took) = sent(10_000).await;
+    assert_eq!((status, took.as_secs()), (400, 30));
+    // The control: a body that is slow and whole in time.
+    assert_eq!(sent(1).await.0, 201);
+    drop(app);
+    end(host).await;
+}
+
+/// What a browser does not show and what turns a line is named, in questions every such character.
+#[tokio::test]
+async fn page_shows_characters_that_are_not_seen() {
+    const HOSTILE: &str = "boat\u{202e}\u{200b}\u{2066}\u{ad}\u{1b}[31m\u{2800}<script>alert(1)</script>";
+    let unseen = |text: &str| text.contains(['\u{202e}', '\u{200b}', '\u{2066}', '\u{ad}', '\u{1b}']);
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": format!("make {HOSTILE}")}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id").to_owned();
+    let asked = loop {
+        let asked = get(&app, "/v1/approvals").await.json();
+        if asked != json!([]) {
+            break asked;
+        }
+        tokio::task::yield_now().await;
+    };
+    // The control: a program reads the arguments as they run.
+    assert!(unseen(asked[0]["resource"].as_str().expect("text")) || unseen(asked[0]["args"].as_str().expect("text")));
+    let attacks: [String; 5] =
+        ["/".into(), "/approvals".into(), format!("/s/{id}"), format!("/s/{id}/tree"), format!("/s/{id}/replay")];
+    for path in attacks {
+        let page = get(&app, &path).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.body);
+        assert!(!unseen(&page.body) && !page.body.contains("<script>alert"), "{path}: {}", page.body);
+        assert!(path != "/approvals" || page.body.contains("boat&#60;U+202E&#62;&#60;U+200B&#62;"), "{}", page.body);
+        assert!(path != "/approvals" || !page.body.contains('\u{2800}'), "{}", page.body);
+    }
+    post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
+    drop(app);
+    end(host).await;
+}

@@ -1,0 +1,63 @@
+//! Clients of a host: what they receive, and what their commands do.
+
+use std::collections::BTreeMap;
+
+use crate::observed::{ClientLog, KeyedCommand};
+use crate::{InvariantId, Verdict, World, ensure};
+use subtend_session::ids::{InputId, Seq, SessionId, Text};
+use subtend_session::record::Record;
+
+/// Each durable event arrives once and in the order of the store; a complete client has them all.
+pub(super) fn each_event_once(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.clients.iter().try_for_each(|log| received_once(world, log))
+}
+
+fn received_once(world: &World<'_>, log: &ClientLog) -> Verdict {
+    let (mut last, mut next) = ((0, 0), BTreeMap::<SessionId, Seq>::new());
+    for (place, session, seq) in &log.received {
+        ensure(*place > last, InvariantId::H1, *session, || {
+            format!("{} received the event {}.{} after {}.{}", log.name, place.0, place.1, last.0, last.1)
+        })?;
+        let expected = next.get(session).copied().unwrap_or(Seq(1));
+        ensure(*seq == expected, InvariantId::H1, *session, || {
+            format!("{} received record {seq} where {expected} is next", log.name)
+        })?;
+        last = *place;
+        next.insert(*session, seq.next());
+    }
+    if !log.complete {
+        return Ok(());
+    }
+    world.sessions.iter().try_for_each(|(session, seen)| {
+        let received = next.get(session).map_or(0, |next| next.0.saturating_sub(1));
+        let there = seen.view.records.len();
+        ensure(usize::try_from(received) == Ok(there), InvariantId::H1, *session, || {
+            format!("{} received {received} records of {there}", log.name)
+        })
+    })
+}
+
+/// A keyed command made one input at most, one where it was answered, and every reply names that.
+pub(super) fn one_effect_per_key(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed.filter(|observed| !observed.keyed.is_empty()) else { return Ok(()) };
+    let mut made = BTreeMap::<&Text, Vec<(SessionId, InputId)>>::new();
+    for (session, seen) in &world.sessions {
+        for record in seen.view.records {
+            if let Record::InputAccepted(input) = record {
+                made.entry(&input.text).or_default().push((*session, input.id));
+            }
+        }
+    }
+    let of = |command: &KeyedCommand| made.get(&command.text).cloned().unwrap_or_default();
+    observed.keyed.iter().try_for_each(|command| {
+        let made = of(command);
+        let Some(session) = made.first().or(command.replies.first()).map(|(session, _)| *session) else {
+            return Ok(());
+        };
+        let answered = command.replies.iter().all(|reply| made.first() == Some(reply));
+        ensure(made.len() <= 1 && answered, InvariantId::H2, session, || {
+            format!("the command {:?} made {made:?}, and its replies say {:?}", command.text, command.replies)
+        })
+    })
+}

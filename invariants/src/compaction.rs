@@ -1,0 +1,96 @@
+//! What a compaction may hide: N-8.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure, ensure_if};
+use subtend_session::ids::{CallId, InputId, Seq, SessionId, TurnNo};
+use subtend_session::message::Message;
+use subtend_session::record::{Carrier, Compacted, Record};
+use subtend_session::state::State;
+
+/// What a session owes its model after some of its records.
+#[derive(Default)]
+struct Owed {
+    /// Inputs of the run in flight without a final answer, by the records that took them.
+    inputs: BTreeMap<InputId, Seq>,
+    /// Completions that no answer follows.
+    completions: BTreeSet<Seq>,
+    /// The last answer, if its calls are open or their results have no answer yet.
+    answer: Option<(Seq, TurnNo)>,
+    /// Owned runs without a notice.
+    live: BTreeMap<CallId, SessionId>,
+}
+
+impl Owed {
+    fn before(seen: &Seen<'_>, records: usize) -> Self {
+        let mut owed = Self::default();
+        for (seq, record) in (1_u64..).map(Seq).zip(seen.view.records).take(records) {
+            owed.read(seq, record);
+        }
+        owed
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other records owe nothing")]
+    fn read(&mut self, seq: Seq, record: &Record) {
+        match record {
+            Record::InputsTaken { ids, .. } => self.inputs.extend(ids.iter().map(|id| (*id, seq))),
+            Record::TurnAnswered(answered) => {
+                self.completions.clear();
+                self.inputs.retain(|id, _| !answered.answers.contains(id));
+                self.answer = (!answered.calls.is_empty()).then_some((seq, answered.turn));
+            }
+            Record::NoticeTaken(taken) => {
+                self.live.retain(|key, _| !taken.items.iter().any(|item| item.key == Some(*key)));
+                if taken.carrier == Carrier::Message {
+                    self.completions.insert(seq);
+                }
+            }
+            Record::ChildSpawned(spawned) if !spawned.detached => _ = self.live.insert(spawned.call, spawned.child),
+            Record::ContinueAsked(asked) => _ = self.live.insert(asked.call, asked.child),
+            Record::RunEnded(_) => {
+                self.inputs.clear();
+                self.completions.clear();
+                self.answer = None;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A compaction hides nothing that is owed, and names each live child.
+pub(super) fn nothing_owed_is_hidden(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(state) = seen.view.state.or(seen.view.folded) else { continue };
+        for (at, record) in seen.view.records.iter().enumerate() {
+            let Record::Compacted(compacted) = record else { continue };
+            let owed = Owed::before(seen, at);
+            kept(*session, state, compacted, &owed)?;
+            for child in owed.live.values() {
+                let named = state.children.get(child).is_none_or(|child| compacted.text.contains(&*child.short.0))
+                    || compacted.text.contains(&child.to_string());
+                ensure(named, InvariantId::N8, *session, || {
+                    format!("record {} does not name the live child {child}", at.saturating_add(1))
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn kept(session: SessionId, state: &State, compacted: &Compacted, owed: &Owed) -> Verdict {
+    let hidden = (0_u64..).zip(state.transcript.iter()).skip(state.created.inherited.len());
+    let hidden = hidden.take_while(|(at, _)| *at < compacted.upto);
+    let hidden = hidden.filter(|(at, _)| !compacted.verbatim.contains(at)).map(|(_, message)| message);
+    let lost = hidden.into_iter().find(|message| match message {
+        Message::User { seq, .. } => owed.inputs.values().any(|taken| taken == seq),
+        Message::Assistant { seq, .. } => owed.answer.is_some_and(|(answer, _)| answer == *seq),
+        Message::Result { call, .. } => owed.answer.is_some_and(|(_, turn)| turn == call.turn),
+        Message::Notice { seq, .. } => owed.completions.contains(seq),
+        Message::Prompt { .. } => false,
+    });
+    let premise = !owed.inputs.is_empty() || !owed.completions.is_empty() || owed.answer.is_some();
+    ensure_if(premise, lost.is_none(), InvariantId::N8, session, || {
+        format!("a compaction hides {lost:?}, which is owed")
+    })
+}

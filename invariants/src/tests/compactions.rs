@@ -1,0 +1,81 @@
+//! What a compaction may hide.
+
+use std::sync::Arc;
+
+use super::Case;
+use super::scene::{CHILD, Scene, answered, notice, taken};
+use crate::InvariantId;
+use subtend_session::ids::{AttemptNo, Seq, TurnNo};
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::record::{Carrier, Compacted, CompactionCause, Record};
+
+/// The good scene with a run in flight, and a compaction that hides the first `upto` messages but for `verbatim`.
+fn compacts(upto: u64, verbatim: &[u64], text: &str) -> Scene {
+    let mut scene = Scene::good();
+    scene.root.truncate(11);
+    let compacted = Compacted {
+        turn: Some((TurnNo(2), AttemptNo(1))),
+        cause: CompactionCause::Share,
+        by: By::Host,
+        upto,
+        verbatim: verbatim.to_vec(),
+        text: text.into(),
+        of: CHILD,
+        before: 9,
+        after: 3,
+    };
+    scene.root.push(Record::Compacted(Box::new(compacted)));
+    scene
+}
+
+fn judged(scene: &Scene) -> Result<(), InvariantId> {
+    scene.with(|world| InvariantId::N8.check(world, false)).map_err(|violation| violation.id)
+}
+
+pub(super) const STORIES: &[Case] = &[(
+    "a compaction that hides the input",
+    Scene::good,
+    |s| s.root = compacts(1, &[], "summary").root,
+    &[InvariantId::N8],
+)];
+
+#[test]
+fn n8_hidden_input_answer_or_result_is_noticed() {
+    // The transcript: the input, an answer with a call, and its result.
+    assert_eq!(judged(&compacts(1, &[0], "summary")), Ok(()));
+    assert_eq!(judged(&compacts(1, &[], "summary")), Err(InvariantId::N8), "the input");
+    assert_eq!(judged(&compacts(2, &[0], "summary")), Err(InvariantId::N8), "the answer");
+    assert_eq!(judged(&compacts(3, &[0, 1], "summary")), Err(InvariantId::N8), "the result");
+}
+
+#[test]
+fn n8_live_child_that_is_not_named_is_noticed() {
+    let scene = |text: &str| {
+        let mut scene = compacts(1, &[0], text);
+        let notice = scene.root.iter().position(|record| matches!(record, Record::NoticeTaken(_))).expect("a notice");
+        scene.root.remove(notice);
+        scene
+    };
+    assert_eq!(judged(&scene("summary")), Err(InvariantId::N8));
+    let short = scene("").root_state.children[&CHILD].short.clone();
+    assert_eq!(judged(&scene(&format!("- {short} (general)"))), Ok(()));
+}
+
+#[test]
+fn n8_completion_without_an_answer_is_owed() {
+    let scene = |answered_after: bool| {
+        let mut scene = compacts(4, &[0, 1, 2], "summary");
+        let compacted = scene.root.pop().expect("the compaction");
+        scene.root.push(taken(Carrier::Message, vec![notice(1, Outcome::Completed)]));
+        let seq = Seq(scene.root.len() as u64);
+        let transcript = Arc::make_mut(&mut scene.root_state.transcript);
+        transcript.truncate(3);
+        transcript.push(Message::Notice { seq, text: "ended".into() });
+        scene.root.extend(answered_after.then(|| answered(2, 1, 0)));
+        scene.root.push(compacted);
+        scene
+    };
+    assert_eq!(judged(&scene(true)), Ok(()));
+    assert_eq!(judged(&scene(false)), Err(InvariantId::N8));
+}

@@ -1,0 +1,412 @@
+//! Engine on PostgreSQL: a shard of a database is a store, one statement and one commit a group.
+//!
+//! The rows are those of the other engines, each with the number of its shard before its key (`schema/1.sql`). What a file lock and a
+//! directory are to those, a claim is here (`owner`): the shard's epoch fences every earlier owner, also one that was only paused.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use subtend_session::ids::{Seq, SessionId};
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use crate::engine::{Group, Result, StoredFrame};
+use crate::error::{EngineError, OpenError};
+use crate::rows::{self, EV};
+use crate::sorted::Sorted;
+use crate::tables::{self, Keys, META_FORMAT, META_LSN, RangeRows, Table, Tables, Visit};
+
+mod link;
+mod owner;
+mod schema;
+mod settings;
+mod target;
+
+use link::{Driver, Link, Param};
+use owner::ShardClaim;
+pub use target::ShardAddress;
+
+/// RowArrays of a part of a scan: frames are larger than other rows.
+const FRAMES: i32 = 256;
+const ROWS: i32 = 2048;
+/// Bodies of births are kept up to this many bytes: every child has those of its agent.
+const DEFS: usize = 8 << 20;
+
+/// Store in a shard of a PostgreSQL database.
+pub struct Postgres {
+    owner: Arc<tokio::sync::Mutex<ShardClaim>>,
+    link: Arc<Link>,
+    shard: i32,
+    durability: Cow<'static, str>,
+    syncs: AtomicU64,
+    defs: Mutex<KeptDefs>,
+    driver: Driver,
+}
+
+/// Bodies that were read. They are named by their content, so that none is ever stale.
+#[derive(Default)]
+struct KeptDefs {
+    bytes: usize,
+    bodies: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Postgres").field("target", &self.link.target).finish_non_exhaustive()
+    }
+}
+
+/// Why an operation failed.
+enum ServerFailure {
+    /// The connection is gone: whether the server did it is unknown.
+    Lost(String),
+    /// The server refused it.
+    Refused(Box<DbError>),
+    /// Another process has claimed the shard.
+    Fenced,
+    /// Another process has the shard's lock.
+    Held(String),
+    /// There is no such shard.
+    Missing,
+    Newer {
+        found: u64,
+        known: u64,
+    },
+    Engine(EngineError),
+}
+
+impl From<EngineError> for ServerFailure {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for ServerFailure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            Some(db) if !ends_connection(db) => Self::Refused(Box::new(db.clone())),
+            Some(_) | None => Self::Lost(words(&error)),
+        }
+    }
+}
+
+/// Whether the server ends the connection with this error: it says nothing about a commit on its way.
+fn ends_connection(error: &DbError) -> bool {
+    let code = error.code().code();
+    let fatal = matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+    fatal || code.starts_with("57P") || code.starts_with("08")
+}
+
+/// Returns the error with its causes: the outer one is general.
+fn words(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
+        None => {
+            let causes = std::iter::successors(error.source(), |error: &&dyn std::error::Error| (*error).source());
+            causes.fold(error.to_string(), |words, cause| format!("{words}: {cause}"))
+        }
+    }
+}
+
+impl ServerFailure {
+    fn engine(self, what: &'static str, shard: &str) -> EngineError {
+        let why = match self {
+            Self::Engine(error) => return error,
+            Self::Fenced => return EngineError::Fenced { shard: shard.to_owned() },
+            Self::Refused(error) => match overwritten(&error) {
+                Some(error) => return error,
+                None => format!("{} (SQLSTATE {})", error.message(), error.code().code()),
+            },
+            Self::Lost(why) => format!("the connection to the database was lost: {why}"),
+            Self::Held(holder) => format!("the shard is in use by {holder}"),
+            Self::Missing => "the shard is gone".to_owned(),
+            Self::Newer { found, known } => format!("the schema is of version {found}, and this build knows {known}"),
+        };
+        EngineError::Store { what, why }
+    }
+
+    fn open(self, target: &ShardAddress) -> OpenError {
+        let store = target.to_string();
+        match self {
+            Self::Lost(why) => OpenError::Unreachable { store, why },
+            Self::Refused(error) => {
+                let why = format!("{} (SQLSTATE {})", error.message(), error.code().code());
+                OpenError::Unreachable { store, why }
+            }
+            Self::Held(holder) => OpenError::Held { store, holder },
+            Self::Missing => OpenError::Missing { store },
+            Self::Newer { found, known } => OpenError::Newer { found, known },
+            Self::Fenced => OpenError::Engine(EngineError::Fenced { shard: target.shard.clone() }),
+            Self::Engine(error) => OpenError::Engine(error),
+        }
+    }
+}
+
+/// Reads which frame a group would have replaced from the server's message.
+fn overwritten(error: &DbError) -> Option<EngineError> {
+    let of_log = matches!(error.table(), Some("ev" | "log"));
+    if *error.code() != SqlState::UNIQUE_VIOLATION || !of_log {
+        return None;
+    }
+    let (_, hex) = error.detail()?.split_once("\\x")?;
+    let digits =
+        hex.as_bytes().chunks(2).map_while(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    let key: Vec<u8> = digits.collect();
+    Some(if key.len() == EV { Table::Ev } else { Table::Log }.overwrite(&key))
+}
+
+impl Postgres {
+    /// Claims the shard, and makes it where it is missing. Earlier owners are fenced.
+    /// # Errors
+    /// [`OpenError::Unreachable`], [`OpenError::Held`] while another process has it, [`OpenError::Newer`] for a newer schema, and
+    /// [`EngineError::Weak`] for a setting that was not accepted.
+    pub fn open(target: &ShardAddress) -> std::result::Result<Self, OpenError> {
+        Self::start(target, ShardClaim::claim)
+    }
+
+    /// Opens an existing shard read-only, and keeps owners away meanwhile.
+    /// # Errors
+    /// As for [`Postgres::open`], and [`OpenError::Missing`].
+    pub fn open_to_read(target: &ShardAddress) -> std::result::Result<Self, OpenError> {
+        Self::start(target, ShardClaim::read)
+    }
+
+    /// Returns whether the shard exists; makes nothing.
+    /// # Errors
+    /// [`OpenError::Unreachable`] and [`OpenError::Newer`].
+    pub fn exists(target: &ShardAddress) -> std::result::Result<bool, OpenError> {
+        let link = Arc::new(Link::to(target)?);
+        let driver = Driver::start().map_err(OpenError::Thread)?;
+        driver.run(owner::exists(link)).map_err(|failure| failure.open(target))
+    }
+
+    /// Opens a shard whose writes ask nothing about their claim: the negative control of the fence.
+    /// # Errors
+    /// As for [`Postgres::open`].
+    #[cfg(feature = "fault-points")]
+    pub fn open_unfenced(target: &ShardAddress) -> std::result::Result<Self, OpenError> {
+        Self::start(target, async |link| {
+            let mut owner = ShardClaim::claim(link).await?;
+            owner.unfenced = true;
+            Ok(owner)
+        })
+    }
+
+    fn start<F>(
+        target: &ShardAddress,
+        claim: impl FnOnce(Arc<Link>) -> F + Send + 'static,
+    ) -> std::result::Result<Self, OpenError>
+    where
+        F: Future<Output = std::result::Result<ShardClaim, ServerFailure>> + Send + 'static,
+    {
+        let link = Arc::new(Link::to(target)?);
+        let driver = Driver::start().map_err(OpenError::Thread)?;
+        let claimed = driver.run(claim(Arc::clone(&link)));
+        let owner = claimed.map_err(|failure| failure.open(target))?;
+        Ok(Self {
+            shard: owner.shard,
+            durability: owner.settings.durability(),
+            owner: Arc::new(tokio::sync::Mutex::new(owner)),
+            link,
+            syncs: AtomicU64::new(0),
+            defs: Mutex::default(),
+            driver,
+        })
+    }
+
+    fn failed(&self, what: &'static str) -> impl Fn(ServerFailure) -> EngineError + '_ {
+        move |failure| failure.engine(what, self.link.target.shard())
+    }
+
+    fn rows(&self, sql: &'static str, params: Vec<Param>) -> Result<Vec<tokio_postgres::Row>> {
+        self.driver.run(Arc::clone(&self.link).rows(sql, params)).map_err(self.failed("read"))
+    }
+
+    fn column<T: for<'a> tokio_postgres::types::FromSql<'a>>(&self, row: &tokio_postgres::Row, at: usize) -> Result<T> {
+        row.try_get(at).map_err(|error| self.failed("read")(error.into()))
+    }
+
+    /// Visits rows of one statement, in parts.
+    fn parts(&self, sql: &'static str, params: Vec<Param>, most: i32, visit: &mut Visit<'_>) -> Result<()> {
+        let (credit, credits) = tokio::sync::mpsc::channel(1);
+        let (send, parts) = mpsc::channel();
+        self.driver.spawn(Arc::clone(&self.link).scan(sql, params, most, credits, send));
+        loop {
+            // Full only where the scan has ended, which the next part says.
+            let _ = credit.try_send(());
+            let ended = || Err(ServerFailure::Lost("the thread of the connections has ended".to_owned()));
+            let part = parts.recv().unwrap_or_else(|_| ended()).map_err(self.failed("scan"))?;
+            if part.is_empty() {
+                return Ok(());
+            }
+            for (key, value) in part {
+                if visit(&key, &value)?.is_break() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let (owner, link) = (Arc::clone(&self.owner), Arc::clone(&self.link));
+        let closed = self.driver.run(async move {
+            owner.lock().await.release().await;
+            link.close();
+            Ok(())
+        });
+        if let Err(failure) = closed {
+            tracing::warn!(error = %self.failed("close")(failure), "the shard was not released");
+        }
+    }
+}
+
+/// Fills in the table of a statement.
+macro_rules! sql {
+    ($table:expr, $before:literal, $after:literal) => {
+        match $table {
+            Table::Log => concat!($before, "subtend.log", $after),
+            Table::Ev => concat!($before, "subtend.ev", $after),
+            Table::Head => concat!($before, "subtend.head", $after),
+            Table::Inflight => concat!($before, "subtend.inflight", $after),
+            Table::Kid => concat!($before, "subtend.kid", $after),
+            Table::Outbox => concat!($before, "subtend.outbox", $after),
+            Table::Def => concat!($before, "subtend.def", $after),
+            // Columns of `shard` instead.
+            Table::Meta => "SELECT NULL::bytea, NULL::bytea WHERE false AND $1 = 0",
+        }
+    };
+}
+
+/// RowArrays and frames of a session: 0 is its head, 1 its row of the boot scan, 2 a frame. The first frame may start before the wanted record.
+const RANGE: &str = "\
+    SELECT 0, NULL::bytea, value, NULL::bytea FROM subtend.head WHERE shard = $1 AND key = $2 \
+    UNION ALL SELECT 1, NULL, value, NULL FROM subtend.inflight WHERE shard = $1 AND key = $2 \
+    UNION ALL SELECT 2, ev.key, ev.value, log.value FROM subtend.ev LEFT JOIN subtend.log ON log.shard = ev.shard AND log.key = ev.value \
+    WHERE ev.shard = $1 AND ev.key <= $5 AND ev.key >= coalesce((SELECT key FROM subtend.ev \
+    WHERE shard = $1 AND key BETWEEN $3 AND $4 ORDER BY key DESC LIMIT 1), $4)";
+const META: &str = "SELECT format, last_lsn FROM subtend.shard WHERE id = $1";
+
+impl Tables for Postgres {
+    const NAME: &'static str = "postgres";
+    /// The server keeps large values in pieces, in a table of their own.
+    const MAX_BODY: u64 = 128 << 20;
+
+    fn durability(&self) -> Cow<'static, str> {
+        self.durability.clone()
+    }
+
+    fn write(&self, group: Group) -> Result<()> {
+        let (last, tables) = Sorted::of(group)?.edits()?;
+        let owner = Arc::clone(&self.owner);
+        let written = self.driver.run(async move { owner.lock().await.write(last.0, tables).await });
+        written.map_err(self.failed("write"))?;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    fn meta(&self, name: &'static str) -> Result<Option<u64>> {
+        let found = self.rows(META, vec![Box::new(self.shard)])?;
+        let row = found.first().ok_or(ServerFailure::Missing).map_err(self.failed("read"))?;
+        let column = match name {
+            META_FORMAT => 0,
+            META_LSN => 1,
+            _ => return Ok(None),
+        };
+        let number: i64 = self.column(row, column)?;
+        u64::try_from(number).map(Some).map_err(|_| rows::corrupt("shard", name.as_bytes(), "the number is negative"))
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let defs = || self.defs.lock().unwrap_or_else(PoisonError::into_inner);
+        if table == Table::Def
+            && let Some(kept) = defs().bodies.get(key)
+        {
+            return Ok(Some(kept.clone()));
+        }
+        let sql = sql!(table, "SELECT value FROM ", " WHERE shard = $1 AND key = $2");
+        let found = self.rows(sql, vec![Box::new(self.shard), Box::new(key.to_vec())])?;
+        let value: Option<Vec<u8>> = found.first().map(|row| self.column(row, 0)).transpose()?;
+        if let Some(value) = value.as_ref().filter(|_| table == Table::Def) {
+            let mut defs = defs();
+            if defs.bytes.saturating_add(value.len()) <= DEFS {
+                defs.bytes = defs.bytes.saturating_add(value.len());
+                defs.bodies.insert(key.to_vec(), value.clone());
+            }
+        }
+        Ok(value)
+    }
+
+    fn scan(&self, table: Table, keys: Keys<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        let shard: Param = Box::new(self.shard);
+        let Some((from, to)) = keys else {
+            let sql = sql!(table, "SELECT key, value FROM ", " WHERE shard = $1 ORDER BY key");
+            return self.parts(sql, vec![shard], ROWS, visit);
+        };
+        let sql = sql!(table, "SELECT key, value FROM ", " WHERE shard = $1 AND key BETWEEN $2 AND $3 ORDER BY key");
+        let params: Vec<Param> = vec![shard, Box::new(from.to_vec()), Box::new(to.to_vec())];
+        if table == Table::Log {
+            return self.parts(sql, params, FRAMES, visit);
+        }
+        for row in self.rows(sql, params)? {
+            let (key, value): (Vec<u8>, Vec<u8>) = (self.column(&row, 0)?, self.column(&row, 1)?);
+            if visit(&key, &value)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn last(&self, table: Table, keys: Keys<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let shard: Param = Box::new(self.shard);
+        let found = match keys {
+            None => {
+                let sql = sql!(table, "SELECT key, value FROM ", " WHERE shard = $1 ORDER BY key DESC LIMIT 1");
+                self.rows(sql, vec![shard])?
+            }
+            Some((from, to)) => {
+                let sql = sql!(
+                    table,
+                    "SELECT key, value FROM ",
+                    " WHERE shard = $1 AND key BETWEEN $2 AND $3 ORDER BY key DESC LIMIT 1"
+                );
+                self.rows(sql, vec![shard, Box::new(from.to_vec()), Box::new(to.to_vec())])?
+            }
+        };
+        found.first().map(|row| Ok((self.column(row, 0)?, self.column(row, 1)?))).transpose()
+    }
+
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<RangeRows> {
+        let last = from.max(Seq(until.0.saturating_sub(1)));
+        let [first, from, last] = [Seq(0), from, last].map(|seq| rows::ev_key(session, seq).to_vec());
+        let params: Vec<Param> = vec![
+            Box::new(self.shard),
+            Box::new(rows::session_key(session).to_vec()),
+            Box::new(first),
+            Box::new(from),
+            Box::new(last),
+        ];
+        let mut range = RangeRows { head: None, inflight: None, frames: Vec::new() };
+        for row in self.rows(RANGE, params)? {
+            let value = || self.column::<Vec<u8>>(&row, 2);
+            match self.column::<i32>(&row, 0)? {
+                0 => range.head = Some(value()?),
+                1 => range.inflight = Some(value()?),
+                _ => {
+                    let (_, seq, lsn) = tables::place(&self.column::<Vec<u8>>(&row, 1)?, &value()?)?;
+                    let frame = self.column::<Option<Vec<u8>>>(&row, 3)?;
+                    range.frames.push((seq, lsn, frame.map(StoredFrame::Bytes)));
+                }
+            }
+        }
+        range.frames.sort_unstable_by_key(|(seq, ..)| *seq);
+        Ok(range)
+    }
+}

@@ -1,0 +1,269 @@
+//! Connections: a thread of its own drives them, so that callers may block on any thread, also within another runtime.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::BuilderVerifierExt as _;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, NoTls, Row, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::target::{ShardAddress, VANISHED};
+use super::{ServerFailure, schema};
+use crate::error::{EngineError, OpenError, io};
+
+/// Connections for reads at most, apart from those of scans.
+const READERS: usize = 4;
+/// Between two attempts to connect.
+pub(super) const RETRY: Duration = Duration::from_millis(100);
+/// For connections to say goodbye.
+const CLOSING: Duration = Duration::from_secs(1);
+
+pub(super) type Param = Box<dyn ToSql + Sync + Send>;
+pub(super) type KeyValue = (Vec<u8>, Vec<u8>);
+
+/// Thread of the connections.
+pub(super) struct Driver {
+    handle: tokio::runtime::Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Driver {
+    pub(super) fn start() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("subtend-postgres".into()).spawn(move || {
+            // A dropped sender stops it as well.
+            drop(runtime.block_on(stopped));
+            runtime.shutdown_timeout(CLOSING);
+        })?;
+        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(work);
+    }
+
+    /// Runs `work` on the thread, and blocks until it is done.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ServerFailure>> + Send + 'static,
+    ) -> Result<T, ServerFailure> {
+        let (done, outcome) = mpsc::sync_channel(1);
+        // A caller that is gone needs no answer.
+        self.spawn(async move { drop(done.send(work.await)) });
+        outcome.recv().map_err(|_| ServerFailure::Lost("the thread of the connections has ended".to_owned()))?
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.stop.take();
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of the connections panicked");
+        }
+    }
+}
+
+/// A connection with its prepared statements.
+pub(super) struct ServerConnection {
+    pub(super) client: Client,
+    statements: HashMap<&'static str, Statement>,
+}
+
+impl ServerConnection {
+    pub(super) async fn query(
+        &mut self,
+        sql: &'static str,
+        params: &[Param],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let statement = match self.statements.get(sql) {
+            Some(statement) => statement.clone(),
+            None => {
+                let statement = self.client.prepare(sql).await?;
+                self.statements.insert(sql, statement.clone());
+                statement
+            }
+        };
+        self.client.query(&statement, &refs(params)).await
+    }
+}
+
+fn refs(params: &[Param]) -> Vec<&(dyn ToSql + Sync)> {
+    params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect()
+}
+
+/// Connects to one database, and keeps connections for reads.
+pub(super) struct Link {
+    pub(super) target: ShardAddress,
+    tls: Option<MakeRustlsConnect>,
+    idle: Mutex<Vec<ServerConnection>>,
+    permits: Semaphore,
+}
+
+impl Link {
+    pub(super) fn to(target: &ShardAddress) -> Result<Self, OpenError> {
+        let tls = if target.tls { Some(MakeRustlsConnect::new(tls(target)?)) } else { None };
+        Ok(Self { target: target.clone(), tls, idle: Mutex::default(), permits: Semaphore::new(READERS) })
+    }
+
+    pub(super) async fn connect(&self) -> Result<ServerConnection, ServerFailure> {
+        let mut config = self.target.with_password();
+        config.application_name("subtend");
+        let client = match &self.tls {
+            Some(tls) => {
+                let (client, connection) = config.connect(tls.clone()).await?;
+                tokio::spawn(async move { ended(connection.await) });
+                client
+            }
+            None => {
+                let (client, connection) = config.connect(NoTls).await?;
+                tokio::spawn(async move { ended(connection.await) });
+                client
+            }
+        };
+        // The server notices a node that vanished, which holds locks.
+        let vanished = VANISHED.as_millis();
+        let seconds = VANISHED.as_secs() / 4;
+        let settings = format!(
+            "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
+             SET tcp_user_timeout = {vanished}; SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = {seconds}; \
+             SET tcp_keepalives_count = 3; SET client_connection_check_interval = {vanished}"
+        );
+        client.batch_execute(&settings).await?;
+        Ok(ServerConnection { client, statements: HashMap::new() })
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<ServerConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn take(&self) -> Result<ServerConnection, ServerFailure> {
+        let kept = self.idle().pop();
+        match kept.filter(|connection| !connection.client.is_closed()) {
+            Some(connection) => Ok(connection),
+            None => {
+                let connection = self.connect().await?;
+                let found = schema::version(&connection.client).await?;
+                if found > schema::KNOWN {
+                    return Err(ServerFailure::Newer { found, known: schema::KNOWN });
+                }
+                Ok(connection)
+            }
+        }
+    }
+
+    fn keep(&self, connection: ServerConnection) {
+        let mut idle = self.idle();
+        if idle.len() < READERS {
+            idle.push(connection);
+        }
+    }
+
+    /// Reads rows, on another connection where one is lost.
+    pub(super) async fn rows(
+        self: Arc<Self>,
+        sql: &'static str,
+        params: Vec<Param>,
+    ) -> Result<Vec<Row>, ServerFailure> {
+        let give_up = Instant::now() + self.target.reply;
+        // The semaphore is never closed.
+        let _permit = self.permits.acquire().await;
+        loop {
+            let read = async {
+                let mut connection = self.take().await?;
+                let rows = connection.query(sql, &params).await?;
+                self.keep(connection);
+                Ok(rows)
+            };
+            match timeout_at(give_up, read).await {
+                Ok(Err(ServerFailure::Lost(_))) if Instant::now() + RETRY < give_up => {
+                    self.idle().clear();
+                    sleep(RETRY).await;
+                }
+                Ok(outcome) => return outcome,
+                Err(_) => return Err(self.silent()),
+            }
+        }
+    }
+
+    /// Sends rows in parts of one snapshot, one part for each credit, and an empty part at the end.
+    pub(super) async fn scan(
+        self: Arc<Self>,
+        sql: &'static str,
+        params: Vec<Param>,
+        most: i32,
+        mut credits: tokio::sync::mpsc::Receiver<()>,
+        parts: mpsc::Sender<Result<Vec<KeyValue>, ServerFailure>>,
+    ) {
+        let scan = async {
+            let mut connection = self.take().await?;
+            let transaction = connection.client.transaction().await?;
+            let portal = transaction.bind(sql, &refs(&params)).await?;
+            while credits.recv().await.is_some() {
+                let rows = timeout(self.target.reply, transaction.query_portal(&portal, most)).await;
+                let rows = pairs(&rows.map_err(|_| self.silent())??)?;
+                let end = rows.is_empty();
+                if parts.send(Ok(rows)).is_err() || end {
+                    break;
+                }
+            }
+            transaction.rollback().await?;
+            self.keep(connection);
+            Ok::<(), ServerFailure>(())
+        };
+        if let Err(failure) = scan.await {
+            // A reader that is gone needs no error.
+            drop(parts.send(Err(failure)));
+        }
+    }
+
+    pub(super) fn silent(&self) -> ServerFailure {
+        ServerFailure::Lost(format!("no answer within {} s", self.target.reply.as_secs()))
+    }
+
+    pub(super) fn close(&self) {
+        self.idle().clear();
+    }
+}
+
+fn pairs(rows: &[Row]) -> Result<Vec<KeyValue>, ServerFailure> {
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+fn ended(connection: Result<(), tokio_postgres::Error>) {
+    if let Err(error) = connection {
+        tracing::warn!(error = %super::words(&error), "a connection to the database was lost");
+    }
+}
+
+/// TLS by `ring` for these connections alone: the process keeps its own provider.
+fn tls(target: &ShardAddress) -> Result<ClientConfig, OpenError> {
+    let failed = |why: String| OpenError::Engine(EngineError::Store { what: "prepare TLS", why });
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(error.to_string()))?;
+    let Some(file) = &target.roots else {
+        let verified = builder.with_platform_verifier().map_err(|error| failed(error.to_string()))?;
+        return Ok(verified.with_no_client_auth());
+    };
+    let mut roots = RootCertStore::empty();
+    let bytes = std::fs::read(file).map_err(io("read", file))?;
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        let certificate = certificate.map_err(|error| failed(format!("{}: {error}", file.display())))?;
+        roots.add(certificate).map_err(|error| failed(format!("{}: {error}", file.display())))?;
+    }
+    if roots.is_empty() {
+        return Err(failed(format!("{} holds no certificate", file.display())));
+    }
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}

@@ -1,0 +1,313 @@
+//! The claim of a shard, and the writes under it.
+//!
+//! A claim takes the next epoch. Each group is one statement that moves `last_lsn` under that epoch and writes its rows only if it did: a
+//! process that lost its claim changes nothing, whatever it believes. No clock is involved.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::ServerFailure;
+use super::link::{Link, Param, RETRY, ServerConnection};
+use super::schema;
+use super::settings::{ServerSettings, settings};
+use crate::error::EngineError;
+use crate::tables::{FORMAT, Table, TableEdits};
+
+/// First number of the advisory lock of a shard; the second is the shard's.
+const LOCK: i32 = 0x5375_6274;
+/// Attempts to take the lock of a shard. A server needs a moment to notice that a killed owner is gone.
+const ATTEMPTS: u32 = 20;
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
+const MAKE: &str = "INSERT INTO subtend.shard (name, format) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+const FIND: &str =
+    "SELECT id, format, holder || ', since ' || date_trunc('second', claimed) FROM subtend.shard WHERE name = $1";
+const CLAIM: &str = "UPDATE subtend.shard SET epoch = epoch + 1, owner = gen_random_uuid(), holder = $2, claimed = now() \
+                     WHERE id = $1 RETURNING epoch, last_lsn, owner::text";
+/// Takes the next epoch for the owner of the last one. Repeatable: its own reply may be lost too.
+const RECLAIM: &str =
+    "UPDATE subtend.shard SET epoch = epoch + 1 WHERE id = $1 AND owner = $2::text::uuid RETURNING epoch, last_lsn";
+/// Ends what is left of this owner's lost connections, which may hold the lock or an open transaction.
+const END_OLD: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                       WHERE application_name = 'subtend ' || $1::text AND pid <> pg_backend_pid()";
+const NAME: &str = "SELECT set_config('application_name', 'subtend ' || $1::text, false)";
+const SETTINGS: &str = concat!("SELECT ", settings!());
+const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1, $2)";
+const TRY_SHARED: &str = "SELECT pg_try_advisory_lock_shared($1, $2)";
+const UNLOCK: &str = "SELECT pg_advisory_unlock_all()";
+
+macro_rules! write {
+    ($fence:literal) => {
+        concat!(
+            "WITH own AS (UPDATE subtend.shard SET last_lsn = $4 WHERE id = $1 AND ", $fence, " RETURNING id), \
+            log AS (INSERT INTO subtend.log SELECT id, k, v FROM own, unnest($5::bytea[], $6::bytea[]) AS new(k, v)), \
+            ev AS (INSERT INTO subtend.ev SELECT id, k, v FROM own, unnest($7::bytea[], $8::bytea[]) AS new(k, v)), \
+            head AS (INSERT INTO subtend.head SELECT id, k, v FROM own, unnest($9::bytea[], $10::bytea[]) AS new(k, v) \
+                ON CONFLICT (shard, key) DO UPDATE SET value = excluded.value), \
+            inflight AS (INSERT INTO subtend.inflight SELECT id, k, v FROM own, unnest($11::bytea[], $12::bytea[]) AS new(k, v) \
+                ON CONFLICT (shard, key) DO UPDATE SET value = excluded.value), \
+            kid AS (INSERT INTO subtend.kid SELECT id, k, v FROM own, unnest($13::bytea[], $14::bytea[]) AS new(k, v) \
+                ON CONFLICT (shard, key) DO NOTHING), \
+            outbox AS (INSERT INTO subtend.outbox SELECT id, k, v FROM own, unnest($15::bytea[], $16::bytea[]) AS new(k, v) \
+                ON CONFLICT (shard, key) DO UPDATE SET value = excluded.value), \
+            def AS (INSERT INTO subtend.def AS old SELECT id, k, v FROM own, unnest($17::bytea[], $18::bytea[]) AS new(k, v) \
+                ON CONFLICT (shard, key) DO UPDATE SET value = excluded.value WHERE old.value <> excluded.value), \
+            ended AS (DELETE FROM subtend.inflight WHERE shard = (SELECT id FROM own) AND key = ANY ($19::bytea[])), \
+            taken AS (DELETE FROM subtend.outbox WHERE shard = (SELECT id FROM own) AND key = ANY ($20::bytea[])) \
+            SELECT (SELECT count(*) FROM own), ",
+            settings!()
+        )
+    };
+}
+
+/// One group. A transaction of its own, and one round trip.
+const WRITE: &str = write!("epoch = $2 AND last_lsn = $3");
+/// Sabotage: it writes under any claim.
+const WRITE_UNFENCED: &str = write!("($2::bigint + $3::bigint) IS NOT NULL");
+
+/// The claim of this process on a shard.
+pub(super) struct ShardClaim {
+    link: Arc<Link>,
+    connection: Option<ServerConnection>,
+    pub(super) shard: i32,
+    epoch: i64,
+    last: i64,
+    /// Drawn by the server at the claim; empty for a reader.
+    id: String,
+    pub(super) settings: ServerSettings,
+    pub(super) unfenced: bool,
+}
+
+impl ShardClaim {
+    /// Makes the shard where it is missing, and claims it.
+    pub(super) async fn claim(link: Arc<Link>) -> Result<Self, ServerFailure> {
+        let mut connection = link.connect().await?;
+        schema::migrate(&mut connection.client).await?;
+        let settings = read_settings(&mut connection).await?;
+        settings.judge(&link.target.accepted)?;
+        let format = i64::try_from(FORMAT).unwrap_or(i64::MAX);
+        connection.query(MAKE, &[text(&link.target.shard), Box::new(format)]).await?;
+        let shard = find(&mut connection, &link).await?;
+        lock(&mut connection, &link, shard, TRY_LOCK).await?;
+        let claimed = connection.query(CLAIM, &[Box::new(shard), text(&holder())]).await?;
+        let row = claimed.first().ok_or(ServerFailure::Fenced)?;
+        let (epoch, last, id) = (row.try_get(0)?, row.try_get(1)?, row.try_get::<_, String>(2)?);
+        connection.query(NAME, &[text(&id)]).await?;
+        Ok(Self { link, connection: Some(connection), shard, epoch, last, id, settings, unfenced: false })
+    }
+
+    /// Finds the shard, and keeps owners away while it is read.
+    pub(super) async fn read(link: Arc<Link>) -> Result<Self, ServerFailure> {
+        let mut connection = link.connect().await?;
+        match schema::version(&connection.client).await? {
+            0 => return Err(ServerFailure::Missing),
+            found if found > schema::KNOWN => return Err(ServerFailure::Newer { found, known: schema::KNOWN }),
+            _ => {}
+        }
+        let settings = read_settings(&mut connection).await?;
+        let shard = find(&mut connection, &link).await?;
+        lock(&mut connection, &link, shard, TRY_SHARED).await?;
+        let id = String::new();
+        Ok(Self { link, connection: Some(connection), shard, epoch: 0, last: 0, id, settings, unfenced: false })
+    }
+
+    /// Writes a group that ends at `to`, durably. A lost reply is resolved: the next epoch ends the old transaction, one way or the other,
+    /// and `last_lsn` says which.
+    pub(super) async fn write(&mut self, to: u64, tables: Vec<TableEdits>) -> Result<(), ServerFailure> {
+        if self.id.is_empty() {
+            let why = "the store was opened to be read alone".to_owned();
+            return Err(ServerFailure::Engine(EngineError::Store { what: "write", why }));
+        }
+        let to = i64::try_from(to).map_err(|_| ServerFailure::Fenced)?;
+        let rows = RowArrays::of(tables);
+        let mut give_up = None;
+        loop {
+            let lost = match self.attempt(to, &rows).await {
+                Ok(()) => {
+                    self.last = to;
+                    return Ok(());
+                }
+                Err(ServerFailure::Lost(why)) => why,
+                Err(failure) => return Err(failure),
+            };
+            tracing::warn!(
+                why = lost,
+                "the reply to a commit was lost; the shard is claimed again to learn what it did"
+            );
+            self.connection = None;
+            let give_up = *give_up.get_or_insert_with(|| Instant::now() + self.link.target.reply * 2);
+            let found = self.reclaim(give_up).await?;
+            if found == to && to > self.last {
+                self.last = to;
+                return Ok(());
+            }
+            if found != self.last || to == self.last {
+                // Another writer, or a group of rows alone, whose reply says nothing.
+                return Err(ServerFailure::Fenced);
+            }
+        }
+    }
+
+    async fn attempt(&mut self, to: i64, rows: &RowArrays) -> Result<(), ServerFailure> {
+        let Some(connection) = &mut self.connection else {
+            return Err(ServerFailure::Lost("the connection was lost before".to_owned()));
+        };
+        let sql = if self.unfenced { WRITE_UNFENCED } else { WRITE };
+        let params = rows.params(self.shard, self.epoch, self.last, to);
+        let written = timeout(self.link.target.reply, connection.query(sql, &params)).await;
+        let written = written.map_err(|_| self.link.silent())??;
+        let row = written.first().ok_or(ServerFailure::Fenced)?;
+        if row.try_get::<_, i64>(0)? != 1 {
+            return Err(ServerFailure::Fenced);
+        }
+        // As they were at the commit: an operator may have changed them since.
+        ServerSettings::of(row, 1)?.judge(&self.link.target.accepted)?;
+        Ok(())
+    }
+
+    /// Claims the next epoch on a new connection, and returns the last LSN of the shard. Repeats it while connections are lost, until
+    /// `give_up`.
+    async fn reclaim(&mut self, give_up: Instant) -> Result<i64, ServerFailure> {
+        loop {
+            let claimed = timeout(self.link.target.reply, self.reclaim_once()).await;
+            match claimed.unwrap_or_else(|_| Err(self.link.silent())) {
+                Err(ServerFailure::Lost(_)) if Instant::now() + RETRY < give_up => sleep(RETRY).await,
+                claimed => return claimed,
+            }
+        }
+    }
+
+    async fn reclaim_once(&mut self) -> Result<i64, ServerFailure> {
+        let mut connection = self.link.connect().await?;
+        read_settings(&mut connection).await?.judge(&self.link.target.accepted)?;
+        let found = schema::version(&connection.client).await?;
+        if found > schema::KNOWN {
+            return Err(ServerFailure::Newer { found, known: schema::KNOWN });
+        }
+        // First, so that a later attempt ends this one too.
+        connection.query(NAME, &[text(&self.id)]).await?;
+        connection.query(END_OLD, &[text(&self.id)]).await?;
+        // Waits for the old transaction's lock on the row.
+        let claimed = connection.query(RECLAIM, &[Box::new(self.shard), text(&self.id)]).await?;
+        let row = claimed.first().ok_or(ServerFailure::Fenced)?;
+        let (epoch, last) = (row.try_get(0)?, row.try_get(1)?);
+        lock(&mut connection, &self.link, self.shard, TRY_LOCK).await?;
+        self.connection = Some(connection);
+        self.epoch = epoch;
+        Ok(last)
+    }
+
+    /// Gives the lock back, so that the next owner need not wait for the server to notice.
+    pub(super) async fn release(&mut self) {
+        if let Some(mut connection) = self.connection.take() {
+            // The end of the connection releases it as well.
+            drop(timeout(PAUSE * ATTEMPTS, connection.query(UNLOCK, &[])).await);
+        }
+    }
+}
+
+pub(super) async fn exists(link: Arc<Link>) -> Result<bool, ServerFailure> {
+    let mut connection = link.connect().await?;
+    if schema::version(&connection.client).await? == 0 {
+        return Ok(false);
+    }
+    match find(&mut connection, &link).await {
+        Ok(_) => Ok(true),
+        Err(ServerFailure::Missing) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn text(text: &str) -> Param {
+    Box::new(text.to_owned())
+}
+
+async fn read_settings(connection: &mut ServerConnection) -> Result<ServerSettings, ServerFailure> {
+    let rows = connection.query(SETTINGS, &[]).await?;
+    let row = rows.first().ok_or_else(|| ServerFailure::Lost("the server gave no settings".to_owned()))?;
+    Ok(ServerSettings::of(row, 0)?)
+}
+
+async fn find(connection: &mut ServerConnection, link: &Link) -> Result<i32, ServerFailure> {
+    let found = connection.query(FIND, &[text(&link.target.shard)]).await?;
+    let row = found.first().ok_or(ServerFailure::Missing)?;
+    match u64::try_from(row.try_get::<_, i64>(1)?) {
+        Ok(FORMAT) => Ok(row.try_get(0)?),
+        found => Err(ServerFailure::Newer { found: found.unwrap_or(0), known: FORMAT }),
+    }
+}
+
+/// Takes the shard's lock for as long as the connection lasts.
+async fn lock(
+    connection: &mut ServerConnection,
+    link: &Link,
+    shard: i32,
+    sql: &'static str,
+) -> Result<(), ServerFailure> {
+    for _ in 0..ATTEMPTS {
+        let tried = connection.query(sql, &[Box::new(LOCK), Box::new(shard)]).await?;
+        if tried.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false) {
+            return Ok(());
+        }
+        sleep(PAUSE).await;
+    }
+    let found = connection.query(FIND, &[text(&link.target.shard)]).await?;
+    let holder = found.first().map(|row| row.try_get::<_, Option<String>>(2)).transpose()?.flatten();
+    Err(ServerFailure::Held(holder.unwrap_or_else(|| "a process that reads it".to_owned())))
+}
+
+/// Describes this process.
+fn holder() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "an unknown host" } else { host.trim() };
+    format!("process {} of {host}", std::process::id())
+}
+
+type Values = Vec<Vec<u8>>;
+
+/// RowArrays of a group, by table, as arrays.
+#[derive(Default)]
+struct RowArrays {
+    /// Keys and values.
+    puts: [(Values, Values); 7],
+    ended: Values,
+    taken: Values,
+}
+
+/// Tables in the order of the statement's arrays.
+const PUTS: [Table; 7] = [Table::Log, Table::Ev, Table::Head, Table::Inflight, Table::Kid, Table::Outbox, Table::Def];
+
+impl RowArrays {
+    fn of(tables: Vec<TableEdits>) -> Self {
+        let mut rows = Self::default();
+        for (table, edits) in tables {
+            let Some((_, (keys, values))) = PUTS.iter().zip(&mut rows.puts).find(|(of, _)| **of == table) else {
+                continue;
+            };
+            // Of these two alone are rows removed.
+            let removed = if table == Table::Inflight { &mut rows.ended } else { &mut rows.taken };
+            for (key, value) in edits {
+                match value {
+                    Some(value) => {
+                        keys.push(key);
+                        values.push(value);
+                    }
+                    None => removed.push(key),
+                }
+            }
+        }
+        rows
+    }
+
+    fn params(&self, shard: i32, epoch: i64, last: i64, to: i64) -> Vec<Param> {
+        let mut params: Vec<Param> = vec![Box::new(shard), Box::new(epoch), Box::new(last), Box::new(to)];
+        for (keys, values) in &self.puts {
+            params.push(Box::new(keys.clone()));
+            params.push(Box::new(values.clone()));
+        }
+        params.push(Box::new(self.ended.clone()));
+        params.push(Box::new(self.taken.clone()));
+        params
+    }
+}

@@ -1,0 +1,53 @@
+//! Schema and its migrations: numbered, forward only, applied by one process at a time.
+
+use tokio_postgres::Client;
+
+use super::ServerFailure;
+
+/// Migrations by version, from 1. A released one is never changed.
+const MIGRATIONS: [&str; 1] = [include_str!("schema/1.sql")];
+
+/// Taken while a schema is migrated.
+const LOCK: i64 = 0x5375_6274_656e_6401;
+
+/// The newest version that this build knows.
+pub(super) const KNOWN: u64 = MIGRATIONS.len() as u64;
+
+/// Reads the catalogue as of now. `to_regclass` answers from a cache that a lock does not refresh.
+const EXISTS: &str =
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'subtend' AND tablename = 'migration')";
+const VERSION: &str = "SELECT coalesce(max(version), 0) FROM subtend.migration";
+
+/// Returns the version of the schema; 0 without one.
+pub(super) async fn version(client: &Client) -> Result<u64, tokio_postgres::Error> {
+    if !client.query_one(EXISTS, &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(0);
+    }
+    let version: i32 = client.query_one(VERSION, &[]).await?.try_get(0)?;
+    Ok(u64::try_from(version).unwrap_or(0))
+}
+
+/// Brings the schema to the newest version, and refuses a newer one.
+pub(super) async fn migrate(client: &mut Client) -> Result<(), ServerFailure> {
+    match version(client).await? {
+        KNOWN => return Ok(()),
+        found if found > KNOWN => return Err(ServerFailure::Newer { found, known: KNOWN }),
+        _ => {}
+    }
+    // In one transaction: a crash leaves the old version or the new one.
+    let change = client.transaction().await?;
+    change.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    let exists: bool = change.query_one(EXISTS, &[]).await?.try_get(0)?;
+    let found: i32 = if exists { change.query_one(VERSION, &[]).await?.try_get(0)? } else { 0 };
+    for (sql, version) in MIGRATIONS.iter().zip(1_i32..).filter(|(_, version)| *version > found) {
+        change.batch_execute(sql).await?;
+        let by = env!("CARGO_PKG_VERSION");
+        change.execute("INSERT INTO subtend.migration (version, by) VALUES ($1, $2)", &[&version, &by]).await?;
+    }
+    change.commit().await?;
+    // Another process may have been newer.
+    match version(client).await? {
+        found if found > KNOWN => Err(ServerFailure::Newer { found, known: KNOWN }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,143 @@
+//! ServerSettings of a server on which durability depends.
+
+use std::borrow::Cow;
+
+use tokio_postgres::Row;
+
+use crate::error::EngineError;
+
+/// Setting of a server that can make an acknowledged commit disappear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    Fsync,
+    SynchronousCommit,
+    FullPageWrites,
+}
+
+const ALL: [Setting; 3] = [Setting::Fsync, Setting::SynchronousCommit, Setting::FullPageWrites];
+
+/// Selects what [`ServerSettings::of`] reads.
+macro_rules! settings {
+    () => {
+        "current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'), \
+         current_setting('synchronous_standby_names')"
+    };
+}
+pub(super) use settings;
+
+impl Setting {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::SynchronousCommit => "synchronous_commit",
+            Self::FullPageWrites => "full_page_writes",
+        }
+    }
+
+    fn risk(self) -> &'static str {
+        match self {
+            Self::Fsync => "a crash of the server's machine may damage the database",
+            Self::SynchronousCommit => "a crash of the server may lose what was acknowledged",
+            Self::FullPageWrites => "a loss of power in mid-write may damage the database",
+        }
+    }
+
+    pub(super) fn of(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|setting| setting.name() == name)
+    }
+}
+
+/// ServerSettings as a connection has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServerSettings {
+    values: [String; 3],
+    /// Whether a commit waits for a standby.
+    standby: bool,
+}
+
+impl ServerSettings {
+    /// Reads columns from `at` on.
+    pub(super) fn of(row: &Row, at: usize) -> Result<Self, tokio_postgres::Error> {
+        let text = |ix: usize| row.try_get::<_, String>(at.saturating_add(ix));
+        Ok(Self { values: [text(0)?, text(1)?, text(2)?], standby: !text(3)?.is_empty() })
+    }
+
+    fn weak(&self) -> impl Iterator<Item = (Setting, &str)> {
+        let pairs = ALL.into_iter().zip(self.values.iter().map(String::as_str));
+        pairs.filter(|(setting, value)| match setting {
+            Setting::Fsync | Setting::FullPageWrites => *value != "on",
+            // A commit that does not wait for the standby is on one machine only.
+            Setting::SynchronousCommit if self.standby => !matches!(*value, "on" | "remote_apply"),
+            Setting::SynchronousCommit => *value == "off",
+        })
+    }
+
+    /// Refuses the first weak setting that is not accepted.
+    pub(super) fn judge(&self, accepted: &[Setting]) -> Result<(), EngineError> {
+        match self.weak().find(|(setting, _)| !accepted.contains(setting)) {
+            None => Ok(()),
+            Some((setting, value)) => {
+                Err(EngineError::Weak { setting: setting.name(), value: value.to_owned(), risk: setting.risk() })
+            }
+        }
+    }
+
+    /// Describes what an acknowledged commit survives.
+    pub(super) fn durability(&self) -> Cow<'static, str> {
+        let weak: Vec<String> =
+            self.weak().map(|(setting, value)| format!("{} is {value}: {}", setting.name(), setting.risk())).collect();
+        if !weak.is_empty() {
+            return format!("weak, as accepted: {}", weak.join("; ")).into();
+        }
+        let strong = "commit of PostgreSQL: what is acknowledged survives a crash of this process, of the server and of its machine";
+        if self.standby { format!("{strong}, and is on a synchronous standby").into() } else { strong.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(values: [&str; 3], standby: bool) -> ServerSettings {
+        ServerSettings { values: values.map(str::to_owned), standby }
+    }
+
+    #[test]
+    fn weak_setting_is_refused_by_name_until_it_is_accepted() {
+        let cases = [
+            (["off", "on", "on"], "fsync"),
+            (["on", "off", "on"], "synchronous_commit"),
+            (["on", "on", "off"], "full_page_writes"),
+        ];
+        for (values, name) in cases {
+            let weak = settings(values, false);
+            let refused = weak.judge(&[]).unwrap_err().to_string();
+            assert!(
+                refused.contains(&format!("{name} = off")) && refused.contains(&format!("accept_weak={name}")),
+                "{refused}"
+            );
+            assert!(weak.judge(&[Setting::of(name).unwrap()]).is_ok());
+            assert!(
+                weak.durability().starts_with(&format!("weak, as accepted: {name} is off")),
+                "{}",
+                weak.durability()
+            );
+        }
+        assert!(settings(["off", "off", "on"], false).judge(&[Setting::Fsync]).is_err(), "each is accepted on its own");
+    }
+
+    #[test]
+    fn commit_that_skips_its_standby_is_weak() {
+        for (value, alone, with_standby) in [
+            ("on", true, true),
+            ("remote_apply", true, true),
+            ("remote_write", true, false),
+            ("local", true, false),
+            ("off", false, false),
+        ] {
+            let judged = |standby| settings(["on", value, "on"], standby).judge(&[]).is_ok();
+            assert_eq!((judged(false), judged(true)), (alone, with_standby), "{value}");
+        }
+        assert!(settings(["on"; 3], true).durability().ends_with("is on a synchronous standby"));
+    }
+}

@@ -1,0 +1,305 @@
+//! Reads of an engine whose rows are bytes in ordered tables. Each engine has the tables; what their rows mean is said here.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+
+use serde::de::DeserializeOwned;
+use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{Head, Inflight, Row};
+
+use crate::engine::{Engine, Found, Go, Group, Range, Result, StoredFrame};
+use crate::error::{EngineError, OpenError};
+use crate::rows::{self, EV, KID, OUTBOX, SESSION};
+
+const GO: Go = ControlFlow::Continue(());
+
+/// Tables, by the byte that begins their keys where one tree holds them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Table {
+    /// LSN to frame.
+    Log = b'l',
+    /// Session and first record to LSN.
+    Ev = b'e',
+    /// Session to head.
+    Head = b'h',
+    /// Session to its row of the boot scan.
+    Inflight = b'i',
+    /// Parent and child.
+    Kid = b'k',
+    /// Obligation to LSN.
+    Outbox = b'o',
+    /// Hash to body.
+    Def = b'd',
+    /// Format and identity of the store.
+    Meta = b'm',
+}
+
+impl Table {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Ev => "ev",
+            Self::Head => "head",
+            Self::Inflight => "inflight",
+            Self::Kid => "kid",
+            Self::Outbox => "outbox",
+            Self::Def => "def",
+            Self::Meta => "meta",
+        }
+    }
+
+    /// Whether its rows are never replaced.
+    pub(crate) fn is_log(self) -> bool {
+        matches!(self, Self::Log | Self::Ev)
+    }
+
+    /// Returns the error of a group that would replace the row at `key`.
+    pub(crate) fn overwrite(self, key: &[u8]) -> EngineError {
+        match key.try_into().map(rows::ev_of) {
+            Ok((session, seq)) => EngineError::Overwrite { session, seq },
+            Err(_) => rows::corrupt(self.name(), key, "a frame is there already"),
+        }
+    }
+}
+
+/// A row to write at a key, or to remove.
+pub(crate) type Edit = (Vec<u8>, Option<Vec<u8>>);
+pub(crate) type TableEdits = (Table, Vec<Edit>);
+
+/// Receives key and value of each row.
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Go> + 'a;
+/// The first and the last key of a scan; all keys if absent.
+pub(crate) type Keys<'a> = Option<(&'a [u8], &'a [u8])>;
+
+/// Store of bytes. A read sees all of each returned write; a panic of the store on damaged bytes is an error.
+pub(crate) trait Tables: Sized + Send + Sync + 'static {
+    const NAME: &'static str;
+    /// Larger frames are stored as files.
+    const MAX_BODY: u64;
+
+    fn write(&self, group: Group) -> Result<()>;
+    fn syncs(&self) -> u64;
+    /// Returns a number of the store's own.
+    fn meta(&self, name: &'static str) -> Result<Option<u64>>;
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Visits rows in the order of their keys.
+    fn scan(&self, table: Table, keys: Keys<'_>, visit: &mut Visit<'_>) -> Result<()>;
+    fn last(&self, table: Table, keys: Keys<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>>;
+
+    fn durability(&self) -> Cow<'static, str> {
+        "fsync: what is acknowledged survives a crash of the process and of the machine".into()
+    }
+
+    /// Reads as [`Engine::range`] does; here row by row, which costs nothing where no network is in between.
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<RangeRows> {
+        // Rows first: after a concurrent commit there are more records than they say, never fewer.
+        let key = rows::session_key(session);
+        let (head, inflight) = (self.get(Table::Head, &key)?, self.get(Table::Inflight, &key)?);
+        let first = place_before(self, session, from)?.map_or(from, |(seq, _)| seq);
+        let last = from.max(Seq(until.0.saturating_sub(1)));
+        let mut frames = Vec::new();
+        for (seq, lsn) in places_of(self, session, first, last)? {
+            frames.push((seq, lsn, self.get(Table::Log, &lsn.0.to_be_bytes())?.map(StoredFrame::Bytes)));
+        }
+        Ok(RangeRows { head, inflight, frames })
+    }
+
+    /// Checks the format, and returns whether none is written yet.
+    fn is_new(&self) -> std::result::Result<bool, OpenError> {
+        match self.meta(META_FORMAT)? {
+            None => Ok(true),
+            Some(FORMAT) => Ok(false),
+            Some(found) if found > FORMAT => Err(OpenError::Newer { found, known: FORMAT }),
+            Some(found) => {
+                Err(rows::corrupt("meta", META_FORMAT.as_bytes(), &format!("{found} was never a format")).into())
+            }
+        }
+    }
+}
+
+/// [`Range`] with sealed rows.
+pub(crate) struct RangeRows {
+    pub(crate) head: Option<Vec<u8>>,
+    pub(crate) inflight: Option<Vec<u8>>,
+    pub(crate) frames: Vec<Found>,
+}
+
+/// The written format, and the newest readable one.
+pub(crate) const FORMAT: u64 = 1;
+pub(crate) const META_FORMAT: &str = "format";
+pub(crate) const META_LSN: &str = "lsn";
+
+fn sized<const N: usize>(table: Table, key: &[u8]) -> Result<&[u8; N]> {
+    key.try_into().map_err(|_| rows::corrupt(table.name(), key, "the key has another length"))
+}
+
+pub(crate) fn number(table: &'static str, key: &[u8], value: &[u8]) -> Result<u64> {
+    let bytes = value.try_into().map_err(|_| rows::corrupt(table, key, "the value is not a number"))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+pub(crate) fn place(key: &[u8], value: &[u8]) -> Result<(SessionId, Seq, Lsn)> {
+    let (session, seq) = rows::ev_of(sized::<EV>(Table::Ev, key)?);
+    Ok((session, seq, Lsn(number("ev", key, value)?)))
+}
+
+fn text(hash: Hash, bytes: &[u8]) -> Result<Text> {
+    std::str::from_utf8(bytes).map(Text::from).map_err(|error| rows::corrupt("def", &hash.0, &error.to_string()))
+}
+
+fn row<T: DeserializeOwned>(tables: &impl Tables, table: Table, session: SessionId) -> Result<Option<T>> {
+    let key = rows::session_key(session);
+    tables.get(table, &key)?.map(|sealed| rows::unseal_json(table.name(), &key, &sealed)).transpose()
+}
+
+fn all<T: DeserializeOwned>(
+    tables: &impl Tables,
+    table: Table,
+    visit: &mut dyn FnMut(SessionId, Result<T>) -> Go,
+) -> Result<()> {
+    tables.scan(table, None, &mut |key, sealed| {
+        let session = rows::session_of(*sized::<SESSION>(table, key)?);
+        Ok(visit(session, rows::unseal_json(table.name(), key, sealed)))
+    })
+}
+
+/// Returns the frames of the session that start with a record from `from` to `last`.
+fn places_of(tables: &impl Tables, session: SessionId, from: Seq, last: Seq) -> Result<Vec<(Seq, Lsn)>> {
+    let mut places = Vec::new();
+    let (from, to) = (rows::ev_key(session, from), rows::ev_key(session, last));
+    tables.scan(Table::Ev, Some((&from, &to)), &mut |key, value| {
+        let (_, seq, lsn) = place(key, value)?;
+        places.push((seq, lsn));
+        Ok(GO)
+    })?;
+    Ok(places)
+}
+
+/// Returns the last frame of the session that starts at `upto` or before.
+fn place_before(tables: &impl Tables, session: SessionId, upto: Seq) -> Result<Option<(Seq, Lsn)>> {
+    let (from, to) = (rows::ev_key(session, Seq(0)), rows::ev_key(session, upto));
+    let Some((key, value)) = tables.last(Table::Ev, Some((&from, &to)))? else { return Ok(None) };
+    let (_, seq, lsn) = place(&key, &value)?;
+    Ok(Some((seq, lsn)))
+}
+
+impl<T: Tables> Engine for T {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn durability(&self) -> Cow<'static, str> {
+        Tables::durability(self)
+    }
+
+    fn write(&self, group: Group) -> Result<()> {
+        Tables::write(self, group)
+    }
+
+    fn wants_bytes(&self) -> bool {
+        true
+    }
+
+    fn max_body(&self) -> u64 {
+        Self::MAX_BODY
+    }
+
+    fn syncs(&self) -> u64 {
+        Tables::syncs(self)
+    }
+
+    fn last_lsn(&self) -> Result<Lsn> {
+        let noted = self.meta(META_LSN)?.unwrap_or(0);
+        let in_log = self.last(Table::Log, None)?.map_or(Ok(0), |(key, _)| number("log", &key, &key))?;
+        if in_log > noted {
+            let why = format!("it says {noted}, but the log ends at {in_log}");
+            return Err(rows::corrupt("meta", META_LSN.as_bytes(), &why));
+        }
+        Ok(Lsn(noted))
+    }
+
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
+        Ok(self.get(Table::Log, &lsn.0.to_be_bytes())?.map(StoredFrame::Bytes))
+    }
+
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
+        let keys = (&from.0.to_be_bytes()[..], &u64::MAX.to_be_bytes()[..]);
+        self.scan(Table::Log, Some(keys), &mut |key, frame| {
+            Ok(visit(Lsn(number("log", key, key)?), StoredFrame::Bytes(frame.to_vec())))
+        })
+    }
+
+    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+        places_of(self, session, Seq(0), Seq(u64::MAX))
+    }
+
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
+        let RangeRows { head, inflight, frames } = Tables::range(self, session, from, until)?;
+        let key = rows::session_key(session);
+        Ok(Range {
+            head: head.map(|sealed| rows::unseal_json(Table::Head.name(), &key, &sealed)).transpose(),
+            inflight: inflight.map(|sealed| rows::unseal_json(Table::Inflight.name(), &key, &sealed)).transpose(),
+            frames,
+        })
+    }
+
+    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
+        self.scan(Table::Ev, None, &mut |key, value| {
+            let (session, seq, lsn) = place(key, value)?;
+            Ok(visit(session, seq, lsn))
+        })
+    }
+
+    fn head(&self, session: SessionId) -> Result<Option<Head>> {
+        row(self, Table::Head, session)
+    }
+
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+        all(self, Table::Head, visit)
+    }
+
+    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
+        row(self, Table::Inflight, session)
+    }
+
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+        all(self, Table::Inflight, visit)
+    }
+
+    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        let min = rows::kid_key(parent, rows::session_of([0; SESSION]));
+        let max = rows::kid_key(parent, rows::session_of([0xff; SESSION]));
+        let mut kids = Vec::new();
+        self.scan(Table::Kid, Some((&min, &max)), &mut |key, _| {
+            kids.push(rows::kid_of(sized::<KID>(Table::Kid, key)?).1);
+            Ok(GO)
+        })?;
+        Ok(kids)
+    }
+
+    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
+        self.scan(Table::Kid, None, &mut |key, _| {
+            let (parent, kid) = rows::kid_of(sized::<KID>(Table::Kid, key)?);
+            Ok(visit(parent, kid))
+        })
+    }
+
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+        let (min, max) = rows::outbox_range(to);
+        self.scan(Table::Outbox, Some((&min, &max)), &mut |key, value| {
+            Ok(visit(rows::obligation(sized::<OUTBOX>(Table::Outbox, key)?, value)))
+        })
+    }
+
+    fn def(&self, hash: Hash) -> Result<Option<Text>> {
+        self.get(Table::Def, &hash.0)?.map(|body| text(hash, &body)).transpose()
+    }
+
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+        self.scan(Table::Def, None, &mut |key, body| {
+            let hash = Hash(*sized::<SESSION>(Table::Def, key)?);
+            Ok(visit(hash, text(hash, body)))
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! Story of a session whose old messages are compacted. Its fixture never changes; see [`crate::kinds`].
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options, Scope};
+
+use crate::described::served;
+use crate::kinds::{answer, ended, frames, input, tell};
+use crate::scene::{Teller, born, id, one, start};
+
+/// A turn whose model call waits for a compaction.
+fn compacts(run: u32, no: u32) -> Value {
+    json!({"turn_started": {
+        "run": run, "turn": no, "attempt": 1, "prompt": "plain", "model": "scripted", "compacts": "share",
+    }})
+}
+
+/// The next input opens a run, which asks for a compaction.
+fn next(journal: &Journal, root: &mut Teller, run: u32, n: u128) {
+    let opened = json!({"run_opened": {
+        "run": run, "owner": "person", "inputs": [id(n).0], "mode": "blocking", "max_turns": 9, "slot": false,
+    }});
+    tell(journal, root, &[input(n, "and then?"), opened]);
+    let taken = json!({"inputs_taken": {"ids": [id(n).0], "run": run, "turn": run}});
+    tell(journal, root, &[json!({"run_started": {"run": run, "slot": false}}), taken, compacts(run, run)]);
+}
+
+async fn story() -> Journal {
+    let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
+    let mut root = Teller::new(id(60));
+    let birth = born(&mut root, None, true);
+    journal.append(one(birth)).unwrap();
+    journal.append(one(root.tell(start(root.id)))).unwrap();
+    tell(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    next(&journal, &mut root, 2, 61);
+    let failed = json!({"compaction_failed": {
+        "turn": 2, "attempt": 1, "cause": "share", "why": "agent", "message": "it did not start",
+    }});
+    tell(&journal, &mut root, &[failed, answer(2, 2, 1, &[]), ended(2, 1, json!("completed"))]);
+    next(&journal, &mut root, 3, 62);
+    let summary = served(&journal, &mut root, 63, "compaction");
+    let compacted = json!({"compacted": {
+        "turn": [3, 1], "cause": "share", "by": "host", "upto": 2, "text": "A summary: the files were read.", "of": summary,
+        "before": 90, "after": 40,
+    }});
+    tell(&journal, &mut root, &[compacted, answer(3, 3, 1, &[]), ended(3, 1, json!("completed"))]);
+    tell(&journal, &mut root, &[json!({"compaction_undone": {"by": "person"}})]);
+    journal.settled().await.unwrap();
+    journal
+}
+
+#[tokio::test]
+async fn the_story_of_a_compaction_holds() {
+    let journal = story().await;
+    assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
+    subtend_journal::audit(&journal, true).unwrap();
+    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
+        let mut export = Vec::new();
+        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
+        std::fs::write(dir.join("compacted.jsonl"), export).unwrap();
+        std::fs::write(dir.join("compacted.hex"), frames(&journal)).unwrap();
+    }
+}

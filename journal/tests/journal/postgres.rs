@@ -1,0 +1,41 @@
+//! PostgreSQL: the conformance suite runs elsewhere; here is what only a server can do to a store.
+
+mod crashing;
+mod fencing;
+mod proxy;
+mod schema;
+mod secrets;
+pub(crate) mod server;
+mod weak;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use subtend_journal::postgres::{Postgres, ShardAddress};
+use subtend_journal::{Journal, Options, Poisoned};
+use subtend_session::ids::Lsn;
+
+use crate::scene::{Teller, born, id, one};
+
+/// Parameters that name a shard which no other test has.
+fn fresh() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("shard=own-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn journal(target: &ShardAddress) -> Journal {
+    Journal::open(Box::new(Postgres::open(target).unwrap()), Options::default()).unwrap()
+}
+
+/// Appends the birth of a session, and waits until it is durable.
+async fn birth(journal: &Journal, n: u128) -> Result<Lsn, Poisoned> {
+    let last = match journal.append(one(born(&mut Teller::new(id(n)), None, true))) {
+        Ok(appended) => appended.last,
+        Err(subtend_journal::AppendError::Poisoned(poisoned)) => return Err(poisoned),
+        Err(error) => panic!("{error}"),
+    };
+    journal.wait(last).await.map(|()| last)
+}
+
+fn problems(journal: &Journal) -> Vec<String> {
+    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,63 @@
+//! A server that is killed in mid-commit and restarts, under many writers.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use subtend_session::ids::Seq;
+
+use super::server::Server;
+use super::{journal, problems};
+use crate::scene::{Teller, born, id, one, start};
+
+/// `SUBTEND_POSTGRES_CRASHES=N` for more.
+fn crashes() -> u64 {
+    std::env::var("SUBTEND_POSTGRES_CRASHES").ok().and_then(|count| count.parse().ok()).unwrap_or(5)
+}
+
+#[test]
+fn d1_crash_of_the_server_in_mid_commit_loses_nothing() {
+    const WRITERS: u128 = 8;
+    let server = Server::start(&[]);
+    let journal = journal(&server.target("shard=a&reply_timeout=20"));
+    let (stop, acked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let written: Vec<u128> = std::thread::scope(|scope| {
+        let write = |writer: u128| {
+            let (journal, stop, acked) = (&journal, &stop, &acked);
+            move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                let mut count = 0_u128;
+                while !stop.load(Ordering::Relaxed) {
+                    let mut teller = Teller::new(id(writer * 1_000_000 + count));
+                    teller.opened_lsn = journal.append(one(born(&mut teller, None, true))).unwrap().last;
+                    let last = journal.append(one(teller.tell(start(teller.id)))).unwrap().last;
+                    runtime.block_on(journal.wait(last)).expect("a restart of the server is waited for");
+                    count += 1;
+                    acked.fetch_add(1, Ordering::Relaxed);
+                }
+                count
+            }
+        };
+        let writers: Vec<_> = (1..=WRITERS).map(|writer| scope.spawn(write(writer))).collect();
+        for _ in 0..crashes() {
+            let before = acked.load(Ordering::Relaxed);
+            // Commits are under way again.
+            while acked.load(Ordering::Relaxed) < before + 50 {
+                std::thread::yield_now();
+            }
+            server.crash();
+            server.up();
+        }
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    drop(journal);
+    let journal = super::journal(&server.target("shard=a"));
+    assert_eq!(problems(&journal), Vec::<String>::new());
+    for (writer, count) in (1..).zip(&written) {
+        for n in 0..*count {
+            let last = journal.records(id(writer * 1_000_000 + n)).unwrap().last().map(|stored| stored.seq);
+            assert_eq!(last, Some(Seq(6)), "writer {writer}, {n}");
+        }
+    }
+    let sessions = journal.heads().unwrap().len() as u128;
+    assert_eq!(sessions, written.iter().sum::<u128>(), "none twice, none unasked");
+}

@@ -1,0 +1,127 @@
+//! A proxy between a journal and its server that loses what it carries.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use subtend_session::ids::Lsn;
+
+use super::server::{self, Server, shared};
+use super::{birth, fresh, journal, problems};
+use crate::scene::id;
+
+/// What happens to the next commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    None,
+    /// The server does it, and its reply is lost with the connection.
+    Reply,
+    /// It never arrives, and the connection is lost.
+    Request,
+    /// The server does it, and its reply never comes: nothing says that it is lost.
+    Silence,
+}
+
+const LOSSES: [Loss; 4] = [Loss::None, Loss::Reply, Loss::Request, Loss::Silence];
+
+pub(super) struct Proxy {
+    port: u16,
+    next: Arc<AtomicU8>,
+    /// Losses so far.
+    lost: Arc<AtomicU32>,
+}
+
+impl Proxy {
+    fn to(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, to) = (listener.local_addr().unwrap().port(), server.port());
+        let (next, lost) = (Arc::new(AtomicU8::new(0)), Arc::new(AtomicU32::new(0)));
+        let shared = (Arc::clone(&next), Arc::clone(&lost));
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let (next, lost) = shared.clone();
+                std::thread::spawn(move || carry(client, server, &next, &lost));
+            }
+        });
+        Self { port, next, lost }
+    }
+
+    fn lose(&self, loss: Loss) {
+        let at = LOSSES.iter().position(|other| *other == loss).unwrap();
+        self.next.store(at as u8, Ordering::SeqCst);
+    }
+}
+
+/// Carries both directions. A loss applies to the first large request after it was ordered: a group with a birth is larger than anything
+/// else that is sent.
+fn carry(mut client: TcpStream, mut server: TcpStream, next: &Arc<AtomicU8>, lost: &AtomicU32) {
+    let silent = Arc::new(Mutex::new(Loss::None));
+    let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let replies = Arc::clone(&silent);
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1 << 16];
+        while let Ok(count @ 1..) = from_server.read(&mut bytes) {
+            match *replies.lock().unwrap() {
+                Loss::None | Loss::Request => drop(to_client.write_all(&bytes[..count])),
+                Loss::Reply => break,
+                Loss::Silence => {}
+            }
+        }
+        drop(to_client.shutdown(Shutdown::Both));
+    });
+    let mut bytes = [0; 1 << 16];
+    while let Ok(count @ 1..) = client.read(&mut bytes) {
+        if count > 1_000 {
+            let loss = LOSSES[next.swap(0, Ordering::SeqCst) as usize];
+            *silent.lock().unwrap() = loss;
+            lost.fetch_add(u32::from(loss != Loss::None), Ordering::SeqCst);
+            if loss == Loss::Request {
+                break;
+            }
+        }
+        if server.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    drop((server.shutdown(Shutdown::Both), client.shutdown(Shutdown::Both)));
+}
+
+#[tokio::test]
+async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
+    let (proxy, shard) = (Proxy::to(shared()), fresh());
+    let target = server::target(&format!("{}&{shard}&reply_timeout=1", server::address(proxy.port)));
+    let journal = journal(&target);
+    birth(&journal, 1).await.unwrap();
+    let mut n = 1;
+    for loss in [Loss::Reply, Loss::Request, Loss::Silence, Loss::Reply, Loss::None] {
+        n += 1;
+        proxy.lose(loss);
+        // Neither lost nor written twice.
+        assert_eq!(birth(&journal, n).await.unwrap(), Lsn(n as u64), "{loss:?}");
+    }
+    assert_eq!(proxy.lost.load(Ordering::SeqCst), 4, "each loss met a commit");
+    let name = shard.trim_start_matches("shard=");
+    let row = shared().sql(&format!("SELECT epoch, last_lsn FROM subtend.shard WHERE name = '{name}'"));
+    assert_eq!(row, format!("5|{n}"), "each loss took one epoch");
+    assert_eq!((problems(&journal), journal.heads().unwrap().len()), (Vec::new(), n as usize));
+    journal.close().await.unwrap();
+    let journal = super::journal(&target);
+    (1..=n).for_each(|n| assert_eq!(journal.records(id(n)).unwrap().len(), 3, "{n}"));
+}
+
+#[tokio::test]
+async fn d1_database_that_stays_away_poisons() {
+    let server = Server::start(&[]);
+    let journal = journal(&server.target("shard=a&reply_timeout=1"));
+    birth(&journal, 1).await.unwrap();
+    server.crash();
+    let poisoned = birth(&journal, 2).await.unwrap_err().to_string();
+    assert!(poisoned.contains("the connection to the database was lost: error connecting to server"), "{poisoned}");
+    assert!(birth(&journal, 3).await.is_err(), "nothing is written again");
+    drop(journal);
+    server.up();
+    let journal = super::journal(&server.target("shard=a"));
+    assert_eq!((journal.durable(), problems(&journal)), (Lsn(1), Vec::new()));
+}

@@ -1,0 +1,50 @@
+//! Migrations: one process at a time, forward only.
+
+use subtend_journal::OpenError;
+use subtend_journal::postgres::Postgres;
+
+use super::server::Server;
+use super::{birth, journal};
+
+#[tokio::test]
+async fn d7_processes_that_start_together_migrate_once() {
+    let server = Server::start(&[]);
+    let refused = Postgres::open_to_read(&server.target("shard=a")).unwrap_err();
+    assert!(matches!(refused, OpenError::Missing { .. }), "a reader makes nothing: {refused}");
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let target = server.target(&format!("shard=s{n}"));
+            scope.spawn(move || drop(journal(&target)));
+        }
+    });
+    assert_eq!(server.sql("SELECT version, by FROM subtend.migration"), format!("1|{}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(server.sql("SELECT count(*), max(epoch) FROM subtend.shard"), "8|1");
+}
+
+#[tokio::test]
+async fn d7_newer_schema_is_refused_at_start_and_when_it_appears() {
+    let server = Server::start(&[]);
+    let target = server.target("shard=a");
+    let open = journal(&target);
+    birth(&open, 1).await.unwrap();
+    server.sql("INSERT INTO subtend.migration (version, by) VALUES (99, 'a later one')");
+    for refused in [Postgres::open(&server.target("shard=b")), Postgres::open_to_read(&server.target("shard=b"))] {
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, OpenError::Newer { found: 99, known: 1 }), "{refused}");
+    }
+    // Until its next connection: what a migration must leave valid for binaries that run.
+    birth(&open, 2).await.unwrap();
+    server.cut();
+    let poisoned = birth(&open, 3).await.unwrap_err().to_string();
+    assert!(poisoned.contains("the schema is of version 99, and this build knows 1"), "{poisoned}");
+    assert_eq!(server.sql("SELECT last_lsn FROM subtend.shard WHERE name = 'a'"), "2");
+}
+
+#[tokio::test]
+async fn d7_newer_rows_are_refused() {
+    let server = Server::start(&[]);
+    drop(journal(&server.target("shard=a")));
+    server.sql("UPDATE subtend.shard SET format = 2");
+    let refused = Postgres::open(&server.target("shard=a")).unwrap_err();
+    assert!(matches!(refused, OpenError::Newer { found: 2, known: 1 }), "{refused}");
+}

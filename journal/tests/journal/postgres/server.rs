@@ -1,0 +1,201 @@
+//! A PostgreSQL server of the tests: in a temporary directory, on a port of the loopback, with syncs. It ends with its process.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+
+use subtend_journal::StoreSpec;
+use subtend_journal::postgres::ShardAddress;
+
+/// Names the address to child processes of tests.
+pub(crate) const ADDRESS: &str = "SUBTEND_TEST_POSTGRES";
+pub(crate) const PASSWORD: &str = "s3cret%40word";
+
+pub(crate) struct Server {
+    dir: PathBuf,
+    port: u16,
+    /// Stops the server and removes its files when this process ends, however it does.
+    watcher: Child,
+}
+
+/// The programs of PostgreSQL, or a panic that says what to install.
+fn programs() -> PathBuf {
+    let named = std::env::var_os("SUBTEND_POSTGRES_BIN").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found: Vec<PathBuf> = named.into_iter().chain(std::env::split_paths(&path)).collect();
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    versions.sort();
+    found.extend(versions.into_iter().rev());
+    let found = found
+        .into_iter()
+        .find(|dir| ["initdb", "pg_ctl", "postgres", "psql"].iter().all(|name| dir.join(name).is_file()));
+    found.unwrap_or_else(|| {
+        panic!(
+            "PostgreSQL is not installed: these tests start a server of their own. `.ci/tools postgres` installs it, or name the \
+             directory of its programs in SUBTEND_POSTGRES_BIN"
+        )
+    })
+}
+
+/// The user that the server runs as: it refuses to run as root.
+fn user() -> Option<(u32, u32)> {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return None;
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
+    let named = |name: &str| {
+        let line = users.lines().find(|line| line.starts_with(&format!("{name}:")))?;
+        let mut fields = line.split(':').skip(2).map(|field| field.parse().ok());
+        Some((fields.next()??, fields.next()??))
+    };
+    Some(
+        named("postgres")
+            .or_else(|| named("nobody"))
+            .unwrap_or_else(|| panic!("root can start the server only as another user: make one named `postgres`")),
+    )
+}
+
+fn as_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    if let Some((uid, gid)) = user() {
+        command.uid(uid).gid(gid);
+    }
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+fn done(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {said}");
+    said
+}
+
+impl Server {
+    /// Starts a server with these settings.
+    pub(crate) fn start(settings: &[&str]) -> Self {
+        let dir = tempfile::Builder::new().prefix("subtend-postgres-").tempdir().unwrap().keep();
+        if let Some((uid, gid)) = user() {
+            chown(&dir, Some(uid), Some(gid)).unwrap();
+        }
+        let bin = programs();
+        let password = dir.join("password");
+        std::fs::write(&password, "s3cret@word").unwrap();
+        let data = dir.join("data");
+        let mut initdb = as_user(bin.join("initdb"));
+        initdb.args(["--username=subtend", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]);
+        done(initdb.arg("--pwfile").arg(&password).arg("-D").arg(&data));
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut conf = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
+        let own = format!(
+            "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{}'\nmax_connections = 300\n\
+             shared_buffers = 32MB\nlog_min_messages = fatal\nautovacuum_naptime = 5s\n{}\n",
+            dir.display(),
+            settings.join("\n")
+        );
+        conf.write_all(own.as_bytes()).unwrap();
+        let ends = "read -r line; \"$1\"/pg_ctl -D \"$2\"/data -m immediate -w stop >/dev/null 2>&1; rm -rf \"$2\"";
+        let mut watcher = as_user("sh");
+        watcher.args(["-c", ends, "watcher"]).arg(&bin).arg(&dir).stdin(Stdio::piped()).process_group(0);
+        let server = Self { watcher: watcher.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(), dir, port };
+        server.up();
+        server.sql("CREATE DATABASE agents");
+        server
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn ctl(&self, args: &[&str]) -> Command {
+        let mut command = as_user(programs().join("pg_ctl"));
+        command.arg("-D").arg(self.dir.join("data")).args(["-w", "-s"]).args(args);
+        command
+    }
+
+    /// Starts the server, and waits until it answers.
+    pub(crate) fn up(&self) {
+        let log = self.dir.join("log");
+        let started =
+            self.ctl(&["-l", &log.display().to_string(), "start"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        assert!(started.unwrap().success(), "the server does not start: {}", self.log());
+    }
+
+    /// Ends the server as a crash does: no checkpoint, and every connection is lost.
+    pub(crate) fn crash(&self) {
+        done(&mut self.ctl(&["-m", "immediate", "stop"]));
+    }
+
+    pub(crate) fn reload(&self) {
+        done(&mut self.ctl(&["reload"]));
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// Runs SQL as an operator does, and returns its rows.
+    pub(crate) fn sql(&self, sql: &str) -> String {
+        let database = if sql.contains("DATABASE") { "postgres" } else { "agents" };
+        let mut psql = as_user(programs().join("psql"));
+        psql.args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", "subtend", "-d", database, "-c", sql]);
+        psql.arg("-h").arg(&self.dir).args(["-p", &self.port.to_string()]).env("PGPASSWORD", "s3cret@word");
+        done(&mut psql).trim().to_owned()
+    }
+
+    /// The address of the database, to which parameters are appended.
+    pub(crate) fn address(&self) -> String {
+        address(self.port)
+    }
+
+    pub(crate) fn target(&self, params: &str) -> ShardAddress {
+        target(&format!("{}&{params}", self.address()))
+    }
+
+    /// Ends all connections of the owner of a shard, as a network does.
+    pub(crate) fn cut(&self) {
+        self.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'subtend%'");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The watcher reads the end of its input.
+        drop(self.watcher.stdin.take());
+        self.watcher.wait().unwrap();
+    }
+}
+
+/// The address of the database behind a port of this machine.
+pub(crate) fn address(port: u16) -> String {
+    format!("postgres://subtend:{PASSWORD}@127.0.0.1:{port}/agents?connect_timeout=5")
+}
+
+pub(crate) fn target(address: &str) -> ShardAddress {
+    let StoreSpec::Postgres(target) = StoreSpec::parse(address).unwrap() else { panic!("another engine") };
+    *target
+}
+
+/// The server that tests share, each with shards of its own.
+pub(crate) fn shared() -> &'static Server {
+    static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&[]));
+    &SERVER
+}
+
+/// The specification of a shard that stands for a directory, on the server of this process or of the one that started it.
+pub(crate) fn shard_of(dir: &Path) -> StoreSpec {
+    let address = std::env::var(ADDRESS).unwrap_or_else(|_| shared().address());
+    let mut hasher = DefaultHasher::new();
+    dir.hash(&mut hasher);
+    StoreSpec::parse(&format!("{address}&shard=t{:016x}", hasher.finish())).unwrap()
+}

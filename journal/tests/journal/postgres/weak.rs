@@ -1,0 +1,57 @@
+//! Settings under which a commit can disappear: refused by name, or accepted by name and reported.
+
+use subtend_journal::postgres::Postgres;
+
+use super::server::{Server, shared};
+use super::{birth, fresh, journal};
+
+#[tokio::test]
+async fn d1_weak_setting_is_refused_and_named() {
+    let server = Server::start(&["full_page_writes = off", "fsync = off"]);
+    let refused = |params: &str| Postgres::open(&server.target(params)).unwrap_err().to_string();
+    let words = refused("shard=a");
+    assert!(words.contains("the server has fsync = off: a crash of the server's machine may damage"), "{words}");
+    assert!(words.contains("`accept_weak=fsync`"), "{words}");
+    assert!(refused("accept_weak=fsync").contains("full_page_writes = off"), "each is accepted on its own");
+    assert!(refused("accept_weak=full_page_writes").contains("fsync = off"));
+    let journal = journal(&server.target("accept_weak=fsync,full_page_writes"));
+    birth(&journal, 1).await.unwrap();
+    let told = journal.info().durability;
+    assert!(
+        told.starts_with("weak, as accepted: fsync is off: ") && told.contains("full_page_writes is off"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn d1_commit_that_waits_for_nothing_is_refused() {
+    let shard = fresh();
+    let weak = format!("{shard}&options=-csynchronous_commit%3Doff");
+    let refused = Postgres::open(&shared().target(&weak)).unwrap_err().to_string();
+    assert!(refused.contains("the server has synchronous_commit = off: a crash of the server may lose"), "{refused}");
+    let accepted = journal(&shared().target(&format!("{weak}&accept_weak=synchronous_commit")));
+    assert!(accepted.info().durability.starts_with("weak, as accepted: synchronous_commit is off"));
+    drop(accepted);
+    let strong = journal(&shared().target(&shard)).info().durability;
+    assert!(strong.starts_with("commit of PostgreSQL: what is acknowledged survives a crash"), "{strong}");
+}
+
+#[tokio::test]
+async fn d1_setting_that_becomes_weak_ends_acknowledgement() {
+    let server = Server::start(&[]);
+    let journal = journal(&server.target("shard=a"));
+    birth(&journal, 1).await.unwrap();
+    server.sql("ALTER SYSTEM SET fsync = off");
+    server.reload();
+    // The server tells its processes in its own time.
+    for n in 2..2_000 {
+        match birth(&journal, n).await {
+            Ok(_) => {}
+            Err(poisoned) => {
+                assert!(poisoned.to_string().contains("the server has fsync = off"), "{poisoned}");
+                return;
+            }
+        }
+    }
+    panic!("a server without syncs was trusted");
+}

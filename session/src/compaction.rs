@@ -1,0 +1,201 @@
+//! What a compaction hides, and when the next model call needs one.
+
+use crate::context;
+use crate::ids::{Seq, Text};
+use crate::limits::Limits;
+use crate::message::Message;
+use crate::place::{BranchKind, Place};
+use crate::render;
+use crate::state::State;
+
+/// Estimated bytes of a token: English and code average about four.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// The share of the window in percent, if the limits name none.
+const USUAL_SHARE: u32 = 80;
+
+/// The part of the tokens that the newest messages keep, and the part that completions among the hidden ones may keep.
+const TAIL: u64 = 4;
+const COMPLETIONS: u64 = 8;
+
+/// The history that a compaction hides now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryCut {
+    /// As many messages are hidden, from the first of the transcript.
+    pub upto: u64,
+    /// The record that last changed what is visible: a summary of an earlier history is refused.
+    pub revised: Seq,
+}
+
+/// Returns what a compaction hides now; `None` if no old message can be hidden.
+///
+/// The newest messages stay, at least all that the model has not answered. No cut parts a call from its result.
+pub fn plan(state: &State) -> Option<HistoryCut> {
+    if is_service(state) {
+        return None;
+    }
+    let tokens = tokens(state);
+    let keep = limit(state).map_or(tokens, |limit| limit.min(tokens)) / TAIL * BYTES_PER_TOKEN;
+    let most = newest(state);
+    let (mut kept, mut upto) = (0_u64, None);
+    for at in (start(state)..=state.transcript.len()).rev() {
+        kept = kept.saturating_add(state.transcript.get(at).map_or(0, Message::bytes));
+        if kept > keep && upto.is_some() {
+            break;
+        }
+        if at <= most && fits(state, at) {
+            upto = Some(at);
+        }
+    }
+    let upto = upto.filter(|upto| hides(state, *upto))?;
+    Some(HistoryCut { upto: upto as u64, revised: state.revised })
+}
+
+/// Returns the messages that the summary of `plan` replaces, as the model sees them.
+pub fn material(state: &State, plan: HistoryCut) -> Vec<Message> {
+    let upto = usize::try_from(plan.upto).unwrap_or(usize::MAX);
+    context::visible_to(state, upto)
+}
+
+/// Returns whether the next model call needs a compaction first.
+pub(crate) fn is_due(state: &State) -> bool {
+    let failed = state.run.as_ref().is_some_and(|run| run.compaction_failed);
+    let Some(limit) = limit(state).filter(|_| !failed) else { return false };
+    tokens(state) >= limit && plan(state).is_some()
+}
+
+/// Returns whether a compaction may follow a provider's report of an overflow: once in a turn.
+pub(crate) fn may_follow_overflow(state: &State) -> bool {
+    let fresh = state.turn().is_some_and(|turn| !turn.overflowed && !turn.compaction_failed);
+    fresh && is_automatic(&state.limits) && plan(state).is_some()
+}
+
+/// Returns the record of the compaction with `summary`, before its cost is compared.
+pub(crate) fn replaced(state: &State, plan: HistoryCut, summary: &Text) -> Replaced {
+    let upto = usize::try_from(plan.upto).unwrap_or(usize::MAX);
+    let verbatim = verbatim(state, upto);
+    let hidden = upto.saturating_sub(start(state)).saturating_sub(verbatim.len());
+    let text = render::compacted(state, summary, hidden);
+    let before = tokens(state);
+    let cost =
+        |messages: &[Message]| messages.iter().map(Message::bytes).fold(0, u64::saturating_add) / BYTES_PER_TOKEN;
+    let kept: u64 = verbatim.iter().filter_map(|at| state.transcript.get(*at)).map(Message::bytes).sum();
+    let added = (text.len() as u64).saturating_add(kept).div_ceil(BYTES_PER_TOKEN);
+    let after = before.saturating_sub(cost(&context::visible_to(state, upto))).saturating_add(added);
+    Replaced { verbatim: verbatim.into_iter().map(|at| at as u64).collect(), text, before, after }
+}
+
+/// A compaction as it would be.
+pub(crate) struct Replaced {
+    pub(crate) verbatim: Vec<u64>,
+    pub(crate) text: Text,
+    pub(crate) before: u64,
+    pub(crate) after: u64,
+}
+
+/// Returns whether `after` tokens are few enough for an automatic compaction by share.
+pub(crate) fn is_within_share(state: &State, after: u64) -> bool {
+    limit(state).is_none_or(|limit| after < limit)
+}
+
+/// Returns the tokens at which the next model call waits for a compaction; `None` if its window is unknown or automatic
+/// compaction is off.
+fn limit(state: &State) -> Option<u64> {
+    let share = u64::from(state.limits.compact_at.unwrap_or(USUAL_SHARE));
+    state.window.filter(|_| share > 0 && !is_service(state)).map(|window| window.saturating_mul(share) / 100)
+}
+
+fn is_automatic(limits: &Limits) -> bool {
+    limits.compact_at != Some(0)
+}
+
+/// A service has one prompt and one answer.
+fn is_service(state: &State) -> bool {
+    matches!(state.created.place, Place::Child { kind: BranchKind::Service, .. })
+}
+
+/// Returns the estimated input tokens of the next model call: what the provider counted last, and what came since.
+pub(crate) fn tokens(state: &State) -> u64 {
+    let bytes = |messages: &[Message]| messages.iter().map(Message::bytes).fold(0, u64::saturating_add);
+    match state.measured {
+        Some((tokens, upto)) => {
+            let since = state.transcript.get(upto..).unwrap_or_default();
+            tokens.saturating_add(bytes(since).div_ceil(BYTES_PER_TOKEN))
+        }
+        None => context::estimate(state).input,
+    }
+}
+
+/// Returns the position from which messages may be hidden: those before it are.
+fn start(state: &State) -> usize {
+    state.compactions.last().map_or(0, |last| last.upto)
+}
+
+/// Returns the last position at which the history may be cut: what the model has not answered stays, and so do open
+/// calls.
+fn newest(state: &State) -> usize {
+    let last = state.transcript.iter().enumerate().rev().find_map(|(at, message)| match message {
+        Message::Assistant { calls, .. } => Some((at, calls.is_empty())),
+        Message::User { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
+    });
+    match last {
+        Some((at, true)) => at.saturating_add(1),
+        Some((at, false)) => at,
+        None => 0,
+    }
+}
+
+/// Returns whether the history may be cut before message `at`: not between a call and its result, and not within an
+/// exchange that an alternative replaces.
+pub(crate) fn is_cut(state: &State, at: usize) -> bool {
+    at <= newest(state) && fits(state, at)
+}
+
+fn fits(state: &State, at: usize) -> bool {
+    let result = matches!(state.transcript.get(at), Some(Message::Result { .. }));
+    at > start(state) && !result && !context::is_replaced(state, at)
+}
+
+/// Returns whether a cut at `upto` hides a message that is visible and does not stay.
+fn hides(state: &State, upto: usize) -> bool {
+    upto > start(state) && {
+        let stay = verbatim(state, upto);
+        (start(state)..upto).any(|at| state.hidden_at(at).is_none() && !stay.contains(&at))
+    }
+}
+
+/// Returns the messages before `upto` that stay visible: inputs that the run in flight has not answered, and the newest
+/// completions, within their part of the tokens.
+fn verbatim(state: &State, upto: usize) -> Vec<usize> {
+    let own = state.created.inherited.len();
+    let asked = state.run.as_ref().filter(|run| !run.unanswered.is_empty()).map(|run| run.asked_from);
+    let mut left = limit(state).unwrap_or_else(|| tokens(state)) / COMPLETIONS * BYTES_PER_TOKEN;
+    let mut stay = Vec::new();
+    for at in candidates(state, upto).rev().filter(|at| *at >= own) {
+        match state.transcript.get(at) {
+            Some(Message::User { .. }) if asked.is_some_and(|from| at >= from) => stay.push(at),
+            Some(Message::Notice { text, .. }) => {
+                let Some(rest) = left.checked_sub(text.len() as u64) else {
+                    left = 0;
+                    continue;
+                };
+                left = rest;
+                stay.push(at);
+            }
+            Some(
+                Message::User { .. } | Message::Assistant { .. } | Message::Result { .. } | Message::Prompt { .. },
+            )
+            | None => {}
+        }
+    }
+    stay.reverse();
+    stay
+}
+
+/// Returns the visible positions before `upto` that a compaction may keep: those that the last one kept, and the later.
+fn candidates(state: &State, upto: usize) -> impl DoubleEndedIterator<Item = usize> {
+    let kept = state.compactions.last().map(|last| last.verbatim.clone()).unwrap_or_default();
+    let seen = |at: &usize| state.hidden_at(*at).is_none() && !context::is_replaced(state, *at);
+    let all: Vec<usize> = kept.into_iter().chain(start(state)..upto).filter(seen).collect();
+    all.into_iter()
+}

@@ -1,0 +1,150 @@
+//! Compactions: the summary of old history replaces it, or the attempt that waited continues without.
+
+use super::attempt::is_awaited;
+use super::close::quiet;
+use super::draft::Draft;
+use crate::command::{Deadline, SummarisedHistory, Summary, Unsummarised};
+use crate::compaction;
+use crate::effect::{Effect, Rejection, Reply};
+use crate::ids::{AttemptNo, TurnNo};
+use crate::outcome::{By, FailKind, ModelFail, Outcome};
+use crate::record::{AttemptDiscarded, Compacted, CompactionCause, CompactionFailed, CompactionFailure, Record};
+use crate::state::Phase;
+
+/// Bytes of a summary.
+const SUMMARY_BYTES: usize = 32 << 10;
+
+pub(super) fn compact(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> Result<(), Rejection> {
+    match summarised.turn {
+        Some((turn, attempt)) => waited(draft, turn, attempt, summarised),
+        None => asked(draft, summarised),
+    }
+}
+
+/// Handles the summary for which a model call waits.
+fn waited(
+    draft: &mut Draft<'_>,
+    no: TurnNo,
+    attempt: AttemptNo,
+    summarised: SummarisedHistory,
+) -> Result<(), Rejection> {
+    let turn = draft.state.turn().filter(|_| is_awaited(draft, no, attempt));
+    let cause = turn.and_then(|turn| turn.compacting).ok_or(Rejection::Stale("a summary"))?;
+    match draft.state.phase() {
+        Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => {}
+        Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => {
+            discard(draft, (no, attempt), ModelFail::Dropped, "stopped before its model was called");
+            draft.check();
+            return Ok(());
+        }
+    }
+    match compacted(draft, cause, &summarised) {
+        Ok(record) => {
+            draft.emit(Record::Compacted(Box::new(record)));
+            draft.effect(Effect::CallModel { turn: no, attempt, after_ms: 0 });
+        }
+        Err(failed) => {
+            let Unsummarised { why, message, of } = failed;
+            let text = format!("not compacted: {message}");
+            let failed = CompactionFailed { turn: no, attempt, cause, why, message, of };
+            draft.emit(Record::CompactionFailed(Box::new(failed)));
+            if cause == CompactionCause::Overflow {
+                discard(draft, (no, attempt), ModelFail::ContextOverflow, &text);
+                let kind = FailKind::Model { error: ModelFail::ContextOverflow, message: text.into() };
+                draft.end(Outcome::Failed { kind });
+            } else {
+                // The provider decides whether the request still fits.
+                draft.effect(Effect::CallModel { turn: no, attempt, after_ms: 0 });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Discards an attempt whose model was not called.
+fn discard(draft: &mut Draft<'_>, (turn, attempt): (TurnNo, AttemptNo), error: ModelFail, message: &str) {
+    draft.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded {
+        turn,
+        attempt,
+        error,
+        message: message.into(),
+        model: None,
+        again_ms: None,
+        usage: Some(crate::usage::Usage::default()),
+    })));
+    draft.disarm(Deadline::Turn(turn));
+}
+
+/// Handles the summary that a person or the host asked for: it applies from the next model call on.
+fn asked(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> Result<(), Rejection> {
+    if draft.state.deleted {
+        return Err(Rejection::Deleted);
+    }
+    let of = summarised.result.as_ref().ok().map(|summary| summary.of);
+    if of.is_some_and(|of| draft.state.service(of) == Some(true)) {
+        // A command that is repeated after a restart.
+        draft.reply(Reply::Done(draft.state.last_run));
+        return Ok(());
+    }
+    if draft.state.turn().is_some_and(|turn| turn.compacting.is_some()) {
+        return Err(Rejection::Working { command: "compact", why: "a compaction is running: wait for it" });
+    }
+    let record = compacted(draft, CompactionCause::Asked, &summarised)
+        .map_err(|failed| Rejection::BadInput(format!("not compacted: {}", failed.message)))?;
+    draft.emit(Record::Compacted(Box::new(record)));
+    draft.reply(Reply::Done(draft.state.last_run));
+    Ok(())
+}
+
+/// Returns the record of the compaction, or why it hides nothing.
+fn compacted(
+    draft: &Draft<'_>,
+    cause: CompactionCause,
+    summarised: &SummarisedHistory,
+) -> Result<Compacted, Unsummarised> {
+    let Summary { text, of } = summarised.result.as_ref().map_err(Clone::clone)?;
+    let failed = |why, message: &str| Unsummarised { why, message: message.into(), of: Some(*of) };
+    let state = &draft.state;
+    let upto = usize::try_from(summarised.plan.upto).unwrap_or(usize::MAX);
+    if state.service(*of) != Some(false) || summarised.plan.revised != state.revised || !compaction::is_cut(state, upto)
+    {
+        return Err(failed(CompactionFailure::Agent, "the history changed while it was summarised"));
+    }
+    if text.trim().is_empty() {
+        return Err(failed(CompactionFailure::Empty, "the summary is empty"));
+    }
+    if text.len() > SUMMARY_BYTES {
+        let message = format!("the summary has {} bytes, the limit is {SUMMARY_BYTES}", text.len());
+        return Err(failed(CompactionFailure::TooLarge, &message));
+    }
+    let with = compaction::replaced(state, summarised.plan, text);
+    let fits = cause != CompactionCause::Share || compaction::is_within_share(state, with.after);
+    if !fits || with.after >= with.before {
+        let message = format!("it would still have about {} of {} tokens", with.after, with.before);
+        return Err(failed(CompactionFailure::TooLarge, &message));
+    }
+    Ok(Compacted {
+        turn: summarised.turn,
+        cause,
+        by: summarised.by.clone(),
+        upto: summarised.plan.upto,
+        verbatim: with.verbatim,
+        text: with.text,
+        of: *of,
+        before: with.before,
+        after: with.after,
+    })
+}
+
+pub(super) fn undo(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
+    if draft.state.deleted {
+        return Err(Rejection::Deleted);
+    }
+    quiet(draft, "undo a compaction")?;
+    if draft.state.compactions.is_empty() {
+        return Err(Rejection::BadInput("nothing is compacted: all messages are seen".into()));
+    }
+    draft.emit(Record::CompactionUndone { by });
+    draft.reply(Reply::Done(draft.state.last_run));
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Text that is safe to print: terminal control and invisible characters are escaped.
+
+use crate::unseen::{is_blank, is_unseen};
+
+/// Returns `text` with line breaks and tabs intact and other invisible or control characters escaped, as `<U+202E>`.
+///
+/// Joiners and variation selectors remain after a character that they can modify, such as an emoji.
+///
+/// ```
+/// use subtend_session::escape::harmless;
+///
+/// assert_eq!(harmless("a\tb\u{1b}[31m\u{202e}c"), "a\tb<U+001B>[31m<U+202E>c");
+/// ```
+pub fn harmless(text: &str) -> String {
+    visible(text, |before, c, after| match c {
+        '\r' => after != Some('\n'),
+        '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' => before.is_none_or(|before| before.is_ascii()),
+        c => is_unseen(c),
+    })
+}
+
+/// Escapes like [`harmless`] for approvals: every invisible character and every space lookalike too.
+pub fn exact(text: &str) -> String {
+    visible(text, |_, c, _| is_unseen(c) || is_blank(c))
+}
+
+fn visible(text: &str, named: impl Fn(Option<char>, char, Option<char>) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        // A joiner after an escaped character would stay invisible: what was written counts.
+        if matches!(c, '\n' | '\t') || !named(out.chars().next_back(), c, chars.peek().copied()) {
+            out.push(c);
+        } else {
+            out.push_str(&format!("<U+{:04X}>", u32::from(c)));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn harmless_text_keeps_its_lines() {
+        assert_eq!(harmless("a\n\tb\u{1b}[31m\u{202e}c\r"), "a\n\tb<U+001B>[31m<U+202E>c<U+000D>");
+        assert_eq!(harmless("a\r\nb"), "a\r\nb", "the end of a line");
+    }
+
+    #[test]
+    fn u4_characters_without_a_width_are_named() {
+        assert_eq!(harmless("a\u{200b}b\u{feff}\u{2066}\u{e0041}"), "a<U+200B>b<U+FEFF><U+2066><U+E0041>");
+        let emoji = "\u{2764}\u{fe0f}\u{200d}\u{1f525}";
+        assert_eq!((harmless(emoji), harmless("a\u{200d}b")), (emoji.to_owned(), "a<U+200D>b".to_owned()));
+        assert_eq!(harmless("\u{e9}\u{202e}\u{200d}"), "\u{e9}<U+202E><U+200D>");
+        assert_eq!(exact(emoji), "\u{2764}<U+FE0F><U+200D>\u{1f525}");
+        assert_eq!(exact("a\r\nb\tc"), "a<U+000D>\nb\tc");
+        assert_eq!(exact("rm\u{2800}-rf\u{a0}/"), "rm<U+2800>-rf<U+00A0>/");
+        assert_eq!(harmless("2\u{a0}kg \u{2803}"), "2\u{a0}kg \u{2803}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Compactions: old history is summarised and hidden, never deleted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttemptNo, SessionId, Text, TurnNo};
+use crate::outcome::By;
+
+/// Why a history is compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum CompactionCause {
+    /// The next model call would fill more of the context window than the limit allows.
+    Share,
+    /// The provider reported that the request exceeds the model's context.
+    Overflow,
+    /// A person or the host asked for it.
+    Asked,
+}
+
+impl CompactionCause {
+    /// Returns the cause as the end of a sentence.
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Self::Share => "since the context was nearly full",
+            Self::Overflow => "since the provider reported an overflow",
+            Self::Asked => "on request",
+        }
+    }
+}
+
+/// Old history that one message replaces. Its records remain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compacted {
+    /// The model call that waited for it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<(TurnNo, AttemptNo)>,
+    pub cause: CompactionCause,
+    pub by: By,
+    /// The hidden messages: as many, from the first of the transcript.
+    pub upto: u64,
+    /// The positions of those among them that remain visible, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verbatim: Vec<u64>,
+    /// The message that replaces them: the summary and the live children.
+    pub text: Text,
+    /// The service session that wrote the summary.
+    pub of: SessionId,
+    /// Estimated input tokens of the next model call, before and after.
+    pub before: u64,
+    pub after: u64,
+}
+
+/// A compaction that hid nothing. Without it the model is called, or its run fails.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompactionFailed {
+    pub turn: TurnNo,
+    pub attempt: AttemptNo,
+    pub cause: CompactionCause,
+    pub why: CompactionFailure,
+    /// What happened, bounded.
+    #[serde(default)]
+    pub message: Text,
+    /// The service session, if it was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<SessionId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum CompactionFailure {
+    /// The compaction agent did not complete.
+    Agent,
+    /// The summary is empty.
+    Empty,
+    /// The history would still be too large with the summary in it.
+    TooLarge,
+}

@@ -1,0 +1,46 @@
+//! Compactions that apply.
+
+use std::sync::Arc;
+
+use crate::ids::{Seq, Text};
+use crate::message::{Message, Transcript};
+use crate::record::Compacted;
+
+/// A compaction that applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    /// As many messages are hidden, from the first of the transcript.
+    pub upto: usize,
+    /// Those among them that stay visible.
+    pub verbatim: Vec<usize>,
+    /// The message in their place.
+    pub text: Text,
+    /// Its record.
+    pub seq: Seq,
+    /// Estimated input tokens of the next model call, before and after.
+    pub tokens: (u64, u64),
+}
+
+impl Compaction {
+    pub(crate) fn of(record: &Compacted, seq: Seq) -> Self {
+        let at = |at: &u64| usize::try_from(*at).unwrap_or(usize::MAX);
+        Self {
+            upto: at(&record.upto),
+            verbatim: record.verbatim.iter().map(at).collect(),
+            text: Arc::clone(&record.text),
+            seq,
+            tokens: (record.before, record.after),
+        }
+    }
+
+    /// Returns the messages in place of the hidden ones.
+    pub(crate) fn shown<'a>(&'a self, transcript: &'a Transcript) -> impl Iterator<Item = Message> + 'a {
+        let stay = self.verbatim.iter().filter_map(|at| transcript.get(*at)).cloned();
+        std::iter::once(Message::Prompt { text: Arc::clone(&self.text) }).chain(stay)
+    }
+
+    /// Returns whether it hides message `at`.
+    pub(crate) fn hides(&self, at: usize) -> bool {
+        at < self.upto && self.verbatim.binary_search(&at).is_err()
+    }
+}

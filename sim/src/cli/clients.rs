@@ -1,0 +1,65 @@
+//! `clients`: clients of hosts that die, in virtual time.
+
+use std::process::ExitCode;
+
+use clap::{Args, value_parser};
+use subtend_host::flaw::Flaw;
+use subtend_sim::clients::{ClientPlan, ClientRun, simulate};
+
+/// Simulates clients over hosts that die, and exits with 1 where an event reaches a client not exactly once, or a command has not one effect.
+#[derive(Args)]
+pub(crate) struct ClientsArgs {
+    /// Seeds.
+    #[arg(long, default_value_t = 200, value_parser = value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    base: u64,
+    /// Put each bug in instead; exits with 1 where one is not noticed.
+    #[arg(long)]
+    controls: bool,
+}
+
+pub(crate) fn clients(args: &ClientsArgs) -> ExitCode {
+    let seeds = args.base..args.base.saturating_add(args.seeds);
+    if args.controls {
+        let mut unnoticed = 0_u32;
+        for flaw in [Flaw::NoResume, Flaw::NoKey] {
+            let run = |seed| simulate(ClientPlan { seed, flaw: Some(flaw) });
+            let noticed = seeds.clone().find_map(|seed| run(seed).violations.first().map(|what| (seed, what.clone())));
+            if let Some((seed, what)) = noticed {
+                println!("{flaw:?}: noticed with seed {seed}: {what}");
+            } else {
+                unnoticed = unnoticed.saturating_add(1);
+                println!("{flaw:?}: NOT NOTICED in {} seeds", args.seeds);
+            }
+        }
+        return if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let mut all = ClientRun::default();
+    for seed in seeds {
+        let run = simulate(ClientPlan { seed, flaw: None });
+        run.violations.iter().for_each(|what| println!("subtend-sim clients --seeds 1 --base {seed}\n  {what}"));
+        all.violations.extend(run.violations);
+        for (sum, more) in [
+            (&mut all.commands, run.commands),
+            (&mut all.resent, run.resent),
+            (&mut all.cancels, run.cancels),
+            (&mut all.received, run.received),
+            (&mut all.continued, run.continued),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+    println!(
+        "{} seeds: {} commands, {} sent again to another host, {} cancels in pairs; {} events received, {} streams continued; {} violations",
+        args.seeds,
+        all.commands,
+        all.resent,
+        all.cancels,
+        all.received,
+        all.continued,
+        all.violations.len()
+    );
+    if all.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,244 @@
+//! Clients of a host in virtual time: the real host over a store in memory, which loses what was not written when it dies.
+//!
+//! A run is a series of hosts. Each dies at any await of any request, so also between a request and its reply. Readers follow all events
+//! over all hosts, and senders repeat keyed commands until they are answered. At the end the predicates judge the store with what the
+//! clients saw.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use subtend_actors::{Options, Runtime};
+use subtend_host::flaw::{Flaw, Flawed};
+use subtend_host::{Host, HostOptions};
+use subtend_invariants::InvariantId;
+use subtend_invariants::observed::{AnswerSeen, ClientLog, KeyedCommand, Observed};
+use subtend_journal::memory::Memory;
+use subtend_journal::stepped::{Stepped, Stepper};
+use subtend_journal::{Auditor, Journal};
+use subtend_session::ids::SessionId;
+
+mod model;
+mod reader;
+mod request;
+mod sender;
+
+/// Hosts that die, in each run.
+const DEATHS: u32 = 6;
+/// The limit of the last host, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One run: the same plan gives the same run.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientPlan {
+    pub seed: u64,
+    /// The bug that must be noticed.
+    pub flaw: Option<Flaw>,
+}
+
+/// What a run did, and the violations that it found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientRun {
+    pub commands: u64,
+    /// Commands that were sent to more than one host.
+    pub resent: u64,
+    /// Cancels that were answered as done.
+    pub cancels: u64,
+    /// Events that all readers received together.
+    pub received: u64,
+    /// Streams that continued after an event.
+    pub continued: u64,
+    pub violations: Vec<String>,
+}
+
+/// Random numbers of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(Arc<Mutex<fastrand::Rng>>);
+
+impl Dice {
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        lock(&self.0).u64(0..bound.max(1))
+    }
+
+    pub(crate) async fn nap(&self, most_ms: u64) {
+        tokio::time::sleep(Duration::from_millis(self.below(most_ms))).await;
+    }
+}
+
+/// What all parts share, over all hosts.
+#[derive(Clone, Debug)]
+pub(crate) struct SimClients {
+    pub(crate) dice: Dice,
+    state: Arc<Mutex<ClientsState>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ClientsState {
+    /// No further command is started.
+    pub(crate) closing: bool,
+    /// The session that was opened last: a reader that has it has everything.
+    pub(crate) last: Option<SessionId>,
+    pub(crate) cancels: Vec<AnswerSeen>,
+    pub(crate) run: ClientRun,
+}
+
+impl SimClients {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ClientsState> {
+        lock(&self.state)
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Simulates one run.
+pub fn simulate(plan: ClientPlan) -> ClientRun {
+    let dice = Dice(Arc::new(Mutex::new(fastrand::Rng::with_seed(plan.seed))));
+    let shared = SimClients { dice, state: Arc::default() };
+    let clients = Clients {
+        readers: (0..2 + shared.dice.below(3)).map(|_| Arc::default()).collect(),
+        senders: (0..2 + shared.dice.below(2))
+            .map(sender::CommandClient::new)
+            .map(|sender| Arc::new(Mutex::new(sender)))
+            .collect(),
+    };
+    let memory = Memory::new();
+    for life in 0..=DEATHS {
+        let last = life == DEATHS;
+        if let Err(why) = live(&memory, &shared, &clients, (plan, life), last) {
+            shared.state().run.violations.push(why);
+            break;
+        }
+    }
+    let observed = Observed {
+        clients: clients.readers.iter().map(|reader| lock(reader).log.clone()).collect::<Vec<ClientLog>>(),
+        keyed: clients.senders.iter().flat_map(|sender| lock(sender).commands.clone()).collect::<Vec<KeyedCommand>>(),
+        answers: shared.state().cancels.clone(),
+        ..Observed::default()
+    };
+    let mut state = shared.state();
+    state.run.commands = observed.keyed.len() as u64;
+    state.run.cancels = observed.answers.len() as u64;
+    state.run.received = observed.clients.iter().map(|client| client.received.len() as u64).sum();
+    state.run.continued = clients.readers.iter().map(|reader| lock(reader).continued).sum();
+    if let Err(why) = judge(&memory, &observed) {
+        state.run.violations.push(why);
+    }
+    state.run.clone()
+}
+
+/// Judges the store, and what the clients saw. H-1 and H-2 come first.
+fn judge(memory: &Memory, observed: &Observed) -> Result<(), String> {
+    let open = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default());
+    let journal = open.map_err(|error| error.to_string())?;
+    let mut auditor = Auditor::default();
+    auditor.read(&journal).map_err(|error| error.to_string())?;
+    for id in [InvariantId::H1, InvariantId::H2] {
+        auditor.judge_one(id, observed).map_err(|error| error.to_string())?;
+    }
+    auditor.judge_observed(observed, true).map_err(|error| error.to_string())
+}
+
+struct Clients {
+    readers: Vec<Arc<Mutex<reader::EventFollower>>>,
+    senders: Vec<Arc<Mutex<sender::CommandClient>>>,
+}
+
+/// One host, from its start on the existing store until it dies, or until everything is at rest.
+fn live(
+    memory: &Memory,
+    shared: &SimClients,
+    clients: &Clients,
+    (plan, life): (ClientPlan, u32),
+    last: bool,
+) -> Result<(), String> {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let tokio = tokio.map_err(|error| format!("tokio: {error}"))?;
+    let done = tokio.block_on(async {
+        let life = async {
+            let host = start(memory, shared, plan, life).await?;
+            let router = host.router();
+            let readers = clients
+                .readers
+                .iter()
+                .map(|reader| tokio::spawn(reader::read(Arc::clone(reader), router.clone(), shared.clone())));
+            let readers: Vec<_> = readers.collect();
+            let senders = clients
+                .senders
+                .iter()
+                .map(|sender| tokio::spawn(sender::send(Arc::clone(sender), router.clone(), shared.clone())));
+            let senders: Vec<_> = senders.collect();
+            for sender in senders {
+                sender.await.map_err(|error| format!("a sender: {error}"))?;
+            }
+            rest(&router, &host, shared).await?;
+            for reader in readers {
+                reader.await.map_err(|error| format!("a reader: {error}"))?;
+            }
+            Ok::<_, String>(())
+        };
+        if last {
+            shared.state().closing = true;
+            return tokio::time::timeout(PATIENCE, life)
+                .await
+                .map_err(|_| "the clients do not come to rest".to_owned())?;
+        }
+        let death = Duration::from_millis(1 + shared.dice.below(400));
+        tokio::select! {
+            done = life => done,
+            () = tokio::time::sleep(death) => Ok(()),
+        }
+    });
+    // Drops within the runtime may start tasks; those are dropped too.
+    let handle = tokio.handle().clone();
+    let _inside = handle.enter();
+    drop(tokio);
+    done
+}
+
+async fn start(memory: &Memory, shared: &SimClients, plan: ClientPlan, life: u32) -> Result<Host, String> {
+    let opened = Journal::open_stepped(Box::new(memory.clone()), subtend_journal::Options::default());
+    let (journal, stepper) = opened.map_err(|error| format!("the store does not open: {error}"))?;
+    tokio::spawn(write(stepper, shared.dice.clone()));
+    let options = Options {
+        titles: false,
+        summaries: false,
+        durable_before_call: true,
+        seed: Some(plan.seed.wrapping_mul(100).wrapping_add(u64::from(life))),
+        ..Options::default()
+    };
+    let runtime = Runtime::builder().journal(journal).options(options).model(Arc::new(model::model(&shared.dice)));
+    let runtime = runtime.start().await.map_err(|error| format!("the runtime does not start: {error}"))?;
+    let flawed = plan.flaw.map(Flawed::with).unwrap_or_default();
+    Ok(Host::new(runtime, HostOptions { flawed, ..HostOptions::default() }))
+}
+
+/// Writes to the store, with delays.
+async fn write(mut stepper: Stepper, dice: Dice) {
+    loop {
+        stepper.stirred().await;
+        dice.nap(12).await;
+        if stepper.step(4) == Stepped::Closed {
+            return;
+        }
+    }
+}
+
+/// Waits until nothing is in flight, and opens the session that marks the end.
+async fn rest(router: &Router, host: &Host, shared: &SimClients) -> Result<(), String> {
+    let journal = host.runtime().journal();
+    loop {
+        let quiet = journal.inflight().is_ok_and(|rows| rows.is_empty());
+        let owed = journal.outbox().is_ok_and(|rows| !rows.is_empty());
+        if quiet && !owed && journal.durable() == journal.appended() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let body = serde_json::json!({"title": "the end"});
+    let (status, opened) = request::post(router, "/v1/sessions", Some("the end"), &body).await;
+    let id = opened.pointer("/session/id").and_then(|id| id.as_str()?.parse().ok());
+    shared.state().last = Some(id.ok_or_else(|| format!("the last session: {status}: {opened}"))?);
+    Ok(())
+}

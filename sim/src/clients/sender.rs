@@ -1,0 +1,126 @@
+//! A client that sends keyed commands until they are answered, and cancels runs together with another one.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use subtend_invariants::When;
+use subtend_invariants::observed::{AnswerSeen, ControlAnswer, Given, KeyedCommand};
+use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
+use subtend_session::outcome::By;
+
+use super::{SimClients, lock, request};
+
+/// What a sender has, between two hosts.
+#[derive(Debug)]
+pub(super) struct CommandClient {
+    number: u64,
+    sessions: Vec<SessionId>,
+    pub(super) commands: Vec<KeyedCommand>,
+    /// The command that has no reply yet: the last of `commands`.
+    pending: Option<Pending>,
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    path: String,
+    body: Value,
+    /// A run that hangs, which is cancelled once it is opened.
+    hangs: bool,
+    sent: bool,
+}
+
+impl CommandClient {
+    pub(super) fn new(number: u64) -> Self {
+        Self { number, sessions: Vec::new(), commands: Vec::new(), pending: None }
+    }
+
+    /// The command without a reply, or a new one.
+    fn next(&mut self, shared: &SimClients) -> Option<(Pending, String)> {
+        if self.pending.is_none() {
+            if shared.state().closing {
+                return None;
+            }
+            let what = *["tree", "hang", "input", "input"].get(usize::try_from(shared.dice.below(4)).ok()?)?;
+            let text = format!("{what} {} of {}", self.commands.len(), self.number);
+            let of = usize::try_from(shared.dice.below(self.sessions.len() as u64)).ok()?;
+            let (path, body) = match self.sessions.get(of).filter(|_| what == "input") {
+                Some(session) => (format!("/v1/sessions/{session}/inputs"), json!({"text": text})),
+                None => ("/v1/sessions".to_owned(), json!({"title": text, "input": {"text": text}})),
+            };
+            self.commands.push(KeyedCommand { text: text.into(), replies: Vec::new() });
+            self.pending = Some(Pending { path, body, hangs: what == "hang", sent: false });
+        }
+        let (pending, command) = self.pending.as_mut().zip(self.commands.last())?;
+        if pending.sent {
+            shared.state().run.resent += 1;
+        }
+        pending.sent = true;
+        Some((pending.clone(), command.text.to_string()))
+    }
+
+    /// The command is done: the next one may be sent, also to its session.
+    fn done(&mut self, session: SessionId, pending: &Pending) {
+        if !pending.path.ends_with("/inputs") && !pending.hangs {
+            self.sessions.push(session);
+        }
+        self.pending = None;
+    }
+
+    /// Takes a reply; returns the session that it names.
+    fn take(&mut self, reply: &Value) -> Option<SessionId> {
+        let receipt = reply.get("session").filter(|session| session.is_object()).and_then(|_| reply.get("input"));
+        let receipt = receipt.unwrap_or(reply);
+        let id = |name: &str| receipt.get(name).and_then(Value::as_str);
+        let session: SessionId = id("session")?.parse().ok()?;
+        let input = InputId(id("input")?.parse().ok()?);
+        self.commands.last_mut()?.replies.push((session, input));
+        Some(session)
+    }
+}
+
+/// Sends to one host, until it dies or no further command is started.
+pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, router: Router, shared: SimClients) {
+    loop {
+        let next = lock(&sender).next(&shared);
+        let Some((pending, key)) = next else { return };
+        let (status, reply) = request::post(&router, &pending.path, Some(&key), &pending.body).await;
+        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            shared.dice.nap(50).await;
+            continue;
+        }
+        let Some(session) = lock(&sender).take(&reply) else {
+            shared.state().run.violations.push(format!("{} {key:?} is answered {status}: {reply}", pending.path));
+            return;
+        };
+        if pending.hangs {
+            cancel(&router, session, &shared).await;
+        }
+        // One time in three a command that was answered is sent once more.
+        if shared.dice.below(3) == 0 {
+            let (_, reply) = request::post(&router, &pending.path, Some(&key), &pending.body).await;
+            let _session = lock(&sender).take(&reply);
+        }
+        lock(&sender).done(session, &pending);
+        shared.dice.nap(20).await;
+    }
+}
+
+/// Two clients cancel one run at the same time.
+async fn cancel(router: &Router, session: SessionId, shared: &SimClients) {
+    let path = format!("/v1/sessions/{session}/cancel?run=1");
+    let none = json!({});
+    let cancel = || request::post(router, &path, None, &none);
+    let (one, two) = tokio::join!(cancel(), cancel());
+    for (status, answer) in [one, two] {
+        let result = answer.get("result").and_then(Value::as_str);
+        if result == Some("done") {
+            let run = RunKey { session, run: RunNo(1) };
+            let given = Given::Cancel(By::Person);
+            shared.state().cancels.push(AnswerSeen { run, given, at: When::default(), answer: ControlAnswer::Done });
+        } else if result != Some("already_ended") {
+            shared.state().run.violations.push(format!("a cancel is answered {status}: {answer}"));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! No type name is defined more than twice: a reader who searches for a name finds the type that is meant.
+
+use std::collections::BTreeMap;
+
+use super::source::files;
+
+/// How often one name may be defined in the workspace.
+const LIMIT: usize = 2;
+
+/// Names that may be defined more often, and why.
+const EXCEPTIONS: [(&str, &str); 1] = [("Args", "the clap arguments of a verb, which the verb's module names")];
+
+const KEYWORDS: [&str; 5] = ["struct ", "enum ", "trait ", "union ", "type "];
+
+/// Returns the name that a line defines. Associated types are indented; they are not definitions.
+fn type_name(line: &str) -> Option<&str> {
+    let code = line.trim_start();
+    let code = match code.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1.trim_start(),
+        Some(rest) => rest.trim_start(),
+        None => code,
+    };
+    let code = code.strip_prefix("unsafe ").unwrap_or(code);
+    let keyword = KEYWORDS.iter().find(|keyword| code.starts_with(**keyword))?;
+    if *keyword == "type " && line.starts_with(' ') {
+        return None;
+    }
+    let name = code.strip_prefix(keyword)?;
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
+    name.get(..end).filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
+/// Returns each name that is defined more than [`LIMIT`] times, with the files that define it.
+fn repeated(files: &[(String, String)]) -> Vec<String> {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (path, text) in files {
+        for name in text.lines().filter_map(type_name) {
+            found.entry(name).or_default().push(path);
+        }
+    }
+    found.retain(|name, at| at.len() > LIMIT && EXCEPTIONS.iter().all(|(excepted, _)| name != excepted));
+    found.iter().map(|(name, at)| format!("{name} is defined {} times: {}", at.len(), at.join(", "))).collect()
+}
+
+#[test]
+fn no_type_name_is_defined_more_than_twice() {
+    let wrong = repeated(&files());
+    assert!(wrong.is_empty(), "give each a name that says its meaning:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_repeated_type_name_is_found_in_a_fixture() {
+    let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    let twice =
+        [file("a.rs", "struct Row;\npub(crate) enum Row<'a> {"), file("b.rs", "pub struct Args {\n// struct Row\n")];
+    assert_eq!(repeated(&twice), Vec::<String>::new());
+    let more = [
+        file("c.rs", "    pub trait Row: Sized {\n    type Row = u8;\n"),
+        file("d.rs", "enum Args {}\nstruct Args;\n"),
+    ];
+    assert_eq!(repeated(&[twice, more].concat()), ["Row is defined 3 times: a.rs, a.rs, c.rs"]);
+}

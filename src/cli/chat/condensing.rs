@@ -1,0 +1,34 @@
+//! `/condense`: the conversation is condensed while lines can still be typed.
+
+use hyper::Method;
+use subtend_session::ids::SessionId;
+use tokio::task::JoinHandle;
+
+use super::super::client::Connection;
+use super::super::condense::CompactionReply;
+use super::super::fail::Fail;
+
+/// A running request; dropping it ends the wait only.
+#[derive(Default)]
+pub(super) struct Condensing(Option<JoinHandle<Result<String, Fail>>>);
+
+impl Condensing {
+    /// Asks on a connection of its own. The host refuses a second one while the first runs.
+    pub(super) fn start(&mut self, mut connection: Connection, session: SessionId) {
+        let path = format!("/v1/sessions/{session}/compaction");
+        self.0 = Some(tokio::spawn(async move {
+            let done: CompactionReply = connection.call(Method::POST, &path, None).await?;
+            Ok(done.sentence())
+        }));
+    }
+
+    /// Waits for what became of it; for ever if it does not run.
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn done(&mut self) -> Result<String, Fail> {
+        let Some(task) = &mut self.0 else { return std::future::pending().await };
+        let done = task.await;
+        self.0 = None;
+        done.unwrap_or_else(|error| Err(Fail::Other(format!("the conversation is not condensed: {error}"))))
+    }
+}

@@ -1,0 +1,499 @@
+//! The conversation: keys, events and questions, one loop.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use subtend_actors::QueueEntry;
+use subtend_actors::event::{Event, EventKind, Next};
+use subtend_agents::slash::SlashCommands;
+use subtend_journal::Journal;
+use subtend_session::ids::{RunNo, Seq, SessionId};
+use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
+use subtend_session::usage::Usage;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::super::answers::{Controlled, Removed, Switched};
+use super::super::cause;
+use super::super::fail::{Code, Fail};
+use super::super::paint::{clip, count, harmless, in_flight};
+use super::super::queue;
+use super::super::work::approve::{OpenQuestion, WaitingCalls, verdict};
+use super::super::work::source::{EventSource, Since};
+use super::super::work::{Accepted, Work, slash};
+use super::command::{ChatCommand, ChatLine, HELP, read};
+use super::condensing::Condensing;
+use super::earlier;
+use super::lines::{LineEditor, TerminalInput};
+use super::read_positions::{ReadPositions, at_work};
+
+/// Usage of the session and of all below it.
+#[derive(Deserialize)]
+struct UsageReply {
+    own: Usage,
+    tree: Usage,
+}
+
+/// Between two drawings of the tree.
+const FRAME: Duration = Duration::from_millis(100);
+/// How long we wait, on leaving, for the end of what was cancelled.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// A conversation at a terminal.
+pub(super) struct Conversation<'a, 'b> {
+    work: &'a mut Work<'b>,
+    session: SessionId,
+    root: SessionId,
+    /// The alternative in which the last answer is being regenerated.
+    regenerating: Option<SessionId>,
+    events: EventSource,
+    /// What was shown as the journal has it.
+    positions: ReadPositions,
+    /// What an agent asks; the next line answers it.
+    asked: Option<OpenQuestion>,
+    /// Calls that may be asked about.
+    waiting: WaitingCalls,
+    lines: LineEditor,
+    /// Sessions of the tree with a run in flight.
+    at_work: BTreeSet<SessionId>,
+    /// The agent that answers from the next line on.
+    agent: Option<String>,
+    /// Commands of files.
+    commands: SlashCommands,
+    condensing: Condensing,
+}
+
+/// Whether the conversation continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    Go,
+    Leave(Code),
+}
+
+impl<'a, 'b> Conversation<'a, 'b> {
+    /// Takes the terminal.
+    pub(super) async fn begin(
+        work: &'a mut Work<'b>,
+        commands: SlashCommands,
+        (session, since): (SessionId, Since),
+    ) -> Result<Self, Fail> {
+        let (root, agent) = (work.root_of(session)?, work.agent_of(session)?);
+        let events = work.events(since, root).await?;
+        work.settled().await?;
+        // A session that was opened here has nothing of an earlier process.
+        let (positions, missed) = match work.before {
+            Seq(0) => (ReadPositions::default(), Vec::new()),
+            before => work.read(|journal| ReadPositions::read(journal, session, before))?,
+        };
+        let at_work = at_work(&work.read(|journal| journal.inflight())?, session);
+        // Before anything is shown: who sees it may type.
+        let lines = LineEditor::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
+        work.screen.prompt(Some(("", 0)));
+        let (tools, before) = (work.screen.tools().clone(), work.before);
+        let earlier = work.read(|journal| earlier::read(journal, session, before, &tools))?;
+        earlier.iter().for_each(|text| work.screen.note(text));
+        work.screen.watch(session, agent);
+        work.screen.hear(session);
+        work.screen.note(&format!("session {session} · /help lists the commands"));
+        let left = work.left.filter(|run| !missed.iter().any(|event| ends(event, session, *run)));
+        if let Some(run) = left {
+            work.screen.note(&match work.is_own() {
+                true => format!("resuming run {run} of an earlier process"),
+                false => format!("run {run} is in flight in the process that hosts the store"),
+            });
+        }
+        let (regenerating, asked, agent) = (None, None, None);
+        // A session that was open before may have a call that waits.
+        let waiting = WaitingCalls::new(work.before != Seq(0));
+        let mut talk = Self {
+            work,
+            session,
+            root,
+            regenerating,
+            events,
+            positions,
+            asked,
+            waiting,
+            lines,
+            at_work,
+            agent,
+            commands,
+            condensing: Condensing::default(),
+        };
+        missed.iter().for_each(|event| talk.take(event));
+        Ok(talk)
+    }
+
+    /// Talks until you leave.
+    pub(super) async fn talk(mut self) -> Result<Code, Fail> {
+        let mut frames = interval(FRAME);
+        frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // How to leave, and when at the latest.
+        let mut leaving: Option<(Code, Instant)> = None;
+        let mut host = true;
+        let code = loop {
+            self.next_question().await;
+            let on = tokio::select! {
+                biased;
+                () = self.work.stop.asked(), if leaving.is_none() => On::Leave(Code::Cancelled),
+                key = self.lines.next() => self.key(key).await,
+                done = self.condensing.done() => {
+                    let done = done.map(|sentence| self.work.screen.note(&sentence));
+                    self.said(done)
+                }
+                // Before questions: the answer that asks is read first.
+                next = self.events.next(), if host => match next? {
+                    Some(received) => self.receive(received.next.as_ref()),
+                    None => {
+                        host = false;
+                        On::Leave(Code::Store)
+                    }
+                },
+                _ = frames.tick() => On::Go,
+            };
+            self.work.screen.prompt(Some(self.lines.at_hand()));
+            self.work.screen.hold(self.asked.is_some());
+            self.work.screen.draw();
+            match (on, leaving) {
+                (On::Leave(code), None) => {
+                    self.cancel_all().await;
+                    leaving = Some((code, Instant::now() + LEAVING));
+                }
+                (On::Leave(_), Some((code, _))) => break code,
+                (On::Go, _) => {}
+            }
+            if let Some((code, until)) = leaving
+                && (!self.work.is_own() || self.at_work.is_empty() || Instant::now() >= until)
+            {
+                break code;
+            }
+        };
+        let Self { work, lines, .. } = self;
+        work.screen.prompt(None);
+        // What is drawn last is drawn on a terminal that is the person's again.
+        drop(lines);
+        work.screen.close();
+        if !host {
+            work.screen.alert("the host of the store ended, and the conversation with it");
+        }
+        Ok(code)
+    }
+
+    /// Cancels what runs where this process hosts it: otherwise its runs would count as lost.
+    async fn cancel_all(&mut self) {
+        if self.at_work.is_empty() {
+            return;
+        }
+        if !self.work.is_own() {
+            self.work.screen.note("the runs in flight continue in the process that hosts the store");
+            return;
+        }
+        self.work.screen.alert("leaving: cancelling what runs first; Ctrl-C leaves at once");
+        let cancelled = self.control::<Value>(Method::POST, "/cancel?tree=true").await.map(drop);
+        self.said(cancelled);
+    }
+
+    /// Sends a command without a body to the session.
+    async fn control<T: for<'c> Deserialize<'c>>(&mut self, method: Method, what: &str) -> Result<T, Fail> {
+        let path = format!("/v1/sessions/{}{what}", self.session);
+        self.work.call(method, &path, None).await
+    }
+
+    fn works(&self) -> bool {
+        self.at_work.contains(&self.session)
+    }
+
+    /// The alternative in which an answer is being regenerated.
+    fn regenerating(&self) -> Option<SessionId> {
+        self.regenerating.filter(|alternative| self.at_work.contains(alternative))
+    }
+
+    async fn key(&mut self, key: TerminalInput) -> On {
+        match key {
+            TerminalInput::Changed => On::Go,
+            // A question does not stand in the way of commands.
+            TerminalInput::Line(line) => match self.asked.take_if(|_| !line.trim_start().starts_with('/')) {
+                Some(asked) => self.answer(asked, &line).await,
+                None => self.line(line).await,
+            },
+            TerminalInput::Escape => self.act(ChatCommand::Interrupt).await,
+            TerminalInput::Break if self.works() || self.regenerating().is_some() => {
+                self.act(ChatCommand::Cancel).await
+            }
+            TerminalInput::Break if self.lines.clear() => On::Go,
+            TerminalInput::Break | TerminalInput::End => On::Leave(Code::Done),
+        }
+    }
+
+    /// Asks about the next call that waits for an approval.
+    async fn next_question(&mut self) {
+        if self.asked.is_some() || !self.waiting.may_wait() {
+            return;
+        }
+        match self.work.waiting_call(self.root, &mut self.waiting).await {
+            Ok(Some(asked)) => self.ask(asked),
+            Ok(None) => {}
+            Err(fail) => {
+                // The next event looks again.
+                self.waiting = WaitingCalls::new(false);
+                self.work.screen.alert(&harmless(&fail.to_string()));
+            }
+        }
+    }
+
+    fn ask(&mut self, asked: OpenQuestion) {
+        self.work.screen.alert(&asked.question);
+        self.asked = Some(asked);
+    }
+
+    async fn answer(&mut self, asked: OpenQuestion, line: &str) -> On {
+        let Some(verdict) = verdict(line) else {
+            self.ask(asked);
+            return On::Go;
+        };
+        let body = asked.body(verdict);
+        let answered = self.work.call::<Value>(Method::POST, &asked.path(), Some(&body)).await;
+        self.said(answered.map(drop))
+    }
+
+    async fn line(&mut self, typed: String) -> On {
+        match read(&typed) {
+            ChatLine::Empty => On::Go,
+            ChatLine::Unknown(command) => {
+                match slash::expanded(&self.commands, &format!("/{command}"), self.work.screen) {
+                    Some(Ok(text)) => self.send(text, self.works(), typed).await,
+                    Some(Err(fail)) => self.said(Err(fail)),
+                    None => {
+                        let name = command.split_whitespace().next().unwrap_or_default();
+                        self.work.screen.alert(&format!("unknown command /{}: /help lists all", clip(name, 40)));
+                        On::Go
+                    }
+                }
+            }
+            ChatLine::Agent(name) => self.pick(name).await,
+            ChatLine::Say(text) => self.say(text, self.works(), typed).await,
+            ChatLine::Queue(text) => self.say(text, false, typed).await,
+            ChatLine::Do(word) => self.act(word).await,
+        }
+    }
+
+    /// Sends a text, or the prompt of the command that it names: a text of several lines may, and one for the queue.
+    async fn say(&mut self, text: String, steer: bool, typed: String) -> On {
+        match slash::expanded(&self.commands, &text, self.work.screen) {
+            Some(Err(fail)) => self.said(Err(fail)),
+            Some(Ok(text)) => self.send(text, steer, typed).await,
+            None => self.send(text, steer, typed).await,
+        }
+    }
+
+    async fn pick(&mut self, name: String) -> On {
+        #[derive(Deserialize)]
+        struct PickableAgent {
+            name: String,
+            pickable: bool,
+        }
+        let known: Vec<PickableAgent> = match self.work.call(Method::GET, "/v1/agents", None).await {
+            Ok(known) => known,
+            Err(fail) => return self.said(Err(fail)),
+        };
+        let known: Vec<_> = known.into_iter().filter(|agent| agent.pickable).map(|agent| agent.name).collect();
+        let name_shown = clip(&name, 40);
+        if known.contains(&name) {
+            self.work.screen.note(&format!("{name_shown} answers from the next line on"));
+            self.agent = Some(name);
+        } else {
+            let known = known.join(", ");
+            self.work.screen.alert(&format!("unknown agent {name_shown}; agents that can answer: {known}"));
+        }
+        On::Go
+    }
+
+    /// Sends a text. What is not taken stays on the line, as it was typed.
+    async fn send(&mut self, text: String, steer: bool, typed: String) -> On {
+        // A run next to it would not see the answer in progress.
+        if self.regenerating().is_some() {
+            self.work
+                .screen
+                .alert("an answer is being regenerated: send the line when it is complete, or /cancel it (Ctrl-C)");
+            self.lines.put_back(typed);
+            return On::Go;
+        }
+        let lane = if steer { "steer" } else { "send" };
+        let body = json!({"text": text, "lane": lane, "agent": self.agent});
+        match self.work.create::<Value>(&format!("/v1/sessions/{}/inputs", self.session), &body).await {
+            Ok(_) => {
+                self.work.screen.note(&earlier::message(&text));
+                self.agent = None;
+                self.at_work.insert(self.session);
+                On::Go
+            }
+            Err(fail) => {
+                self.lines.put_back(typed);
+                self.said(Err(fail))
+            }
+        }
+    }
+
+    async fn act(&mut self, word: ChatCommand) -> On {
+        let done = match word {
+            ChatCommand::Help => {
+                self.work.screen.note(HELP);
+                Ok(())
+            }
+            ChatCommand::Quit => return On::Leave(Code::Done),
+            ChatCommand::Interrupt | ChatCommand::Cancel => self.stop_run(word).await,
+            ChatCommand::CancelTree => {
+                let done = self.control::<Controlled>(Method::POST, "/cancel?tree=true").await;
+                done.map(|done| self.idle(done.cancelled == Some(0)))
+            }
+            ChatCommand::Regenerate => self.regenerate().await,
+            ChatCommand::Previous => self.switch("previous").await,
+            ChatCommand::Next => self.switch("next").await,
+            ChatCommand::Waiting => self.list_queue(),
+            ChatCommand::Clear => {
+                let done = self.control::<Removed>(Method::DELETE, "/queue").await;
+                done.map(|done| self.work.screen.note(&format!("removed {}", count(done.removed, "input"))))
+            }
+            ChatCommand::Condense => {
+                let connected = self.work.connect().await;
+                connected.map(|connection| self.condensing.start(connection, self.session))
+            }
+            ChatCommand::Uncondense => {
+                let done = self.control::<Value>(Method::DELETE, "/compaction").await;
+                done.map(|_| self.work.screen.note("the model sees again what the last compaction hid"))
+            }
+            ChatCommand::Usage => {
+                let done = self.control::<UsageReply>(Method::GET, "/usage").await;
+                done.map(|UsageReply { own, tree }| {
+                    let (own, tree) = (own.tokens(), tree.tokens());
+                    self.work.screen.note(&format!("{own} tokens for the session, {tree} with its tree"));
+                })
+            }
+        };
+        self.said(done)
+    }
+
+    fn list_queue(&mut self) -> Result<(), Fail> {
+        let id = self.session;
+        let entries = self.work.read(|journal| QueueEntry::list(journal, id, true))?;
+        let line = |entry: &QueueEntry| format!("{}  {}", queue::what(entry), clip(&entry.text, 70));
+        let lines: Vec<_> = entries.iter().map(line).collect();
+        self.work.screen.note(&if lines.is_empty() { "the queue is empty".to_owned() } else { lines.join("\n") });
+        Ok(())
+    }
+
+    /// Stops the run that you see: the session's, or that of a regenerated answer.
+    async fn stop_run(&mut self, word: ChatCommand) -> Result<(), Fail> {
+        let (of, what) = match self.regenerating() {
+            // No line goes there: held by an interrupt, it would wait for ever.
+            Some(alternative) => (alternative, "cancel"),
+            None if word == ChatCommand::Interrupt => (self.session, "interrupt"),
+            None => (self.session, "cancel"),
+        };
+        // A session that never had a run has none to stop.
+        let stopped: Option<Controlled> = self.work.find(Method::POST, &format!("/v1/sessions/{of}/{what}")).await?;
+        if stopped.is_none_or(|stopped| stopped.run.is_none()) {
+            self.refresh();
+            self.idle(true);
+        }
+        Ok(())
+    }
+
+    fn idle(&mut self, idle: bool) {
+        if idle {
+            self.work.screen.note("no run is in flight");
+        }
+    }
+
+    async fn regenerate(&mut self) -> Result<(), Fail> {
+        if self.regenerating().is_some() {
+            return Err(Fail::Other("an answer is already being regenerated: /cancel stops that (Ctrl-C)".to_owned()));
+        }
+        let path = format!("/v1/sessions/{}/regenerate", self.session);
+        let made: Accepted = self.work.create(&path, &json!({})).await?;
+        self.work.screen.hear(made.session);
+        // Its events come later than the next key perhaps.
+        self.at_work.insert(made.session);
+        self.regenerating = Some(made.session);
+        Ok(())
+    }
+
+    async fn switch(&mut self, to: &str) -> Result<(), Fail> {
+        let path = format!("/v1/sessions/{}/switch", self.session);
+        let switched: Switched = self.work.call(Method::POST, &path, Some(&json!({"to": to}))).await?;
+        self.work.screen.note(&format!("shows alternative {} of the last answer with alternatives", switched.to));
+        Ok(())
+    }
+
+    fn said(&mut self, done: Result<(), Fail>) -> On {
+        if let Err(fail) = done {
+            self.work.screen.alert(&harmless(&fail.to_string()));
+        }
+        On::Go
+    }
+
+    fn receive(&mut self, next: Option<&Next>) -> On {
+        match next {
+            // What was appended after we listened and before we read the journal comes twice.
+            Some(Next::Event(event)) if self.positions.has(event) => {}
+            Some(Next::Event(event)) => self.take(event),
+            Some(Next::Missed(events)) => {
+                self.work.screen.missed(*events);
+                self.refresh();
+                self.waiting.missed();
+            }
+            None => {}
+        }
+        On::Go
+    }
+
+    fn take(&mut self, event: &Event) {
+        self.work.screen.take(event);
+        self.note(event);
+        self.show(event);
+    }
+
+    /// Looks who is at work still: ends may be among the events that were missed, and lines wait for them.
+    fn refresh(&mut self) {
+        let works = |journal: &Journal, id: SessionId| {
+            // One that cannot be read ends nowhere else.
+            journal.head(id).is_ok_and(|head| head.is_some_and(|head| in_flight(head.state)))
+        };
+        let Self { work, at_work, .. } = self;
+        work.read(|journal| at_work.retain(|id| works(journal, *id)));
+    }
+
+    /// Takes note who is at work, and whether a question is open still.
+    fn note(&mut self, event: &Event) {
+        if self.asked.take_if(|asked| asked.is_closed(event)).is_some() {
+            self.work.screen.note("the question was closed");
+        }
+        self.waiting.observe(event);
+        let EventKind::Record { record, .. } = &event.what else { return };
+        if let Record::RunOpened(_) = &**record {
+            self.at_work.insert(event.session);
+        } else if let Record::RunEnded(_) = &**record {
+            self.at_work.remove(&event.session);
+        }
+    }
+
+    /// Why a run of a session that is shown ended without an answer.
+    fn show(&mut self, event: &Event) {
+        let EventKind::Record { record, .. } = &event.what else { return };
+        if let Record::RunEnded(ended) = &**record
+            && ended.outcome != Outcome::Completed
+            && self.work.screen.hears(event.session)
+        {
+            let why = harmless(&cause::sentence(&ended.outcome));
+            self.work.screen.alert(&format!("run {} {why}", ended.run));
+        }
+    }
+}
+
+fn ends(event: &Event, session: SessionId, run: RunNo) -> bool {
+    let EventKind::Record { record, .. } = &event.what else { return false };
+    event.session == session && matches!(&**record, Record::RunEnded(ended) if ended.run == run)
+}

@@ -1,0 +1,107 @@
+//! Records that the start appended before anyone subscribed, read from the journal.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use subtend_actors::event::{Event, EventKind};
+use subtend_journal::Journal;
+use subtend_session::ids::{Seq, SessionId, TurnNo};
+use subtend_session::index::Inflight;
+use subtend_session::record::Record;
+use subtend_session::state::Phase;
+
+use super::super::fail::Fail;
+
+/// The last record read of each session, so that a subscription repeats none.
+#[derive(Debug, Default)]
+pub(super) struct ReadPositions(HashMap<SessionId, Mark>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    seq: Seq,
+    answered: Option<TurnNo>,
+}
+
+impl ReadPositions {
+    /// Reads what came after `since` in `session`, and all of the sessions that were born there, births first. Whoever calls this
+    /// listens already, so that each record is here, or comes, or both.
+    pub(super) fn read(journal: &Journal, session: SessionId, since: Seq) -> Result<(Self, Vec<Event>), Fail> {
+        let (mut told, mut events) = (Self::default(), Vec::new());
+        let mut sessions = VecDeque::from([(session, since)]);
+        while let Some((session, since)) = sessions.pop_front() {
+            // Of one that was only just born nothing is there yet: it comes.
+            let Some(head) = journal.head(session)? else { continue };
+            for stored in journal.records_from(session, since.next(), usize::MAX)? {
+                if let Record::ChildSpawned(spawned) = &stored.record {
+                    sessions.push_back((spawned.child, Seq(0)));
+                }
+                let (seq, record) = (stored.seq, Arc::new(stored.record));
+                let event = Event { root: head.root, session, what: EventKind::Record { seq, record } };
+                told.mark(&event);
+                events.push(event);
+            }
+        }
+        Ok((told, events))
+    }
+
+    fn mark(&mut self, event: &Event) {
+        let EventKind::Record { seq, record } = &event.what else { return };
+        let mark = self.0.entry(event.session).or_default();
+        mark.seq = *seq;
+        if let Record::TurnAnswered(answered) = &**record {
+            mark.answered = Some(answered.turn);
+        }
+    }
+
+    /// Returns whether `event` is known: a record that was read, or a piece of an answer that was read whole.
+    pub(super) fn has(&self, event: &Event) -> bool {
+        let mark = self.0.get(&event.session).copied().unwrap_or_default();
+        match &event.what {
+            EventKind::Record { seq, .. } => *seq <= mark.seq,
+            EventKind::Delta { turn, .. } => Some(*turn) <= mark.answered,
+            EventKind::Progress { .. } | EventKind::Queue { .. } => false,
+        }
+    }
+}
+
+/// Returns the active ones of `session` and the runs it owns.
+pub(super) fn at_work(inflight: &[(SessionId, Inflight)], session: SessionId) -> BTreeSet<SessionId> {
+    let mut below = BTreeSet::from([session]);
+    let mut before = 0;
+    while before < below.len() {
+        before = below.len();
+        let owned = |row: &Inflight| row.owner.run().is_some_and(|owner| below.contains(&owner.session));
+        let owned = inflight.iter().filter(|(_, row)| owned(row));
+        let owned: Vec<SessionId> = owned.map(|(id, _)| *id).collect();
+        below.extend(owned);
+    }
+    let held = |row: &Inflight| matches!(row.state, Phase::HeldInterrupted | Phase::HeldOutOfTurns);
+    inflight.iter().filter(|(id, row)| below.contains(id) && !held(row)).map(|(id, _)| *id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_models::model::Delta;
+    use subtend_session::ids::{AttemptNo, RunNo};
+    use subtend_session::outcome::By;
+
+    use super::*;
+
+    #[test]
+    fn positions_know_read_records_and_no_later_ones() {
+        let (here, elsewhere) = (SessionId(uuid::Uuid::from_u128(1)), SessionId(uuid::Uuid::from_u128(2)));
+        let told = ReadPositions(HashMap::from([(here, Mark { seq: Seq(7), answered: Some(TurnNo(2)) })]));
+        let record = |session, seq| {
+            let record = Arc::new(Record::SessionClosed { by: By::Person });
+            Event { root: here, session, what: EventKind::Record { seq: Seq(seq), record } }
+        };
+        let piece = |session, turn| {
+            let (run, turn, attempt) = (RunNo(1), TurnNo(turn), AttemptNo(1));
+            let what = EventKind::Delta { run, turn, attempt, offset: 0, delta: Delta::Text("so".into()) };
+            Event { root: here, session, what }
+        };
+        let events = [record(here, 7), record(here, 8), piece(here, 2), piece(here, 3)];
+        assert_eq!(events.map(|event| told.has(&event)), [true, false, true, false]);
+        assert_eq!([record(elsewhere, 1), piece(elsewhere, 1)].map(|event| told.has(&event)), [false, false]);
+    }
+}

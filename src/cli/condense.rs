@@ -1,0 +1,99 @@
+//! `subtend condense`: the old part of a conversation is summarised and hidden from its model.
+
+use std::io::Write as _;
+
+use hyper::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json as object};
+
+use super::control;
+use super::fail::{Code, Fail};
+use super::hosted::{self, Hosted};
+use super::json;
+use super::paint::count;
+use super::work::StopSignal;
+use super::work::serve::{self, ServeArgs, Unmet};
+
+/// Summarizes the old part of a conversation with the agent `compaction`; later model calls see the summary in its place.
+///
+/// Nothing is deleted: `subtend show` marks the messages, and `--undo` shows them to the model again. It happens by itself where the
+/// context is nearly full (`limits.compact_at`).
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
+    session: String,
+
+    /// Show the messages again that the last compaction hid
+    #[arg(long)]
+    undo: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+/// What a host compacted.
+#[derive(Deserialize, Serialize)]
+pub(crate) struct CompactionReply {
+    messages: u64,
+    before: u64,
+    after: u64,
+}
+
+impl CompactionReply {
+    pub(crate) fn sentence(&self) -> String {
+        let Self { messages, before, after } = self;
+        let messages = count(u32::try_from(*messages).unwrap_or(u32::MAX), "message");
+        format!("condensed {messages}: about {before} tokens before, {after} after")
+    }
+}
+
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if args.undo {
+        return hosted::with(&args.serve.store, &args.session, |hosted| undo(args, hosted));
+    }
+    let (threads, mut stop) = serve::listen()?;
+    if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
+        args.serve.through()?;
+        return condensed(args, &hosted, &mut stop);
+    }
+    let ready = args.serve.ready(&args.session)?;
+    if ready.parts.models.is_offline() {
+        return Err(Fail::Usage(
+            "the built-in model `offline` answers by rules, and has none for compactions: name a language model, by --model or by \
+             `llm.model` in subtend.yaml"
+                .to_owned(),
+        ));
+    }
+    serve::with(threads, ready, |hosted| condensed(args, hosted, &mut stop))
+}
+
+fn condensed(args: &Args, hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
+    match serve::asked::<CompactionReply>(hosted, stop, "/compaction", "the conversation is condensed") {
+        Ok(done) => {
+            let done = done?;
+            control::say(&if args.json { json::text(&done)? } else { done.sentence() })?;
+            Ok(Code::Done)
+        }
+        Err(Unmet::Late) => Err(Fail::Other("the summary took too long: nothing is hidden".to_owned())),
+        Err(Unmet::Stopped) => {
+            // Without stderr, the exit code alone reports it.
+            drop(writeln!(anstream::stderr(), "cancelled: the conversation is not condensed"));
+            Ok(Code::Cancelled)
+        }
+    }
+}
+
+fn undo(args: &Args, hosted: &Hosted) -> Result<Code, Fail> {
+    let _: Value = hosted.call(Method::DELETE, "/compaction", None)?;
+    let (session, name) = (hosted.id, hosted.id.short().0);
+    control::say(&if args.json {
+        json::text(&object!({"session": session, "undone": true}))?
+    } else {
+        format!("session {name}: the model sees again what the last compaction hid")
+    })?;
+    Ok(Code::Done)
+}

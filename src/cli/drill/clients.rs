@@ -1,0 +1,128 @@
+//! `subtend drill --clients N`.
+
+use super::Args;
+use crate::cli::fail::{Code, Fail};
+
+/// Runs the drill of clients and prints its report.
+#[cfg(unix)]
+pub(super) fn verb(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
+    unix::verb(args, clients, seed)
+}
+
+#[cfg(not(unix))]
+pub(super) fn verb(_: &Args, _: u64, _: u64) -> Result<Code, Fail> {
+    Err(Fail::Usage("`--clients`: a host has a Unix socket on Unix alone; leave it out".to_owned()))
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::io::Write as _;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde_json::json;
+    use subtend_drill::clients::{ClientOptions, ClientReport, drill};
+    use subtend_drill::{DrillVerdict, Sabotage};
+
+    use super::Args;
+    use crate::cli::fail::{Code, Fail};
+    use crate::cli::json as escape;
+    use crate::cli::paint::{BAD, GOOD, In, count, span};
+    use crate::cli::work::{self, StopSignal};
+
+    pub(super) fn verb(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
+        let options =
+            ClientOptions { store: args.store.clone(), seed, kills: args.kills, clients, sabotage: args.sabotage };
+        let report = work::threads()?.block_on(async {
+            let mut stop = StopSignal::listen()?;
+            let asked = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&asked);
+            tokio::spawn(async move {
+                stop.asked().await;
+                flag.store(true, Ordering::Relaxed);
+            });
+            let kills = args.kills;
+            let mut tell = |report: &ClientReport| {
+                if report.kills.is_multiple_of(10) {
+                    // What cannot be told about progress is no reason to stop.
+                    drop(writeln!(std::io::stderr(), "{} of {}", report.kills, count(kills, "kill")));
+                }
+            };
+            Ok::<_, Fail>(drill(&options, &asked, &mut tell).await?)
+        })?;
+        let mut out = anstream::stdout().lock();
+        if args.json {
+            let mut object = json!(report);
+            if let Some(fields) = object.as_object_mut() {
+                let took = u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX);
+                fields.extend([
+                    ("verdict".to_owned(), json!(report.verdict())),
+                    ("vacuous".to_owned(), json!(report.vacuous())),
+                    ("took_ms".to_owned(), json!(took)),
+                ]);
+            }
+            writeln!(out, "{}", escape::escaped(object.to_string()))?;
+        } else {
+            writeln!(out, "{}", text(&report))?;
+        }
+        Ok(match report.verdict() {
+            DrillVerdict::Sound | DrillVerdict::Caught => Code::Done,
+            DrillVerdict::Violated | DrillVerdict::Vacuous | DrillVerdict::Uncaught => Code::Failed,
+            DrillVerdict::Stopped => Code::Cancelled,
+        })
+    }
+
+    fn text(report: &ClientReport) -> String {
+        let kills = count(report.kills, "kill");
+        let clients = count(report.clients, "client");
+        let mut lines =
+            vec![format!("{}, seed {}: {clients}, {kills} in {}", report.engine, report.seed, span(report.took))];
+        let mut row = |name: &str, text: String| lines.push(format!("  {name:<15}{text}"));
+        let hits = report.hits;
+        row(
+            "kills hit",
+            format!(
+                "a command without reply {} · an event stream {} · the start {}",
+                hits.unanswered, hits.reading, hits.starting
+            ),
+        );
+        row(
+            "events",
+            format!(
+                "{} durable in {} · {} received over {}",
+                report.events,
+                count(report.sessions, "session"),
+                report.received,
+                count(report.connections, "connection")
+            ),
+        );
+        row(
+            "commands",
+            format!(
+                "{} · {} sent again without a reply · {} repeated after it",
+                report.commands, report.unanswered, report.repeated
+            ),
+        );
+        row("cancels", format!("{} done, in pairs", report.cancels));
+        let name = report.sabotage.map_or("none", Sabotage::name);
+        let violations = count(report.violations.len() as u64, "violation");
+        let bad = |text: String| format!("{} {text}", In(BAD, "✗"));
+        match report.verdict() {
+            DrillVerdict::Sound => lines.push(format!("{} {violations}", In(GOOD, "✓"))),
+            DrillVerdict::Violated => lines.push(bad(violations)),
+            DrillVerdict::Vacuous => {
+                lines.extend(report.vacuous().into_iter().map(|what| bad(format!("the drill is vacuous: {what}"))));
+            }
+            DrillVerdict::Caught => {
+                lines.push(format!("{} the sabotage {name} was caught: {violations}", In(GOOD, "✓")));
+            }
+            DrillVerdict::Uncaught => {
+                lines.push(bad(format!("the sabotage {name} was not caught: the drill is of no use")));
+            }
+            DrillVerdict::Stopped => lines.push("stopped before its end".to_owned()),
+        }
+        lines.extend(report.violations.iter().take(10).map(|what| format!("  {what}")));
+        lines.extend(report.kept.iter().map(|kept| format!("kept for inspection: {kept}")));
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,133 @@
+//! One example of each command, printed below its help and in `docs/cli.md`.
+
+use clap::Command;
+use clap::builder::StyledStr;
+
+/// Commands in the order of help, each with its example.
+const EXAMPLES: [(&str, &str); 49] = [
+    ("run", "subtend run --allow 'fs.write=docs/**' \"Describe each module of src in docs/modules.md\""),
+    ("chat", "subtend chat --agent plan"),
+    ("attach", "subtend attach a3f9c1"),
+    ("send", "subtend send a3f9c1 \"And where are the tests?\""),
+    ("serve", "subtend serve --listen 127.0.0.1:7475"),
+    ("continue", "subtend continue a3f9c1 --turns 20"),
+    ("branch", "subtend branch a3f9c1:12 --title \"Without the cache\""),
+    ("regenerate", "subtend regenerate a3f9c1 --model openai/gpt-5"),
+    ("switch", "subtend switch a3f9c1:12 previous"),
+    ("rollback", "subtend rollback a3f9c1 --run 2"),
+    ("condense", "subtend condense a3f9c1"),
+    ("interrupt", "subtend interrupt a3f9c1"),
+    ("cancel", "subtend cancel a3f9c1 --tree"),
+    ("close", "subtend close a3f9c1"),
+    ("summary", "subtend summary a3f9c1"),
+    ("metadata", "subtend metadata a3f9c1 ticket=7 draft=null"),
+    ("delete", "subtend delete a3f9c1 --yes"),
+    ("compact", "subtend compact"),
+    ("queue", "subtend queue a3f9c1"),
+    ("queue list", "subtend queue a3f9c1 list --json"),
+    ("queue remove", "subtend queue a3f9c1 remove 0192f0c1-2d3e-7abc-8def-0123456789ab"),
+    ("queue clear", "subtend queue a3f9c1 clear"),
+    ("tasks", "subtend tasks --status running --limit 20"),
+    ("usage", "subtend usage a3f9c1"),
+    ("approvals", "subtend approvals a3f9c1 --allow 3.0"),
+    ("sessions", "subtend sessions --all --limit 20"),
+    ("tree", "subtend tree a3f9c1"),
+    ("show", "subtend show root/a3f9c1 --full"),
+    ("agents", "subtend agents explore"),
+    ("agents check", "subtend agents check .subtend/agents"),
+    ("agents commands", "subtend agents commands review src"),
+    ("agents prompt", "subtend agents prompt general"),
+    ("agents schema", "subtend agents schema spawn_task"),
+    ("agents skills", "subtend agents skills --json"),
+    ("tools list", "subtend tools list --json"),
+    ("config show", "subtend config show limits"),
+    ("config set", "subtend config set --user llm.model anthropic/claude-sonnet-4-5"),
+    ("config schema", "subtend config schema config > subtend.schema.json"),
+    ("trust", "subtend trust --list"),
+    ("token create", "subtend token create phone --scope read"),
+    ("token list", "subtend token list"),
+    ("token revoke", "subtend token revoke phone"),
+    ("verify", "subtend verify --store redb:/backup/subtend"),
+    ("drill", "subtend drill --kills 100 --store redb:/mnt/disk/drill"),
+    ("recover", "subtend recover"),
+    ("doctor", "subtend doctor"),
+    ("export", "subtend export a3f9c1 --out tree.jsonl"),
+    ("import", "subtend import tree.jsonl"),
+    ("completions", "subtend completions bash > ~/.local/share/bash-completion/completions/subtend"),
+];
+
+/// Adds the examples to the help of their commands.
+pub(super) fn add(cli: Command) -> Command {
+    EXAMPLES.into_iter().fold(cli, |cli, (path, example)| below(cli, path, example))
+}
+
+fn below(command: Command, path: &str, example: &str) -> Command {
+    let (name, rest) = path.split_once(' ').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    command.mut_subcommand(name, |command| match rest {
+        Some(rest) => below(command, rest, example),
+        None => {
+            let before = command.get_after_help().map(|text| format!("{}\n\n", text.ansi()));
+            let text = format!("{}Example:\n  {example}", before.unwrap_or_default());
+            command.after_help(StyledStr::from(text))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory as _;
+
+    use super::super::Cli;
+    use super::*;
+
+    /// Words of a line as a shell gives them, up to a redirection.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut quote = None;
+        for c in line.split(" > ").next().expect("a command").chars() {
+            match (c, quote) {
+                ('\'' | '"', None) => quote = Some(c),
+                (c, Some(open)) if c == open => quote = None,
+                (' ', None) => words.push(String::new()),
+                (c, _) => words.last_mut().expect("a word").push(c),
+            }
+        }
+        words
+    }
+
+    /// Visible commands that have no subcommand, and those that work without one.
+    fn leaves(command: &Command, path: &str, out: &mut BTreeSet<String>) {
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            let path = format!("{path} {}", sub.get_name()).trim_start().to_owned();
+            if !sub.is_subcommand_required_set() {
+                out.insert(path.clone());
+            }
+            leaves(sub, &path, out);
+        }
+    }
+
+    #[test]
+    fn example_of_every_command_is_a_valid_call_of_it() {
+        let mut commands = BTreeSet::new();
+        leaves(&Cli::command(), "", &mut commands);
+        assert_eq!(EXAMPLES.map(|(path, _)| path.to_owned()).into_iter().collect::<BTreeSet<_>>(), commands);
+        for (path, example) in EXAMPLES {
+            let matches = Cli::command().try_get_matches_from(words(example)).expect(example);
+            let (mut at, mut named) = (&matches, Vec::new());
+            while let Some((name, below)) = at.subcommand() {
+                named.push(name);
+                at = below;
+            }
+            assert_eq!(named.join(" "), path);
+        }
+    }
+
+    /// The control: a flag that does not exist.
+    #[test]
+    fn example_with_an_unknown_flag_is_noticed() {
+        assert!(Cli::command().try_get_matches_from(words("subtend tree a3f9c1 --ful")).is_err());
+        assert_eq!(words("subtend run 'a b' \"c d\" > out"), ["subtend", "run", "a b", "c d"]);
+    }
+}

@@ -1,0 +1,230 @@
+//! Files that enter prompts: the instruction files of the person and of a workspace.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use subtend_agents::catalog::{AgentProblem, ProblemKind};
+use subtend_agents::instructions::{FoundFile, InstructionArea, Instructions, MAX_FILE_BYTES, NAMES, Unread};
+use subtend_agents::skill::{FILE, Skill, Skills};
+use subtend_agents::slash::SlashCommands;
+use subtend_session::authority::Authority;
+use subtend_session::call::ToolErrorKind;
+use subtend_tools::skills::{SkillFolder, SkillPlace, tool};
+use subtend_tools::tool::{Tool, ToolError};
+use subtend_tools::workspace::Workspace;
+
+use super::fail::Fail;
+use super::paint::{In, ODD, count};
+use super::settings;
+use super::trust::level::Trust;
+
+/// The person's own instruction file for subtend, next to the configuration.
+const OWN: &str = "AGENTS.md";
+
+/// Returns the instruction files for prompts: those of the person, then those of the workspace if it is trusted.
+pub(crate) fn instructions(workspace: &Workspace, trust: Trust) -> Instructions {
+    let mut all = if trust.is_used() { Instructions::default() } else { Instructions::withheld() };
+    add_own(&mut all, workspace);
+    if trust.is_used() {
+        add_brought(&mut all, workspace);
+    }
+    all
+}
+
+/// What a workspace brings into prompts, used or not.
+pub(crate) struct Brought {
+    instructions: Instructions,
+    skills: Skills,
+    commands: SlashCommands,
+}
+
+impl Brought {
+    /// Looks at files and uses none.
+    pub(crate) fn of(workspace: &Workspace) -> Self {
+        let mut instructions = Instructions::default();
+        add_brought(&mut instructions, workspace);
+        let path = workspace.path();
+        Self { instructions, skills: Skills::load(path), commands: SlashCommands::load(path) }
+    }
+
+    /// Returns how many files of each kind there are, refused ones included.
+    pub(crate) fn counts(&self) -> [(usize, &'static str); 3] {
+        let refused = |problem: &&AgentProblem| problem.kind == ProblemKind::Refused;
+        let files = |given: Vec<PathBuf>, problems: &[AgentProblem]| {
+            let refused = problems.iter().filter(refused).map(|problem| problem.path.clone());
+            given.into_iter().chain(refused).collect::<BTreeSet<_>>().len()
+        };
+        let instructions = self.instructions.files().iter().map(|file| file.path.clone()).collect();
+        let skills = self.skills.all().map(|skill| skill.folder.join(FILE)).collect();
+        let commands = self.commands.all().map(|command| command.path.clone()).collect();
+        [
+            (files(instructions, self.instructions.problems()), "instruction file"),
+            (files(skills, self.skills.problems()), "skill"),
+            (files(commands, self.commands.problems()), "command"),
+        ]
+    }
+
+    /// Returns a line for each file.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let instructions = self.instructions.files().iter();
+        let instructions = instructions.map(|file| format!("instructions {}: {}", file.name, text(&file.text)));
+        let skills = self.skills.all();
+        let skills = skills.map(|skill| format!("skill {}: {} ({})", skill.name, skill.description, skill.resource));
+        let commands = self.commands.all();
+        let commands = commands.map(|command| format!("command /{}: {}", command.name, text(&command.expand("").text)));
+        instructions.chain(skills).chain(commands).collect()
+    }
+
+    pub(crate) fn problems(&self) -> impl Iterator<Item = &AgentProblem> {
+        let more = self.skills.problems().iter().chain(self.commands.problems());
+        self.instructions.problems().iter().chain(more)
+    }
+}
+
+/// Returns the skills of a workspace if it is trusted, then those of the person.
+pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
+    let path = workspace.path();
+    let mut skills = if trust.is_used() { Skills::load(path) } else { Skills::default() };
+    let own = settings::user_file().map(|file| (file.with_file_name("skills"), "~/.config/subtend/skills".to_owned()));
+    let shared = settings::home().map(|home| (home.join(".agents/skills"), "~/.agents/skills".to_owned()));
+    let of_products = settings::products().into_iter().flat_map(|(product, home)| {
+        let shown = move |folder: &&str| format!("~/{}/{folder}", product.folder());
+        product.skill_folders().iter().map(move |folder| (home.join(folder), shown(folder)))
+    });
+    for (folder, resource) in own.into_iter().chain(shared).chain(of_products) {
+        skills.add_own(&folder, &resource, path);
+    }
+    skills
+}
+
+/// Returns the slash commands of a workspace if it is trusted, then those of the person, then skills.
+pub(crate) fn commands(workspace: &Workspace, trust: Trust) -> SlashCommands {
+    let path = workspace.path();
+    let mut commands = if trust.is_used() { SlashCommands::load(path) } else { SlashCommands::default() };
+    if let Some(file) = settings::user_file() {
+        commands.add_own(None, &file.with_file_name("commands"), path);
+    }
+    for (product, home) in settings::products() {
+        for folder in product.command_folders() {
+            commands.add_own(Some(product), &home.join(folder), path);
+        }
+    }
+    commands.add_skills(&skills(workspace, trust));
+    commands
+}
+
+/// Returns the tool that reads skills.
+pub(crate) fn skill_tool(skills: &Skills) -> Arc<dyn Tool> {
+    let folder = |skill: &Arc<Skill>| {
+        let place = match skill.in_workspace {
+            true => SkillPlace::Workspace,
+            // One that is gone meanwhile is not offered.
+            false => SkillPlace::Own(Arc::new(Workspace::open(&skill.folder).ok()?)),
+        };
+        Some(SkillFolder { name: Arc::clone(&skill.name), resource: Arc::clone(&skill.resource), place })
+    };
+    tool(skills.all().filter(|skill| skill.for_models).filter_map(folder).collect())
+}
+
+/// Reports refused files to a verb that is about something else.
+pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
+    let refused = problems.iter().filter(|problem| problem.kind == ProblemKind::Refused);
+    let files = refused.map(|problem| &problem.path).collect::<BTreeSet<_>>().len();
+    if files > 0 {
+        let (word, files) = (In(ODD, "warning"), count(files as u64, "file"));
+        let what = "with instructions or skills not used, or not in full";
+        writeln!(anstream::stderr(), "{word}: {files} {what}: `subtend agents` says why")?;
+    }
+    Ok(())
+}
+
+/// Adds the first instruction file of the person: that for subtend, or that of another product.
+fn add_own(all: &mut Instructions, workspace: &Workspace) {
+    let home = settings::home();
+    let own = settings::user_file().map(|file| (file.with_file_name(OWN), OWN)).into_iter();
+    let names = settings::products()
+        .into_iter()
+        .flat_map(|(product, home)| product.instruction_files().iter().map(move |name| (home.join(name), *name)));
+    for (path, name) in own.chain(names) {
+        // The person's own file may be a link, to a collection of settings for example.
+        let Ok(path) = path.canonicalize() else { continue };
+        let (Some(folder), Some(file)) = (path.parent(), path.file_name().and_then(|file| file.to_str())) else {
+            continue;
+        };
+        // What lies in the workspace comes with the workspace.
+        if folder.starts_with(workspace.path()) {
+            continue;
+        }
+        let Ok(opened) = Workspace::open(folder) else { continue };
+        let read = reader(&opened);
+        let names = [if path.ends_with(name) { name } else { file }];
+        if all.add(InstructionArea { path: folder, home: home.as_deref(), names: &names, workspace: None, read: &read })
+        {
+            return;
+        }
+    }
+}
+
+/// Adds the instruction files of the directories from the top of the repository down to the workspace.
+fn add_brought(all: &mut Instructions, workspace: &Workspace) {
+    let (path, home) = (workspace.path(), settings::home());
+    for folder in above(path) {
+        let below = path.strip_prefix(&folder).ok().and_then(Path::to_str);
+        let (Some(below), Ok(opened)) = (below, Workspace::open(&folder)) else { continue };
+        let read = reader(&opened);
+        all.add(InstructionArea {
+            path: &folder,
+            home: home.as_deref(),
+            names: &NAMES,
+            workspace: Some(below),
+            read: &read,
+        });
+    }
+    let read = reader(workspace);
+    all.add(InstructionArea { path, home: home.as_deref(), names: &NAMES, workspace: Some(""), read: &read });
+}
+
+/// Returns the directories above a workspace up to the top of its repository, from the top. It ends at one that others may write.
+fn above(workspace: &Path) -> Vec<PathBuf> {
+    let Some(top) = workspace.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()) else {
+        return Vec::new();
+    };
+    let within = workspace.ancestors().skip(1).take_while(|folder| folder.starts_with(top));
+    let mut folders: Vec<PathBuf> = within.take_while(|folder| is_own(folder, workspace)).map(Path::to_owned).collect();
+    folders.reverse();
+    folders
+}
+
+/// Whether the directory has the owner of the workspace, and others may not write in it.
+#[cfg(unix)]
+fn is_own(folder: &Path, workspace: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let both = folder.metadata().and_then(|of| Ok((of, workspace.metadata()?)));
+    both.is_ok_and(|(folder, workspace)| folder.uid() == workspace.uid() && folder.mode() & 0o002 == 0)
+}
+
+#[cfg(not(unix))]
+fn is_own(_: &Path, _: &Path) -> bool {
+    true
+}
+
+/// Reads files below a directory through its handle: no path and no link leads out, and the file that is checked is read.
+fn reader(folder: &Workspace) -> impl Fn(&str) -> Result<FoundFile, Unread> {
+    |path| {
+        let missing = |error: &ToolError| error.kind == ToolErrorKind::NotFound;
+        let real = folder
+            .real(path)
+            .map_err(|error| if missing(&error) { Unread::Missing } else { Unread::Refused(error.message) })?;
+        match folder.text_for(&Authority::allow_all(), &real, MAX_FILE_BYTES) {
+            Ok(text) => Ok(FoundFile { real, text }),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(Unread::Missing)
+            }
+            Err(error) => Err(Unread::Refused(format!("cannot be read: {error}"))),
+        }
+    }
+}

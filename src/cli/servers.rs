@@ -1,0 +1,153 @@
+//! MCP servers: those of `.mcp.json` in a trusted workspace, and those of the person's own configuration.
+
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+use subtend::config::Loaded;
+use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
+use subtend_agents::manifest::{Manifest, Source};
+use subtend_session::ids::Text as Name;
+use subtend_tools::mcp::{FILE, Ground, KnownTools, MAX_FILE_BYTES, Origin, ServerList, Servers};
+use subtend_tools::workspace::Workspace;
+
+use super::fail::Fail;
+use super::paint::{In, ODD, harmless};
+use super::trust::level::Trust;
+use super::work::setup;
+use super::{guard, settings};
+
+/// What tools of servers said before, next to the person's own configuration.
+const KNOWN: &str = "mcp-tools.json";
+
+/// The servers of each workspace, shared by all its sessions in this process. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServerPool(Arc<Mutex<HashMap<PathBuf, (ServerList, Servers)>>>);
+
+impl ServerPool {
+    /// Returns the servers of a workspace as they are named now. Nothing is started.
+    pub(crate) fn of(&self, workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Result<Servers, Fail> {
+        let list = list(workspace, trust, loaded)?;
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, servers)) = all.get(workspace.path())
+            && *known == list
+        {
+            return Ok(servers.clone());
+        }
+        let guard =
+            guard::guard().map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
+        let ground =
+            Ground { workspace: workspace.path().to_owned(), guard: Some(guard), commands: loaded.config.commands() };
+        let file = settings::user_file().and_then(|file| Some(file.parent()?.join(KNOWN)));
+        let known = Arc::new(file.map_or_else(KnownTools::in_memory, KnownTools::in_file));
+        let servers = Servers::new(list.clone(), ground, known, setup::keys());
+        all.insert(workspace.path().to_owned(), (list, servers.clone()));
+        Ok(servers)
+    }
+}
+
+/// Prints what is wrong with the servers that are named.
+pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
+    let mut err = anstream::stderr().lock();
+    for problem in servers.problems() {
+        writeln!(err, "{}: {}", In(ODD, "warning"), harmless(problem))?;
+    }
+    Ok(())
+}
+
+/// Returns the servers that count in a workspace: a person's own first, so that no file takes their names.
+fn list(workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Result<ServerList, Fail> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let own: Map<String, Value> = match serde_json::to_value(&loaded.config.mcp.servers) {
+        Ok(Value::Object(own)) => own,
+        Ok(_) | Err(_) => Map::new(),
+    };
+    let mut list = ServerList::of(&own, Origin::Person, &variable);
+    if !trust.is_used() {
+        return Ok(list);
+    }
+    match text(workspace)? {
+        Text::Missing => {}
+        Text::Linked => {
+            list.problems
+                .push(format!("{FILE}: ignored: it is a symbolic link, which is not followed. Use a regular file"));
+        }
+        Text::Says(text) => {
+            // A key of a provider is given to no server that a file of a workspace names.
+            let keys = setup::key_variables();
+            let variable = |name: &str| variable(name).filter(|_| !keys.contains(&name));
+            list.extend(ServerList::parse(&text, Origin::Workspace, &variable));
+        }
+    }
+    Ok(list)
+}
+
+pub(crate) enum Text {
+    Missing,
+    Linked,
+    Says(String),
+}
+
+/// Reads `.mcp.json`; trust is the caller's matter.
+pub(crate) fn text(workspace: &Workspace) -> Result<Text, Fail> {
+    if workspace.path().join(FILE).is_symlink() {
+        return Ok(Text::Linked);
+    }
+    match workspace.text(FILE, MAX_FILE_BYTES) {
+        Ok(text) => Ok(Text::Says(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Text::Missing),
+        Err(error) => Err(Fail::Usage(format!("{FILE} cannot be read: {error}"))),
+    }
+}
+
+/// Returns a problem for each tool that an agent lists of a server that is not named: no server, no tool.
+pub(crate) fn missing(
+    catalog: &Catalog,
+    (workspace, trust): (&Workspace, Trust),
+    loaded: &Loaded,
+) -> Result<Vec<AgentProblem>, Fail> {
+    let known: Vec<Name> = list(workspace, trust, loaded)?.servers.into_iter().map(|server| server.name).collect();
+    let unknown = |tool: &Name| {
+        let server = tool.strip_prefix("mcp__")?.split("__").next()?.trim_end_matches('*');
+        let is_known = known.iter().any(|known| **known == *server) || server.is_empty();
+        (!is_known).then(|| format!("`tools`: `{tool}` is not offered: no MCP server is called `{server}`"))
+    };
+    let of = |manifest: &Arc<Manifest>| {
+        let path = manifest.source.path().map(std::path::Path::to_owned)?;
+        let product = match &manifest.source {
+            Source::Foreign(product, _) => Some(*product),
+            Source::Builtin | Source::File(_) | Source::Host => None,
+        };
+        let messages: Vec<String> = manifest.tools.iter().flatten().filter_map(unknown).collect();
+        Some(messages.into_iter().map(move |message| AgentProblem {
+            path: path.clone(),
+            kind: ProblemKind::Warning,
+            product,
+            message,
+        }))
+    };
+    Ok(catalog.all().filter_map(of).flatten().collect())
+}
+
+/// Returns whether a workspace brings a file that names servers.
+pub(crate) fn is_named(workspace: &Workspace) -> bool {
+    workspace.path().join(FILE).symlink_metadata().is_ok()
+}
+
+/// Returns one line for each server that `.mcp.json` names, as it is written there.
+pub(crate) fn lines(workspace: &Workspace) -> Vec<String> {
+    let text = match text(workspace) {
+        Ok(Text::Says(text)) => text,
+        Ok(Text::Missing) => return Vec::new(),
+        Ok(Text::Linked) => return vec!["it is a symbolic link, which is not followed".to_owned()],
+        Err(why) => return vec![why.to_string()],
+    };
+    let file: Value = match serde_json::from_str(&text) {
+        Ok(file) => file,
+        Err(error) => return vec![format!("it is not JSON: {error}")],
+    };
+    let servers = file.get("mcpServers").and_then(Value::as_object);
+    servers.into_iter().flatten().map(|(name, entry)| format!("MCP server {name}: {entry}")).collect()
+}

@@ -1,0 +1,90 @@
+//! Reading a store: the one place where the reading verbs meet the journal.
+
+use std::collections::BTreeSet;
+
+use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::index::RowKind;
+use subtend_session::record::{Record, SessionCreated};
+
+use super::client::{self, Store};
+use super::damaged_sessions::DamagedSessions;
+use super::data::StoreArgs;
+use super::fail::Fail;
+use super::find::{Heads, find};
+
+pub(crate) struct StoreReader {
+    journal: Journal,
+    heads: Heads,
+    damaged: DamagedSessions,
+    hosted: bool,
+}
+
+impl StoreReader {
+    /// Opens an existing store; `None` without one, since reading creates nothing.
+    pub(crate) fn open(args: &StoreArgs) -> Result<Option<Self>, Fail> {
+        let place = args.place()?;
+        if !place.exists()? {
+            return Ok(None);
+        }
+        let (journal, hosted) = match client::either(&place)? {
+            Store::Hosted(host) => (host.journal()?, true),
+            Store::Own(journal) => (journal, false),
+        };
+        let (heads, damaged) = DamagedSessions::read(&journal)?;
+        Ok(Some(Self { journal, heads, damaged, hosted }))
+    }
+
+    /// As [`StoreReader::open`], for a verb that needs a session or a store to work on.
+    pub(crate) fn must_open(args: &StoreArgs) -> Result<Self, Fail> {
+        match Self::open(args)? {
+            Some(reader) => Ok(reader),
+            None => Err(args.place()?.none()),
+        }
+    }
+
+    /// Returns whether another process has the store: its runs in flight are running.
+    pub(crate) fn is_hosted(&self) -> bool {
+        self.hosted
+    }
+
+    pub(crate) fn damaged(&self) -> &DamagedSessions {
+        &self.damaged
+    }
+
+    /// Returns all sessions that are not deleted; where a row is damaged, as their records have it.
+    pub(crate) fn heads(&self) -> &Heads {
+        &self.heads
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<SessionId, Fail> {
+        find(&self.heads, name).map_err(|none| self.damaged.told(name, none))
+    }
+
+    pub(crate) fn asking(&self) -> Result<BTreeSet<SessionId>, Fail> {
+        let asks = self.journal.outbox()?.into_iter().filter(|(row, _)| row.kind == RowKind::Ask);
+        Ok(asks.map(|(row, _)| row.from).collect())
+    }
+
+    pub(crate) fn records(&self, session: SessionId) -> Result<Vec<Stored>, Fail> {
+        let damaged = self.damaged.why(session).is_some();
+        Ok(if damaged { self.journal.salvage(session) } else { self.journal.records(session) }?)
+    }
+
+    /// Returns a session's birth; `None` where its journal cannot be read.
+    pub(crate) fn birth(&self, session: SessionId) -> Result<Option<SessionCreated>, Fail> {
+        let first = match self.journal.records_from(session, Seq(1), 1) {
+            Ok(first) => first,
+            Err(ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. }) => return Ok(None),
+            Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error.into()),
+        };
+        Ok(first.into_iter().find_map(|stored| {
+            let Record::SessionCreated(created) = stored.record else { return None };
+            Some(*created)
+        }))
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+}

@@ -1,0 +1,145 @@
+//! `subtend tools`: which tools a workspace has, those of MCP servers among them.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use subtend_tools::mcp::{Origin, ServerReport};
+
+use super::fail::{Code, Fail};
+use super::paint::{BAD, BOLD, DIM, GOOD, In, ODD, clip, harmless};
+use super::servers::{self, ServerPool};
+use super::trust::Trust;
+use super::work::setup;
+use super::{guidance, settings, workspace};
+use crate::cli::json;
+
+/// Lists tools: the built-in ones, and those of MCP servers.
+#[derive(clap::Args, Debug)]
+#[command(subcommand_value_name = "COMMAND")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: ToolsCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ToolsCommand {
+    List(ListArgs),
+}
+
+/// Lists the tools of a workspace. Starts its MCP servers, and ends them.
+///
+/// A server's tool is shown with the action that rules name, and marked where it describes itself otherwise than before. What a
+/// server says is its author's word, and grants nothing. The exit code is 1 if a server cannot be used.
+#[derive(clap::Args, Debug)]
+struct ListArgs {
+    /// Workspace whose tools are listed
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workspace: PathBuf,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct ToolList {
+    tools: Vec<String>,
+    servers: Vec<ServerRow>,
+    problems: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ServerRow {
+    name: String,
+    from_workspace: bool,
+    protocol: Option<String>,
+    about: Option<String>,
+    down: Option<String>,
+    tools: Vec<ToolRow>,
+    problems: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ToolRow {
+    name: String,
+    action: String,
+    changed: bool,
+    description: String,
+}
+
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let ToolsCommand::List(args) = &args.what;
+    let workspace = workspace::open(&args.workspace)?;
+    let trust = Trust::told(&workspace)?;
+    let loaded = settings::load(&workspace, trust)?;
+    let servers = ServerPool::default().of(&workspace, trust, &loaded)?;
+    let tools = setup::tools_with(loaded.config.commands(), &guidance::skills(&workspace, trust), Some(&servers))?;
+    let threads = super::work::threads()?;
+    threads.block_on(async {
+        if let Some(settled) = tools.settle() {
+            settled.await;
+        }
+    });
+    let list = ToolList {
+        tools: tools.names().map(ToString::to_string).collect(),
+        servers: servers.reports().into_iter().map(ServerRow::of).collect(),
+        problems: servers.problems().to_vec(),
+    };
+    let sound = list.servers.iter().all(|server| server.down.is_none());
+    if args.json {
+        let mut out = anstream::stdout().lock();
+        json::write(&mut out, &list)?;
+        writeln!(out)?;
+    } else {
+        servers::warn(&servers)?;
+        show(&list)?;
+    }
+    Ok(if sound { Code::Done } else { Code::Failed })
+}
+
+fn show(list: &ToolList) -> Result<(), Fail> {
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "{}: {}", In(BOLD, "built in"), list.tools.join(", "))?;
+    for server in &list.servers {
+        let from = if server.from_workspace { ".mcp.json" } else { "your configuration" };
+        let state = match (&server.down, &server.protocol) {
+            (Some(why), _) => format!("{} {}", In(BAD, "cannot be used:"), harmless(why)),
+            (None, Some(protocol)) => {
+                format!("{} {}, protocol {protocol}", In(GOOD, "up:"), server.about.as_deref().unwrap_or("unnamed"))
+            }
+            (None, None) => "not started".to_owned(),
+        };
+        writeln!(out, "\n{} {} {state}", In(BOLD, harmless(&server.name)), In(DIM, format!("({from})")))?;
+        for problem in &server.problems {
+            writeln!(out, "  {} {}", In(ODD, "problem:"), harmless(problem))?;
+        }
+        for tool in &server.tools {
+            let changed =
+                if tool.changed { format!("{} ", In(ODD, "[changed since it was last seen]")) } else { String::new() };
+            let about = clip(&harmless(&tool.description).replace('\n', " "), 160).to_string();
+            writeln!(out, "  {} {changed}{}\n      {about}", tool.name, In(DIM, format!("({})", tool.action)))?;
+        }
+    }
+    Ok(())
+}
+
+impl ServerRow {
+    fn of(report: ServerReport) -> Self {
+        let tool = |tool: subtend_tools::mcp::ToolReport| ToolRow {
+            name: tool.name.to_string(),
+            action: tool.action.to_string(),
+            changed: tool.changed,
+            description: tool.description.to_string(),
+        };
+        Self {
+            name: report.name.to_string(),
+            from_workspace: report.origin == Origin::Workspace,
+            protocol: report.protocol,
+            about: report.about,
+            down: report.down,
+            tools: report.tools.into_iter().map(tool).collect(),
+            problems: report.problems,
+        }
+    }
+}

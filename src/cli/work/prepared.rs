@@ -1,0 +1,157 @@
+//! What a verb checks and reads before anything is started.
+
+use std::io::IsTerminal as _;
+
+use subtend::config::Config;
+use subtend_actors::Options;
+use subtend_agents::catalog::Catalog;
+use subtend_journal::Journal;
+use subtend_session::authority::Authority;
+use subtend_session::ids::Text;
+use subtend_tools::policy::HostPolicy;
+
+use super::super::data::StoreLocation;
+use super::super::fail::Fail;
+use super::super::servers::ServerPool;
+use super::super::trust::Trust;
+use super::super::{agents, client, guidance, servers, settings, workspace};
+use super::found_session::{About, FoundSession};
+use super::{Screen, WorkArgs, choice, environments, limit, named, policy, price, setup};
+
+/// What a verb needs before anything is started.
+pub(super) struct PreparedWork {
+    pub(super) parts: setup::Parts,
+    pub(super) agent: Text,
+    pub(super) model: Option<Text>,
+    pub(super) servers: Vec<Text>,
+    /// What a new session may do at most.
+    pub(super) opens: Authority,
+    pub(super) found: Option<FoundSession>,
+}
+
+impl PreparedWork {
+    /// Opens the store, unless the session was looked for in it.
+    pub(super) fn opened(self) -> Result<(Self, Journal), Fail> {
+        let journal = match &self.found {
+            Some(found) => found.journal.clone(),
+            None => client::alone(&self.parts.place)?,
+        };
+        Ok((self, journal))
+    }
+
+    /// Checks everything that can be wrong before anything is started.
+    pub(super) fn of(args: &WorkArgs, about: About<'_>, screen: &mut Screen) -> Result<Self, Fail> {
+        if args.raw && std::io::stdout().is_terminal() {
+            return Err(Fail::Usage("`--raw`: a terminal obeys what a model wrote: redirect the output".to_owned()));
+        }
+        let workspace = workspace::open(&args.workspace)?;
+        let trust = Trust::settle(&workspace, args.trust, args.json)?;
+        let catalog = trust.catalog(&workspace);
+        let instructions = guidance::instructions(&workspace, trust);
+        let skills = guidance::skills(&workspace, trust);
+        let rules = policy::read(&args.allow, &args.ask, &catalog, &workspace)?;
+        let loaded = settings::load(&workspace, trust)?;
+        if !args.quiet {
+            settings::warn(&loaded)?;
+        }
+        // Read here too, so that an invalid profile is reported before any work.
+        let dialects = settings::dialects(&loaded, &workspace)?;
+        if let Some(why) = agents::model::unusable(&loaded, &catalog) {
+            return Err(Fail::Usage(why));
+        }
+        let (limits, host) = limit::bounds(&args.limit, &args.host, &loaded)?;
+        let prices = price::read(&args.price, loaded.config.prices.clone())?;
+        let agent: Text = match about {
+            About::New(Some(name)) => name.into(),
+            About::New(None) | About::Session(..) => loaded.config.agent.clone(),
+        };
+        if let About::New(_) = about {
+            usable(&catalog, &agent, args.models.is_given())?;
+        }
+        let place = args.store.place()?;
+        let found = about.find(&place, &workspace)?;
+        let own = found.as_ref().map(FoundSession::own);
+        let models = args.models.choose(&loaded, own)?;
+        let pool = ServerPool::default();
+        let mcp = pool.of(&workspace, trust, &loaded)?;
+        if !args.quiet {
+            servers::warn(&mcp)?;
+        }
+        let tools = setup::tools_with(loaded.config.commands(), &skills, Some(&mcp))?;
+        // What a session may do is recorded when it is opened; this process adds nothing, and takes nothing away.
+        let bounds = policy::bounds(&args.store, &workspace)?;
+        let protected = HostPolicy::protected(&rules);
+        if !args.quiet && found.is_none() {
+            let [linked, kept] = bounds.clone();
+            setup::withheld(&tools, &rules, &[protected.clone(), linked, kept])
+                .iter()
+                .for_each(|why| screen.alert(why));
+        }
+        let opens = Authority::of(rules).meet(&Authority::of(protected));
+        let of_new = catalog.get(&agent).filter(|_| found.is_none());
+        screen.note(&models.line(of_new.map(|manifest| &**manifest)));
+        told_place(&place, screen);
+        if !args.quiet {
+            guidance::warn_briefly(&[instructions.problems(), skills.problems()].concat())?;
+            agents::warn_briefly(&agents::model::problems(&catalog, &loaded, args.models.words(), &tools))?;
+        }
+        let model = args.models.is_given().then(|| models.name());
+        let servers = models.recorded();
+        let hooks = match (&found, &model) {
+            // The same model needs no detour, by which its calls would wait for the journal.
+            (Some(found), Some(model)) if *model != found.birth.model || found.overridden()? => {
+                Some(named::answering(found, model, &models, &prices)?)
+            }
+            _ => None,
+        };
+        if let Some(found) = &found {
+            limit::lowered(found, &host)?.iter().for_each(|text| screen.alert(text));
+        }
+        let (tool_options, windows) = (loaded.config.tool_options(), loaded.config.llm.windows());
+        let caps = loaded.config.llm.caps();
+        let options = Config { host, ..loaded.config }.options(models.calls_servers());
+        let titles = options.titles && !models.is_offline();
+        let slots = u32::try_from(options.slots).unwrap_or(u32::MAX);
+        let (quiet, options) = (args.quiet, Options { titles, ..options });
+        let parts = setup::Parts {
+            place,
+            workspace,
+            catalog,
+            tools,
+            models,
+            prices,
+            windows,
+            caps,
+            limits,
+            bounds,
+            dialects,
+            instructions,
+            skills,
+            tool_options,
+            options,
+            hooks,
+            load: Some(Box::new(environments::loader(args.store.clone(), slots, pool))),
+            at_home: found.as_ref().map(|found| found.root),
+            quiet,
+        };
+        Ok(Self { parts, agent, model, servers, opens, found })
+    }
+}
+
+/// Refuses an agent whose file is refused, and one that names a script where that is to answer.
+fn usable(catalog: &Catalog, agent: &str, named: bool) -> Result<(), Fail> {
+    if let Some(why) = agents::lookup::refused(catalog, agent) {
+        return Err(Fail::Usage(why));
+    }
+    let model = catalog.get(agent).and_then(|manifest| manifest.model.clone());
+    match model.filter(|_| !named).map(|model| choice::no_script(&model)) {
+        Some(Err(why)) => Err(Fail::Usage(format!("the model of the agent `{agent}` cannot answer: {why}"))),
+        Some(Ok(())) | None => Ok(()),
+    }
+}
+
+fn told_place(place: &StoreLocation, screen: &mut Screen) {
+    if let Some(path) = place.path().filter(|path| !path.exists()) {
+        screen.note(&format!("sessions are kept in {} (--data DIR names another directory)", path.display()));
+    }
+}

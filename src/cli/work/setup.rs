@@ -1,0 +1,287 @@
+//! The one place where the command line meets the runtime.
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use subtend_actors::builder::Builder;
+use subtend_actors::prices::Prices;
+use subtend_actors::{
+    Approver, BootError, BootProgress, Environment, EnvironmentKey, Hooks, Options, Runtime, StartError,
+};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
+use subtend_agents::instructions::Instructions;
+use subtend_agents::skill::Skills;
+use subtend_journal::Journal;
+use subtend_models::windows::{ByModel, Windows};
+use subtend_session::authority::{Authority, RuleSet, Verdict};
+use subtend_session::ids::SessionId;
+use subtend_session::limits::Limits;
+use subtend_tools::commands::Commands;
+use subtend_tools::mcp::Servers;
+use subtend_tools::option::ToolOptions;
+use subtend_tools::registry::{Registry, RegistryBuilder};
+use subtend_tools::secrets::Secrets;
+use subtend_tools::tool::Tool;
+use subtend_tools::workspace::Workspace;
+
+use super::super::data::{self, StoreLocation};
+use super::super::fail::Fail;
+use super::super::paint::count;
+use super::super::progress::Teller;
+use super::super::{guard, guidance};
+use super::choice::ModelSetup;
+
+/// Loads the environment of a workspace.
+pub(crate) type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
+
+/// What a runtime is made of.
+pub(crate) struct Parts {
+    pub(crate) place: StoreLocation,
+    pub(crate) workspace: Arc<Workspace>,
+    pub(crate) catalog: Catalog,
+    pub(crate) tools: Registry,
+    pub(crate) models: ModelSetup,
+    pub(crate) prices: Prices,
+    pub(crate) windows: Windows,
+    pub(crate) caps: ByModel,
+    pub(crate) limits: Limits,
+    /// What holds for every session, whatever it was opened with.
+    pub(crate) bounds: [RuleSet; 2],
+    pub(crate) dialects: Dialects,
+    pub(crate) instructions: Instructions,
+    pub(crate) skills: Skills,
+    pub(crate) tool_options: ToolOptions,
+    pub(crate) options: Options,
+    /// The model that the command names for a session that exists.
+    pub(crate) hooks: Option<Arc<dyn Hooks>>,
+    /// Loads the environments of other workspaces; without it all sessions work in this one.
+    pub(crate) load: Option<Box<Loader>>,
+    /// The tree that works in this environment, whatever its root was opened with.
+    pub(crate) at_home: Option<SessionId>,
+    pub(crate) quiet: bool,
+}
+
+/// Returns the tools of the workspace, as they are without a configuration: to check names.
+pub(crate) fn tools() -> Result<Registry, Fail> {
+    let names = guidance::skill_tool(&Skills::default());
+    built_in(Commands::default(), vec![names]).map(RegistryBuilder::build)
+}
+
+/// Returns the tools of the workspace, of its skills and of its MCP servers. Keys of providers are redacted in their results.
+pub(crate) fn tools_with(commands: Commands, skills: &Skills, servers: Option<&Servers>) -> Result<Registry, Fail> {
+    let reads = skills.all().next().map(|_| guidance::skill_tool(skills));
+    let tools = built_in(commands, reads.into_iter().collect())?;
+    Ok(match servers.filter(|servers| !servers.is_empty()) {
+        Some(servers) => tools.live(Arc::new(servers.clone())).build(),
+        None => tools.build(),
+    })
+}
+
+fn built_in(commands: Commands, more: Vec<Arc<dyn Tool>>) -> Result<RegistryBuilder, Fail> {
+    let guard = guard::guard().map_err(|error| {
+        Fail::Other(format!("the running program cannot be found, so no command could be guarded: {error}"))
+    })?;
+    Registry::builder()
+        .secrets(keys())
+        .tools(Registry::workspace_tools_with(Some(guard), commands))
+        .and_then(|tools| tools.tools(more))
+        .map_err(|error| Fail::Other(format!("the tools do not fit together: {error}")))
+}
+
+/// Returns the keys of providers.
+pub(crate) fn keys() -> Secrets {
+    Secrets::of(key_variables().into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))))
+}
+
+/// Returns the names of the variables that hold keys of providers.
+#[cfg(feature = "providers")]
+pub(crate) fn key_variables() -> Vec<&'static str> {
+    use subtend_models::provider::Protocol;
+
+    Protocol::ALL.into_iter().filter_map(Protocol::key_variable).collect()
+}
+
+#[cfg(not(feature = "providers"))]
+pub(crate) fn key_variables() -> Vec<&'static str> {
+    Vec::new()
+}
+
+/// Returns why tools whose own action is allowed are not offered all the same.
+pub(super) fn withheld(tools: &Registry, policy: &RuleSet, bounds: &[RuleSet]) -> Vec<String> {
+    let met = |all: Authority, rules: &RuleSet| all.meet(&Authority::of(rules.clone()));
+    let authority = bounds.iter().fold(Authority::of(policy.clone()), met);
+    let allowed = |tool: &Arc<dyn Tool>| tool.access(None).iter().all(|of| authority.verdict(of) == Verdict::Allow);
+    let all = tools.names().filter_map(|name| tools.get(name));
+    all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority)).map(|why| why.to_string()).collect()
+}
+
+impl Parts {
+    fn builder(self) -> Builder {
+        let rates = self.models.rates();
+        let home = Environment::default()
+            .workspace(self.workspace)
+            .catalog(self.catalog)
+            .tools(self.tools)
+            .policy(RuleSet::only(Verdict::Allow))
+            .context_windows(self.windows)
+            .output_tokens(self.caps)
+            .limits(self.limits)
+            .dialects(self.dialects)
+            .instructions(self.instructions)
+            .skills(self.skills)
+            .tool_options(self.tool_options);
+        let home = self.bounds.into_iter().fold(home, Environment::bounds);
+        let builder = Runtime::builder()
+            .environment(self.models.give(home))
+            .rates(rates)
+            .prices(self.prices)
+            .options(self.options);
+        let builder = match self.load {
+            Some(load) => builder.environments(load).at_home(self.at_home),
+            None => builder,
+        };
+        match self.hooks {
+            Some(hooks) => builder.hooks(hooks),
+            None => builder,
+        }
+    }
+}
+
+/// Starts the runtime: runs of an earlier process end. With `attended`, an approver is attached before resumed runs
+/// ask again.
+pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Result<(Runtime, Option<Approver>), Fail> {
+    let quiet = parts.quiet;
+    let builder = telling(journal.clone(), parts.builder(), (!quiet).then(Teller::new));
+    let started = if attended {
+        builder.start_attended().await.map(|(runtime, approver)| (runtime, Some(approver)))
+    } else {
+        builder.start().await.map(|runtime| (runtime, None))
+    };
+    started.map_err(|error| failed(&journal, error))
+}
+
+pub(crate) async fn begin(journal: Journal, builder: Builder, teller: Option<Teller>) -> Result<Runtime, Fail> {
+    telling(journal.clone(), builder, teller).start().await.map_err(|error| failed(&journal, error))
+}
+
+fn telling(journal: Journal, builder: Builder, teller: Option<Teller>) -> Builder {
+    let teller = teller.map(Mutex::new);
+    let told = move |at: BootProgress| {
+        let Some(teller) = &teller else { return };
+        let words = || format!("recovering: {} of {} done", at.done, count(at.total as u64, "session"));
+        teller.lock().unwrap_or_else(PoisonError::into_inner).tell(words);
+    };
+    builder.journal(journal).on_boot(told)
+}
+
+fn failed(journal: &Journal, error: StartError) -> Fail {
+    match error {
+        StartError::Journal(error) => Fail::from(error),
+        StartError::Boot(BootError::Read(error)) => Fail::from(error),
+        StartError::Boot(error @ BootError::Poisoned(_)) => {
+            Fail::Store(full(journal).unwrap_or_else(|| error.to_string()))
+        }
+        StartError::Limits(_)
+        | StartError::Pool(_)
+        | StartError::Rates(..)
+        | StartError::Price(..)
+        | StartError::NoPrice(_)
+        | StartError::NoWindow(_)
+        | StartError::NoSuchDefault(_)
+        | StartError::ToolOptions(_) => Fail::Usage(error.to_string()),
+        StartError::NoModel | StartError::Workspace(_) | StartError::Unrecordable(_) => Fail::Other(error.to_string()),
+    }
+}
+
+/// Ends everything within `grace`.
+pub(crate) async fn shut_down(runtime: Runtime, grace: Duration) {
+    full_disk(&runtime);
+    runtime.shutdown(grace).await;
+}
+
+/// Reports that the disk is full: what a verb says of a journal that failed does not say what to do.
+pub(crate) fn full_disk(runtime: &Runtime) {
+    if let Some(full) = full(runtime.journal()) {
+        drop(writeln!(anstream::stderr(), "{full}"));
+    }
+}
+
+/// That the journal failed for want of room, and what to do; `None` if it did not.
+pub(crate) fn full(journal: &Journal) -> Option<String> {
+    let poisoned = journal.poisoned().filter(|poisoned| poisoned.0.is_full())?;
+    let place = journal.info().path.map_or_else(|| "the store".to_owned(), |path| path.display().to_string());
+    Some(data::full(&place, &poisoned.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_actors::OpenOptions;
+    use subtend_journal::faulty::Faulty;
+    use subtend_journal::memory::Memory;
+    use subtend_journal::{Engine, Options};
+    use subtend_models::closure::fn_model;
+
+    use super::super::super::fail::Code;
+    use super::super::super::progress::CapturedProgress;
+    use super::*;
+
+    /// Returns a runtime whose model never answers.
+    fn built() -> Builder {
+        let silent = fn_model("silent", |_, _| std::future::pending());
+        Runtime::builder().model(Arc::new(silent))
+    }
+
+    fn journal(engine: impl Engine) -> Journal {
+        Journal::open(Box::new(engine), Options::default()).expect("a journal")
+    }
+
+    /// Returns what is on stderr of a start that finds three runs in flight, each step of which comes a second after the one before.
+    async fn told(teller: impl FnOnce(CapturedProgress) -> Option<Teller>) -> String {
+        let memory = Memory::new();
+        let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
+        for _ in 0..3 {
+            runtime.open(OpenOptions::agent("general")).expect("a session").send("work").await.expect("accepted");
+        }
+        drop(runtime);
+        let told = CapturedProgress::default();
+        let runtime = begin(journal(memory.clone()), built(), teller(told.clone())).await.expect("a runtime");
+        assert_eq!(runtime.boot().swept, 3);
+        shut_down(runtime, Duration::ZERO).await;
+        told.text()
+    }
+
+    #[tokio::test]
+    async fn a_recovery_that_finds_the_disk_full_says_so_and_what_to_do() {
+        let memory = Memory::new();
+        let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
+        runtime.open(OpenOptions::agent("general")).expect("a session").send("work").await.expect("accepted");
+        drop(runtime);
+        let (engine, faults) = Faulty::new(Box::new(memory));
+        faults.fill(1);
+        let fail = begin(journal(engine), built(), None).await.expect_err("no runtime");
+        let told = fail.to_string();
+        assert_eq!(fail.code(), Code::Store);
+        assert!(
+            told.starts_with("the disk that holds the store is full") && told.contains("make room on it"),
+            "{told}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_boot_that_takes_long_is_told_in_lines_or_on_one_line_and_not_where_nobody_wants_it() {
+        let step =
+            "recovering: 1 of 3 sessions done\nrecovering: 2 of 3 sessions done\nrecovering: 3 of 3 sessions done\n";
+        assert_eq!(told(|told| Some(Teller::of(told, false, Duration::ZERO))).await, step);
+        let clear = "\r\u{1b}[K";
+        let drawn: String = step.lines().flat_map(|line| [clear, line]).chain([clear]).collect();
+        assert_eq!(told(|told| Some(Teller::of(told, true, Duration::ZERO))).await, drawn);
+        assert_eq!(
+            told(|told| Some(Teller::of(told, false, Duration::from_secs(3_600)))).await,
+            "",
+            "it is not long yet"
+        );
+        assert_eq!(told(|_| None).await, "");
+    }
+}

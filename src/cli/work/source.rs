@@ -1,0 +1,187 @@
+//! Events of a tree, from the host of this process or from another one.
+
+use std::sync::Arc;
+
+use http_body_util::BodyExt as _;
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::Value;
+use subtend_actors::event::{Event, EventKind, Next, Subscription};
+use subtend_host::{Body, Host};
+use subtend_models::model::Delta;
+use subtend_session::ids::{AttemptNo, CallId, Lsn, RunNo, Seq, SessionId, Text, TurnNo};
+use subtend_session::record::Record;
+
+use super::super::client::Connection;
+use super::super::fail::Fail;
+use crate::cli::json;
+
+/// The point from which events of a tree are shown: from now on.
+pub(crate) enum Since {
+    /// This process hosts the store.
+    Own(Subscription),
+    /// Another process hosts it, and its log ends there.
+    Log(Lsn),
+}
+
+/// Events of one tree.
+pub(crate) struct EventSource(From);
+
+enum From {
+    Own { events: Subscription, root: SessionId },
+    Other { events: SseReader, root: SessionId },
+}
+
+/// One event.
+pub(crate) struct ReceivedEvent {
+    /// The event; absent for what a screen does not show.
+    pub(crate) next: Option<Next>,
+    /// The event as another host wrote it.
+    line: Option<Value>,
+}
+
+impl ReceivedEvent {
+    /// The event as a line of JSON.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn line(&self) -> Result<String, Fail> {
+        use subtend_actors::event::EventLine;
+        Ok(match (&self.line, &self.next) {
+            (Some(line), _) => line.to_string(),
+            (None, Some(Next::Event(event))) => json::text(&event.line())?,
+            (None, Some(Next::Missed(events))) => json::text(&EventLine::Missed { events: *events })?,
+            (None, None) => String::new(),
+        })
+    }
+}
+
+impl Since {
+    /// Events of the tree of `root` from now on, or of every tree while the root is unknown.
+    pub(super) fn own(host: &Host, root: Option<SessionId>) -> Self {
+        Self::Own(host.runtime().subscribe(root))
+    }
+}
+
+impl EventSource {
+    /// Events of the tree of `root` that this process hosts.
+    pub(super) fn own(events: Subscription, root: SessionId) -> Self {
+        Self(From::Own { events, root })
+    }
+
+    /// Events of the tree of `root` that another process hosts, from what comes after `after` in its log.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub(super) async fn other(mut connection: Connection, root: SessionId, after: Lsn) -> Result<Self, Fail> {
+        let path = format!("/v1/trees/{root}/events?after={after}");
+        let body = connection.send(Method::GET, &path, None).await?.into_body();
+        Ok(Self(From::Other { events: SseReader { body, text: Vec::new(), _connection: connection }, root }))
+    }
+
+    /// The next event; `None` when the host ends.
+    ///
+    /// # Errors
+    /// When another host writes what cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) -> Result<Option<ReceivedEvent>, Fail> {
+        match &mut self.0 {
+            From::Own { events, root } => loop {
+                match events.next().await {
+                    None => return Ok(None),
+                    Some(Next::Event(event)) if event.root != *root => {}
+                    Some(next) => return Ok(Some(ReceivedEvent { next: Some(next), line: None })),
+                }
+            },
+            From::Other { events, root } => {
+                let Some(line) = events.next().await? else { return Ok(None) };
+                Ok(Some(ReceivedEvent { next: read(*root, line.clone()), line: Some(line) }))
+            }
+        }
+    }
+}
+
+/// An event as a host writes it.
+fn read(root: SessionId, line: Value) -> Option<Next> {
+    #[derive(Deserialize)]
+    #[serde(tag = "type", rename_all = "snake_case")]
+    enum EventLine {
+        Record {
+            session: SessionId,
+            seq: Seq,
+            record: Box<Record>,
+        },
+        Delta {
+            session: SessionId,
+            run: RunNo,
+            turn: TurnNo,
+            attempt: AttemptNo,
+            kind: String,
+            offset: u64,
+            text: Text,
+        },
+        Progress {
+            session: SessionId,
+            call: CallId,
+            line: Text,
+        },
+        Missed {
+            events: u64,
+        },
+        #[serde(other)]
+        Other,
+    }
+    let (session, what) = match serde_json::from_value(line).ok()? {
+        EventLine::Record { session, seq, record } => (session, EventKind::Record { seq, record: Arc::new(*record) }),
+        EventLine::Delta { session, run, turn, attempt, kind, offset, text } => {
+            let delta = match &*kind {
+                "text" => Delta::Text(text),
+                "reasoning" => Delta::Reasoning(text),
+                _ => Delta::Call { call: CallId { turn, ix: u32::try_from(offset).ok()? }, tool: text },
+            };
+            (session, EventKind::Delta { run, turn, attempt, offset, delta })
+        }
+        EventLine::Progress { session, call, line } => (session, EventKind::Progress { call, line }),
+        EventLine::Missed { events } => return Some(Next::Missed(events)),
+        EventLine::Other => return None,
+    };
+    Some(Next::Event(Event { root, session, what }))
+}
+
+/// Server-sent events.
+struct SseReader {
+    body: Body,
+    text: Vec<u8>,
+    /// It ends with the events.
+    _connection: Connection,
+}
+
+impl SseReader {
+    /// The data of the next one; `None` when the host ended the stream.
+    ///
+    /// # Cancel safety
+    /// Safe: what was read stays.
+    async fn next(&mut self) -> Result<Option<Value>, Fail> {
+        loop {
+            while let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                if let Some(data) = line.strip_prefix(b"data:") {
+                    let read = serde_json::from_slice(data);
+                    return read
+                        .map(Some)
+                        .map_err(|error| Fail::Store(format!("an event of the host cannot be read: {error}")));
+                }
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.text.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(_)) | None => return Ok(None),
+            }
+        }
+    }
+}

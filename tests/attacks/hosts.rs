@@ -1,0 +1,158 @@
+//! The host of a store: other users of the machine, other directories, and approvals from another terminal.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::cli::call::{CommandOutput, Under, User};
+
+/// Calls without the variable that trusts each workspace.
+fn start(user: &User, workspace: &Path, args: &[&str]) -> Under {
+    let mut command = user.command(args);
+    command.current_dir(workspace).env_remove("SUBTEND_TRUST");
+    Under::start(command, "")
+}
+
+fn stop(host: Under) -> CommandOutput {
+    host.signal("TERM");
+    let done = host.done();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done
+}
+
+/// Whoever owns the directory of socket and tokens, or says by a link where it is, would choose the tokens of the host: it is refused,
+/// also to root. The control: one that this user made.
+#[test]
+fn host_directory_of_others_or_behind_a_link_is_refused() {
+    const ATTACKS: [&str; 2] = ["link", "owner"];
+    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|told| told.contains("\nUid:\t0\t"));
+    for attack in ATTACKS {
+        let user = User::new();
+        let shared = user.data().with_file_name("shared");
+        let planted = shared.join("planted");
+        std::fs::create_dir_all(&planted).expect("a directory");
+        let dir = shared.join("store.host");
+        match attack {
+            "link" => std::os::unix::fs::symlink(&planted, &dir).expect("a link"),
+            _ if !is_root => continue,
+            _ => {
+                std::fs::create_dir(&dir).expect("a directory");
+                std::os::unix::fs::chown(&dir, Some(1_000), Some(1_000)).expect("another owner");
+            }
+        }
+        let store = format!("redb:{}", shared.join("store").display());
+        let serve = || user.start(&["serve", "--json", "--listen", "none", "--store", &store]);
+        let refused = serve().done();
+        assert_eq!(refused.code, Some(3), "{attack}: {refused:?}");
+        assert!(refused.err.contains("it is a link or belongs to another user: remove it"), "{attack}: {refused:?}");
+        assert_eq!(std::fs::read_dir(&planted).expect("a directory").count(), 0, "{attack}");
+        if attack == "link" { std::fs::remove_file(&dir) } else { std::fs::remove_dir(&dir) }.expect("removed");
+        let host = serve();
+        host.line().expect("it serves");
+        stop(host);
+    }
+}
+
+/// Another user of the machine neither connects to the socket of a host nor reads its directory. The control: its own user does.
+#[test]
+fn another_user_reaches_no_socket_of_a_host() {
+    let user = User::new();
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
+    let socket = PathBuf::from(line["socket"].as_str().expect("a path"));
+    let dir = socket.parent().expect("a directory").to_owned();
+    let whole = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+                 s.sendall(b'GET /v1/host HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\n\\r\\n'); print(s.recv(999))";
+    let reaches = |prefix: &[&str], what: &[&str]| {
+        let all = [prefix, what].concat();
+        let output = Command::new(all[0]).args(&all[1..]).output();
+        output.is_ok_and(|output| output.status.success() && !output.stdout.is_empty())
+    };
+    let connect = ["python3", "-c", whole, &*socket.to_string_lossy()].map(str::to_owned);
+    let connect: Vec<&str> = connect.iter().map(String::as_str).collect();
+    let (names, data) = (dir.to_string_lossy().into_owned(), user.data().to_string_lossy().into_owned());
+    let attacks: [&[&str]; 3] = [&connect, &["ls", "-a", &names], &["ls", "-a", &data]];
+    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|told| told.contains("\nUid:\t0\t"));
+    let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    for attack in attacks {
+        assert!(!(is_root && reaches(&other, attack)), "{attack:?}");
+        assert!(reaches(&[], attack) || attack[0] == "python3", "{attack:?}");
+    }
+    // Also where the directory is open, the host asks the system who connects.
+    if is_root && reaches(&[], &connect) {
+        for path in [user.data().parent().expect("a directory"), &*user.data(), &*dir, &*socket] {
+            let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+            std::fs::set_permissions(path, open).expect("its owner may");
+        }
+        assert!(!reaches(&other, &connect));
+    }
+    stop(host);
+}
+
+/// A host that trusts its own directory by a variable trusts no other one by it.
+#[test]
+fn trust_of_a_host_is_none_of_other_directories() {
+    let user = User::new();
+    let says = |agent: &str| json!({"agent": agent, "steps": [{"text": format!("{agent} answers"), "repeat": true}]});
+    let model = user.script(&json!({"rules": [says("mine"), says("general")]}).to_string());
+    let cloned = user.data().with_file_name("cloned");
+    std::fs::create_dir_all(cloned.join(".subtend/agents")).expect("a directory");
+    std::fs::write(cloned.join("subtend.yaml"), "agent: mine\n").expect("written");
+    let agent = "---\nmode: all\ndescription: Works for the repository.\n---\nObey.\n";
+    std::fs::write(cloned.join(".subtend/agents/mine.md"), agent).expect("written");
+    // The variable is in the environment of the host alone.
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    host.line().expect("it serves");
+    let attacks: [&[&str]; 3] = [&[], &["--agent", "mine"], &["--json"]];
+    for attack in attacks {
+        let done = start(&user, &cloned, &[&["run", "--model", &model, "hi"], attack].concat()).done();
+        assert!(!done.out.contains("mine answers"), "{attack:?}: {done:?}");
+        assert!(done.err.contains("ignored, which you have not trusted"), "{attack:?}: {done:?}");
+    }
+    // The control: a directory that the person trusts.
+    let trusted = start(&user, &cloned, &["trust", "--yes"]).done();
+    assert_eq!(trusted.code, Some(0), "{trusted:?}");
+    let done = start(&user, &cloned, &["run", "--model", &model, "hi"]).done();
+    assert_eq!((done.code, done.out.trim()), (Some(0), "mine answers"), "{done:?}");
+    stop(host);
+}
+
+/// An answer from another terminal names what was listed: a number alone may mean another call by then.
+#[test]
+fn approval_from_another_terminal_names_what_was_shown() {
+    let user = User::new();
+    let hidden = "made\u{202e}\u{200b}";
+    let call = json!({"tool": "write", "args": {"path": "made.txt", "content": hidden}});
+    let script = json!({"rules": [{"agent": "*", "steps": [{"calls": [call]}, {"text": "wrote"}]}]});
+    let model = user.script(&script.to_string());
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    host.line().expect("it serves");
+    let run = user.start(&["run", "--json", "--model", &model, "--ask", "fs.write", "write"]);
+    let asked = run.until(|event| event["record"]["ask_opened"].is_object());
+    let id = asked["session"].as_str().expect("an id").to_owned();
+    let listed = user.call(&["approvals", &id]);
+    let named = listed.out.split_whitespace().find(|word| word.starts_with("1.0:")).expect("a name").to_owned();
+    assert!(listed.out.contains("made<U+202E><U+200B>"), "the content is shown: {listed:?}");
+    let digest = named.split_once(':').expect("a digest").1;
+    let attacks: [(String, i32); 5] = [
+        ("1.0".into(), 2),
+        ("1.0:".into(), 1),
+        (format!("1.0:{}", &digest[..4]), 1),
+        ("1.0:000000000000".into(), 1),
+        (format!("2.0:{digest}"), 1),
+    ];
+    for (attack, code) in attacks {
+        for verdict in ["--allow", "--always"] {
+            let refused = user.call(&["approvals", &id, verdict, &attack]);
+            assert_eq!(refused.code, Some(code), "{attack}: {refused:?}");
+        }
+    }
+    assert!(!user.workspace().join("made.txt").exists());
+    // The control: the name as it was listed.
+    let allowed = user.call(&["approvals", &id, "--allow", &named]);
+    assert_eq!(allowed.code, Some(0), "{allowed:?}");
+    assert_eq!(run.done().code, Some(0));
+    assert_eq!(std::fs::read_to_string(user.workspace().join("made.txt")).expect("the file"), hidden);
+    stop(host);
+}

@@ -1,0 +1,72 @@
+//! Servers over TLS: what they choose of what they are offered.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::cli::call::{CommandOutput, Under, User};
+
+/// Answers requests over TLS; prefers the protocols `alpn`. Returns its address and the file of its certificate.
+fn server(user: &User, alpn: &[&str]) -> (String, PathBuf) {
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let file = user.data().with_file_name("server.pem");
+    std::fs::write(&file, certified.cert.pem()).expect("written");
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).expect("a key");
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
+    let mut config = builder.with_single_cert(vec![certified.cert.der().clone()], key).expect("a configuration");
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let (config, listener) = (Arc::new(config), TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let port = listener.local_addr().expect("its address").port();
+    std::thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            let tls = ServerConnection::new(Arc::clone(&config)).expect("a connection");
+            let mut stream = StreamOwned::new(tls, connection);
+            let event = |json: &str| format!("data: {json}\n\n");
+            let body = event(r#"{"choices":[{"delta":{"content":"over TLS"}}]}"#)
+                + &event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#)
+                + "data: [DONE]\n\n";
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            // A client that refuses the certificate or the protocol leaves: the test sees what it says.
+            let asked = stream.read(&mut [0; 65_536]);
+            drop(asked.and_then(|_| stream.write_all((head + &body).as_bytes())).and_then(|()| stream.flush()));
+        }
+    });
+    (format!("https://localhost:{port}"), file)
+}
+
+fn run(user: &User, url: &str, roots: Option<&PathBuf>) -> CommandOutput {
+    let args = ["run", "--store", "memory", "--model", "openai/m", "--base-url", url, "--limit", "attempts=1", "hi"];
+    let mut command = user.command(&args);
+    command.env("OPENAI_API_KEY", "a-key");
+    if let Some(roots) = roots {
+        command.env("SSL_CERT_FILE", roots);
+    }
+    Under::start(command, "").done()
+}
+
+/// A server that has HTTP/2, as those of all providers, is called by HTTP/1.1. The control: without its certificate among the roots it
+/// gets no request.
+#[test]
+fn server_chooses_no_protocol_that_the_client_lacks() {
+    let attacks: [&[&str]; 4] = [&["h2", "http/1.1"], &["http/1.1", "h2"], &["http/1.1"], &[]];
+    for alpn in attacks {
+        let user = User::new();
+        let (url, roots) = server(&user, alpn);
+        let done = run(&user, &url, Some(&roots));
+        assert_eq!((done.code, done.out.trim()), (Some(0), "over TLS"), "{alpn:?}: {done:?}");
+    }
+    let user = User::new();
+    // HTTP/2 alone: refused in the handshake, without a panic.
+    let (url, roots) = server(&user, &["h2"]);
+    let done = run(&user, &url, Some(&roots));
+    assert!(done.code == Some(1) && !done.err.contains("panicked"), "{done:?}");
+    let (url, _) = server(&user, &["http/1.1"]);
+    let untrusted = run(&user, &url, None);
+    assert!(untrusted.code == Some(1) && !untrusted.out.contains("over TLS"), "{untrusted:?}");
+}

@@ -1,0 +1,71 @@
+//! A host that is killed between a command and its answer, behind a relay that lets the command pass and not the answer.
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+
+use super::call::User;
+use super::serve::serve;
+
+/// Passes requests on to the host at `real`. When the first answer to a request that begins with `cut` has come, keeps it and hands
+/// over the client, which waits for it.
+fn relay(client: UnixStream, real: &Path, cut: &'static str, waits: mpsc::Sender<UnixStream>) {
+    let host = UnixStream::connect(real).expect("the host listens");
+    let (mut from_host, mut to_client) = (host.try_clone().expect("a copy"), client.try_clone().expect("a copy"));
+    let (seen, is_cut) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut client, mut host, mut piece) = (client, host, [0; 65_536]);
+        while let Ok(read @ 1..) = client.read(&mut piece) {
+            if piece[..read].starts_with(cut.as_bytes()) {
+                seen.send(()).expect("it is read");
+            }
+            host.write_all(&piece[..read]).expect("the host reads");
+        }
+    });
+    let mut piece = [0; 65_536];
+    while let Ok(read @ 1..) = from_host.read(&mut piece) {
+        if is_cut.try_recv().is_ok() {
+            return waits.send(to_client).expect("it is taken");
+        }
+        if to_client.write_all(&piece[..read]).is_err() {
+            return;
+        }
+    }
+    drop(to_client.shutdown(Shutdown::Both));
+}
+
+#[test]
+fn h3_prompt_is_run_once_when_its_host_dies_before_it_answers() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let serving = serve(&user, &model);
+    let socket = Path::new(&serving.socket).to_owned();
+    let real = socket.with_file_name("real.sock");
+    std::fs::rename(&socket, &real).expect("moved");
+    let relayed = UnixListener::bind(&socket).expect("bound");
+    let (hand, waiting) = mpsc::channel();
+    let run = user.start(&["run", "--json", "--model", &model, "Pay the invoice."]);
+    thread::spawn(move || {
+        for client in relayed.incoming() {
+            let (client, real, hand) = (client.expect("a client"), real.clone(), hand.clone());
+            thread::spawn(move || relay(client, &real, "POST /v1/sessions ", hand));
+        }
+    });
+    let client = waiting.recv().expect("the command was accepted");
+    serving.host.signal("KILL");
+    drop(serving.host.done());
+    std::fs::remove_file(&socket).expect("nobody listens");
+    client.shutdown(Shutdown::Both).expect("cut off");
+    let done = run.done();
+    let sessions = user.json(&["sessions", "--json"]);
+    assert_eq!(sessions.as_array().map(Vec::len), Some(1), "{sessions} {done:?}");
+    assert!(!done.err.contains("idempotency"), "{done:?}");
+    let id = sessions[0]["id"].as_str().expect("an id");
+    let shown = user.json(&["show", "--json", id]);
+    let inputs = shown["entries"].as_array().expect("entries").iter().filter(|entry| entry["type"] == "input");
+    assert_eq!(inputs.count(), 1, "{shown}");
+    assert!(done.out.lines().any(|line| line.contains(id)), "it tells what became of it: {done:?}");
+}

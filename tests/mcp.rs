@@ -1,0 +1,196 @@
+//! Public MCP servers, used by sessions and their children on a whole runtime.
+//!
+//! Built with the feature `mcp-tests` alone; then the servers must be there, and `.ci/tools mcp` installs them.
+
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
+
+#[cfg(test)]
+mod mcp {
+    #[expect(dead_code, reason = "what attacks need besides")]
+    #[path = "../attacks/scene.rs"]
+    pub(crate) mod scene;
+}
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcp::scene::{AttackScene, call, say, script, spawn, together};
+use serde_json::{Value, json};
+use subtend_session::authority::Verdict;
+use subtend_session::outcome::Outcome;
+use subtend_tools::commands::Commands;
+use subtend_tools::guard::Guard;
+use subtend_tools::mcp::{Ground, KnownTools, Origin, ServerList, Servers};
+use subtend_tools::secrets::Secrets;
+use tokio::time::Instant;
+
+fn installed() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
+    target.join("mcp-servers")
+}
+
+/// The reference server of the protocol, in Node, and a server in Python.
+fn servers(workspace: &Path) -> Servers {
+    let everything = installed().join("node_modules/.bin/mcp-server-everything");
+    let time = installed().join("python/bin/mcp-server-time");
+    assert!(everything.exists() && time.exists(), "`.ci/tools mcp` installs the servers");
+    let file = json!({"mcpServers": {
+        "everything": {"command": everything, "env": {"GREETING": "${GREETING:-hello}"}},
+        "time": {"command": time, "args": ["--local-timezone", "UTC"]}
+    }});
+    started(&file, workspace)
+}
+
+fn started(file: &Value, workspace: &Path) -> Servers {
+    let list = ServerList::parse(&file.to_string(), Origin::Person, &|_| None);
+    assert_eq!(list.problems, [""; 0]);
+    let guard = Guard { program: env!("CARGO_BIN_EXE_subtend").into(), args: vec!["guard".into(), "--".into()] };
+    let ground = Ground { workspace: workspace.to_owned(), guard: Some(guard), commands: Commands::default() };
+    Servers::new(list, ground, Arc::new(KnownTools::in_memory()), Secrets::default())
+}
+
+fn scene() -> (AttackScene, Servers) {
+    let scene = AttackScene::new();
+    let servers = servers(&scene.at(""));
+    (scene.live(Arc::new(servers.clone())), servers)
+}
+
+fn sum(a: u64, b: u64) -> Value {
+    call("mcp__everything__get-sum", json!({"a": a, "b": b}))
+}
+
+fn convert() -> Value {
+    let args = json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
+    call("mcp__time__convert_time", args)
+}
+
+/// One speaks 2025-11-25 with its handshake, the other one 2026-07-28 without.
+#[tokio::test(flavor = "multi_thread")]
+async fn children_use_public_servers_of_both_protocols() {
+    let (mut scene, servers) = scene();
+    let host = scene.host().await;
+    let work = [together(&[sum(2, 3), convert()]), say("done")];
+    let root = host.plays("worker", &[sum(1, 1), spawn("worker", &work), say("done")]).await;
+    let child = host.below(root.id(), 1);
+    let results = host.results(child);
+    assert_eq!(results.len(), 2, "{results:#?}");
+    assert_eq!(results[0], (false, "The sum of 2 and 3 is 5.".to_owned()));
+    assert!(!results[1].0 && results[1].1.contains("21:00"), "{results:#?}");
+    assert!(host.results(root.id())[0].1.contains("is 2."));
+    let protocols: Vec<_> = servers.reports().into_iter().map(|server| server.protocol).collect();
+    assert_eq!(protocols, [Some("2025-11-25".to_owned()), Some("2026-07-28".to_owned())]);
+    host.down().await;
+}
+
+/// The control: the same call is answered where nothing denies it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_is_refused_what_its_parent_is_refused() {
+    let (scene, _servers) = scene();
+    let scene = scene.policy(Verdict::Allow, &[("mcp:everything:get-env", "*", Verdict::Deny)]).agent(
+        "narrow",
+        Verdict::Allow,
+        &[("mcp:everything:*", "*", Verdict::Deny), ("mcp:time:*", "*", Verdict::Allow)],
+    );
+    let mut scene = scene;
+    let host = scene.host().await;
+    let env = || call("mcp__everything__get-env", json!({}));
+    let root = host.plays("worker", &[env(), spawn("worker", &[env(), sum(1, 2), say("done")]), say("done")]).await;
+    let child = host.below(root.id(), 1);
+    let failed = |of| host.results(of).into_iter().map(|(failed, _)| failed).collect::<Vec<_>>();
+    assert_eq!((failed(root.id())[0], failed(child)), (true, vec![true, false]));
+    assert!(!host.tools(child).contains(&"mcp__everything__get-env".to_owned()));
+    // What an agent may not do, its children may not either.
+    let below = [spawn("worker", &[sum(1, 2), convert(), say("done")]), say("done")];
+    let root = host.plays("narrow", &below).await;
+    assert_eq!(failed(host.below(root.id(), 1)), [true, false]);
+    host.down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_server_is_restarted_by_the_next_call() {
+    let (mut scene, servers) = scene();
+    let folder = scene.at("").canonicalize().expect("a directory");
+    let host = scene.host().await;
+    host.plays("worker", &[sum(1, 1), say("done")]).await;
+    let pid = running(&folder, "server-everything").expect("it runs");
+    assert!(std::process::Command::new("kill").args(["-9", &pid]).status().expect("kill runs").success());
+    let begun = Instant::now();
+    while running(&folder, "server-everything").is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it ends");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The end may be seen by the first call after it, which then fails.
+    let root = host.plays("worker", &[sum(4, 4), sum(5, 5), say("done")]).await;
+    let results = host.results(root.id());
+    assert_eq!(results[1], (false, "The sum of 5 and 5 is 10.".to_owned()), "{results:#?}");
+    assert!(servers.reports().iter().all(|server| server.down.is_none()));
+    host.down().await;
+}
+
+/// The process in `folder` whose command line holds `name`: the server itself, not its guard.
+fn running(folder: &Path, name: &str) -> Option<String> {
+    let entries = std::fs::read_dir("/proc").ok()?;
+    entries.filter_map(|entry| entry.ok()).find_map(|entry| {
+        let line = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
+        let here = std::fs::read_link(entry.path().join("cwd")).ok()? == folder;
+        let is_server = here && line.contains(name) && !line.contains("--piped");
+        is_server.then(|| entry.file_name().to_string_lossy().into_owned())
+    })
+}
+
+/// The same server over streamable HTTP.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_used_over_http() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let mut server = tokio::process::Command::new(installed().join("node_modules/.bin/mcp-server-everything"))
+        .arg("streamableHttp")
+        .env("PORT", port.to_string())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("node runs");
+    let begun = Instant::now();
+    while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it listens");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let file = json!({"mcpServers": {"everything": {"type": "http", "url": format!("http://127.0.0.1:{port}/mcp")}}});
+    let scene = AttackScene::new();
+    let servers = started(&file, &scene.at(""));
+    let mut scene = scene.live(Arc::new(servers.clone()));
+    let host = scene.host().await;
+    let work = [together(&[sum(20, 22), call("mcp__everything__resources", json!({}))]), say("done")];
+    let root = host.plays("worker", &[spawn("worker", &work), say("done")]).await;
+    let results = host.results(host.below(root.id(), 1));
+    assert_eq!(results[0], (false, "The sum of 20 and 22 is 42.".to_owned()));
+    assert!(!results[1].0 && results[1].1.contains("demo://resource/"), "{results:#?}");
+    // A server that is gone is an error of the call, and no panic or hang.
+    server.kill().await.expect("killed");
+    let root = host.plays("worker", &[sum(1, 1), say("done")]).await;
+    assert!(host.results(root.id())[0].0, "{:#?}", host.results(root.id()));
+    host.down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_of_a_session_ends_a_call_that_takes_long() {
+    let (mut scene, servers) = scene();
+    let host = scene.host().await;
+    let long = call("mcp__everything__trigger-long-running-operation", json!({"duration": 120, "steps": 5}));
+    let session = host.runtime.open("worker").expect("a session");
+    let receipt = session.send(script(&[long, say("done")])).await.expect("accepted");
+    while servers.reports().iter().any(|server| server.protocol.is_none()) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Time for the call to be under way; earlier it would not begin, and the test would hold all the same.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    session.run(receipt.run).cancel().await.expect("cancelled");
+    let ended = tokio::time::timeout(Duration::from_secs(20), session.run_ended(receipt.run)).await;
+    let outcome = ended.expect("the run ends").expect("the host lives").outcome;
+    assert!(matches!(outcome, Outcome::Cancelled { .. }), "{outcome:?}");
+    let after = host.plays("worker", &[sum(3, 3), say("done")]).await;
+    assert_eq!(host.results(after.id()), [(false, "The sum of 3 and 3 is 6.".to_owned())]);
+    host.down().await;
+}

@@ -1,0 +1,111 @@
+//! Tools of the workspace: their schemas, results and errors, and what is said of calls that are refused.
+
+use serde_json::{Value, json};
+use subtend::session::{Rule, RuleSet, Verdict};
+use subtend::tools::Registry;
+
+use super::super::page::check;
+use super::conversation::{Calls, Conversation, workspace};
+
+fn each(tool: &'static str, args: impl IntoIterator<Item = Value>) -> Calls {
+    args.into_iter().map(|args| (tool, args)).collect()
+}
+
+#[test]
+fn texts_of_workspace_tools_are_as_reviewed() {
+    let mut out = String::new();
+    for tool in Registry::workspace_tools(None) {
+        let spec = tool.spec();
+        let schema = serde_json::to_string_pretty(&*spec.schema).expect("JSON");
+        out.push_str(&format!("\n# {}\n\n{}\n\n{schema}\n", spec.name, spec.description));
+    }
+    let scenes: [(&str, Calls); 5] = [
+        (
+            "list",
+            each("list", [json!({}), json!({"path": "gone"}), json!({"path": "README.md"}), json!({"path": ".."})]),
+        ),
+        (
+            "read",
+            each(
+                "read",
+                [
+                    json!({"path": "README.md"}),
+                    json!({"path": "gone.md"}),
+                    json!({"path": "src"}),
+                    json!({"path": "/etc/passwd"}),
+                    json!({"path": "../x"}),
+                    json!({"path": "bytes.bin"}),
+                    json!({"path": "src/lib.rs", "offset": 9}),
+                    json!({"path": ""}),
+                    json!({}),
+                ],
+            ),
+        ),
+        (
+            "search",
+            each(
+                "search",
+                [
+                    json!({"pattern": "fn"}),
+                    json!({"pattern": "absent"}),
+                    json!({"pattern": "("}),
+                    json!({"pattern": ""}),
+                    json!({"pattern": "fn", "path": "gone"}),
+                    json!({"pattern": "fn", "glob": "["}),
+                ],
+            ),
+        ),
+        (
+            "write and edit",
+            vec![
+                ("write", json!({"path": "new.md", "content": "text\n"})),
+                ("write", json!({"path": "src", "content": "text"})),
+                ("write", json!({"path": "../x", "content": "text"})),
+                ("edit", json!({"path": "new.md", "old": "text", "new": "words"})),
+                ("edit", json!({"path": "new.md", "old": "absent", "new": "words"})),
+                ("edit", json!({"path": "src/lib.rs", "old": "fn", "new": "pub fn"})),
+                ("edit", json!({"path": "gone.md", "old": "a", "new": "b"})),
+                ("edit", json!({"path": "new.md", "old": "", "new": "b"})),
+                ("edit", json!({"path": "new.md", "old": "words", "new": "words"})),
+            ],
+        ),
+        ("shell", each("shell", [json!({"command": "echo hi"}), json!({"command": "exit 3"}), json!({"command": ""})])),
+    ];
+    for (what, calls) in scenes {
+        let (_dir, workspace) = workspace();
+        let tools = Registry::builder().tools(Registry::workspace_tools(None)).expect("names differ").build();
+        let conversation = Conversation::new(None).with(|builder| builder.workspace(workspace).tools(tools));
+        let conversation = if what == "shell" { conversation.in_real_time() } else { conversation };
+        conversation.write(what, vec![calls], &mut out);
+    }
+    check("models_workspace_tools", &out);
+}
+
+#[test]
+fn texts_of_refused_and_failed_calls_are_as_reviewed() {
+    let mut out = String::new();
+    let broken =
+        each("broken", [json!({"how": "fail"}), json!({"how": "panic"}), json!({"how": "hang"}), json!({"how": 7})]);
+    Conversation::new(None).write("a tool that fails", vec![broken], &mut out);
+    let unknown = vec![("lokup", json!({})), ("task", json!({"prompt": "find"})), ("spawn", json!({"task": "find"}))];
+    Conversation::new(None).write("unknown tools", vec![unknown], &mut out);
+    let (_dir, workspace) = workspace();
+    let tools = Registry::builder().tools(Registry::workspace_tools(None)).expect("names differ").build();
+    let rule =
+        |action: &str, resource: &str, verdict| Rule { action: action.into(), resource: resource.into(), verdict };
+    let rules = vec![
+        rule("fs.read", "src/**", Verdict::Deny),
+        rule("fs.write", "**", Verdict::Ask),
+        rule("shell.run", "rm *", Verdict::Deny),
+    ];
+    let calls = vec![
+        ("read", json!({"path": "src/lib.rs"})),
+        ("list", json!({"path": "src"})),
+        ("write", json!({"path": "a.md", "content": "text"})),
+        ("shell", json!({"command": "rm a"})),
+    ];
+    Conversation::new(None)
+        .with(|builder| builder.workspace(workspace).tools(tools).policy(RuleSet { default: Verdict::Allow, rules }))
+        .write("permissions", vec![calls], &mut out);
+    check("models_refused_calls", &out);
+}

@@ -1,0 +1,117 @@
+//! `skill`: reads a file of a skill, as `read` does below the folder of that skill.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use subtend_session::authority::{Access, Authority};
+use subtend_session::call::ToolEffect;
+use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+
+use super::file_tool::FileTool;
+use super::read::ReadTool;
+use crate::path::resource;
+use crate::schema;
+use crate::skills::{SkillFolder, SkillPlace};
+use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
+
+const NAME: &str = "skill";
+const FILE: &str = "SKILL.md";
+/// Lines of one call.
+const LINES: u64 = 2000;
+
+pub(crate) struct SkillTool {
+    spec: ToolSpec,
+    read: FileTool<ReadTool>,
+    skills: BTreeMap<Text, SkillFolder>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SkillArgs {
+    /// The skill, by its name.
+    name: String,
+    /// A file of the skill's folder that its instructions name.
+    #[serde(default = "file")]
+    file: String,
+    /// The first line to show, from 1.
+    #[serde(default = "first")]
+    #[schemars(range(min = 1))]
+    from_line: u64,
+}
+
+fn file() -> String {
+    FILE.to_owned()
+}
+
+fn first() -> u64 {
+    1
+}
+
+impl SkillTool {
+    pub(crate) fn new(skills: Vec<SkillFolder>) -> Self {
+        let description = "Read a skill: instructions for a special task. Without `file` it is the skill's own text; with \
+                           `file`, another file of its folder that this text names. The system prompt lists the skills.";
+        let spec = ToolSpec { name: NAME.into(), description: description.into(), schema: schema::of::<SkillArgs>() };
+        let skills = skills.into_iter().map(|skill| (Arc::clone(&skill.name), skill)).collect();
+        Self { spec, read: FileTool::new(), skills }
+    }
+
+    /// Returns the skill and the path of the file in its folder.
+    fn wanted(&self, args: &Value) -> Result<(&SkillFolder, Text, SkillArgs), ToolError> {
+        let args: SkillArgs = serde_json::from_value(args.clone())
+            .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
+        let Some(skill) = self.skills.get(&*args.name) else {
+            let known: Vec<&str> = self.skills.keys().map(|name| &**name).collect();
+            let name: String = args.name.chars().take(80).collect();
+            return Err(ToolError::bad_args(format!("unknown skill `{name}`; skills: {}", known.join(", "))));
+        };
+        Ok((skill, resource(&args.file)?, args))
+    }
+}
+
+impl Tool for SkillTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn effect(&self) -> ToolEffect {
+        ToolEffect::ReadOnly
+    }
+
+    fn leaves_process(&self) -> bool {
+        false
+    }
+
+    /// What `read` needs for the file; a person's own skills have paths that begin with `~`.
+    fn access(&self, args: Option<&Value>) -> Vec<Access> {
+        let path = args.map(|args| match self.wanted(args) {
+            Ok((skill, file, _)) => format!("{}/{file}", skill.resource),
+            // Refused when it runs; until then it is not a path.
+            Err(_) => ".".to_owned(),
+        });
+        self.read.access(path.map(|path| json!({"path": path})).as_ref())
+    }
+
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        let args = |path: &str, from: u64| json!({"path": path, "from_line": from, "lines": LINES});
+        match self.wanted(&call.args) {
+            Err(error) => std::future::ready(Err(error)).boxed(),
+            Ok((SkillFolder { place: SkillPlace::Workspace, resource, .. }, file, given)) => {
+                let path = format!("{resource}/{file}");
+                self.read.run(ToolInvocation { args: args(&path, given.from_line), ..call })
+            }
+            // The folder is the person's, and its handle leads nowhere else.
+            Ok((SkillFolder { place: SkillPlace::Own(folder), .. }, file, given)) => {
+                let authority = Arc::new(Authority::allow_all());
+                let workspace = Arc::clone(folder);
+                self.read.run(ToolInvocation { args: args(&file, given.from_line), workspace, authority, ..call })
+            }
+        }
+    }
+}

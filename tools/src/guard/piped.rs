@@ -1,0 +1,34 @@
+//! The input of a command that reads: it is passed on until the runtime closes it or ends.
+
+use std::io;
+use std::process::ChildStdin;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Time for a command to end by itself after its input has ended.
+const GRACE: Duration = Duration::from_millis(700);
+
+/// Passes standard input on; returns when it has ended and the command had time to end by itself.
+///
+/// The command may never read: its full pipe must not hide that the runtime has ended, so the end is watched apart.
+pub(super) fn pass(mut input: ChildStdin) {
+    std::thread::spawn(move || {
+        // An error is the end of the command or of the runtime; each is noticed elsewhere. The end of the copy closes the pipe.
+        drop(io::copy(&mut io::stdin().lock(), &mut input));
+    });
+    // Without events, only the end of the pipe is reported.
+    let stdin = rustix::stdio::stdin();
+    loop {
+        match poll(&mut [PollFd::new(&stdin, PollFlags::empty())], None) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                eprintln!("guard: the end of the runtime cannot be watched: {error}");
+                break;
+            }
+        }
+    }
+    // The exit of the command ends this process meanwhile.
+    std::thread::sleep(GRACE);
+}

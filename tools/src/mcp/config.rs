@@ -1,0 +1,328 @@
+//! Which servers there are: `.mcp.json`, and the same form in a person's own configuration.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use subtend_session::ids::Text;
+
+use super::names;
+
+/// The file of a workspace that names servers.
+pub const FILE: &str = ".mcp.json";
+/// Bytes of that file.
+pub const MAX_FILE_BYTES: u64 = 256 << 10;
+/// Servers of one file.
+const MOST: usize = 64;
+
+/// Where a server was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// A person's own configuration.
+    Person,
+    /// A file of the workspace, which the person trusts.
+    Workspace,
+}
+
+/// How a server is reached.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Reached {
+    /// A process that reads and writes messages, one a line.
+    Stdio { command: String, args: Vec<String>, env: BTreeMap<String, String> },
+    /// An address of the streamable HTTP transport.
+    Http { url: String, headers: BTreeMap<String, String> },
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// As tools and rules name it.
+    pub name: Text,
+    pub origin: Origin,
+    pub reached: Reached,
+    /// The longest call of a tool, besides the session's own limit.
+    pub timeout: Option<Duration>,
+}
+
+/// The servers of one place, and why others cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerList {
+    pub servers: Vec<ServerConfig>,
+    pub problems: Vec<String>,
+}
+
+/// Arguments, variables and headers may hold keys: only names are shown.
+impl std::fmt::Debug for Reached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stdio { command, env, .. } => {
+                f.debug_struct("Stdio").field("command", command).field("env", &env.keys()).finish_non_exhaustive()
+            }
+            Self::Http { headers, .. } => {
+                f.debug_struct("Http").field("headers", &headers.keys()).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ServerEntry {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    command: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// Milliseconds.
+    timeout: Option<u64>,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl ServerList {
+    /// Reads `.mcp.json`. One bad server hides no other.
+    pub fn parse(text: &str, origin: Origin, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let problem = |why: String| Self { servers: Vec::new(), problems: vec![format!("{FILE}: {why}")] };
+        let file: Value = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
+            Ok(file) => file,
+            Err(error) => return problem(format!("it is not JSON: {error}")),
+        };
+        match file.get("mcpServers") {
+            Some(Value::Object(servers)) => Self::of(servers, origin, variable),
+            _ => problem("it has no object `mcpServers`".to_owned()),
+        }
+    }
+
+    /// Reads servers by name, each in the form of an entry of `.mcp.json`. `variable` returns the value of `${NAME}`.
+    pub fn of(entries: &Map<String, Value>, origin: Origin, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let mut list = Self::default();
+        for (raw, entry) in entries {
+            if list.servers.len() >= MOST {
+                list.problems.push(format!("MCP servers: more than {MOST} are named; the rest is ignored"));
+                break;
+            }
+            match server(raw, entry, origin, variable, &mut list.problems) {
+                Ok(Some(server)) => list.add(server),
+                Ok(None) => {}
+                Err(why) => list.problems.push(format!("MCP server `{}`: {why}", crate::escape::exact(raw))),
+            }
+        }
+        list
+    }
+
+    /// Adds the servers of a place that counts less: none of them takes a name that exists.
+    pub fn extend(&mut self, other: Self) {
+        self.problems.extend(other.problems);
+        other.servers.into_iter().for_each(|server| self.add(server));
+    }
+
+    fn add(&mut self, server: ServerConfig) {
+        if self.servers.iter().any(|known| known.name.eq_ignore_ascii_case(&server.name)) {
+            let why = "another one has this name, and is used: rename it";
+            return self.problems.push(format!("MCP server `{}`: {why}", server.name));
+        }
+        self.servers.push(server);
+    }
+}
+
+/// Keys of other clients, which have no effect here.
+const OF_OTHERS: [&str; 4] = ["alwaysLoad", "description", "autoApprove", "alwaysAllow"];
+
+fn server(
+    raw: &str,
+    entry: &Value,
+    origin: Origin,
+    variable: &dyn Fn(&str) -> Option<String>,
+    problems: &mut Vec<String>,
+) -> Result<Option<ServerConfig>, String> {
+    let name = names::server(raw)?;
+    let entry = ServerEntry::deserialize(entry).map_err(|error| error.to_string())?;
+    if entry.disabled {
+        return Ok(None);
+    }
+    for key in entry.rest.keys().filter(|key| !OF_OTHERS.contains(&&***key)) {
+        problems.push(format!("MCP server `{name}`: `{}` is unknown and has no effect", crate::escape::exact(key)));
+    }
+    let expand = |text: &String| expanded(text, variable);
+    let all = |texts: &BTreeMap<String, String>| {
+        texts.iter().map(|(key, value)| Ok((key.clone(), expand(value)?))).collect::<Result<BTreeMap<_, _>, String>>()
+    };
+    let kind = entry.kind.as_deref().unwrap_or(if entry.url.is_some() { "http" } else { "stdio" });
+    let reached = match (kind, &entry.command, &entry.url) {
+        ("stdio", Some(command), None) => Reached::Stdio {
+            command: expand(command)?,
+            args: entry.args.iter().map(expand).collect::<Result<_, _>>()?,
+            env: all(&entry.env)?,
+        },
+        ("http" | "streamable-http" | "streamableHttp", None, Some(url)) => {
+            Reached::Http { url: address(expand(url)?)?, headers: all(&entry.headers)? }
+        }
+        ("sse" | "ws", ..) => {
+            return Err(format!("the transport `{kind}` is not supported: use stdio or streamable HTTP"));
+        }
+        ("stdio", None, _) => return Err("`command` is missing".to_owned()),
+        ("stdio", ..) => return Err("it has both `command` and `url`: leave one out".to_owned()),
+        ("http" | "streamable-http" | "streamableHttp", ..) => {
+            return Err("an HTTP server has `url`, and no `command`".to_owned());
+        }
+        _ => return Err(format!("the transport `{}` is unknown: use `stdio` or `http`", crate::escape::exact(kind))),
+    };
+    if let Reached::Stdio { command, args, env } = &reached {
+        let all = [command].into_iter().chain(args).chain(env.keys()).chain(env.values());
+        if command.trim().is_empty() || all.into_iter().any(|text| text.contains('\0')) {
+            return Err("`command` is empty, or a text contains NUL".to_owned());
+        }
+        if env.keys().any(|name| name.is_empty() || name.contains('=')) {
+            return Err("`env` has a name that no variable can have".to_owned());
+        }
+    }
+    Ok(Some(ServerConfig { name, origin, reached, timeout: entry.timeout.map(|ms| Duration::from_millis(ms.max(1))) }))
+}
+
+/// Checks an address: its credentials and those of headers may not go over the network in the open.
+fn address(url: String) -> Result<String, String> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let Some(rest) = rest else { return Err("`url` must start with https:// or http://".to_owned()) };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        return Err("`url` has a user name: put credentials into `headers`".to_owned());
+    }
+    let host = match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let local = matches!(host, "localhost" | "127.0.0.1" | "::1");
+    if url.starts_with("http://") && !local {
+        return Err("`url` is not encrypted: use https://".to_owned());
+    }
+    Ok(url)
+}
+
+/// Expands `${NAME}` and `${NAME:-default}`.
+fn expanded(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once("${") {
+        out.push_str(before);
+        let Some((inner, behind)) = after.split_once('}') else {
+            out.push_str("${");
+            rest = after;
+            continue;
+        };
+        let (name, default) = match inner.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inner, None),
+        };
+        match (variable(name), default) {
+            (Some(value), None) => out.push_str(&value),
+            (Some(value), Some(_)) if !value.is_empty() => out.push_str(&value),
+            (_, Some(default)) => out.push_str(default),
+            (None, None) => {
+                let name = crate::escape::exact(name);
+                return Err(format!(
+                    "the variable `{name}` is not set, or not given to it: set it, or write `${{{name}:-default}}`"
+                ));
+            }
+        }
+        rest = behind;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(name: &str) -> Option<String> {
+        match name {
+            "TOKEN" => Some("t0p".into()),
+            "EMPTY" => Some(String::new()),
+            _ => None,
+        }
+    }
+
+    fn parse(text: &str) -> ServerList {
+        ServerList::parse(text, Origin::Workspace, &variable)
+    }
+
+    fn stdio(name: &str, command: &str, args: &[&str], env: &[(&str, &str)]) -> ServerConfig {
+        ServerConfig {
+            name: name.into(),
+            origin: Origin::Workspace,
+            reached: Reached::Stdio {
+                command: command.into(),
+                args: args.iter().map(|arg| (*arg).into()).collect(),
+                env: env.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            },
+            timeout: None,
+        }
+    }
+
+    #[test]
+    fn mcp_json_of_claude_code_is_read() {
+        let list = parse(
+            r#"{"mcpServers": {
+                "fs": {"command": "npx", "args": ["-y", "x@${VERSION:-1}"], "env": {"KEY": "${TOKEN}"}, "alwaysLoad": true},
+                "web": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}, "timeout": 5},
+                "off": {"command": "x", "disabled": true}
+            }}"#,
+        );
+        let web = ServerConfig {
+            name: "web".into(),
+            origin: Origin::Workspace,
+            reached: Reached::Http {
+                url: "https://example.com/mcp".into(),
+                headers: [("Authorization".into(), "Bearer t0p".into())].into(),
+            },
+            timeout: Some(Duration::from_millis(5)),
+        };
+        let fs = stdio("fs", "npx", &["-y", "x@1"], &[("KEY", "t0p")]);
+        assert_eq!(list, ServerList { servers: vec![fs, web], problems: Vec::new() });
+    }
+
+    #[test]
+    fn one_bad_server_hides_no_other() {
+        let list = parse(
+            r#"{"mcpServers": {"good": {"command": "a", "odd": 1}, "a__b": {"command": "a"}, "var": {"command": "${NONE}"},
+                "old": {"type": "sse", "url": "https://x"}, "open": {"url": "http://example.com/"}, "none": {},
+                "user": {"url": "https://me:pw@example.com/"}, "num": {"command": 3}, "nul": {"command": "a\u0000b"}}}"#,
+        );
+        assert_eq!(list.servers, [stdio("good", "a", &[], &[])]);
+        let said = |at: usize| list.problems.get(at).map(String::as_str).unwrap_or_default();
+        assert_eq!(list.problems.len(), 9, "{:#?}", list.problems);
+        assert_eq!(said(0), "MCP server `good`: `odd` is unknown and has no effect");
+        assert!(said(2).contains("the variable `NONE` is not set"), "{}", said(2));
+        assert!(said(3).contains("`sse` is not supported"), "{}", said(3));
+    }
+
+    #[test]
+    fn a_workspace_takes_no_name_of_a_persons_server() {
+        let mut own = ServerList { servers: vec![stdio("github", "mine", &[], &[])], problems: Vec::new() };
+        own.extend(parse(r#"{"mcpServers": {"GitHub": {"command": "theirs"}}}"#));
+        assert_eq!(own.servers, [stdio("github", "mine", &[], &[])]);
+        assert_eq!(own.problems.len(), 1);
+    }
+
+    #[test]
+    fn variables_expand_as_in_other_products() {
+        let expanded = |text| expanded(text, &variable);
+        assert_eq!(expanded("a${TOKEN}b${EMPTY:-c}$d${EMPTY}"), Ok("at0pbc$d".into()));
+        assert_eq!(expanded("${TOKEN"), Ok("${TOKEN".into()));
+        assert!(expanded("${NONE}").is_err());
+    }
+
+    #[test]
+    fn debug_shows_no_values() {
+        let list = parse(
+            r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${TOKEN}"}}, "b": {"url": "https://x", "headers": {"H": "${TOKEN}"}}}}"#,
+        );
+        assert!(list.servers.len() == 2 && !format!("{list:?}").contains("t0p"));
+    }
+}

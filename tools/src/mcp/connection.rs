@@ -1,0 +1,313 @@
+//! A connection to a server: its start, its list of tools, and one call.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam, ClientRequest, InputRequest,
+    InputRequiredResult, JsonObject, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, RequestId,
+    ServerCapabilities, ServerResult, SubscriptionFilterBuilder, Tool,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RunningService, ServiceError,
+    serve_client_with_lifecycle,
+};
+use rmcp::{ErrorData, RoleClient};
+
+use super::client::Client;
+use super::config::{Reached, ServerConfig};
+use super::process::{self, ServerLife};
+use super::{http, result};
+use crate::commands::Commands;
+use crate::guard::Guard;
+use crate::tool::Progress;
+
+/// Time for a server to start, and to list its tools.
+pub(super) const START: Duration = Duration::from_secs(30);
+/// Pages of one list.
+const PAGES: usize = 50;
+/// Tools of one server.
+pub(super) const TOOLS: usize = 256;
+/// Rounds of one call in which the server asks for input.
+const ROUNDS: usize = 4;
+
+/// What the servers of one environment are started with.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// The directory of its processes.
+    pub workspace: PathBuf,
+    /// Without one, processes that leave their group may outlive the runtime.
+    pub guard: Option<Guard>,
+    pub commands: Commands,
+}
+
+/// A server that is up.
+pub(super) struct ServerConnection {
+    service: RunningService<RoleClient, Client>,
+    client: Client,
+    life: Option<ServerLife>,
+}
+
+/// Why a call has no result.
+pub(super) enum Failed {
+    /// The connection is over.
+    Gone(String),
+    /// The server refused it.
+    Refused(String),
+    TimedOut,
+}
+
+impl ServerConnection {
+    /// Starts a server, and agrees on a protocol: 2026-07-28, else the latest with a handshake that both know.
+    ///
+    /// A server that ends where it is asked for the first is started again, for the handshake alone.
+    pub(super) async fn open(config: &ServerConfig, ground: &Ground) -> Result<Self, String> {
+        let mode = ClientLifecycleMode::Auto {
+            preferred_versions: vec![ProtocolVersion::LATEST],
+            legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+        };
+        match Self::begin(config, ground, mode).await {
+            Err((_, true)) => Self::begin(config, ground, ClientLifecycleMode::Initialize).await,
+            begun => begun,
+        }
+        .map_err(|(why, _)| why)
+    }
+
+    /// Starts a server; the error says whether it ended by itself.
+    async fn begin(config: &ServerConfig, ground: &Ground, mode: ClientLifecycleMode) -> Result<Self, (String, bool)> {
+        let client = Client::default();
+        let broken = |why: String| (why, false);
+        let (served, life) = match &config.reached {
+            Reached::Stdio { command, args, env } => {
+                let env = env.iter().map(|(name, value)| (name.into(), value.into()));
+                let started =
+                    process::start((command, args), env, &ground.workspace, (ground.guard.as_ref(), &ground.commands));
+                let process = started.map_err(|error| broken(format!("its command cannot be started: {error}")))?;
+                let transport = (process.stdout, process.stdin);
+                let served =
+                    tokio::time::timeout(START, serve_client_with_lifecycle(client.clone(), transport, mode)).await;
+                (served, Some(process.life))
+            }
+            Reached::Http { url, headers } => {
+                let transport = http::transport(url, headers).map_err(broken)?;
+                let served =
+                    tokio::time::timeout(START, serve_client_with_lifecycle(client.clone(), transport, mode)).await;
+                (served, None)
+            }
+        };
+        let service = match served {
+            Ok(Ok(service)) => service,
+            Ok(Err(error)) => {
+                let ended = life.is_some() && matches!(error, ClientInitializeError::ConnectionClosed(_));
+                return Err((not_started(&error, life.as_ref()).await, ended));
+            }
+            Err(_) => return Err(broken(format!("it did not answer within {} s", START.as_secs()))),
+        };
+        Ok(Self { service, client, life })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.service.is_closed() || self.service.peer().is_transport_closed()
+    }
+
+    /// Returns why it is closed.
+    pub(super) async fn obituary(&self) -> String {
+        match &self.life {
+            Some(life) => life.obituary().await,
+            None => "the connection was closed".to_owned(),
+        }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn capabilities(&self) -> ServerCapabilities {
+        self.service.peer().peer_info().map(|info| info.capabilities.clone()).unwrap_or_default()
+    }
+
+    /// Returns the protocol version, and the server's name for itself.
+    pub(super) fn about(&self) -> (String, Option<String>) {
+        let Some(info) = self.service.peer().peer_info() else { return Default::default() };
+        let name =
+            info.server_info.as_ref().map(|server| result::short(&format!("{} {}", server.name, server.version)));
+        (info.protocol_version.as_str().to_owned(), name)
+    }
+
+    /// Returns the tools, and what is wrong with the list.
+    pub(super) async fn list(&self) -> Result<(Vec<Tool>, Vec<String>), String> {
+        let listing = async {
+            let (mut tools, mut cursor) = (Vec::new(), None);
+            for _ in 0..PAGES {
+                let mut params = PaginatedRequestParams::default();
+                params.cursor = cursor.take();
+                let request = ClientRequest::ListToolsRequest(ListToolsRequest {
+                    method: Default::default(),
+                    params: Some(params),
+                    extensions: Default::default(),
+                });
+                // Not the cached list: a server says when it changed.
+                match self.service.peer().send_request(request).await {
+                    Ok(ServerResult::ListToolsResult(page)) => {
+                        tools.extend(page.tools);
+                        cursor = page.next_cursor;
+                    }
+                    Ok(_) => return Err("it answered the request for its tools with something else".to_owned()),
+                    Err(error) => return Err(self.said(error).await),
+                }
+                if tools.len() > TOOLS {
+                    tools.truncate(TOOLS);
+                    return Ok((tools, vec![format!("it has more than {TOOLS} tools: the rest is ignored")]));
+                }
+                if cursor.is_none() {
+                    return Ok((tools, Vec::new()));
+                }
+            }
+            Ok((tools, vec![format!("its list of tools has more than {PAGES} pages: the rest is ignored")]))
+        };
+        match tokio::time::timeout(START, listing).await {
+            Ok(listed) => listed,
+            Err(_) => Err(format!("it did not list its tools within {} s", START.as_secs())),
+        }
+    }
+
+    async fn said(&self, error: ServiceError) -> String {
+        match self.failed(error).await {
+            Failed::Gone(why) | Failed::Refused(why) => why,
+            Failed::TimedOut => "it did not answer in time".to_owned(),
+        }
+    }
+
+    /// Wakes [`Client::changed`] for a server of the protocol without a handshake, which is asked to say so. Returns when it stops.
+    pub(super) async fn subscribe(peer: Peer<RoleClient>, client: Client) {
+        let modern = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
+        if !modern {
+            return;
+        }
+        let filter = SubscriptionFilterBuilder::default().tools_list_changed().build();
+        let Ok(mut changes) = peer.listen(filter).await else { return };
+        while let Ok(Some(_)) = changes.next().await {
+            client.tools_changed();
+        }
+    }
+
+    pub(super) fn peer(&self) -> Peer<RoleClient> {
+        self.service.peer().clone()
+    }
+
+    /// Calls a tool. Dropped, it tells the server that the call is cancelled.
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        arguments: JsonObject,
+        progress: &Progress,
+    ) -> Result<CallToolResult, Failed> {
+        let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        for _ in 0..ROUNDS {
+            let request = CallToolRequest::new(params.clone());
+            let answer = self.request(ClientRequest::CallToolRequest(request), progress).await?;
+            if let ServerResult::CallToolResult(result) = answer {
+                return Ok(result);
+            }
+            let ServerResult::InputRequiredResult(asked) = answer else {
+                return Err(Failed::Refused("it answered the call with something other than a result".to_owned()));
+            };
+            params.input_responses = Some(self.answers(&asked)?);
+            params.request_state = asked.request_state;
+        }
+        Err(Failed::Refused(format!("it asked for input {ROUNDS} times")))
+    }
+
+    fn answers(&self, asked: &InputRequiredResult) -> Result<rmcp::model::InputResponses, Failed> {
+        let answer = |(key, request): (&String, &InputRequest)| {
+            let InputRequest::Elicitation(request) = request else {
+                return Err(Failed::Refused("it asks for something that this client does not offer".to_owned()));
+            };
+            let answered = serde_json::to_value(self.client.answer(&request.params));
+            Ok((key.clone(), answered.map_err(|error| Failed::Refused(error.to_string()))?))
+        };
+        asked.input_requests.iter().flatten().map(answer).collect()
+    }
+
+    async fn request(&self, request: ClientRequest, progress: &Progress) -> Result<ServerResult, Failed> {
+        let peer = self.service.peer();
+        let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
+        let handle = match sent {
+            Ok(handle) => handle,
+            Err(error) => return Err(self.failed(error).await),
+        };
+        let mut watch = Watch { connection: self, id: Some(handle.id.clone()), token: handle.progress_token.clone() };
+        self.client.watch(watch.token.clone(), progress.clone());
+        let answered = handle.await_response().await;
+        watch.id = None;
+        match answered {
+            Ok(result) => Ok(result),
+            Err(error) => Err(self.failed(error).await),
+        }
+    }
+
+    pub(super) async fn failed(&self, error: ServiceError) -> Failed {
+        if let ServiceError::McpError(ErrorData { code, message, .. }) = &error {
+            return Failed::Refused(format!("{} (code {})", result::short(message), code.0));
+        }
+        if error.is_authorization_required() {
+            return Failed::Gone(OAUTH.to_owned());
+        }
+        let sending = matches!(error, ServiceError::TransportSend(_)) && self.life.is_some();
+        if sending || matches!(error, ServiceError::TransportClosed) {
+            return Failed::Gone(self.obituary().await);
+        }
+        Failed::Refused(result::short(&chain(&error)))
+    }
+}
+
+/// A request in flight. Dropped before its answer, it tells the server.
+struct Watch<'a> {
+    connection: &'a ServerConnection,
+    id: Option<RequestId>,
+    token: rmcp::model::ProgressToken,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.connection.client.unwatch(&self.token);
+        let Some(id) = self.id.take() else { return };
+        let peer = self.connection.peer();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let params = CancelledNotificationParam::new(Some(id), Some("the call was cancelled".to_owned()));
+                // The connection may be over.
+                drop(peer.notify_cancelled(params).await);
+            });
+        }
+    }
+}
+
+const OAUTH: &str = "it asks for authorization (OAuth), which subtend does not support yet: put a token into `headers`, such as \
+                     \"Authorization\": \"Bearer ${TOKEN}\"";
+
+async fn not_started(error: &ClientInitializeError, life: Option<&ServerLife>) -> String {
+    if error.is_authorization_required() {
+        return OAUTH.to_owned();
+    }
+    let gone =
+        matches!(error, ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. });
+    match life {
+        Some(life) if gone => life.obituary().await,
+        _ => result::short(&chain(error)),
+    }
+}
+
+/// Returns an error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let (mut text, mut at) = (error.to_string(), error.source());
+    while let Some(source) = at {
+        let cause = source.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        at = source.source();
+    }
+    text
+}

@@ -1,0 +1,158 @@
+//! What a server says of its tools, made harmless: descriptions are data.
+
+use std::collections::BTreeSet;
+
+use rmcp::model::Tool;
+use serde_json::{Value, json};
+use subtend_session::message::ToolSpec;
+
+use super::names::{ANSWERS, ToolName};
+use crate::arguments;
+use crate::bounded::shown;
+use crate::escape::harmless;
+
+/// Bytes of a description.
+const DESCRIPTION: usize = 2_048;
+/// Bytes of a schema.
+const SCHEMA: usize = 64 << 10;
+
+/// A tool of a server.
+#[derive(Clone, Debug)]
+pub(super) struct Described {
+    pub(super) names: ToolName,
+    /// As the server names it.
+    pub(super) remote: String,
+    pub(super) spec: ToolSpec,
+    pub(super) purpose: Purpose,
+}
+
+impl Described {
+    /// Adds the argument for answers to its schema.
+    pub(super) fn take_answers(&mut self) {
+        let mut schema = Value::clone(&self.spec.schema);
+        let field = json!({"type": "array", "maxItems": 4, "items": {"type": "object"}, "description":
+            "Answers to the questions that it asked a person when it was last called, in their order. A person approves them."});
+        if let Some(fields) = schema.as_object_mut()
+            && let Some(fields) = fields.entry("properties").or_insert_with(|| json!({})).as_object_mut()
+        {
+            fields.insert(ANSWERS.to_owned(), field);
+        }
+        self.spec.schema = schema.into();
+    }
+}
+
+/// What a call asks of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// One of its tools.
+    Tool,
+    Resources,
+    Prompts,
+}
+
+/// Returns the tools that can be offered, why others cannot, and what each says, for comparison with what it said before.
+pub(super) fn all(server: &str, tools: &[Tool]) -> (Vec<Described>, Vec<String>, Vec<(String, String)>) {
+    let (mut described, mut problems, mut said): (Vec<Described>, _, _) = (Vec::new(), Vec::new(), Vec::new());
+    let mut taken = BTreeSet::new();
+    for tool in tools {
+        match of(server, tool) {
+            Ok(tool) if !taken.insert(tool.names.name.clone()) => {
+                problems.push(format!("a second tool would be named `{}`: it is ignored", tool.names.name));
+            }
+            Ok(offered) => {
+                said.push((offered.names.name.to_string(), text(tool)));
+                described.push(offered);
+            }
+            Err(why) => {
+                problems.push(format!("its tool `{}` is ignored: {why}", harmless(&shown(&tool.name, 100))));
+            }
+        }
+    }
+    (described, problems, said)
+}
+
+/// Returns everything that a tool says of itself to a model.
+fn text(tool: &Tool) -> String {
+    let schema = serde_json::to_string(&*tool.input_schema).unwrap_or_default();
+    format!("{}\n{}\n{schema}", tool.name, tool.description.as_deref().unwrap_or_default())
+}
+
+fn of(server: &str, tool: &Tool) -> Result<Described, String> {
+    if tool.name.trim().is_empty() {
+        return Err("it has no name".to_owned());
+    }
+    let names = ToolName::of(server, &tool.name);
+    let mut schema = Value::Object((*tool.input_schema).clone());
+    let size = schema.to_string().len();
+    if size > SCHEMA {
+        return Err(format!("its schema has {size} bytes, and {SCHEMA} is the most"));
+    }
+    if let Some(fields) = schema.as_object_mut() {
+        fields.entry("type").or_insert_with(|| "object".into());
+    }
+    make_harmless(&mut schema);
+    arguments::compile(&schema).map_err(|why| format!("its schema cannot be used: {why}"))?;
+    let description = tool.description.as_deref().filter(|text| !text.trim().is_empty());
+    let description = match description.or(tool.title.as_deref()) {
+        Some(text) => harmless(&shown(text.trim(), DESCRIPTION)),
+        None => format!("A tool of the MCP server {server} that has no description."),
+    };
+    let spec = ToolSpec { name: names.name.clone(), description: description.into(), schema: schema.into() };
+    Ok(Described { names, remote: tool.name.to_string(), spec, purpose: Purpose::Tool })
+}
+
+/// Makes the texts of a schema printable. Values that arguments are compared with stay.
+fn make_harmless(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields.iter_mut() {
+                if let (Value::String(text), "description" | "title") = (&mut *value, key.as_str()) {
+                    *text = harmless(text);
+                } else {
+                    make_harmless(value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(make_harmless),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(value: Value) -> Tool {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn texts_of_a_server_are_bounded_and_printable() {
+        let schema = json!({"properties": {"a": {"description": "x\u{202e}y", "enum": ["\u{200b}"]}}});
+        let listed =
+            tool(json!({"name": "t", "description": format!("\u{1b}[2J{}", "d".repeat(9_000)), "inputSchema": schema}));
+        let (tools, problems, _) = all("s", &[listed]);
+        assert_eq!(problems, [""; 0]);
+        let spec = &tools[0].spec;
+        assert!(spec.description.starts_with("<U+001B>[2Jddd") && spec.description.len() < 2_200);
+        let expected =
+            json!({"properties": {"a": {"description": "x<U+202E>y", "enum": ["\u{200b}"]}}, "type": "object"});
+        assert_eq!(*spec.schema, expected);
+    }
+
+    #[test]
+    fn tools_that_cannot_be_offered_hide_no_other() {
+        let listed = [
+            json!({"name": "a b", "inputSchema": {"type": "object"}}),
+            json!({"name": "a_b", "inputSchema": {"type": "object"}}),
+            json!({"name": "array", "inputSchema": {"type": "array"}}),
+            json!({"name": "odd", "inputSchema": {"type": "object", "properties": 3}}),
+            json!({"name": "large", "inputSchema": {"type": "object", "title": "x".repeat(70_000)}}),
+            json!({"name": " ", "inputSchema": {"type": "object"}}),
+        ];
+        let (tools, problems, _) = all("s", &listed.map(tool));
+        let names: Vec<_> = tools.iter().map(|tool| (&*tool.names.name, tool.remote.as_str())).collect();
+        assert_eq!(names, [("mcp__s__a_b", "a b")]);
+        assert_eq!(problems.len(), 5, "{problems:#?}");
+    }
+}

@@ -1,0 +1,174 @@
+//! The process of a server, in a guard: it and all that it starts end with this process.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::builtin::environment;
+use crate::commands::{CommandLimits, Commands};
+use crate::guard::{Guard, LIMITS, PIPED};
+
+/// Bytes of the last error output that an error quotes.
+const TAIL: usize = 1_000;
+/// Bytes of one message.
+const MESSAGE: usize = 16 << 20;
+/// Bytes of other output, over the life of a connection.
+const NOISE: usize = 1 << 20;
+
+/// Time for the process of a closed output to end.
+const ENDING: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// A running server.
+pub(super) struct Process {
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: Bounded,
+    pub(super) life: ServerLife,
+}
+
+/// The process as its connection holds it. Dropping it ends the process: without a guard at once, else with its input.
+pub(super) struct ServerLife {
+    child: tokio::sync::Mutex<Child>,
+    #[cfg_attr(not(unix), expect(dead_code, reason = "process groups are of Unix"))]
+    group: Option<u32>,
+    tail: Arc<Mutex<VecDeque<u8>>>,
+    fault: Arc<Mutex<Option<String>>>,
+}
+
+/// Starts `command` in `workspace` with the variables that commands get, and `env`.
+pub(super) fn start(
+    (command, args): (&str, &[String]),
+    env: impl Iterator<Item = (OsString, OsString)>,
+    workspace: &Path,
+    (guard, commands): (Option<&Guard>, &Commands),
+) -> io::Result<Process> {
+    let mut process = match guard {
+        Some(guard) => {
+            let argv: Vec<OsString> =
+                [PIPED, command].into_iter().chain(args.iter().map(String::as_str)).map(OsString::from).collect();
+            Command::from(guard.command(&argv))
+        }
+        None => {
+            let mut process = Command::new(command);
+            process.args(args);
+            process
+        }
+    };
+    process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(workspace);
+    #[cfg(unix)]
+    process.process_group(0);
+    process.kill_on_drop(guard.is_none());
+    process.env_clear().envs(environment::of(std::env::vars_os(), &commands.environment)).envs(env);
+    if guard.is_some()
+        // A server lives as long as its host: its CPU time has no limit.
+        && let Ok(limits) = serde_json::to_string(&CommandLimits { cpu_seconds: u64::MAX >> 1, ..commands.limits.clone() })
+    {
+        process.env(LIMITS, limits);
+    }
+    let mut child = process.spawn()?;
+    let missing = || io::Error::other("a pipe is missing");
+    let stdin = child.stdin.take().ok_or_else(missing)?;
+    let stdout = child.stdout.take().ok_or_else(missing)?;
+    let (tail, fault) = (Arc::default(), Arc::default());
+    if let Some(stderr) = child.stderr.take() {
+        tokio::spawn(keep_tail(stderr, Arc::clone(&tail)));
+    }
+    let group = child.id().filter(|_| guard.is_none());
+    let life = ServerLife { child: tokio::sync::Mutex::new(child), group, tail, fault: Arc::clone(&fault) };
+    Ok(Process { stdin, stdout: Bounded::new(stdout, fault), life })
+}
+
+async fn keep_tail(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8>>>) {
+    let mut buffer = vec![0; 4 << 10];
+    while let Ok(read) = from.read(&mut buffer).await {
+        if read == 0 {
+            return;
+        }
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend(buffer.get(..read).unwrap_or_default());
+        let over = tail.len().saturating_sub(TAIL);
+        drop(tail.drain(..over));
+    }
+}
+
+impl ServerLife {
+    /// Returns why the server cannot be spoken to any more, with the end of its error output.
+    pub(super) async fn obituary(&self) -> String {
+        // The output ends a little before the process.
+        let status = tokio::time::timeout(ENDING, async { self.child.lock().await.wait().await }).await;
+        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let end = fault.unwrap_or_else(|| match status {
+            Ok(Ok(status)) => format!("its process ended ({status})"),
+            Ok(Err(_)) | Err(_) => "it closed its output".to_owned(),
+        });
+        let tail: Vec<u8> = self.tail.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let tail = crate::escape::harmless(String::from_utf8_lossy(&tail).trim());
+        if tail.is_empty() { end } else { format!("{end}; the end of its error output: {tail}") }
+    }
+}
+
+impl Drop for ServerLife {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Some(group) = self.group.and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
+            // The group may be gone already.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// Output of a server whose messages are bounded: one that does not end, or too much other output, is an error.
+pub(super) struct Bounded {
+    from: ChildStdout,
+    line: usize,
+    is_message: bool,
+    noise: usize,
+    fault: Arc<Mutex<Option<String>>>,
+}
+
+impl Bounded {
+    fn new(from: ChildStdout, fault: Arc<Mutex<Option<String>>>) -> Self {
+        Self { from, line: 0, is_message: false, noise: 0, fault }
+    }
+
+    fn count(&mut self, bytes: &[u8]) -> Result<(), String> {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.line == 0 {
+                self.is_message = piece.first() == Some(&b'{');
+            }
+            self.line = self.line.saturating_add(piece.len());
+            if !self.is_message {
+                self.noise = self.noise.saturating_add(piece.len());
+            }
+            if piece.ends_with(b"\n") {
+                self.line = 0;
+            }
+            if self.line > MESSAGE {
+                return Err(format!("it sent a message of more than {MESSAGE} bytes"));
+            }
+            if self.noise > NOISE {
+                return Err(format!("it wrote more than {NOISE} bytes to its output that are not messages"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        std::task::ready!(Pin::new(&mut self.from).poll_read(cx, buf))?;
+        let read = buf.filled().get(before..).unwrap_or_default().to_vec();
+        Poll::Ready(self.count(&read).map_err(|why| {
+            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.clone());
+            io::Error::other(why)
+        }))
+    }
+}

@@ -1,0 +1,121 @@
+//! What a model reads of the answer of a server: text within the bound, and one line for each image or other content.
+
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+
+use crate::bounded::{head, len, name};
+use crate::tool::{ToolError, ToolOutput};
+
+/// Reserved for the line that reports truncation.
+const FOOTER: u64 = 120;
+/// Bytes of an error of a server.
+const ERROR: usize = 4_000;
+
+/// Returns the result of a call, of at most `max_bytes`.
+pub(super) fn of(server: &str, result: &CallToolResult, max_bytes: u64) -> Result<ToolOutput, ToolError> {
+    let mut text = joined(result.content.iter().map(block));
+    if let (true, Some(value)) = (text.is_empty(), &result.structured_content) {
+        text = value.to_string();
+    }
+    if text.is_empty() {
+        text = "[the server answered without content]".to_owned();
+    }
+    if result.is_error == Some(true) {
+        return Err(ToolError::failed(format!("the MCP server `{server}` reports an error: {}", short(&text))));
+    }
+    Ok(bounded(text, max_bytes))
+}
+
+/// Joins the parts of an answer, one a paragraph.
+pub(super) fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// Truncates a text to `max_bytes`, with a line that says so.
+pub(super) fn bounded(text: String, max_bytes: u64) -> ToolOutput {
+    let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+    if text.len() <= most {
+        return ToolOutput::text(text);
+    }
+    let total = len(text.len());
+    let kept = head(&text, usize::try_from(max_bytes.saturating_sub(FOOTER)).unwrap_or(usize::MAX));
+    let content = format!("{kept}\n[truncated: {} of {total} bytes; ask the tool for less]", kept.len());
+    ToolOutput { content: head(&content, most).into(), truncated_from: Some(total) }
+}
+
+/// Returns the message of a server's error, bounded and printable.
+pub(super) fn short(text: &str) -> String {
+    let kept = head(text, ERROR);
+    let more = text.len().saturating_sub(kept.len());
+    let kept = crate::escape::harmless(kept);
+    if more == 0 { kept } else { format!("{kept}… ({more} more bytes)") }
+}
+
+pub(super) fn block(block: &ContentBlock) -> String {
+    match block {
+        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::Image(image) => left_out("an image", &image.mime_type, image.data.len()),
+        ContentBlock::Audio(audio) => left_out("audio", &audio.mime_type, audio.data.len()),
+        ContentBlock::Resource(embedded) => resource(&embedded.resource),
+        ContentBlock::ResourceLink(link) => format!("[resource {}: {}]", name(&link.name), name(&link.uri)),
+        _ => "[content of an unknown kind is left out]".to_owned(),
+    }
+}
+
+pub(super) fn resource(contents: &ResourceContents) -> String {
+    match contents {
+        ResourceContents::TextResourceContents { uri, text, .. } => format!("[resource {}]\n{text}", name(uri)),
+        ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+            let kind = mime_type.as_deref().unwrap_or("unknown type");
+            format!("[resource {}: {} bytes of base64, {}, left out]", name(uri), blob.len(), name(kind))
+        }
+        _ => "[a resource of an unknown kind is left out]".to_owned(),
+    }
+}
+
+fn left_out(what: &str, kind: &str, bytes: usize) -> String {
+    format!("[{what} is left out: {}, {bytes} bytes of base64]", name(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(value: serde_json::Value) -> CallToolResult {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn content_that_is_no_text_is_named() {
+        let result = answered(serde_json::json!({"content": [
+            {"type": "text", "text": "a"},
+            {"type": "image", "data": "AAAA", "mimeType": "image/png\u{1b}"},
+            {"type": "resource_link", "uri": "x:1", "name": "one\ntwo"},
+            {"type": "resource", "resource": {"uri": "x:2", "text": "b"}}
+        ]}));
+        let text = "a\n[an image is left out: image/png\u{fffd}, 4 bytes of base64]\n[resource one\u{fffd}two: x:1]\n[resource x:2]\nb";
+        assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text(text)));
+    }
+
+    #[test]
+    fn structured_content_is_read_where_there_is_no_other() {
+        let result = answered(serde_json::json!({"structuredContent": {"n": 1}}));
+        assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text("{\"n\":1}")));
+        let result = answered(serde_json::json!({"content": [{"type": "text", "text": "t"}], "structuredContent": 1}));
+        assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text("t")));
+    }
+
+    #[test]
+    fn a_long_result_is_truncated_and_says_so() {
+        let output = bounded("ü".repeat(5_000_000), 1_000);
+        assert_eq!(output.truncated_from, Some(10_000_000));
+        assert!(output.content.len() <= 1_000 && output.content.ends_with("of 10000000 bytes; ask the tool for less]"));
+    }
+
+    #[test]
+    fn an_error_of_a_server_is_an_error_and_printable() {
+        let result =
+            answered(serde_json::json!({"isError": true, "content": [{"type": "text", "text": "no\u{1b}[31m"}]}));
+        let error = of("s", &result, 1_000).unwrap_err();
+        assert_eq!(error.message, "the MCP server `s` reports an error: no<U+001B>[31m");
+    }
+}

@@ -1,0 +1,332 @@
+//! One server: started at its first use, and again within a budget when it has ended.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rmcp::model::CallToolResult;
+use serde_json::Value;
+use subtend_session::ids::Text;
+use tokio::time::Instant;
+
+use super::config::{Origin, ServerConfig};
+use super::connection::{Failed, Ground, ServerConnection};
+use super::described::{self, Described, Purpose};
+use super::known::KnownTools;
+use super::names::ANSWERS;
+use super::{extras, names, result};
+use crate::arguments;
+use crate::tool::{ToolError, ToolInvocation, ToolOutput};
+
+/// Starts within [`WINDOW`]; one more is refused.
+const STARTS: usize = 5;
+const WINDOW: Duration = Duration::from_mins(10);
+/// How long changes of a list are gathered.
+const SETTLING: Duration = Duration::from_millis(100);
+
+/// What is known of one server, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerReport {
+    pub name: Text,
+    pub origin: Origin,
+    /// The protocol version while it is up.
+    pub protocol: Option<String>,
+    /// Its name for itself.
+    pub about: Option<String>,
+    /// Why it is not up.
+    pub down: Option<String>,
+    pub tools: Vec<ToolReport>,
+    pub problems: Vec<String>,
+}
+
+/// One tool of a server, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolReport {
+    pub name: Text,
+    /// What rules name it.
+    pub action: Text,
+    pub description: Text,
+    /// Whether it says something else than it did before.
+    pub changed: bool,
+}
+
+/// A server of an environment.
+pub(super) struct LiveServer {
+    pub(super) config: ServerConfig,
+    ground: Arc<Ground>,
+    known: Arc<KnownTools>,
+    /// Counts changes of the tools of all servers.
+    generation: Arc<AtomicU64>,
+    slot: tokio::sync::Mutex<Slot>,
+    listed: Mutex<Listed>,
+    /// Tools that asked a person for input, with their last questions.
+    asking: Mutex<BTreeMap<Text, String>>,
+    /// A call that answers questions runs alone: a server does not say which call a question is of.
+    answering: tokio::sync::RwLock<()>,
+}
+
+#[derive(Default)]
+struct Slot {
+    up: Option<Arc<ServerConnection>>,
+    starts: VecDeque<Instant>,
+}
+
+#[derive(Default)]
+struct Listed {
+    tools: Vec<Described>,
+    changed: BTreeSet<String>,
+    problems: Vec<String>,
+    about: (String, Option<String>),
+    down: Option<String>,
+}
+
+impl LiveServer {
+    pub(super) fn new(
+        config: ServerConfig,
+        (ground, known): (&Arc<Ground>, &Arc<KnownTools>),
+        generation: &Arc<AtomicU64>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            ground: Arc::clone(ground),
+            known: Arc::clone(known),
+            generation: Arc::clone(generation),
+            slot: tokio::sync::Mutex::default(),
+            listed: Mutex::default(),
+            asking: Mutex::default(),
+            answering: tokio::sync::RwLock::default(),
+        })
+    }
+
+    fn listed(&self) -> MutexGuard<'_, Listed> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tools(&self) -> Vec<Described> {
+        let mut tools = self.listed().tools.clone();
+        for tool in tools.iter_mut().filter(|tool| self.question(&tool.names.name).is_some()) {
+            tool.take_answers();
+        }
+        tools
+    }
+
+    /// Returns what a tool asked a person for when it was last called.
+    pub(super) fn question(&self, name: &str) -> Option<String> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Remembers what a tool asked for, so that the next call may answer, and says so in the result.
+    fn asked(&self, name: &str, asked: &[String], output: ToolOutput, max_bytes: u64) -> ToolOutput {
+        if asked.is_empty() {
+            return output;
+        }
+        let asked = asked.join("; ");
+        let text = format!(
+            "{}\n[the server asked a person for input, and got none: {asked}. To answer, call {name} again with the same arguments and \
+             `{ANSWERS}`, a list with one object for each question; a person approves it]",
+            output.content
+        );
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), asked);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        let truncated_from = output.truncated_from;
+        let output = result::bounded(text, max_bytes);
+        ToolOutput { truncated_from: truncated_from.or(output.truncated_from), ..output }
+    }
+
+    pub(super) fn report(&self) -> ServerReport {
+        let listed = self.listed();
+        let tool = |tool: &Described| ToolReport {
+            name: tool.names.name.clone(),
+            action: tool.names.action.clone(),
+            description: tool.spec.description.clone(),
+            changed: listed.changed.contains(&*tool.names.name),
+        };
+        ServerReport {
+            name: self.config.name.clone(),
+            origin: self.config.origin,
+            protocol: Some(listed.about.0.clone()).filter(|version| listed.down.is_none() && !version.is_empty()),
+            about: listed.about.1.clone(),
+            down: listed.down.clone(),
+            tools: listed.tools.iter().map(tool).collect(),
+            problems: listed.problems.clone(),
+        }
+    }
+
+    /// Returns the connection, after a start if the server is not up.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<ServerConnection>, String> {
+        let mut slot = self.slot.lock().await;
+        if let Some(up) = slot.up.take().filter(|up| !up.is_closed()) {
+            slot.up = Some(Arc::clone(&up));
+            return Ok(up);
+        }
+        let now = Instant::now();
+        slot.starts.retain(|start| now.duration_since(*start) < WINDOW);
+        if slot.starts.len() >= STARTS {
+            let last = self.listed().down.clone().unwrap_or_default();
+            let minutes = WINDOW.as_secs() / 60;
+            return Err(format!(
+                "it was started {STARTS} times within {minutes} minutes, and is left alone for a while: {last}"
+            ));
+        }
+        slot.starts.push_back(now);
+        match self.start().await {
+            Ok(up) => {
+                slot.up = Some(Arc::clone(&up));
+                Ok(up)
+            }
+            Err(why) => {
+                self.listed().down = Some(why.clone());
+                tracing::warn!(server = %self.config.name, %why, "the MCP server cannot be used");
+                Err(why)
+            }
+        }
+    }
+
+    async fn start(self: &Arc<Self>) -> Result<Arc<ServerConnection>, String> {
+        let up = Arc::new(ServerConnection::open(&self.config, &self.ground).await?);
+        self.list(&up).await?;
+        let (peer, client) = (up.peer(), up.client().clone());
+        tokio::spawn(ServerConnection::subscribe(peer, client.clone()));
+        let (server, connection) = (Arc::downgrade(self), Arc::downgrade(&up));
+        tokio::spawn(async move {
+            loop {
+                client.changed().await;
+                tokio::time::sleep(SETTLING).await;
+                if !refresh(&server, &connection).await {
+                    return;
+                }
+            }
+        });
+        Ok(up)
+    }
+
+    /// Lists the tools, and compares them with what they said before.
+    async fn list(&self, up: &ServerConnection) -> Result<(), String> {
+        let (tools, mut problems) = up.list().await?;
+        let (mut tools, refused, said) = described::all(&self.config.name, &tools);
+        problems.extend(refused);
+        for extra in extras::of(&self.config.name, &up.capabilities()) {
+            if tools.iter().any(|tool| tool.names == extra.names) {
+                problems.push(format!("its own tool `{0}` is offered, and not its {0}", extra.remote));
+            } else {
+                tools.push(extra);
+            }
+        }
+        let said: Vec<(&str, String)> = said.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+        let (changed, kept) = self.known.changed(&self.ground.workspace, &self.config.name, &said);
+        problems.extend(kept.err().map(|why| format!("what its tools say cannot be remembered: {why}")));
+        for tool in &changed {
+            tracing::warn!(server = %self.config.name, %tool, "the description of an MCP tool changed");
+        }
+        for problem in &problems {
+            tracing::warn!(server = %self.config.name, %problem, "an MCP server has problems");
+        }
+        let mut listed = self.listed();
+        *listed =
+            Listed { tools, changed: std::mem::take(&mut listed.changed), problems, about: up.about(), down: None };
+        listed.changed.extend(changed);
+        drop(listed);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Calls the tool `name`, as models call it.
+    pub(super) async fn call(self: &Arc<Self>, name: &str, call: &ToolInvocation) -> Result<ToolOutput, ToolError> {
+        let server = &self.config.name;
+        let up = self.connection().await.map_err(|why| ToolError {
+            retryable: true,
+            ..ToolError::failed(format!("the MCP server `{server}` cannot be used: {why}"))
+        })?;
+        let found = self.listed().tools.iter().find(|tool| *tool.names.name == *name).cloned();
+        let Some(tool) = found else {
+            let message =
+                format!("the MCP server `{server}` does not have the tool `{name}` any more: use another one");
+            return Err(ToolError::not_found(message));
+        };
+        // The schema may be another one than when the call was classified.
+        let mut args = call.args.clone();
+        let answers = args.as_object_mut().and_then(|args| args.remove(ANSWERS));
+        let answers = answers.and_then(|answers| answers.as_array().cloned()).unwrap_or_default();
+        let args = arguments::compile(&tool.spec.schema)
+            .and_then(|schema| arguments::validate(name, &schema, args))
+            .map_err(ToolError::bad_args)?;
+        let Value::Object(args) = args else { return Err(ToolError::bad_args("the arguments are not an object")) };
+        let calling = async {
+            let _alone = match answers.is_empty() {
+                true => (Some(self.answering.read().await), None),
+                false => (None, Some(self.answering.write().await)),
+            };
+            up.client().give(answers);
+            match tool.purpose {
+                Purpose::Tool => up.call(&tool.remote, args, &call.progress).await.map(ServerAnswer::Call),
+                Purpose::Resources => extras::resources(&up, &args).await.map(ServerAnswer::Text),
+                Purpose::Prompts => extras::prompts(&up, &args).await.map(ServerAnswer::Text),
+            }
+        };
+        let called = match self.config.timeout {
+            Some(limit) => match tokio::time::timeout(limit, calling).await {
+                Ok(called) => called,
+                Err(_) => Err(Failed::TimedOut),
+            },
+            None => calling.await,
+        };
+        match called {
+            Ok(ServerAnswer::Text(text)) => Ok(result::bounded(text, call.max_bytes)),
+            Ok(ServerAnswer::Call(answer)) => {
+                let output = result::of(server, &answer, call.max_bytes)?;
+                Ok(self.asked(name, &up.client().take_asked(), output, call.max_bytes))
+            }
+            Err(Failed::Refused(why)) => {
+                Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}")))
+            }
+            Err(Failed::TimedOut) => {
+                let limit = self.config.timeout.unwrap_or_default().as_millis();
+                Err(ToolError::limit(format!(
+                    "the call of `{name}` was cancelled: the MCP server `{server}` did not answer within its `timeout` of {limit} ms"
+                )))
+            }
+            Err(Failed::Gone(why)) => {
+                self.down(&up, &why).await;
+                let message = format!(
+                    "the MCP server `{server}` ended during the call, whose effects are unknown: {why}. The next call starts it again."
+                );
+                Err(ToolError { retryable: true, ..ToolError::failed(message) })
+            }
+        }
+    }
+
+    async fn down(&self, gone: &Arc<ServerConnection>, why: &str) {
+        self.listed().down = Some(why.to_owned());
+        let mut slot = self.slot.lock().await;
+        if slot.up.as_ref().is_some_and(|up| Arc::ptr_eq(up, gone)) {
+            slot.up = None;
+        }
+    }
+
+    /// Returns whether `name` is of a tool that this server may have.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        names::parts(name).is_some_and(|(server, _)| *server == *self.config.name)
+    }
+}
+
+/// What a server answered.
+enum ServerAnswer {
+    Call(CallToolResult),
+    Text(String),
+}
+
+/// Lists the tools of a server that says that they changed; false if the connection is over.
+async fn refresh(server: &Weak<LiveServer>, connection: &Weak<ServerConnection>) -> bool {
+    let (Some(server), Some(up)) = (server.upgrade(), connection.upgrade()) else { return false };
+    if up.is_closed() {
+        return false;
+    }
+    if let Err(why) = server.list(&up).await {
+        tracing::warn!(server = %server.config.name, %why, "the changed tools of an MCP server cannot be listed");
+    }
+    true
+}

@@ -1,0 +1,121 @@
+//! The servers of one environment, and the tools that they have now.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
+use tokio::sync::watch;
+
+use super::config::ServerList;
+use super::connection::Ground;
+use super::known::KnownTools;
+use super::server::{LiveServer, ServerReport};
+use super::tool::ServerTool;
+use crate::registry::{LiveTools, Registry};
+use crate::secrets::Secrets;
+use crate::tool::Tool;
+
+/// The servers of one environment, shared by its sessions. Cheap to clone.
+///
+/// Servers start at the first use of [`LiveTools::settle`] or of a tool. Dropping the last clone ends them.
+#[derive(Clone)]
+pub struct Servers(Arc<SharedServers>);
+
+struct SharedServers {
+    servers: Vec<Arc<LiveServer>>,
+    problems: Vec<String>,
+    secrets: Secrets,
+    generation: Arc<AtomicU64>,
+    /// The tools of a generation.
+    made: Mutex<(u64, Registry)>,
+    started: AtomicBool,
+    settled: watch::Sender<bool>,
+}
+
+impl Servers {
+    /// Returns servers that have not started. Values of `secrets` are redacted in results of their tools.
+    pub fn new(list: ServerList, ground: Ground, known: Arc<KnownTools>, secrets: Secrets) -> Self {
+        let (ground, generation) = (Arc::new(ground), Arc::new(AtomicU64::new(0)));
+        let servers: Vec<_> =
+            list.servers.into_iter().map(|config| LiveServer::new(config, (&ground, &known), &generation)).collect();
+        let (settled, _) = watch::channel(servers.is_empty());
+        let made = Mutex::new((0, Registry::default()));
+        let started = AtomicBool::new(false);
+        Self(Arc::new(SharedServers { servers, problems: list.problems, secrets, generation, made, started, settled }))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.servers.is_empty()
+    }
+
+    /// Returns what is known of each server now.
+    pub fn reports(&self) -> Vec<ServerReport> {
+        self.0.servers.iter().map(|server| server.report()).collect()
+    }
+
+    /// Returns why servers that were named cannot be used.
+    pub fn problems(&self) -> &[String] {
+        &self.0.problems
+    }
+}
+
+impl LiveTools for Servers {
+    fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::Acquire)
+    }
+
+    fn tools(&self) -> Registry {
+        let generation = self.generation();
+        let mut made = self.0.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.0 != generation {
+            let mut builder = Registry::builder().secrets(self.0.secrets.clone());
+            for server in &self.0.servers {
+                for described in server.tools() {
+                    let tool = Arc::new(ServerTool::new(described, server));
+                    if let Err(error) = builder.add(tool) {
+                        tracing::warn!(server = %server.config.name, %error, "a tool of an MCP server cannot be offered");
+                    }
+                }
+            }
+            *made = (generation, builder.build());
+        }
+        made.1.clone()
+    }
+
+    fn unlisted(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        if *self.0.settled.borrow() {
+            return None;
+        }
+        let server = self.0.servers.iter().find(|server| server.may_have(name))?;
+        Some(self.0.secrets.guard(Arc::new(ServerTool::unlisted(name, server)?)))
+    }
+
+    fn settle(&self) -> Option<BoxFuture<'static, ()>> {
+        if *self.0.settled.borrow() {
+            return None;
+        }
+        if !self.0.started.swap(true, Ordering::AcqRel) {
+            let inner = Arc::clone(&self.0);
+            tokio::spawn(async move {
+                join_all(inner.servers.iter().map(LiveServer::connection)).await;
+                inner.settled.send_replace(true);
+            });
+        }
+        let mut settled = self.0.settled.subscribe();
+        Some(
+            async move {
+                // The sender is held by the task above until it has sent.
+                let _ = settled.wait_for(|settled| *settled).await;
+            }
+            .boxed(),
+        )
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.servers.iter().map(|server| &server.config)).finish()
+    }
+}

@@ -1,0 +1,68 @@
+//! A tool of a server, as sessions are offered it.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use subtend_session::authority::Access;
+use subtend_session::call::ToolEffect;
+use subtend_session::message::ToolSpec;
+
+use super::described::Described;
+use super::names::{self, ANSWERS, ToolName};
+use super::server::LiveServer;
+use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
+
+pub(super) struct ServerTool {
+    names: ToolName,
+    spec: ToolSpec,
+    server: Arc<LiveServer>,
+}
+
+impl ServerTool {
+    pub(super) fn new(described: Described, server: &Arc<LiveServer>) -> Self {
+        Self { names: described.names, spec: described.spec, server: Arc::clone(server) }
+    }
+
+    /// Returns a tool that a server may have, before its list is known: a call of an earlier process may name it.
+    pub(super) fn unlisted(name: &str, server: &Arc<LiveServer>) -> Option<Self> {
+        let (_, tool) = names::parts(name)?;
+        let names = ToolName::of(&server.config.name, tool);
+        let description = "A tool of a server that is not up.".into();
+        let spec = ToolSpec { name: names.name.clone(), description, schema: json!({"type": "object"}).into() };
+        Some(Self { names, spec, server: Arc::clone(server) })
+    }
+}
+
+impl Tool for ServerTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    /// What a server says of its tools' effects is a hint of a stranger.
+    fn effect(&self) -> ToolEffect {
+        ToolEffect::SideEffect
+    }
+
+    /// An answer in the place of a person needs an action that no rule for tools names.
+    fn access(&self, args: Option<&Value>) -> Vec<Access> {
+        let call = Access { action: self.names.action.clone(), resource: "*".into() };
+        let Some(answers) = args.and_then(|args| args.get(ANSWERS)) else { return vec![call] };
+        let question = self.server.question(&self.names.name).unwrap_or_default();
+        let resource = format!("{} asks: {question} Answer: {answers}", self.server.config.name);
+        vec![call, Access { action: format!("answer:{}", self.server.config.name).into(), resource: resource.into() }]
+    }
+
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        let (server, name) = (Arc::clone(&self.server), self.names.name.clone());
+        async move {
+            tokio::select! {
+                biased;
+                () = call.cancel.cancelled() => Err(ToolError::cancelled()),
+                called = server.call(&name, &call) => called,
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,23 @@
+//! Tools that come and go while sessions run.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::Registry;
+use crate::tool::Tool;
+
+/// A source of tools besides those of a registry, such as servers that change their lists.
+pub trait LiveTools: Send + Sync + 'static {
+    /// Returns a number that changes whenever the tools do.
+    fn generation(&self) -> u64;
+
+    /// Returns the present tools.
+    fn tools(&self) -> Registry;
+
+    /// Returns a tool that the source may have once it has settled.
+    fn unlisted(&self, name: &str) -> Option<Arc<dyn Tool>>;
+
+    /// Starts what has not started; `None` when the tools are known. The future is bounded in time, and may be dropped.
+    fn settle(&self) -> Option<BoxFuture<'static, ()>>;
+}
