@@ -215,26 +215,35 @@ where
 
 /// Serves one connection to its end; when `ends` fires, to the end of the request in flight, if that comes in time. [`tcp`] and [`unix`] do so for each that
 /// they accept.
-pub async fn connection<S>(stream: S, router: Router, bounds: Bounds, ends: CancellationToken)
+pub fn connection<S>(
+    stream: S,
+    router: Router,
+    bounds: Bounds,
+    ends: CancellationToken,
+) -> impl Future<Output = ()> + Send + 'static
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut connection = std::pin::pin!(accepted(stream, router, bounds));
-    let served = tokio::select! {
-        served = connection.as_mut() => served,
-        () = ends.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            // A client that reads nothing must not hold the host.
-            let late = Box::pin(tokio::time::sleep(bounds.end_time));
-            tokio::select! {
-                served = connection => served,
-                () = late => return tracing::warn!("a connection was closed before its client had read the response"),
+    let end_time = bounds.end_time;
+    // Built before the task: arguments of an async function take room in it as long as the connection lasts.
+    let mut connection = Box::pin(accepted(stream, router, bounds));
+    async move {
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            () = ends.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                // A client that reads nothing must not hold the host.
+                let late = Box::pin(tokio::time::sleep(end_time));
+                tokio::select! {
+                    served = connection.as_mut() => served,
+                    () = late => return tracing::warn!("a connection was closed before its client had read the response"),
+                }
             }
+        };
+        if let Err(error) = served {
+            // A client may leave in the middle: the host is not at fault.
+            tracing::debug!(%error, "a connection ended early");
         }
-    };
-    if let Err(error) = served {
-        // A client may leave in the middle: the host is not at fault.
-        tracing::debug!(%error, "a connection ended early");
     }
 }
 

@@ -22,7 +22,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const CLIENTS: usize = 1_000;
 /// Heap bytes of one: 16 KiB of them are the two buffers of its connection.
-const BOUND: usize = 21 << 10;
+const BOUND: usize = 20 << 10;
 
 fn heap() -> usize {
     let stats = ALLOCATOR.stats();
