@@ -14,6 +14,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+#[cfg(unix)]
+use crate::socket_path::SocketPath;
+
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -90,7 +93,7 @@ impl Accept for Tcp {
     }
 }
 
-/// A Unix socket, and the user who owns it.
+/// A Unix socket, and the user who may connect.
 #[cfg(unix)]
 struct Owned(tokio::net::UnixListener, u32);
 
@@ -118,7 +121,7 @@ pub async fn tcp(listener: TcpListener, router: Router, bounds: Bounds, ends: Ca
 }
 
 /// Serves `router` on a Unix socket until `ends` fires; returns when every connection is closed. A connection of another user than
-/// the one who owns the socket (or root) is closed.
+/// the one of this process (or root) is closed.
 ///
 /// # Errors
 /// When the socket fails for good.
@@ -129,20 +132,12 @@ pub async fn unix(
     bounds: Bounds,
     ends: CancellationToken,
 ) -> io::Result<()> {
-    let own = owner(&listener)?;
+    let own = rustix::process::geteuid().as_raw();
     serve(Owned(listener, own), router, bounds, ends).await
 }
 
-/// Returns the user who owns the socket's file.
-#[cfg(unix)]
-fn owner(listener: &tokio::net::UnixListener) -> io::Result<u32> {
-    use std::os::unix::fs::MetadataExt as _;
-    let address = listener.local_addr()?;
-    let path = address.as_pathname().ok_or_else(|| io::Error::other("the socket has no path, so no owner"))?;
-    Ok(std::fs::metadata(path)?.uid())
-}
-
-/// Opens a Unix socket at `path` that only its owner may use. A file that a former process left there is removed.
+/// Opens a Unix socket at `path`, which may be longer than the address of a socket, that only its owner may use. A socket that a
+/// former process left there is removed.
 ///
 /// # Errors
 /// When the socket cannot be opened.
@@ -156,7 +151,7 @@ pub fn bind_unix(path: &std::path::Path) -> io::Result<tokio::net::UnixListener>
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let listener = tokio::net::UnixListener::bind(path)?;
+    let listener = tokio::net::UnixListener::bind(SocketPath::of(path)?.as_path())?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }

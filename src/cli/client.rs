@@ -83,10 +83,10 @@ impl Connection {
     async fn connect(path: &Path) -> Result<Option<Self>, Fail> {
         use hyper::client::conn::http1::handshake;
         use hyper_util::rt::TokioIo;
-        use tokio::net::UnixStream;
-
         use std::io::ErrorKind::{ConnectionRefused, NotFound};
-        let stream = match UnixStream::connect(path).await {
+        use subtend_host::socket_path;
+
+        let stream = match socket_path::connect(path).await {
             Ok(stream) => stream,
             // A killed host leaves its socket behind.
             Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) => return Ok(None),
@@ -395,7 +395,10 @@ fn try_own(place: &StoreLocation, teller: &mut Teller) -> Result<Option<Journal>
 /// Says whether a process listens on the socket of a store. A killed one leaves the socket, and does not.
 #[cfg(unix)]
 fn listens(place: &StoreLocation) -> bool {
-    socket(place).is_some_and(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
+    use std::os::unix::net::UnixStream;
+    use subtend_host::socket_path::SocketPath;
+    let connected = |path: PathBuf| SocketPath::of(&path).and_then(|path| UnixStream::connect(path.as_path()));
+    socket(place).is_some_and(|path| connected(path).is_ok())
 }
 
 #[cfg(not(unix))]

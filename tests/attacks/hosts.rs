@@ -1,6 +1,6 @@
 //! The host of a store: other users of the machine, other directories, and approvals from another terminal.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -54,40 +54,42 @@ fn host_directory_of_others_or_behind_a_link_is_refused() {
     }
 }
 
-/// Another user of the machine neither connects to the socket of a host nor reads its directory. The control: its own user does.
+/// Another user of the machine neither connects to the socket of a host nor reads its directory, also where the path of the socket is
+/// longer than its address may be. The control: its own user does.
 #[test]
 fn another_user_reaches_no_socket_of_a_host() {
     let user = User::new();
-    let host = user.start(&["serve", "--json", "--listen", "none"]);
-    let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
-    let socket = PathBuf::from(line["socket"].as_str().expect("a path"));
-    let dir = socket.parent().expect("a directory").to_owned();
-    let whole = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+    let whole = "import os,socket,sys; os.chdir(sys.argv[1]); s=socket.socket(socket.AF_UNIX); s.connect('host.sock'); \
                  s.sendall(b'GET /v1/host HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\n\\r\\n'); print(s.recv(999))";
     let reaches = |prefix: &[&str], what: &[&str]| {
         let all = [prefix, what].concat();
         let output = Command::new(all[0]).args(&all[1..]).output();
         output.is_ok_and(|output| output.status.success() && !output.stdout.is_empty())
     };
-    let connect = ["python3", "-c", whole, &*socket.to_string_lossy()].map(str::to_owned);
-    let connect: Vec<&str> = connect.iter().map(String::as_str).collect();
-    let (names, data) = (dir.to_string_lossy().into_owned(), user.data().to_string_lossy().into_owned());
-    let attacks: [&[&str]; 3] = [&connect, &["ls", "-a", &names], &["ls", "-a", &data]];
     let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|told| told.contains("\nUid:\t0\t"));
     let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    for attack in attacks {
-        assert!(!(is_root && reaches(&other, attack)), "{attack:?}");
-        assert!(reaches(&[], attack) || attack[0] == "python3", "{attack:?}");
-    }
-    // Also where the directory is open, the host asks the system who connects.
-    if is_root && reaches(&[], &connect) {
-        for path in [user.data().parent().expect("a directory"), &*user.data(), &*dir, &*socket] {
-            let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-            std::fs::set_permissions(path, open).expect("its owner may");
+    for data in [user.data(), user.data().with_file_name("d".repeat(120))] {
+        let host = user.start(&["serve", "--json", "--listen", "none", "--data", &data.to_string_lossy()]);
+        let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
+        let socket = Path::new(line["socket"].as_str().expect("a path"));
+        let dir = socket.parent().expect("a directory");
+        let (names, held) = (dir.to_string_lossy(), data.to_string_lossy());
+        let connect: &[&str] = &["python3", "-c", whole, &names];
+        let attacks: [&[&str]; 3] = [connect, &["ls", "-a", &names], &["ls", "-a", &held]];
+        for attack in attacks {
+            assert!(!(is_root && reaches(&other, attack)), "{attack:?}");
+            assert!(reaches(&[], attack) || attack[0] == "python3", "{attack:?}");
         }
-        assert!(!reaches(&other, &connect));
+        // Also where the directory is open, the host asks the system who connects.
+        if is_root && reaches(&[], connect) {
+            for path in [data.parent().expect("a directory"), &*data, dir, socket] {
+                let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+                std::fs::set_permissions(path, open).expect("its owner may");
+            }
+            assert!(!reaches(&other, connect));
+        }
+        stop(host);
     }
-    stop(host);
 }
 
 /// A host that trusts its own directory by a variable trusts no other one by it.

@@ -420,3 +420,29 @@ fn h1_commands_that_start_at_the_same_time_share_one_host() {
     assert_eq!(user.json(&["sessions", "--json"]).as_array().map(Vec::len), Some(4));
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
+
+/// The path of the socket is longer than a Unix socket's may be (107 bytes).
+#[test]
+fn h1_store_below_a_long_path_is_shared() {
+    let user = User::new();
+    let deep = user.data().join("d".repeat(90)).join("e".repeat(90));
+    let data = deep.to_str().expect("text");
+    let model = user.script(HANG);
+    // A run that hosts the store in the foreground, then a host that stays.
+    let run = user.start(&["run", "--json", "--data", data, "--model", &model, "hang"]);
+    let event = run.until(|event| event["record"]["turn_started"].is_object());
+    let id = event["session"].as_str().expect("an id").to_owned();
+    let cancelled = user.call(&["cancel", "--data", data, &id]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    let done = run.done();
+    assert_eq!((done.code, done.err.contains("no other terminal")), (Some(130), false), "{done:?}");
+    let host = user.start(&["serve", "--json", "--listen", "none", "--data", data]);
+    let ready: Value = serde_json::from_str(&host.line().expect("it serves")).expect("json");
+    assert_eq!(ready["socket"], json!(deep.join("host/host.sock")));
+    let ran = user.call(&["run", "--json", "--data", data, "--model", &user.script(ALWAYS), "hello"]);
+    assert_eq!((ran.code, &last(&ran.out)["answer"]), (Some(0), &json!("Hello.")), "{ran:?}");
+    assert_eq!(user.json(&["sessions", "--json", "--data", data]).as_array().map(Vec::len), Some(2));
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+    assert!(!deep.join("host/host.sock").exists(), "it is removed at the end");
+}

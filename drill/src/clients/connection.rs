@@ -10,7 +10,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::UnixStream;
+use subtend_host::socket_path;
 
 /// Why a request has no answer: the host is gone, or was never there.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub(super) struct Connection(SendRequest<Full<Bytes>>);
 
 impl Connection {
     pub(super) async fn open(socket: &Path) -> Result<Self, Gone> {
-        let stream = UnixStream::connect(socket).await?;
+        let stream = socket_path::connect(socket).await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         // It ends with the sender; an error is that of the request.
         tokio::spawn(async move { drop(connection.await) });

@@ -1,0 +1,169 @@
+//! The path by which the socket of a host is bound and connected: the path of a Unix socket has a limit of its own.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixStream;
+
+/// Bytes of the path of a socket at most: the address has a field of fixed size.
+const LONGEST: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
+/// A path that leads to a socket and is short enough for its address. It is valid while this value lives.
+///
+/// A longer path is replaced by one through its directory: an open handle of it, or a link in a directory that this process makes for
+/// itself. The socket stays where it is, and no name that another user could take is shared between host and client.
+#[derive(Debug)]
+pub struct SocketPath {
+    path: PathBuf,
+    _kept: Option<Way>,
+}
+
+/// What a short path leads through.
+#[derive(Debug)]
+enum Way {
+    Handle { _dir: OwnedFd },
+    Link { _link: PrivateLink },
+}
+
+impl SocketPath {
+    /// Returns the path by which `socket` is bound or connected.
+    ///
+    /// # Errors
+    /// When its directory cannot be opened.
+    pub fn of(socket: &Path) -> io::Result<Self> {
+        if socket.as_os_str().len() <= LONGEST {
+            return Ok(Self { path: socket.to_owned(), _kept: None });
+        }
+        let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path of the socket has no directory"));
+        };
+        if let Some((handle, path)) = through_handle(dir)? {
+            return Ok(Self { path: path.join(name), _kept: Some(Way::Handle { _dir: handle }) });
+        }
+        let link = PrivateLink::to(dir)?;
+        Ok(Self { path: link.path().join(name), _kept: Some(Way::Link { _link: link }) })
+    }
+
+    /// Returns the path itself.
+    pub fn as_path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Opens `dir`, and returns the path of the handle in `/proc`; `None` where that is not mounted.
+#[cfg(target_os = "linux")]
+fn through_handle(dir: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use std::os::fd::AsRawFd as _;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = openat(CWD, dir, flags, Mode::empty())?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
+    Ok(path.exists().then_some((handle, path)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn through_handle(_: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
+    Ok(None)
+}
+
+/// A link to a directory, in a directory of this process that no other user may enter. Dropping it removes both.
+#[derive(Debug)]
+struct PrivateLink {
+    dir: PathBuf,
+}
+
+impl PrivateLink {
+    fn to(target: &Path) -> io::Result<Self> {
+        let target = std::path::absolute(target)?;
+        let dir = std::env::temp_dir().join(format!("subtend-{:016x}", getrandom::u64().map_err(io::Error::other)?));
+        // It fails where the name exists, so the directory is this process's own.
+        DirBuilder::new().mode(0o700).create(&dir)?;
+        let link = Self { dir };
+        symlink(target, link.path())?;
+        Ok(link)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join("d")
+    }
+}
+
+impl Drop for PrivateLink {
+    fn drop(&mut self) {
+        // A leftover in the directory of temporary files harms nothing.
+        drop(std::fs::remove_file(self.path()));
+        drop(std::fs::remove_dir(&self.dir));
+    }
+}
+
+/// Connects to the Unix socket at `socket`, however long that path is.
+///
+/// # Errors
+/// When nothing listens there, or the system refuses.
+pub async fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let short = SocketPath::of(socket)?;
+    UnixStream::connect(short.as_path()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    fn deep(home: &Path) -> PathBuf {
+        let dir = home.join("d".repeat(120));
+        std::fs::create_dir(&dir).expect("a directory");
+        dir
+    }
+
+    #[test]
+    fn short_path_is_taken_as_it_is() {
+        let longest = format!("/{}", "s".repeat(LONGEST - 1));
+        let path = SocketPath::of(Path::new(&longest)).expect("a path");
+        assert_eq!((path.as_path(), path._kept.is_none()), (Path::new(&longest), true));
+    }
+
+    #[test]
+    fn long_path_leads_to_the_socket_in_its_directory() {
+        let home = tempfile::tempdir().expect("a directory");
+        let dir = deep(home.path());
+        let socket = dir.join("host.sock");
+        let short = SocketPath::of(&socket).expect("a path");
+        assert!(short.as_path().as_os_str().len() <= LONGEST, "{short:?}");
+        let _listener = UnixListener::bind(short.as_path()).expect("bound");
+        drop(short);
+        assert!(socket.exists());
+        let again = SocketPath::of(&socket).expect("a path");
+        UnixStream::connect(again.as_path()).expect("connected");
+    }
+
+    /// Where no handle has a path.
+    #[test]
+    fn link_leads_to_the_socket_and_leaves_nothing() {
+        let home = tempfile::tempdir().expect("a directory");
+        let dir = deep(home.path());
+        let link = PrivateLink::to(&dir).expect("a link");
+        let (made, path) = (link.dir.clone(), link.path().join("host.sock"));
+        let mode = std::fs::metadata(&made).expect("a directory").permissions().mode() & 0o777;
+        assert_eq!((mode, path.as_os_str().len() <= LONGEST), (0o700, true), "{path:?}");
+        let _listener = UnixListener::bind(&path).expect("bound");
+        UnixStream::connect(&path).expect("connected");
+        drop(link);
+        assert_eq!((made.exists(), dir.join("host.sock").exists()), (false, true));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn handle_of_a_link_is_refused() {
+        let home = tempfile::tempdir().expect("a directory");
+        let link = home.path().join("l".repeat(120));
+        symlink(home.path(), &link).expect("a link");
+        let error = SocketPath::of(&link.join("host.sock")).expect_err("a link");
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTDIR.raw_os_error()));
+    }
+}
