@@ -47,7 +47,7 @@ pub(crate) const ASKS_WORD: &str = "waits for approval";
 
 /// What the marks mean, for help.
 pub(crate) const MARKS: &str = "\
-Marks: ○ no run yet or queued   ● in flight   ◐ works   ◌ waits for subagents   ◆ waits for approval
+Marks: ○ no run yet or queued   ◐ works   ◌ waits for subagents or a limit   ◆ waits for approval
        ✓ completed   ✗ failed   ■ cancelled, interrupted or held   ◷ out of time, turns or budget
        ? lost with its process   ◦ closed   ! unreadable";
 
@@ -60,6 +60,16 @@ pub(crate) fn phase_word(phase: Phase) -> &'static str {
         Phase::HeldOutOfTurns => "held (out of turns)",
         Phase::Closing => "closing",
         Phase::Quiet => "quiet",
+    }
+}
+
+/// Returns the mark and the colour of a run in flight. The live tree has the same.
+pub(crate) fn flight_mark(phase: Phase) -> (&'static str, Style) {
+    match phase {
+        Phase::Queued | Phase::Quiet => ("○", DIM),
+        Phase::Working | Phase::Closing => ("◐", LIVE),
+        Phase::WaitingMidTurn | Phase::WaitingAtRest => ("◌", DIM),
+        Phase::HeldInterrupted | Phase::HeldOutOfTurns => ("■", ODD),
     }
 }
 
@@ -197,6 +207,28 @@ mod tests {
         let says = "waits for the provider's limit until 24 Nov 2026 08:58:15 UTC";
         assert_eq!(doing(Phase::WaitingMidTurn, Some(1_795_510_695_000)), says);
         assert_eq!(doing(Phase::WaitingMidTurn, None), "waiting");
+    }
+
+    #[test]
+    fn u3_runs_in_flight_have_the_marks_that_help_explains() {
+        let phases = [
+            (Phase::Queued, "○", "queued"),
+            (Phase::Working, "◐", "works"),
+            (Phase::WaitingMidTurn, "◌", "waits for subagents"),
+            (Phase::WaitingAtRest, "◌", "waits for subagents"),
+            (Phase::HeldInterrupted, "■", "held"),
+            (Phase::HeldOutOfTurns, "■", "held"),
+            (Phase::Closing, "◐", "works"),
+        ];
+        for (phase, sign, meaning) in phases {
+            assert_eq!(flight_mark(phase).0, sign, "{phase:?}");
+            let explained = MARKS.split("   ").filter(|part| part.contains(sign));
+            assert!(
+                explained.clone().any(|part| part.contains(meaning)),
+                "{phase:?}: {:?}",
+                explained.collect::<Vec<_>>()
+            );
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::damaged_sessions::DamagedSessions;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
-use super::paint::{ASKS, ASKS_WORD, BAD, DIM, In, LIVE, MARKS, ago, clip, fill, in_flight, mark, phase_word};
+use super::paint::{ASKS, ASKS_WORD, BAD, DIM, In, MARKS, ago, clip, fill, flight_mark, in_flight, mark, phase_word};
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
@@ -177,7 +177,10 @@ fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
     let (sign, style, word) = match row.outcome {
         _ if row.damaged.is_some() => ("✗", BAD, "damaged"),
         _ if row.asks => (ASKS.0, ASKS.1, ASKS_WORD),
-        _ if in_flight(row.state) => ("●", LIVE, phase_word(row.state)),
+        _ if in_flight(row.state) => {
+            let (sign, style) = flight_mark(row.state);
+            (sign, style, phase_word(row.state))
+        }
         _ if row.closed => ("◦", DIM, "closed"),
         Some(outcome) => {
             let (sign, style) = mark(outcome);

@@ -20,8 +20,8 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, In, LIVE, MARKS, UNKNOWN_WORK, clip, count, doing, harmless, in_flight, mark,
-    tokens, work_span,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, In, MARKS, UNKNOWN_WORK, clip, count, doing, flight_mark, harmless, in_flight,
+    mark, tokens, work_span,
 };
 use super::store_reader::StoreReader;
 use crate::cli::json;
@@ -227,7 +227,10 @@ fn standing(node: &TreeNode) -> (&'static str, anstyle::Style, String) {
     match (&node.error, &node.outcome) {
         (Some(error), _) => ("!", BAD, clip(&format!("unreadable: {error}"), 200)),
         (None, _) if node.asks => (ASKS.0, ASKS.1, ASKS_WORD.to_owned()),
-        (None, _) if in_flight(node.state) => ("●", LIVE, doing(node.state, node.limited_until)),
+        (None, _) if in_flight(node.state) => {
+            let (sign, style) = flight_mark(node.state);
+            (sign, style, doing(node.state, node.limited_until))
+        }
         (None, None) => ("○", DIM, "no run yet".to_owned()),
         (None, Some(outcome)) => {
             let (sign, style) = mark(outcome.kind());

@@ -37,23 +37,51 @@ fn relay(client: UnixStream, real: &Path, cut: &'static str, waits: mpsc::Sender
     drop(to_client.shutdown(Shutdown::Both));
 }
 
+/// Puts a relay before the host at `socket`, and returns where the client arrives whose request began with `cut`.
+fn relayed(socket: &Path, cut: &'static str) -> mpsc::Receiver<UnixStream> {
+    let real = socket.with_file_name("real.sock");
+    std::fs::rename(socket, &real).expect("moved");
+    let listener = UnixListener::bind(socket).expect("bound");
+    let (hand, waiting) = mpsc::channel();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, real, hand) = (client.expect("a client"), real.clone(), hand.clone());
+            thread::spawn(move || relay(client, &real, cut, hand));
+        }
+    });
+    waiting
+}
+
+#[test]
+fn x12_doctor_reads_the_store_itself_where_its_host_ends() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    assert_eq!(user.call(&["run", "--quiet", "--model", &model, "Go."]).code, Some(0));
+    let serving = serve(&user, &model);
+    let socket = Path::new(&serving.socket).to_owned();
+    let waiting = relayed(&socket, "POST /v1/store/reads ");
+    let doctor = user.start(&["doctor", "--json"]);
+    let client = waiting.recv().expect("the store is read through the host");
+    serving.host.signal("KILL");
+    drop(serving.host.done());
+    std::fs::remove_file(&socket).expect("nobody listens");
+    client.shutdown(Shutdown::Both).expect("cut off");
+    let done = doctor.done();
+    let report: serde_json::Value = serde_json::from_str(&done.out).expect("a report");
+    let findings = report["findings"].as_array().expect("findings");
+    let of_store: Vec<_> = findings.iter().filter(|finding| finding["area"] == "store").collect();
+    assert!(of_store.iter().all(|finding| finding["grade"] != "bad" && finding["check"] != "host"), "{of_store:?}");
+    assert!(of_store.iter().any(|finding| finding["check"] == "opens"), "{of_store:?}");
+}
+
 #[test]
 fn h3_prompt_is_run_once_when_its_host_dies_before_it_answers() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");
     let serving = serve(&user, &model);
     let socket = Path::new(&serving.socket).to_owned();
-    let real = socket.with_file_name("real.sock");
-    std::fs::rename(&socket, &real).expect("moved");
-    let relayed = UnixListener::bind(&socket).expect("bound");
-    let (hand, waiting) = mpsc::channel();
+    let waiting = relayed(&socket, "POST /v1/sessions ");
     let run = user.start(&["run", "--json", "--model", &model, "Pay the invoice."]);
-    thread::spawn(move || {
-        for client in relayed.incoming() {
-            let (client, real, hand) = (client.expect("a client"), real.clone(), hand.clone());
-            thread::spawn(move || relay(client, &real, "POST /v1/sessions ", hand));
-        }
-    });
     let client = waiting.recv().expect("the command was accepted");
     serving.host.signal("KILL");
     drop(serving.host.done());

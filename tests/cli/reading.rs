@@ -280,3 +280,28 @@ fn m5_show_groups_what_a_minion_did() {
     });
     assert_eq!(call["minion"], expected);
 }
+
+#[test]
+fn b15_tokens_of_a_run_are_its_own_and_those_of_subagents_apart() {
+    let user = User::new();
+    let model = user.script(
+        r#"{ "rules": [
+            { "agent": "general", "steps": [
+                { "calls": [{ "tool": "task", "args": { "subagent_type": "explore", "prompt": "Look." } }], "usage": { "in": 100, "out": 10 } },
+                { "text": "Done.", "usage": { "in": 100, "out": 10 } },
+                { "text": "Again.", "usage": { "in": 300, "out": 30 } } ] },
+            { "agent": "explore", "steps": [ { "text": "Seen.", "usage": { "in": 40, "out": 2 } } ] } ] }"#,
+    );
+    assert_eq!(user.call(&["run", "--quiet", "--model", &model, "Go."]).code, Some(0));
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(user.call(&["send", "--quiet", "--model", &model, &id, "More."]).code, Some(0));
+    let shown = user.call(&["show", &id]).out;
+    let ends: Vec<&str> = shown.lines().filter(|line| line.starts_with("✓ run")).collect();
+    let figures: Vec<&str> =
+        ends.iter().filter_map(|line| Some(line.split_once("  ")?.1.rsplit_once(" · ")?.0)).collect();
+    let expected = ["2 turns · 220 tokens · 262 tokens with subagents", "1 turn · 330 tokens"];
+    assert_eq!(figures, expected, "{shown}");
+    let tree = user.call(&["tree", &id]).out;
+    assert!(tree.contains("2 runs · 3 turns · 550 tokens  Go."), "{tree}");
+    assert!(tree.contains("2 sessions, 592 tokens in all"), "{tree}");
+}

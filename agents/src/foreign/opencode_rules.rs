@@ -183,6 +183,13 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
         if !lowers && !exact {
             continue;
         }
+        // Tools of servers are called SERVER_TOOL.
+        if lowers && !key.contains(['_', '*']) {
+            rights.note(format!(
+                "permission of {}: no tool here has this name, so it restricts none",
+                shown(&Value::from(&*key))
+            ));
+        }
         rights.action(format!("tool:{key}"), entry.verdict);
         // A tool of a server is called SERVER_TOOL, and both names may have `_`.
         for (at, _) in key.match_indices('_').filter(|_| lowers) {

@@ -42,7 +42,11 @@ pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, how: How) -> io
         writeln!(out, "\n{}", In(BOLD, "system prompt"))?;
         block(out, system, "  ", if how.full { None } else { Some(PROMPT_LINES) })?;
     }
-    transcript.entries.iter().try_for_each(|entry| self::entry(out, &transcript.header.short, entry, how))?;
+    let mut own = 0;
+    for shown in &transcript.entries {
+        entry(out, &transcript.header.short, shown, how, own)?;
+        own = if let Entry::Ended { .. } = shown.entry { 0 } else { own.saturating_add(spent(&shown.entry)) };
+    }
     if let Some(summary) = &transcript.header.summary {
         writeln!(out, "\n{}", In(BOLD, "summary"))?;
         block(out, summary, "  ", None)?;
@@ -73,7 +77,19 @@ fn header(out: &mut dyn Write, session: &Header) -> io::Result<()> {
     writeln!(out, "{}", In(DIM, facts.join(" · ")))
 }
 
-fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, how: How) -> io::Result<()> {
+/// Returns the tokens of an answer or of a discarded attempt.
+fn spent(entry: &Entry) -> u64 {
+    let (Entry::Answer { usage, .. } | Entry::Discarded { usage: Some(usage), .. }) = entry else { return 0 };
+    usage.tokens()
+}
+
+/// Returns what a run took of its own, and with its subagents where they took something.
+fn taken(own: u64, all: u64) -> String {
+    if all > own { format!("{} · {} with subagents", tokens(own), tokens(all)) } else { tokens(own) }
+}
+
+/// Writes an entry. `own` is what the answers of its run so far took.
+fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, how: How, own: u64) -> io::Result<()> {
     let entry = &shown.entry;
     let hidden = match (shown.rolled_back, shown.compacted) {
         (true, _) => " · rolled back",
@@ -110,7 +126,7 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, how: How) -> io::R
             let said = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), COLUMNS);
             let worked = work_span(Worked { ms: *worked_ms, at_least: *worked_at_least });
             let worked = worked.map_or_else(|| UNKNOWN_WORK.to_owned(), |worked| format!("{worked} of work"));
-            let figures = [count(*turns, "turn"), tokens(usage.tokens()), worked].join(" · ");
+            let figures = [count(*turns, "turn"), taken(own, usage.tokens()), worked].join(" · ");
             writeln!(out, "\n{}  {}", In(style, said), In(DIM, figures))
         }
         Entry::Branch { .. }

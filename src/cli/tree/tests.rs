@@ -76,7 +76,7 @@ fn a_tree_is_drawn_in_the_order_of_birth() {
 ✓ general 6789ab  completed  2 turns · 1.2k tokens · 1.5s  look at it
 ├─ ✗ explore a3f9c1  failed: the model refused  2 turns · 1.2k tokens · 1.5s · background  look at it
 │  └─ ! explore bbbbbb  unreadable: a frame does not check  0 turns · 0 tokens  look at it
-└─ ● explore 000001  waiting  1 turn · 0 tokens  look at it
+└─ ◌ explore 000001  waiting  1 turn · 0 tokens  look at it
 ";
     assert_eq!(plain(&text), expected);
     assert!(broken(&tree));

@@ -186,3 +186,21 @@ fn broken_opencode_files_are_refused_with_their_reason() {
     let empty = super::read(Product::OpenCode, "---\nmode: all\n---\n");
     assert_eq!(empty.unwrap_err(), "has no prompt: write it below the front matter");
 }
+
+#[test]
+fn a1_a_permission_of_no_tool_here_is_a_warning() {
+    let warnings = |fields: &str| opencode(fields).unwrap().warnings;
+    let none = |key: &str| format!("permission of \"{key}\": no tool here has this name, so it restricts none");
+    for (fields, expected) in [
+        ("permission: {reed: deny}", vec![none("reed")]),
+        ("permission: {reed: {\"a/*\": ask}}", vec![none("reed")]),
+        ("tools: {raed: false, bash: false}", vec![none("raed")]),
+        ("permissions: [{action: reed, effect: deny}]", vec![none("reed")]),
+        // What allows nothing here hides nothing; servers and their tools are known only when they have started.
+        ("permission: {reed: allow, read: deny, todowrite: deny, \"my_*\": deny, server_tool: deny}", vec![]),
+    ] {
+        let found = warnings(fields);
+        let about: Vec<_> = found.into_iter().filter(|text| text.contains("no tool here")).collect();
+        assert_eq!(about, expected, "{fields}");
+    }
+}
