@@ -1,5 +1,7 @@
 //! VERIFICATION.md and README.md against the code: each claim has its entry, and what an entry names exists.
 
+use std::collections::BTreeSet;
+
 use subtend_invariants::{ALWAYS, InvariantId, Predicate, QUIESCENT};
 use subtend_sim::coverage::ELSEWHERE;
 
@@ -100,4 +102,32 @@ fn promise_of_the_readme_is_that_of_verification() {
     let shown: Vec<String> = entries(&section("The promise")).iter().filter_map(clause).collect();
     assert_eq!(promised, shown);
     assert!(!shown.is_empty(), "a promise");
+}
+
+/// Steps of `.ci/run` that check the shape of sources or prepare others, and are not methods.
+const NO_METHODS: [&str; 7] = ["fmt", "sizes", "clippy", "test", "docs", "tools", "sbom"];
+
+/// Each step that shows something is a command of a method, and no method names another one.
+#[test]
+fn each_step_of_ci_is_a_command_of_a_method() {
+    let run = read(".ci/run");
+    let steps: BTreeSet<&str> = run.lines().filter_map(|line| line.strip_prefix("step ")?.split(' ').next()).collect();
+    let methods = section("Methods");
+    let commands = quoted(&methods).filter_map(|command| command.split_once(".ci/run ").map(|(_, steps)| steps));
+    let named: BTreeSet<&str> = commands.flat_map(|steps| steps.split(' ')).collect();
+    let expected: BTreeSet<&str> = steps.iter().copied().filter(|step| !NO_METHODS.contains(step)).collect();
+    assert_eq!(named, expected);
+    let exempt: BTreeSet<&str> = NO_METHODS.into();
+    assert!(exempt.is_subset(&steps), "{:?} are not steps", exempt.difference(&steps));
+}
+
+/// A sabotage that the engines are drilled with is one that the methods count.
+#[test]
+fn the_methods_count_the_sabotages_of_the_drill() {
+    const NUMBERS: [&str; 10] = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+    let run = read(".ci/run");
+    let drilled = run.split_once("\nSABOTAGES=\"").and_then(|(_, rest)| rest.split_once('"')).expect("a list").0;
+    let count = NUMBERS[drilled.split(' ').count()];
+    let methods = section("Methods").replace("\n  ", " ");
+    assert!(methods.contains(&format!("It must notice {count} sabotages.")), "{drilled}");
 }
