@@ -152,17 +152,38 @@ pub(super) fn the_model_hears(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
+/// Returns the last record whose notices a compaction before the model call may have hidden: those that an answer followed, or the end of their run
+/// (N-8).
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other records hide no notice")]
+fn condensed_before(seen: &Seen<'_>, given: &ContextGiven, start: usize) -> Option<Seq> {
+    let mut applied = Vec::new();
+    for (at, record) in seen.view.records.iter().enumerate() {
+        match record {
+            Record::Compacted(compacted) if at < start || compacted.turn == Some((given.turn, given.attempt)) => {
+                applied.push(at);
+            }
+            Record::CompactionUndone { .. } if at < start => _ = applied.pop(),
+            _ => {}
+        }
+    }
+    let until = applied.pop()?;
+    let settles = |record: &Record| matches!(record, Record::TurnAnswered(_) | Record::RunEnded(_));
+    let settled = seen.view.records.get(..until)?.iter().rposition(settles)?;
+    Some(Seq(settled as u64))
+}
+
 fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
     let alternatives = seen.branches.iter().filter(|(_, branch)| branch.kind == BranchKind::Alternative);
     let silent: BTreeSet<SessionId> = alternatives.map(|(_, branch)| branch.child).collect();
     let starts = |record: &Record| matches!(record, Record::TurnStarted { turn, attempt, .. } if (*turn, *attempt) == (given.turn, given.attempt));
     let start = seen.view.records.iter().position(starts).unwrap_or(seen.view.records.len());
     let hidden = rollback::hidden_before(seen, start);
+    let condensed = condensed_before(seen, given, start);
     let before = (1_u64..).map(Seq).zip(seen.view.records).take(start);
     before
         .filter(|(seq, record)| {
             let Record::NoticeTaken(taken) = record else { return false };
-            let heard = taken.carrier == Carrier::Message && !hidden.contains(seq);
+            let heard = taken.carrier == Carrier::Message && !hidden.contains(seq) && Some(*seq) > condensed;
             // The end of a run that a person opened is for views only (K26).
             heard && taken.items.iter().any(|item| item.key.is_some() && !silent.contains(&item.child))
         })

@@ -54,9 +54,15 @@ impl Seeded {
     ///
     /// The runtime sends no continue to a closed session, so only a close in between reaches that rule. The reasons of the others are
     /// presumed, not examined. A late cancel by row is recorded before the run's token fires. A slot kept during an approval only delays
-    /// others. An answer that a switch overwrites in memory is correct again after the next fold.
-    const HIDDEN: [Bug; 4] =
-        [Bug::CancelReachesNextRun, Bug::SlotKeptWhileAsking, Bug::AlternativeOverwrites, Bug::ClosedTakesContinue];
+    /// others. An answer that a switch overwrites in memory is correct again after the next fold. The runtime has one timer for a reset,
+    /// which fires once, so that no second one reaches the heart.
+    const HIDDEN: [Bug; 5] = [
+        Bug::CancelReachesNextRun,
+        Bug::SlotKeptWhileAsking,
+        Bug::AlternativeOverwrites,
+        Bug::ClosedTakesContinue,
+        Bug::ResetTwice,
+    ];
 
     pub fn all() -> impl Iterator<Item = Self> {
         let shown = Bug::ALL.into_iter().filter(|bug| !Self::HIDDEN.contains(bug));
