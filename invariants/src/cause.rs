@@ -88,6 +88,8 @@ impl<'a> Traces<'a> {
             let turns = inputs.iter().filter(|input| ids.contains(&input.id)).filter_map(|input| input.turns);
             self.allowance = turns.chain(self.allowance).min();
         } else if let Record::RunHeld { why, .. } = record {
+            // The call is given up, and the run no longer waits for its provider.
+            self.limited = false;
             match &**why {
                 Hold::Interrupted { by } => self.interrupted = Some(by),
                 Hold::OutOfTurns => self.out_of_turns = true,
