@@ -21,6 +21,7 @@ mod named;
 mod permissions;
 mod prompt;
 mod reading;
+mod reload;
 mod rollback;
 mod runs;
 #[cfg(target_os = "linux")]

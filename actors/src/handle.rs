@@ -23,6 +23,7 @@ pub use crate::values::queue_entry::{QueueEntry, QueueKind};
 pub use branch::{Alternative, Alternatives, BranchOptions, Switched};
 pub use compaction::CompactedHistory;
 pub use input::Input;
+pub use reload::AgentChanges;
 pub use run::RunHandle;
 
 mod asking;
@@ -34,6 +35,7 @@ mod interrupt;
 mod life;
 mod overriding;
 mod queue;
+mod reload;
 mod rollback;
 mod run;
 pub(crate) mod sessions;

@@ -36,8 +36,8 @@ pub use answer::{AnswerError, Answered, Receipt};
 pub use approvals::{Approval, Approver};
 pub use calls::prices::{BadPrice, Price, Prices};
 pub use handle::{
-    Alternative, Alternatives, BranchOptions, CompactedHistory, Control, ControlError, Ended, Input, QueueEntry,
-    QueueKind, RunHandle, SendError, SessionHandle, Stopped, Switched, WaitError,
+    AgentChanges, Alternative, Alternatives, BranchOptions, CompactedHistory, Control, ControlError, Ended, Input,
+    QueueEntry, QueueKind, RunHandle, SendError, SessionHandle, Stopped, Switched, WaitError,
 };
 pub use hooks::{
     BeforeTool, Hooks, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,

@@ -297,7 +297,7 @@ impl Runtime {
                 agents.system_under(&template, &ceiling.meet(&template.manifest), manifest.tools.as_ref())?;
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
-        self.rooms.environments.opened(session, &agents);
+        self.rooms.environments.opened(session, &agents, options.workspace.is_none());
         match (self.rooms.log.append_root(birth::root(session, created), self.rooms.host.clock.wall_ms()), given) {
             (Ok(()), _) => Ok(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id: session, root: session }),
             // Another caller opened it meanwhile.
@@ -325,7 +325,9 @@ impl Runtime {
 
     fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
         let environments = &self.rooms.environments;
-        let Some(workspace) = &options.workspace else { return Ok(Arc::clone(environments.home())) };
+        let Some(workspace) = &options.workspace else {
+            return environments.open_home().map_err(OpenSessionError::Workspace);
+        };
         let (model, servers) = (options.model.clone(), options.servers.clone());
         let key = EnvironmentKey { workspace: workspace.clone(), model, opening: true, servers, imported: false };
         environments.open(&key).map_err(OpenSessionError::Workspace)
@@ -339,14 +341,33 @@ impl Runtime {
         }
     }
 
-    /// Returns the agents and their manifests.
-    pub fn catalog(&self) -> &Catalog {
-        &self.rooms.environments.home().catalog
+    /// Returns the agents and their manifests, as the next session without a workspace has them.
+    pub fn catalog(&self) -> Catalog {
+        self.rooms.environments.home().catalog.clone()
     }
 
     /// Returns the agents that a person may pick, for a session and for an input ([`crate::Input::agent`]).
-    pub fn agents(&self) -> impl Iterator<Item = Text> {
-        self.rooms.environments.home().catalog.pickable().map(|manifest| Arc::clone(&manifest.name))
+    pub fn agents(&self) -> Vec<Text> {
+        self.rooms.environments.home().catalog.pickable().map(|manifest| Arc::clone(&manifest.name)).collect()
+    }
+
+    /// Registers an agent while sessions run, and returns the one of its name that it replaces.
+    ///
+    /// Sessions that are opened later have it, in every workspace, also in place of a file of that name. Opened trees keep their agents until
+    /// [`SessionHandle::reload`].
+    /// # Durability
+    /// None: a registration lasts as long as the runtime. Register again after a restart, before the first session is opened.
+    pub fn register_agent(&self, manifest: Manifest) -> Option<Arc<Manifest>> {
+        self.rooms.environments.register(Arc::clone(&manifest.name), Some(manifest))
+    }
+
+    /// Removes an agent while sessions run, and returns it.
+    ///
+    /// Sessions that are opened later lack it, in every workspace, whatever files there are. Opened trees keep it until [`SessionHandle::reload`].
+    /// # Durability
+    /// As [`Runtime::register_agent`].
+    pub fn remove_agent(&self, name: &str) -> Option<Arc<Manifest>> {
+        self.rooms.environments.register(name.into(), None)
     }
 
     /// Returns a session of the journal.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::support::{answers, builder, calls, journal, model, open, prompt, results, shut, task, text, tool, tools};
 use subtend_actors::builder::Builder;
 use subtend_actors::{
-    ControlError, Environment, EnvironmentKey, OpenOptions, OpenSessionError, Options, Runtime, SendError,
-    SessionHandle,
+    AgentChanges, ControlError, Environment, EnvironmentKey, OpenOptions, OpenSessionError, Options, Runtime,
+    SendError, SessionHandle,
 };
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
@@ -187,5 +187,101 @@ async fn another_workspace_is_refused_without_a_loader() {
     let refused = runtime.open(options).map(drop);
     let Err(OpenSessionError::Workspace(why)) = refused else { panic!("{refused:?}") };
     assert_eq!(why, "this runtime has one workspace: leave `workspace` out");
+    shut(runtime).await;
+}
+
+/// The agents that the tool `task` of the next model call offers.
+async fn offers(session: &SessionHandle) -> String {
+    answer(session, "offers").await
+}
+
+fn general(runtime: &Runtime) -> SessionHandle {
+    runtime.open(OpenOptions::agent("general")).expect("a session")
+}
+
+/// Answers with the lines of the tool `task` that name agents of this test.
+async fn lists_agents(request: Request) -> Result<Answer, ModelError> {
+    let task = request.tools.iter().find(|tool| &*tool.name == "task").map_or("", |tool| &*tool.description);
+    let named: Vec<&str> = ["first-one", "second-one"].into_iter().filter(|name| task.contains(name)).collect();
+    Ok(text(if named.is_empty() { "none".to_owned() } else { named.join(" ") }.as_str()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn registered_and_removed_agents_concern_later_sessions() {
+    let manifest = |name: &str, text: &str| Manifest::new(name, AgentMode::Subagent, text);
+    let runtime = builder(&journal()).model(model(lists_agents)).start().await.expect("a runtime");
+    let before = general(&runtime);
+    assert_eq!(offers(&before).await, "none");
+    assert_eq!(runtime.register_agent(manifest("first-one", "You are first.")), None);
+    let between = general(&runtime);
+    let replaced = runtime.register_agent(manifest("first-one", "You are new."));
+    assert_eq!(replaced.map(|manifest| manifest.body.to_string()), Some("You are first.".to_owned()));
+    assert!(runtime.remove_agent("first-one").is_some());
+    runtime.register_agent(manifest("second-one", "You are second."));
+    let after = general(&runtime);
+    assert_eq!(
+        [offers(&before).await, offers(&between).await, offers(&after).await],
+        ["none", "first-one", "second-one"]
+    );
+    let changes = before.reload().expect("loaded again");
+    assert_eq!(changes, AgentChanges { added: vec!["second-one".into()], ..AgentChanges::default() });
+    let changes = between.reload().expect("loaded again");
+    let (added, removed) = (vec!["second-one".into()], vec!["first-one".into()]);
+    assert_eq!(changes, AgentChanges { added, changed: Vec::new(), removed });
+    assert_eq!([offers(&before).await, offers(&between).await], ["second-one", "second-one"]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_that_change_concern_the_next_session_and_reloaded_ones() {
+    let files: Arc<Mutex<Result<Vec<&str>, String>>> = Arc::new(Mutex::new(Ok(vec![])));
+    let read = Arc::clone(&files);
+    let runtime = builder(&journal()).model(model(lists_agents)).home_loader(move || {
+        let mut catalog = Catalog::builtin();
+        for name in read.lock().unwrap().clone()? {
+            catalog.insert(Manifest::new(name, AgentMode::Subagent, "You are here."));
+        }
+        Ok(Environment::default().catalog(catalog).model(model(lists_agents)))
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let before = general(&runtime);
+    *files.lock().unwrap() = Ok(vec!["first-one"]);
+    let after = general(&runtime);
+    assert_eq!([offers(&before).await, offers(&after).await], ["none", "first-one"]);
+    *files.lock().unwrap() = Err("the file is half written".to_owned());
+    let refused = before.reload().expect_err("refused");
+    assert_eq!(refused, ControlError::Refused("the file is half written".to_owned()));
+    let not_opened = runtime.open(OpenOptions::agent("general")).map(|_| ()).expect_err("refused");
+    assert!(
+        matches!(&not_opened, OpenSessionError::Workspace(why) if why == "the file is half written"),
+        "{not_opened:?}"
+    );
+    assert_eq!([offers(&before).await, offers(&after).await], ["none", "first-one"], "they keep what they have");
+    *files.lock().unwrap() = Ok(vec!["second-one"]);
+    before.reload().expect("loaded again");
+    assert_eq!([offers(&before).await, offers(&after).await], ["second-one", "first-one"]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reload_reaches_a_tree_of_another_workspace() {
+    let (dir, names) = (directory(), Arc::new(Mutex::new(vec!["first-one"])));
+    let read = Arc::clone(&names);
+    let runtime = builder(&journal()).model(model(lists_agents)).environments(move |key| {
+        let mut catalog = Catalog::builtin();
+        catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+        for name in read.lock().unwrap().iter() {
+            catalog.insert(Manifest::new(*name, AgentMode::Subagent, "You are here."));
+        }
+        let workspace = Workspace::open(&*key.workspace).map_err(|error| error.to_string())?;
+        Ok(Environment::default().workspace(workspace).catalog(catalog).model(model(lists_agents)))
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let session = opened(&runtime, dir.path());
+    assert_eq!(offers(&session).await, "first-one");
+    *names.lock().unwrap() = vec!["second-one"];
+    assert_eq!(offers(&session).await, "first-one", "it keeps what it was opened with");
+    session.reload().expect("loaded again");
+    assert_eq!(offers(&session).await, "second-one");
     shut(runtime).await;
 }

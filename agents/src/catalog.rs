@@ -66,6 +66,11 @@ pub struct NotSpawnable {
     pub valid: String,
 }
 
+/// Error: the text of an agent cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the agent cannot be used: {0}")]
+pub struct BadAgentText(String);
+
 impl Catalog {
     /// Returns the built-in agents alone.
     pub fn builtin() -> Self {
@@ -123,8 +128,36 @@ impl Catalog {
     }
 
     /// Inserts `manifest` and returns the agent of that name that it replaces.
-    pub fn insert(&mut self, manifest: Manifest) -> Option<Arc<Manifest>> {
-        self.agents.insert(Arc::clone(&manifest.name), Arc::new(manifest))
+    pub fn insert(&mut self, manifest: impl Into<Arc<Manifest>>) -> Option<Arc<Manifest>> {
+        let manifest = manifest.into();
+        self.agents.insert(Arc::clone(&manifest.name), manifest)
+    }
+
+    /// Reads the text of an agent file for the agent `name`, to be inserted here, with the checks of [`Catalog::load_checked`]. Returns its warnings
+    /// too.
+    /// # Errors
+    /// [`BadAgentText`] if it cannot be used, with the reason.
+    pub fn read_text(&self, text: &str, name: &str) -> Result<(Manifest, Vec<String>), BadAgentText> {
+        let bytes = text.len() as u64;
+        if bytes > MAX_FILE_BYTES {
+            return Err(BadAgentText(format!("it has {bytes} bytes, more than {MAX_FILE_BYTES}")));
+        }
+        let parsed = front::parse(text, name, Source::Host).map_err(|error| BadAgentText(error.to_string()))?;
+        let manifest = parsed.manifest;
+        if *manifest.name != *name {
+            return Err(BadAgentText(format!("its `name` is `{}`: leave it out, or name it so", manifest.name)));
+        }
+        let mut known = self.names();
+        known.insert(name.to_owned());
+        match bad_rule(&manifest, &known) {
+            Some(why) => Err(BadAgentText(why)),
+            None => Ok((manifest, parsed.warnings)),
+        }
+    }
+
+    /// Removes the agent of that name and returns it.
+    pub fn remove(&mut self, name: &str) -> Option<Arc<Manifest>> {
+        self.agents.remove(name)
     }
 
     pub fn get(&self, name: &str) -> Option<&Arc<Manifest>> {

@@ -91,7 +91,8 @@ fn described() -> OpenApiRouter<Host> {
 fn routed() -> OpenApiRouter<Host> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(agents::list))
-        .routes(routes!(agents::get))
+        .routes(routes!(agents::get, agents::register, agents::remove))
+        .routes(routes!(agents::reload))
         .routes(routes!(sessions::list, sessions::open))
         .routes(routes!(sessions::get, sessions::change, sessions::delete))
         .routes(routes!(sessions::records))

@@ -23,6 +23,7 @@ pub(crate) mod lookup;
 pub(crate) mod model;
 mod one;
 pub(crate) mod prompt;
+mod reload;
 mod schema;
 
 /// Lists the agents of a workspace: the built-in ones, those in `.subtend/agents/` and the profiles of subtend.yaml, with their
@@ -50,6 +51,7 @@ enum AgentsCommand {
     Check(check::Args),
     Commands(commands::CommandsArgs),
     Prompt(prompt::Args),
+    Reload(reload::Args),
     Schema(schema::Args),
     Skills(commands::SkillsArgs),
 }
@@ -102,6 +104,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         Some(AgentsCommand::Commands(args)) => return commands::commands(args),
         Some(AgentsCommand::Skills(args)) => return commands::skills(args),
         Some(AgentsCommand::Prompt(prompt)) => return prompt::verb(prompt),
+        Some(AgentsCommand::Reload(reload)) => return reload::verb(reload),
         Some(AgentsCommand::Schema(schema)) => return schema::verb(schema),
         None => {}
     }

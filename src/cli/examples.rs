@@ -4,7 +4,7 @@ use clap::Command;
 use clap::builder::StyledStr;
 
 /// Commands in the order of help, each with its example.
-const EXAMPLES: [(&str, &str); 49] = [
+const EXAMPLES: [(&str, &str); 50] = [
     ("run", "subtend run --allow 'fs.write=docs/**' \"Describe each module of src in docs/modules.md\""),
     ("chat", "subtend chat --agent plan"),
     ("attach", "subtend attach a3f9c1"),
@@ -37,6 +37,7 @@ const EXAMPLES: [(&str, &str); 49] = [
     ("agents check", "subtend agents check .subtend/agents"),
     ("agents commands", "subtend agents commands review src"),
     ("agents prompt", "subtend agents prompt general"),
+    ("agents reload", "subtend agents reload a3f9c1"),
     ("agents schema", "subtend agents schema spawn_task"),
     ("agents skills", "subtend agents skills --json"),
     ("tools list", "subtend tools list --json"),

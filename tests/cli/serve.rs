@@ -18,14 +18,14 @@ pub(crate) struct ServedHost {
 }
 
 #[derive(Debug)]
-struct HttpResponse {
-    status: u16,
+pub(crate) struct HttpResponse {
+    pub(crate) status: u16,
     head: String,
     body: String,
 }
 
 impl HttpResponse {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
@@ -70,13 +70,13 @@ impl ServedHost {
         http(stream, request, &format!("host: {}\r\n{headers}", self.address), body)
     }
 
-    fn unix(&self, request: &str, body: &str) -> HttpResponse {
+    pub(crate) fn unix(&self, request: &str, body: &str) -> HttpResponse {
         let stream = UnixStream::connect(&self.socket).expect("connected");
         http(stream, request, "host: local\r\ncontent-type: application/json\r\n", body)
     }
 
     /// Opens a session with an input, and waits for the end of its run.
-    fn talk(&self, text: &str) -> String {
+    pub(crate) fn talk(&self, text: &str) -> String {
         let opened = self.unix("POST /v1/sessions", &json!({"input": {"text": text}}).to_string());
         assert_eq!(opened.status, 201, "{opened:?}");
         let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();

@@ -106,6 +106,8 @@ pub(crate) struct Driver {
     pub(crate) stays: bool,
     pub(crate) clock: RunClock,
     pub(crate) agents: Arc<Agents>,
+    /// The reloads of environments when `agents` was found.
+    pub(super) reloads: u64,
     pub(crate) offer: Arc<ToolSet>,
     pub(crate) pending: Pending,
     pub(crate) before: Option<Before>,
@@ -123,6 +125,8 @@ pub(crate) struct Driver {
 impl Driver {
     /// Returns an activation of `state` without running work.
     pub(crate) fn new(cells: Arc<Cells>, state: Box<State>, inbox: Arc<Inbox>, epoch: Epoch) -> Self {
+        // Before the agents: a reload in between is noticed.
+        let reloads = cells.environments.reloads();
         let agents = cells.environments.of(&state);
         let offer = agents.offer(&state);
         let clock = RunClock::of(&state);
@@ -138,6 +142,7 @@ impl Driver {
             stays: false,
             clock,
             agents,
+            reloads,
             offer,
             pending: Pending::default(),
             before: None,

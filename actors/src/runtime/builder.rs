@@ -32,12 +32,15 @@ use crate::runtime::Runtime;
 use crate::runtime::environment::{Environment, SharedParts};
 use crate::runtime::rooms::Rooms;
 use crate::runtime::start_error::StartError;
-use crate::spawn::environments::{Environments, Load};
+use crate::spawn::environments::{Environments, Load, LoadHome};
 use crate::values::environment_key::EnvironmentKey;
 use crate::values::options::Options;
 
 /// Loads the environment of a workspace; the error says why it cannot.
 type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
+
+/// Loads the runtime's own environment again.
+type HomeLoader = dyn Fn() -> Result<Environment, String> + Send + Sync;
 
 /// The parts of a runtime. All but the model have defaults.
 #[must_use = "a builder does nothing until it is started"]
@@ -45,6 +48,7 @@ pub struct Builder {
     journal: Option<Journal>,
     home: Environment,
     load: Option<Box<Loader>>,
+    load_home: Option<Box<HomeLoader>>,
     at_home: Option<SessionId>,
     rates: Rates,
     named_rates: Vec<(Text, Rates)>,
@@ -61,6 +65,7 @@ impl Default for Builder {
             journal: None,
             home: Environment::default(),
             load: None,
+            load_home: None,
             at_home: None,
             rates: Rates::default(),
             named_rates: Vec::new(),
@@ -111,6 +116,15 @@ impl Builder {
         load: impl Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync + 'static,
     ) -> Self {
         self.load = Some(Box::new(load));
+        self
+    }
+
+    /// Sets how the runtime's own environment is loaded again: whenever a session is opened without a workspace, and at
+    /// [`SessionHandle::reload`](crate::SessionHandle::reload). Without it that environment stays as the runtime was started with it.
+    ///
+    /// `load` reads files and must not call the runtime. If it fails, the opening is refused with its error.
+    pub fn home_loader(mut self, load: impl Fn() -> Result<Environment, String> + Send + Sync + 'static) -> Self {
+        self.load_home = Some(Box::new(load));
         self
     }
 
@@ -281,8 +295,9 @@ impl Builder {
             approvals: Arc::new(Approvals::default()),
         };
         let home = self.home.agents(shared.clone(), &self.prices, None)?;
+        let load_home = self.load_home.map(|load| loading_home(load, shared.clone(), self.prices.clone()));
         let load = self.load.map(|load| loading(load, shared, self.prices.clone()));
-        let environments = Environments::new(home, load, self.at_home);
+        let environments = Environments::new(home, (load, load_home), self.at_home);
         let halt = CancellationToken::new();
         let calls = ModelCalls {
             throttles,
@@ -319,6 +334,10 @@ impl Builder {
             }
         }
     }
+}
+
+fn loading_home(load: Box<HomeLoader>, shared: SharedParts, prices: Prices) -> Box<LoadHome> {
+    Box::new(move || load()?.agents(shared.clone(), &prices, None).map_err(|error| error.to_string()))
 }
 
 fn loading(load: Box<Loader>, shared: SharedParts, prices: Prices) -> Box<Load> {

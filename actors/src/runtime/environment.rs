@@ -33,6 +33,7 @@ use crate::values::options::Options;
 
 /// The environment of a workspace's sessions. A runtime is built with one, and loads those of other workspaces at their first use
 /// ([`Builder::environments`](crate::builder::Builder::environments)).
+#[derive(Clone)]
 #[must_use = "an environment does nothing until a runtime has it"]
 pub struct Environment {
     workspace: Option<Arc<Workspace>>,

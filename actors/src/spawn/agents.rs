@@ -1,11 +1,13 @@
 //! The agents of one environment: the offers to their sessions, and the specs of their children.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_agents::instructions::Instructions;
+use subtend_agents::manifest::Manifest;
 use subtend_agents::skill::Skills;
 use subtend_journal::Journal;
 use subtend_session::authority::Authority;
@@ -74,6 +76,40 @@ impl Agents {
             skills: Skills::default(),
             tool_options: ToolOptions::new(),
             no_options: Arc::default(),
+            options: self.options.clone(),
+            journal: self.journal.clone(),
+            faults: self.faults.clone(),
+            approvals: Arc::clone(&self.approvals),
+        }
+    }
+
+    /// Returns the same environment with changes of its agents by name; `None` removes one.
+    pub(crate) fn changed(&self, changes: &BTreeMap<Text, Option<Arc<Manifest>>>) -> Self {
+        let mut catalog = self.catalog.clone();
+        for (name, change) in changes {
+            match change {
+                Some(manifest) => _ = catalog.insert(Arc::clone(manifest)),
+                None => _ = catalog.remove(name),
+            }
+        }
+        Self {
+            catalog,
+            tools: self.tools.clone(),
+            models: Arc::clone(&self.models),
+            default_model: self.default_model.clone(),
+            servers: self.servers.clone(),
+            workspace: Arc::clone(&self.workspace),
+            workspace_name: self.workspace_name.clone(),
+            unusable: self.unusable.clone(),
+            limits: self.limits.clone(),
+            policy: self.policy.clone(),
+            bounds: self.bounds.clone(),
+            offers: ToolSets::default(),
+            dialects: self.dialects.clone(),
+            instructions: self.instructions.clone(),
+            skills: self.skills.clone(),
+            tool_options: self.tool_options.clone(),
+            no_options: Arc::clone(&self.no_options),
             options: self.options.clone(),
             journal: self.journal.clone(),
             faults: self.faults.clone(),

@@ -1,9 +1,11 @@
 //! The environments of a runtime: agents, tools and models by workspace.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
+use subtend_agents::manifest::Manifest;
 use subtend_journal::Journal;
 use subtend_session::ids::{Seq, SessionId, Text};
 use subtend_session::record::{Record, SessionCreated};
@@ -21,34 +23,107 @@ const KEPT: usize = 256;
 /// Loads the agents of an environment; the error says why it cannot.
 pub(crate) type Load = dyn Fn(&EnvironmentKey) -> Result<Agents, String> + Send + Sync;
 
+/// Loads the runtime's own environment again.
+pub(crate) type LoadHome = dyn Fn() -> Result<Agents, String> + Send + Sync;
+
 /// The environments of a runtime, each loaded at its first use.
 pub(crate) struct Environments {
-    home: Arc<Agents>,
     /// Loads the others. Without it every session uses the runtime's own.
     load: Option<Box<Load>>,
+    /// Without it the runtime's own environment changes by registrations only.
+    load_home: Option<Box<LoadHome>>,
     journal: Journal,
     loaded: Mutex<Loaded>,
+    /// Counts reloads: an activation finds its agents again when it changes.
+    reloads: AtomicU64,
 }
 
-#[derive(Default)]
 struct Loaded {
+    home: Arc<Agents>,
     by_key: HashMap<EnvironmentKey, Arc<Agents>>,
     by_root: HashMap<SessionId, Arc<Agents>, FixedState>,
     /// Roots that this process opened in its own environment, or keeps there by an option: its options apply, whatever their first
-    /// records say.
-    at_home: HashSet<SessionId, FixedState>,
+    /// records say. Each has the agents of its opening.
+    at_home: HashMap<SessionId, Arc<Agents>, FixedState>,
+    /// Agents that the host registered, and names that it removed: they apply to every environment that is loaded later.
+    registered: BTreeMap<Text, Option<Arc<Manifest>>>,
 }
 
 impl Environments {
     /// Returns the environments of a runtime whose own is `home`; the tree below `at_home` stays there.
-    pub(crate) fn new(home: Agents, load: Option<Box<Load>>, at_home: Option<SessionId>) -> Self {
+    pub(crate) fn new(
+        home: Agents,
+        (load, load_home): (Option<Box<Load>>, Option<Box<LoadHome>>),
+        at_home: Option<SessionId>,
+    ) -> Self {
         let journal = home.journal.clone();
-        let loaded = Loaded { at_home: at_home.into_iter().collect(), ..Loaded::default() };
-        Self { home: Arc::new(home), load, journal, loaded: Mutex::new(loaded) }
+        let home = Arc::new(home);
+        let loaded = Loaded {
+            at_home: at_home.into_iter().map(|root| (root, Arc::clone(&home))).collect(),
+            home,
+            by_key: HashMap::new(),
+            by_root: HashMap::default(),
+            registered: BTreeMap::new(),
+        };
+        Self { load, load_home, journal, loaded: Mutex::new(loaded), reloads: AtomicU64::new(0) }
     }
 
-    pub(crate) fn home(&self) -> &Arc<Agents> {
-        &self.home
+    pub(crate) fn home(&self) -> Arc<Agents> {
+        Arc::clone(&self.loaded().home)
+    }
+
+    /// Returns the number of reloads.
+    pub(crate) fn reloads(&self) -> u64 {
+        self.reloads.load(Ordering::Acquire)
+    }
+
+    /// Registers an agent, or removes the name, in the runtime's own environment and in each that is loaded later. Returns the agent
+    /// of that name in the runtime's own environment until now. Opened trees keep what they have.
+    pub(crate) fn register(&self, name: Text, manifest: Option<Manifest>) -> Option<Arc<Manifest>> {
+        let mut loaded = self.loaded();
+        let before = loaded.home.catalog.get(&name).cloned();
+        loaded.registered.insert(name, manifest.map(Arc::new));
+        loaded.home = Arc::new(loaded.home.changed(&loaded.registered));
+        // Loaded again for the next session, with the registration.
+        loaded.by_key.clear();
+        before
+    }
+
+    /// Loads the environment of a session that is about to be opened without a workspace.
+    pub(crate) fn open_home(&self) -> Result<Arc<Agents>, String> {
+        let Some(load) = &self.load_home else { return Ok(self.home()) };
+        let agents = load()?;
+        let mut loaded = self.loaded();
+        loaded.home = loaded.with_registered(agents);
+        Ok(Arc::clone(&loaded.home))
+    }
+
+    /// Loads the environment of an opened tree again: its sessions use it from their next turn on. If it cannot be loaded, they keep what they
+    /// have.
+    pub(crate) fn reload(&self, root: SessionId) -> Result<(Arc<Agents>, Arc<Agents>), String> {
+        let before = self.of_root(root);
+        let at_home = self.load.is_none() || self.loaded().at_home.contains_key(&root);
+        let after = match (&self.load, self.key(root)) {
+            (Some(load), Some(key)) if !at_home && !self.is_home(&key) => {
+                let agents = load(&key)?;
+                let mut loaded = self.loaded();
+                let agents = loaded.with_registered(agents);
+                loaded.keep(key, &agents);
+                loaded.remember(root, &agents);
+                agents
+            }
+            _ => {
+                let agents = self.open_home()?;
+                self.loaded().at_home.insert(root, Arc::clone(&agents));
+                agents
+            }
+        };
+        self.reloads.fetch_add(1, Ordering::AcqRel);
+        Ok((before, after))
+    }
+
+    fn key(&self, root: SessionId) -> Option<EnvironmentKey> {
+        self.birth(root).map(|birth| EnvironmentKey::of(&birth))
     }
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
@@ -60,19 +135,20 @@ impl Environments {
         let Some(load) = &self.load else {
             return Err("this runtime has one workspace: leave `workspace` out".to_owned());
         };
-        let agents = Arc::new(load(key)?);
-        self.loaded().keep(key.clone(), &agents);
+        let agents = load(key)?;
+        let mut loaded = self.loaded();
+        let agents = loaded.with_registered(agents);
+        loaded.keep(key.clone(), &agents);
         Ok(agents)
     }
 
-    pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>) {
-        if self.load.is_none() {
-            return;
-        }
-        if Arc::ptr_eq(agents, &self.home) {
-            self.loaded().at_home.insert(root);
+    /// Notes what a root was opened with. Its tree keeps that, whatever changes later.
+    pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>, at_home: bool) {
+        let mut loaded = self.loaded();
+        if at_home {
+            loaded.at_home.insert(root, Arc::clone(agents));
         } else {
-            self.loaded().remember(root, agents);
+            loaded.remember(root, agents);
         }
     }
 
@@ -87,11 +163,11 @@ impl Environments {
     }
 
     fn found(&self, root: SessionId, birth: impl FnOnce() -> Option<SessionCreated>) -> Arc<Agents> {
-        let Some(load) = &self.load else { return Arc::clone(&self.home) };
         let loaded = self.loaded();
-        if loaded.at_home.contains(&root) {
-            return Arc::clone(&self.home);
+        if let Some(agents) = loaded.at_home.get(&root) {
+            return Arc::clone(agents);
         }
+        let Some(load) = &self.load else { return Arc::clone(&loaded.home) };
         if let Some(agents) = loaded.by_root.get(&root) {
             return Arc::clone(agents);
         }
@@ -101,7 +177,7 @@ impl Environments {
         };
         let key = EnvironmentKey::of(&birth);
         if self.is_home(&key) {
-            return Arc::clone(&self.home);
+            return self.home();
         }
         if let Some(agents) = self.loaded().by_key.get(&key).cloned() {
             self.loaded().remember(root, &agents);
@@ -110,8 +186,8 @@ impl Environments {
         // Concurrent loads are harmless, and the later one applies: no lock is held while files are read.
         match load(&key) {
             Ok(agents) => {
-                let agents = Arc::new(agents);
                 let mut loaded = self.loaded();
+                let agents = loaded.with_registered(agents);
                 loaded.keep(key, &agents);
                 loaded.remember(root, &agents);
                 agents
@@ -123,7 +199,7 @@ impl Environments {
 
     /// Returns whether an earlier process opened the root as this one would in its own environment.
     fn is_home(&self, key: &EnvironmentKey) -> bool {
-        let home = &self.home;
+        let home = self.home();
         !key.imported
             && key.workspace == home.workspace_name
             && key.servers == home.servers
@@ -140,11 +216,18 @@ impl Environments {
 
     fn unusable(&self, workspace: Text, why: String) -> Arc<Agents> {
         tracing::warn!(%workspace, %why, "the environment cannot be used");
-        Arc::new(self.home.unusable(workspace, &why))
+        Arc::new(self.home().unusable(workspace, &why))
     }
 }
 
 impl Loaded {
+    fn with_registered(&self, agents: Agents) -> Arc<Agents> {
+        Arc::new(match self.registered.is_empty() {
+            true => agents,
+            false => agents.changed(&self.registered),
+        })
+    }
+
     fn keep(&mut self, key: EnvironmentKey, agents: &Arc<Agents>) {
         if self.by_key.len() >= KEPT {
             self.by_key.clear();

@@ -3,11 +3,12 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use subtend_actors::AgentChanges;
 use subtend_agents::manifest::Manifest;
 use utoipa::ToSchema;
 
-use super::Path;
+use super::{Body, NoKey, Path};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -59,7 +60,90 @@ pub(super) async fn list(State(host): State<Host>) -> Json<Vec<Agent>> {
     responses((status = 200, body = Agent), (status = 404, body = Problem)))]
 pub(super) async fn get(State(host): State<Host>, Path(name): Path<String>) -> Result<Json<Agent>, Problem> {
     let agent = host.runtime().catalog().get(&name).map(|agent| Agent::from(&**agent));
-    agent.map(Json).ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, "agent_not_found", format!("no agent {name:?}: GET /v1/agents lists them"))
-    })
+    agent.map(Json).ok_or_else(|| not_found(&name))
+}
+
+fn not_found(name: &str) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "agent_not_found", format!("no agent {name:?}: GET /v1/agents lists them"))
+}
+
+/// The text of an agent.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AgentText {
+    /// Markdown with front matter, as in a file of `.subtend/agents/`. A `name` in it must be that of the path.
+    text: String,
+}
+
+/// A registered agent.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RegisteredAgent {
+    agent: Agent,
+    /// Whether it replaces one of its name.
+    replaced: bool,
+    /// What is unused in its text.
+    warnings: Vec<String>,
+}
+
+/// Registers an agent, or replaces the one of its name. Sessions that are opened later have it, in every workspace; opened trees keep their
+/// agents until they are reloaded. A registration lasts as long as the host.
+#[utoipa::path(put, path = "/v1/agents/{name}", tag = "agents", operation_id = "register_agent", request_body = AgentText,
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = RegisteredAgent), (status = 422, body = Problem)))]
+pub(super) async fn register(
+    State(host): State<Host>,
+    Path(name): Path<String>,
+    _: NoKey,
+    Body(AgentText { text }): Body<AgentText>,
+) -> Result<Json<RegisteredAgent>, Problem> {
+    let (manifest, warnings) = host
+        .runtime()
+        .catalog()
+        .read_text(&text, &name)
+        .map_err(|error| Problem::invalid("invalid_agent", error.to_string()))?;
+    let agent = Agent::from(&manifest);
+    let replaced = host.runtime().register_agent(manifest).is_some();
+    Ok(Json(RegisteredAgent { agent, replaced, warnings }))
+}
+
+/// Removes an agent from sessions that are opened later, also where a file has it. Opened trees keep it until they are reloaded.
+#[utoipa::path(delete, path = "/v1/agents/{name}", tag = "agents", operation_id = "remove_agent",
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub(super) async fn remove(
+    State(host): State<Host>,
+    Path(name): Path<String>,
+    _: NoKey,
+) -> Result<StatusCode, Problem> {
+    match host.runtime().catalog().get(&name) {
+        None => Err(not_found(&name)),
+        Some(_) => {
+            host.runtime().remove_agent(&name);
+            Ok(StatusCode::NO_CONTENT)
+        }
+    }
+}
+
+/// What a reload changed, by the names of agents.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ReloadedAgents {
+    added: Vec<String>,
+    changed: Vec<String>,
+    removed: Vec<String>,
+}
+
+/// Loads the agents, instruction files, skills and tools of a session's tree again. Its sessions use them from their next turn on; their own
+/// prompts and permissions stay as they were recorded.
+#[utoipa::path(post, path = "/v1/sessions/{id}/reload", tag = "sessions", operation_id = "reload_agents",
+    params(("id" = String, Path, description = "A session of the tree")),
+    responses((status = 200, body = ReloadedAgents), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn reload(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoKey,
+) -> Result<Json<ReloadedAgents>, Problem> {
+    let AgentChanges { added, changed, removed } = host.session(&id).await?.reload()?;
+    let [added, changed, removed] =
+        [added, changed, removed].map(|names| names.iter().map(ToString::to_string).collect());
+    Ok(Json(ReloadedAgents { added, changed, removed }))
 }

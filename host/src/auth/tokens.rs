@@ -324,7 +324,8 @@ mod tests {
                 .map(|it| session("POST", &format!("/{it}"))),
         );
         act.extend(
-            ["branches", "compaction", "regenerate", "summary", "switch"].map(|it| session("POST", &format!("/{it}"))),
+            ["branches", "compaction", "regenerate", "reload", "summary", "switch"]
+                .map(|it| session("POST", &format!("/{it}"))),
         );
         act.extend([
             session("DELETE", "/compaction"),
@@ -335,7 +336,8 @@ mod tests {
             ["approvals/{session}/{call}", "tasks/spawn", "tasks/cancel/{id}", "store/reads"]
                 .map(|it| format!("POST /v1/{it}")),
         );
-        let admin = vec![session("DELETE", ""), session("GET", "/export")];
+        let agent = |method: &str| format!("{method} /v1/agents/{{name}}");
+        let admin = vec![session("DELETE", ""), session("GET", "/export"), agent("PUT"), agent("DELETE")];
         let sorted = |mut routes: Vec<String>| {
             routes.sort();
             routes

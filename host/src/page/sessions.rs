@@ -166,12 +166,11 @@ pub(super) async fn page(
     let runtime = host.runtime();
     let list = SessionList::read(runtime, &filter)?;
     let [workspaces, models] = known(&host)?;
-    let agents = runtime.catalog().all().filter(|agent| agent.pickable()).map(|agent| agent.name.to_string());
     html(&SessionsPage {
         frame: PageFrame::new(&host, "Sessions", "sessions").await,
         workspaces,
         models,
-        agents: agents.collect(),
+        agents: runtime.agents().iter().map(ToString::to_string).collect(),
         stream: format!("/live/sessions?{}", filter.query(filter.page)),
         list: fragment(&list),
         filter,

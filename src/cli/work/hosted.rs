@@ -16,8 +16,9 @@ where
     J: AsyncFnOnce(Runtime, Hosting<'_>) -> Result<Code, Fail>,
 {
     let mut screen = Screen::new(args.quiet, args.json);
-    let PreparedWork { parts, agent, model, servers, opens, .. } =
+    let PreparedWork { mut parts, agent, model, servers, opens, files, .. } =
         PreparedWork::of(args, About::New(None), &mut screen)?;
+    parts.files = Some(files);
     let home = parts.workspace.path().to_string_lossy().into_owned();
     let threads = threads()?;
     let done = threads.block_on(async {

@@ -1,6 +1,7 @@
 //! What a verb checks and reads before anything is started.
 
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 
 use subtend::config::Config;
 use subtend_actors::Options;
@@ -9,6 +10,7 @@ use subtend_journal::Journal;
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 use subtend_tools::policy::HostPolicy;
+use subtend_tools::workspace::Workspace;
 
 use super::super::data::StoreLocation;
 use super::super::fail::Fail;
@@ -27,6 +29,8 @@ pub(super) struct PreparedWork {
     /// What a new session may do at most.
     pub(super) opens: Authority,
     pub(super) found: Option<FoundSession>,
+    /// Reads the files of the workspace again, for a process that outlives them.
+    pub(super) files: Box<setup::FilesLoader>,
 }
 
 impl PreparedWork {
@@ -130,12 +134,29 @@ impl PreparedWork {
             tool_options,
             options,
             hooks,
-            load: Some(Box::new(environments::loader(args.store.clone(), slots, pool))),
+            load: Some(Box::new(environments::loader(args.store.clone(), slots, pool.clone()))),
+            files: None,
             at_home: found.as_ref().map(|found| found.root),
             quiet,
         };
-        Ok(Self { parts, agent, model, servers, opens, found })
+        let files = files_again(Arc::clone(&parts.workspace), trust, pool);
+        Ok(Self { parts, agent, model, servers, opens, found, files })
     }
+}
+
+/// Returns what reads agents, instruction files, skills and MCP servers again. Permissions and limits stay those of the start.
+fn files_again(workspace: Arc<Workspace>, trust: Trust, pool: ServerPool) -> Box<setup::FilesLoader> {
+    Box::new(move || {
+        let loaded = settings::load(&workspace, trust)?;
+        let skills = guidance::skills(&workspace, trust);
+        let servers = pool.of(&workspace, trust, &loaded)?;
+        Ok(setup::WorkspaceFiles {
+            catalog: trust.catalog(&workspace),
+            instructions: guidance::instructions(&workspace, trust),
+            tools: setup::tools_with(loaded.config.commands(), &skills, Some(&servers))?,
+            skills,
+        })
+    })
 }
 
 /// Refuses an agent whose file is refused, and one that names a script where that is to answer.

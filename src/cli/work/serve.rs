@@ -112,6 +112,7 @@ impl ServeArgs {
             options: Options { resumes: false, ..options },
             hooks,
             load: None,
+            files: None,
             at_home: None,
             quiet: false,
         };

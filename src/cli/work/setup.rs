@@ -36,6 +36,17 @@ use super::choice::ModelSetup;
 /// Loads the environment of a workspace.
 pub(crate) type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
+/// Reads the files of a workspace that may change while it is hosted.
+pub(crate) type FilesLoader = dyn Fn() -> Result<WorkspaceFiles, Fail> + Send + Sync;
+
+/// What sessions have of files.
+pub(crate) struct WorkspaceFiles {
+    pub(crate) catalog: Catalog,
+    pub(crate) instructions: Instructions,
+    pub(crate) skills: Skills,
+    pub(crate) tools: Registry,
+}
+
 /// What a runtime is made of.
 pub(crate) struct Parts {
     pub(crate) place: StoreLocation,
@@ -58,6 +69,8 @@ pub(crate) struct Parts {
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     /// Loads the environments of other workspaces; without it all sessions work in this one.
     pub(crate) load: Option<Box<Loader>>,
+    /// Reads the files of this environment again.
+    pub(crate) files: Option<Box<FilesLoader>>,
     /// The tree that works in this environment, whatever its root was opened with.
     pub(crate) at_home: Option<SessionId>,
     pub(crate) quiet: bool,
@@ -132,12 +145,20 @@ impl Parts {
             .instructions(self.instructions)
             .skills(self.skills)
             .tool_options(self.tool_options);
-        let home = self.bounds.into_iter().fold(home, Environment::bounds);
-        let builder = Runtime::builder()
-            .environment(self.models.give(home))
-            .rates(rates)
-            .prices(self.prices)
-            .options(self.options);
+        let home = self.models.give(self.bounds.into_iter().fold(home, Environment::bounds));
+        let builder = Runtime::builder();
+        let builder = match self.files {
+            Some(files) => {
+                let home = home.clone();
+                builder.home_loader(move || {
+                    let files = files().map_err(|fail| fail.to_string())?;
+                    let home = home.clone().catalog(files.catalog).instructions(files.instructions);
+                    Ok(home.skills(files.skills).tools(files.tools))
+                })
+            }
+            None => builder,
+        };
+        let builder = builder.environment(home).rates(rates).prices(self.prices).options(self.options);
         let builder = match self.load {
             Some(load) => builder.environments(load).at_home(self.at_home),
             None => builder,

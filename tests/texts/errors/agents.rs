@@ -28,6 +28,7 @@ fn errors_of_agent_files_are_as_reviewed() {
     page.call("agents check gone.md");
     page.call("agents check .subtend");
     page.call("agents");
+    page.call("agents reload root");
     page.check("errors_agent_files");
 }
 

@@ -1,0 +1,48 @@
+//! Reloads of a tree's agents.
+
+use std::collections::BTreeSet;
+
+use subtend_agents::catalog::Catalog;
+use subtend_session::ids::Text;
+
+use super::SessionHandle;
+use crate::values::error::ControlError;
+
+/// What a reload changed, by the names of agents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentChanges {
+    pub added: Vec<Text>,
+    pub changed: Vec<Text>,
+    pub removed: Vec<Text>,
+}
+
+impl AgentChanges {
+    fn between(before: &Catalog, after: &Catalog) -> Self {
+        let names: BTreeSet<&Text> = before.all().chain(after.all()).map(|manifest| &manifest.name).collect();
+        let mut changes = Self::default();
+        for name in names {
+            match (before.get(name), after.get(name)) {
+                (None, _) => changes.added.push(name.clone()),
+                (_, None) => changes.removed.push(name.clone()),
+                (Some(old), Some(new)) if old.hash() != new.hash() => changes.changed.push(name.clone()),
+                (Some(_), Some(_)) => {}
+            }
+        }
+        changes
+    }
+}
+
+impl SessionHandle {
+    /// Loads the agents, instruction files, skills and tools of this session's tree again, and returns which agents changed.
+    ///
+    /// All sessions of the tree use them from their next turn on: for the children that they start and the tools that they are offered. Prompts and
+    /// permissions that sessions recorded stay; an input that names an agent ([`Input::agent`](crate::Input::agent)) has the new manifest.
+    /// # Errors
+    /// [`ControlError::Refused`] if the files cannot be used, with the reason: the tree keeps what it has.
+    /// # Durability
+    /// None: after a restart a tree has the files of then.
+    pub fn reload(&self) -> Result<AgentChanges, ControlError> {
+        let (before, after) = self.sessions.environments.reload(self.root).map_err(ControlError::Refused)?;
+        Ok(AgentChanges::between(&before.catalog, &after.catalog))
+    }
+}

@@ -1,0 +1,66 @@
+//! Agents that come and go while a host runs.
+
+use axum::http::{Method, StatusCode};
+use serde_json::json;
+use subtend_journal::memory::Memory;
+
+use crate::support::{end, get, host, post, request, talk};
+
+const CRITIC: &str = "---\nmode: all\ndescription: Finds errors.\n---\nFind errors.\n";
+
+#[tokio::test]
+async fn registered_agent_opens_later_sessions_until_it_is_removed() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let before = talk(&app, "Good morning.").await;
+    let open = json!({"agent": "critic"});
+    assert_eq!(post(&app, "/v1/sessions", &open).await.problem(), (422, "unknown_agent".to_owned()));
+    let put = async |text: &str| {
+        let body = json!({"text": text}).to_string();
+        request(&app, Method::PUT, "/v1/agents/critic", &[("content-type", "application/json")], &body).await
+    };
+    let registered = put(CRITIC).await.json();
+    let expected = json!({
+        "name": "critic", "mode": "all", "description": "Finds errors.", "model": null, "tools": null, "pickable": true,
+        "spawnable": true, "hash": registered["agent"]["hash"],
+    });
+    assert_eq!(registered, json!({"agent": expected, "replaced": false, "warnings": []}));
+    assert_eq!(get(&app, "/v1/agents/critic").await.json(), expected);
+    assert_eq!(post(&app, "/v1/sessions", &open).await.status, StatusCode::CREATED);
+    assert_eq!(put(CRITIC).await.json()["replaced"], json!(true));
+    let reload = format!("/v1/sessions/{before}/reload");
+    let reloaded = post(&app, &reload, &json!(null)).await.json();
+    assert_eq!(reloaded, json!({"added": ["critic"], "changed": [], "removed": []}));
+    let delete = async || request(&app, Method::DELETE, "/v1/agents/critic", &[], "").await;
+    assert_eq!(delete().await.status, StatusCode::NO_CONTENT);
+    assert_eq!(delete().await.problem(), (404, "agent_not_found".to_owned()));
+    assert_eq!(post(&app, "/v1/sessions", &open).await.problem(), (422, "unknown_agent".to_owned()));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn text_that_cannot_be_used_registers_nothing() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let long = format!("---\nmode: all\n---\n{}", "x".repeat(256 << 10));
+    for (text, why) in [
+        ("no front matter", "front matter"),
+        ("---\nname: other\nmode: all\n---\nHello.\n", "its `name` is `other`"),
+        ("---\nmode: all\npermissions: {\"fs.reed\": deny}\n---\nHello.\n", "fs.reed"),
+        (
+            "---\nmode: all\npermissions: {\"task:unknown\": allow}\n---\nHello.\n",
+            "`permissions` `task:unknown`: unknown agent",
+        ),
+        (&long, "more than 262144"),
+    ] {
+        let body = json!({"text": text}).to_string();
+        let headers = [("content-type", "application/json")];
+        let refused = request(&app, Method::PUT, "/v1/agents/critic", &headers, &body).await;
+        assert_eq!(refused.problem(), (422, "invalid_agent".to_owned()), "{text:.40}");
+        assert!(refused.body.contains(&why.replace('"', "\\\"")), "{why}: {}", refused.body);
+    }
+    assert_eq!(get(&app, "/v1/agents/critic").await.problem(), (404, "agent_not_found".to_owned()));
+    drop(app);
+    end(host).await;
+}

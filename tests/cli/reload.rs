@@ -1,0 +1,30 @@
+//! Agent files that change while a host runs.
+
+use serde_json::json;
+
+use super::call::User;
+use super::serve::serve;
+
+#[test]
+fn agent_file_reaches_the_next_session_of_a_host_and_reloaded_ones() {
+    let user = User::new();
+    let serving =
+        serve(&user, &user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "Hello.", "repeat": true}]}]}"#));
+    let before = serving.talk("Good morning.");
+    let open = json!({"agent": "critic", "input": {"text": "Look."}}).to_string();
+    let unknown = serving.unix("POST /v1/sessions", &open);
+    assert_eq!((unknown.status, &unknown.json()["code"]), (422, &json!("unknown_agent")));
+    user.file(".subtend/agents/critic.md", "---\nmode: all\ndescription: Finds errors.\n---\nFind errors.\n");
+    let opened = serving.unix("POST /v1/sessions", &open);
+    assert_eq!(opened.status, 201, "{opened:?}");
+    let reload = || user.call(&["agents", "reload", &before]);
+    let said = [reload(), reload()].map(|done| (done.code, done.out, done.err));
+    let expected = ["loaded again: added: critic\n", "loaded again: no agent changed\n"];
+    assert_eq!(said, expected.map(|out| (Some(0), out.to_owned(), String::new())));
+    let sent = user.call(&["send", &before, "--agent", "critic", "Look."]);
+    assert_eq!((sent.code, &*sent.out), (Some(0), "Hello.\n"), "{sent:?}");
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+    let alone = reload();
+    assert_eq!((alone.code, alone.err.contains("no process hosts the store")), (Some(2), true), "{alone:?}");
+}
