@@ -18,7 +18,7 @@ use super::paint::{BAD, DIM, GOOD, In, LIVE, ODD, ago, clip, fill, harmless};
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
-/// Lists the tasks that agents and the host gave to agents, newest first.
+/// Lists the tasks that were given to agents, newest first.
 ///
 /// Each task has an id `task_…`, which every command accepts in place of the id of its session.
 #[derive(clap::Args, Debug)]

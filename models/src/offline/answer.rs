@@ -52,7 +52,8 @@ fn whole(listing: &ToolListing) -> String {
         n: u64::try_from(own).unwrap_or(u64::MAX),
         exact: listing.count.n == u64::try_from(listing.files.len()).unwrap_or(0),
     };
-    let own = own.of("file", "files");
+    // A listing that was cut may show none of them.
+    let own = if own.n == 0 && !own.exact { "files".to_owned() } else { own.of("file", "files") };
     match tops.len() {
         0 => format!("The workspace has no directories and {own} at its top.\n\n"),
         _ => format!(
@@ -164,4 +165,20 @@ fn limits(plan: &AreaPlan, parts: &[Part]) -> String {
     }
     let lines: String = out.iter().map(|line| format!("- {line}\n")).collect();
     if lines.is_empty() { String::new() } else { format!("## What this does not cover\n\n{lines}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cut_listing_without_files_counts_none() {
+        let first =
+            |listing: &str| whole(&ToolListing::parse(listing, false)).lines().next().unwrap_or_default().to_owned();
+        let rest = "What ignore files leave out is not counted.";
+        let cut = first("a/  2 entries\nb/  1 entry\n[2 directories; 9 files; the rest is not shown]");
+        assert_eq!(cut, format!("At its top the workspace has files and the directories `a/`, `b/`. {rest}"));
+        let all = first("a/  0 entries\nx  1 byte, 1 line\n[1 directory; 1 file]");
+        assert_eq!(all, format!("At its top the workspace has 1 file and the directories `a/`. {rest}"));
+    }
 }

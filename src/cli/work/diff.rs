@@ -37,10 +37,13 @@ pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace)
         return Some(command.to_owned());
     }
     let (path, old, new) = texts(&args, |path| workspace.text(path, MAX_FILE).ok())?;
+    // An edit of a part of a line leaves what ends that line.
+    let within = args.get("old").is_some() && !old.ends_with('\n') && !new.ends_with('\n');
     let (old, new) = changed(&old, &new);
     let every = if args.get("replace_all") == Some(&Value::Bool(true)) { " (every occurrence)" } else { "" };
     let line = |sign: char, line: &&str| match line.strip_suffix('\n') {
         Some(line) => format!("{sign}{line}"),
+        None if within => format!("{sign}{line}"),
         None => format!("{sign}{line} (no line end)"),
     };
     let lines = old.iter().map(|text| line('-', text)).chain(new.iter().map(|text| line('+', text)));
@@ -66,7 +69,9 @@ mod tests {
         let workspace = subtend_tools::workspace::Workspace::open(dir.path()).expect("a workspace");
         let of = |args: Value| whole(&args.to_string(), &workspace);
         let edit = serde_json::json!({"path": "a", "old": "one\ntwo", "new": "one\n2\n2.5"});
-        assert_eq!(of(edit.clone()).as_deref(), Some("a\n-two (no line end)\n+2\n+2.5 (no line end)"));
+        assert_eq!(of(edit.clone()).as_deref(), Some("a\n-two\n+2\n+2.5"), "the file may go on behind the part");
+        let joins = serde_json::json!({"path": "a", "old": "one\n", "new": "one"});
+        assert_eq!(of(joins).as_deref(), Some("a\n-one\n+one (no line end)"));
         assert_eq!(count(&edit.to_string()).as_deref(), Some("+2 -1"));
         let write = serde_json::json!({"path": "a", "content": "one\n2\nthree\n"});
         assert_eq!(of(write).as_deref(), Some("a\n-two\n+2"));
