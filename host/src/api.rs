@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
+use subtend_session::values::ValueCount;
 use tokio::time::{Instant, timeout_at};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::{OpenApi as OpenApiDocument, RefOr};
@@ -195,19 +197,33 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let too_large = |why| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why);
+        let (parts, body) = request.into_parts();
+        let bytes = match Bytes::from_request(Request::from_parts(parts.clone(), body), state).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => return Err(too_large(error.body_text())),
+            Err(error) => return Err(Problem::malformed(error.body_text())),
+        };
+        // A tree takes seventy times the bytes of its text: what a session bounds is bounded too late.
+        if ValueCount::default().add(&bytes) > BODY_VALUES {
+            return Err(too_large(format!(
+                "the body has more than {BODY_VALUES} JSON values: send less in one request"
+            )));
+        }
+        let request = Request::from_parts(parts, body::Body::from(bytes));
         match Json::<T>::from_request(request, state).await {
             Ok(Json(body)) => Ok(Self(body)),
             Err(JsonRejection::JsonDataError(error)) => Err(Problem::invalid("invalid_body", error.body_text())),
             Err(JsonRejection::MissingJsonContentType(error)) => {
                 Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", error.body_text()))
             }
-            Err(other) if other.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", other.body_text()))
-            }
             Err(other) => Err(Problem::malformed(other.body_text())),
         }
     }
 }
+
+/// JSON values of a body. The largest metadata that a session takes, of 64 KiB, has fewer.
+const BODY_VALUES: usize = 50_000;
 
 /// The query of a request; a [`Problem`] where it cannot be read.
 struct Query<T>(T);

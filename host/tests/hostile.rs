@@ -76,6 +76,41 @@ async fn key_names_nothing_of_another_kind_of_command() {
     end(host).await;
 }
 
+/// A body of tiny values becomes a tree of seventy times its bytes, on each route that takes one.
+#[tokio::test]
+async fn bodies_of_too_many_values_are_refused_unread() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let session = format!("/v1/sessions/{id}");
+    let (inputs, branches) = (format!("{session}/inputs"), format!("{session}/branches"));
+    let values = vec![json!({}); 30_000];
+    let attacks: [(Method, &str, Value); 9] = [
+        (Method::PATCH, &session, json!({"metadata": {"a": values}})),
+        (Method::POST, "/v1/sessions", json!({"metadata": {"a": values}})),
+        (Method::POST, "/v1/sessions", json!({"limits": {"turns": values}})),
+        (Method::POST, "/v1/sessions", json!({"input": {"text": "two", "format": {"a": values}}})),
+        (Method::POST, &inputs, json!({"text": "two", "metadata": {"a": values}})),
+        (Method::POST, &inputs, json!({"text": "two", "format": {"enum": values}})),
+        (Method::POST, &branches, json!({"metadata": {"a": values}})),
+        (Method::POST, "/v1/tasks/spawn", json!({"type": "explore", "prompt": "two", "metadata": {"a": values}})),
+        (Method::POST, "/v1/approvals/x/1.0", json!({"verdict": values, "digest": ""})),
+    ];
+    let sessions = get(&app, "/v1/sessions").await.json();
+    for (method, path, body) in attacks {
+        let reply = request(&app, method.clone(), path, &[JSON], &body.to_string()).await;
+        assert_eq!(reply.problem(), (413, "too_large".to_owned()), "{method} {path}: {}", reply.body);
+    }
+    assert_eq!(get(&app, "/v1/sessions").await.json(), sessions);
+    // The control: the most values that metadata of 64 KiB has, and as many bytes in one text.
+    let most = json!({"metadata": {"a": vec![json!({}); 21_000]}});
+    assert_eq!(request(&app, Method::PATCH, &session, &[JSON], &most.to_string()).await.status, 200);
+    let long = json!({"text": "{},".repeat(30_000)});
+    assert_eq!(request(&app, Method::POST, &inputs, &[JSON], &long.to_string()).await.status, 202);
+    drop(app);
+    end(host).await;
+}
+
 /// Over TCP no list of models brings a script, which would be a file of the client's choice.
 #[tokio::test]
 async fn script_among_several_models_is_refused_over_tcp() {

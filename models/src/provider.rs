@@ -19,6 +19,7 @@ mod retry_after;
 mod scrub;
 mod stream;
 mod target;
+mod threads;
 
 use std::fmt;
 use std::sync::Arc;

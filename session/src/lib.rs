@@ -31,3 +31,4 @@ pub mod state;
 pub mod title;
 pub mod unseen;
 pub mod usage;
+pub mod values;

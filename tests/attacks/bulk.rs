@@ -123,6 +123,36 @@ async fn an_answer_of_40_000_calls_is_no_answer() {
     host.down().await;
 }
 
+/// A tree of arguments takes seventy times their bytes, and each call of an answer has one.
+#[tokio::test(start_paused = true)]
+async fn arguments_of_too_many_values_are_no_answer() {
+    let attacks: [Value; 2] = [
+        json!([{"tool": "read", "args": {"path": vec![json!({}); 60_000]}}]),
+        json!(vec![json!({"tool": "read", "args": {"path": vec![json!({}); 6_000]}}); 10]),
+    ];
+    for attack in attacks {
+        let mut scene = AttackScene::new();
+        let host = scene.host().await;
+        let (_, outcome) = host.tries("worker", &[attack]).await;
+        let Outcome::Failed { kind: FailKind::Model { error: ModelFail::BadAnswer, message } } = outcome else {
+            panic!("{outcome:?}")
+        };
+        let says = "JSON values, and may have 100000 at most";
+        assert!(message.starts_with("the arguments of the answer have 120") && message.ends_with(says), "{message}");
+        host.down().await;
+    }
+}
+
+/// The control: so many bytes in one string are arguments.
+#[tokio::test(start_paused = true)]
+async fn arguments_of_one_long_value_are_an_answer() {
+    let mut scene = AttackScene::new();
+    let host = scene.host().await;
+    host.plays("worker", &[fill("long.txt", 180_000)]).await;
+    assert_eq!(scene.content("long.txt").len(), 180_000);
+    host.down().await;
+}
+
 /// The control: as many as an answer may hold are all in the record, and those within `calls_per_answer` run.
 #[tokio::test(start_paused = true)]
 async fn an_answer_of_1_024_calls_is_recorded() {

@@ -2,15 +2,24 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
+
+use hyper::Request;
+use hyper::client::conn::http1::handshake;
+use hyper_util::rt::TokioIo;
 
 use super::call::{CommandOutput, Under, User, no_forks};
+use super::serve::serve;
 
 /// KiB above the idle size.
 const ABOVE: u64 = 512 * 1024;
+
+/// The most time to an end that is due in two seconds: the machine may be slow.
+const END: Duration = Duration::from_secs(15);
 
 /// The address space of a process that waits for its model, in KiB.
 fn idle() -> u64 {
@@ -78,6 +87,147 @@ fn flood(head: &'static str, piece: Vec<u8>) -> String {
         }
     });
     url
+}
+
+/// The most memory that a process had at once, in KiB.
+fn peak(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    size.and_then(|size| size.trim().parse().ok()).expect("the system says how large it was")
+}
+
+/// The memory that an answer of `body` takes, in KiB: the peak at the attempt after it, above the one at its request.
+fn taken(model: &str, body: &[u8]) -> u64 {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", server.local_addr().expect("its address"));
+    let limits = ["--limit", "attempts=2", "--limit", "turn_ms=60000", "--limit", "backoff_ms=1"];
+    let args = ["run", "hello", "--model", model, "--base-url", &url];
+    let user = User::new();
+    let call = user.start(&[&args[..], &limits[..]].concat());
+    let (mut first, _) = server.accept().expect("a connection");
+    first.read_exact(&mut [0; 16]).expect("a request");
+    let before = peak(call.pid());
+    first.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").expect("a head");
+    // The client may leave early. A close before it left could drop what it did not read yet.
+    let _ = first.write_all(body).and_then(|()| first.shutdown(Shutdown::Write));
+    let _ = first.read_to_end(&mut Vec::new());
+    let (second, _) = server.accept().expect("a second attempt");
+    let after = peak(call.pid());
+    drop((second, server));
+    let done = call.done();
+    assert!(done.code.is_some_and(|code| code != 0), "{done:?}");
+    after.saturating_sub(before)
+}
+
+#[test]
+fn frames_of_tiny_values_stay_within_bounds() {
+    let values = |piece: &str| format!("[{}0]", piece.repeat((7 << 20) / piece.len()));
+    let (empty, single) = (values("{},"), values("{\"\":0},"));
+    let event = |data: &str| format!("data: {data}\n\n");
+    let attacks: [(&str, String); 8] = [
+        ("openai/m", event(&format!("{{\"choices\":[],\"x\":{single}}}"))),
+        ("openai/m", event(&empty)),
+        (
+            "openai-responses/m",
+            event(&format!("{{\"type\":\"response.completed\",\"response\":{{\"output\":{single}}}}}")),
+        ),
+        (
+            "anthropic/m",
+            event(&format!("{{\"type\":\"content_block_start\",\"content_block\":{{\"input\":{single}}}}}")),
+        ),
+        ("anthropic/m", event(&format!("{{\"content_block\":{{\"type\":\"redacted_thinking\",\"data\":{single}}}}}"))),
+        ("gemini/m", event(&format!("{{\"candidates\":[{{\"content\":{{\"parts\":{single}}}}}]}}"))),
+        ("ollama/m", format!("{{\"message\":{{\"tool_calls\":{single}}}}}\n")),
+        ("ollama/m", format!("{{\"error\":{single}}}\n")),
+    ];
+    for (model, frame) in attacks {
+        let taken = taken(model, frame.as_bytes());
+        assert!(taken < ABOVE / 4, "{model}: {taken} KiB");
+    }
+    // The control: so many bytes of text are within the bounds, and are read.
+    let text = event(&format!("{{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}", "x".repeat(7 << 20)));
+    let taken = taken("openai/m", text.as_bytes());
+    assert!((14 << 10..ABOVE / 4).contains(&taken), "text: {taken} KiB");
+}
+
+#[test]
+fn bodies_of_tiny_values_stay_within_bounds() {
+    let user = User::new();
+    let serving = serve(&user, &user.script_named("hello", "Hello."));
+    let before = peak(serving.host.pid());
+    let body = format!("{{\"metadata\":{{\"a\":[{}0]}}}}", "{\"\":0},".repeat((4 << 20) / 8));
+    let refused = serving.acts(&user, "PATCH /v1/sessions/{id}", &body);
+    let taken = peak(serving.host.pid()).saturating_sub(before);
+    assert_eq!(refused, (413, "too_large".into()));
+    assert!(taken < ABOVE / 8, "{taken} KiB");
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+}
+
+/// A server that sends so many pieces of interim responses to each connection, and a message for each that it got.
+fn interim(pieces: usize) -> (String, mpsc::Receiver<()>) {
+    let hints = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(4096);
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = server.local_addr().expect("its address").to_string();
+    let (tell, asked) = mpsc::channel();
+    let pour = move |mut to: TcpStream, tell: mpsc::Sender<()>| {
+        to.read_exact(&mut [0; 16]).expect("a request");
+        if tell.send(()).is_ok() && (0..pieces).all(|_| to.write_all(&hints).is_ok()) {
+            // Until the client leaves, or an error says so.
+            let _ = to.read_to_end(&mut Vec::new());
+        }
+    };
+    thread::spawn(move || {
+        for connection in server.incoming().flatten() {
+            let (pour, tell) = (pour.clone(), tell.clone());
+            thread::spawn(move || pour(connection, tell));
+        }
+    });
+    (address, asked)
+}
+
+/// Such responses are read without a pause: two connections held both threads of the runtime for a minute.
+#[test]
+fn interim_responses_without_end_delay_no_end() {
+    let (address, asked) = interim(usize::MAX);
+    let url = format!("http://{address}");
+    let limits = ["--limit", "attempts=1000", "--limit", "first_byte_ms=200", "--limit", "backoff_ms=1"];
+    let args = [&["run", "hello", "--model", "openai/m", "--base-url", &url], &limits[..]].concat();
+    let user = User::new();
+    let begun = Instant::now();
+    let done = user.call(&[&args[..], &["--limit", "turn_ms=2000"]].concat());
+    let took = begun.elapsed();
+    assert!(done.code != Some(0) && done.err.contains("one turn took too long"), "{done:?}");
+    assert!(took < END, "the limit of the turn came after {took:?}");
+    asked.try_iter().for_each(drop);
+    let run = user.start(&args);
+    // A call that was given up may be read on while the next one begins.
+    asked.iter().take(2).for_each(drop);
+    run.signal("INT");
+    let begun = Instant::now();
+    let done = run.done();
+    let took = begun.elapsed();
+    assert!(done.code != Some(0), "{done:?}");
+    assert!(took < END, "the signal was heard after {took:?}");
+}
+
+/// The control: a task on the thread that reads such responses, here 7 MB of them, does not run meanwhile.
+#[tokio::test]
+async fn interim_responses_hold_the_thread_that_reads_them() {
+    let (address, _asked) = interim(64);
+    let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.expect("a client");
+    tokio::spawn(connection);
+    let request = Request::get("/").body(String::new()).expect("a request");
+    let answer = tokio::spawn(async move { sender.send_request(request).await.is_ok() });
+    let begun = Instant::now();
+    let mut longest = Duration::ZERO;
+    while longest < Duration::from_millis(150) && begun.elapsed() < END {
+        let turn = Instant::now();
+        tokio::task::yield_now().await;
+        longest = longest.max(turn.elapsed());
+    }
+    assert!(longest >= Duration::from_millis(150) && !answer.is_finished(), "{longest:?}");
 }
 
 /// The control: a process that needs more than its limit fails.

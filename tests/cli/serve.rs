@@ -75,6 +75,16 @@ impl ServedHost {
         http(stream, request, "host: local\r\ncontent-type: application/json\r\n", body)
     }
 
+    /// Sends `body` over TCP to `request`, which names a session as `{id}`, with a token of a client that may act.
+    pub(crate) fn acts(&self, user: &User, request: &str, body: &str) -> (u16, Value) {
+        let id = self.talk("Good morning.");
+        let made = user.call(&["token", "create", "client", "--scope", "act"]);
+        assert_eq!(made.code, Some(0), "{made:?}");
+        let headers = format!("authorization: Bearer {}\r\ncontent-type: application/json\r\n", made.out.trim());
+        let reply = self.tcp(&request.replace("{id}", &id), &headers, body);
+        (reply.status, reply.json()["code"].clone())
+    }
+
     /// Opens a session with an input, and waits for the end of its run.
     pub(crate) fn talk(&self, text: &str) -> String {
         let opened = self.unix("POST /v1/sessions", &json!({"input": {"text": text}}).to_string());

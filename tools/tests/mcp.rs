@@ -128,7 +128,7 @@ impl FakeServer {
             }})
         };
         let mut tools: Vec<Value> =
-            ["echo", "hang", "crash", "large", "huge", "noise", "change", "ask", "fail", "env", "progress"]
+            ["echo", "hang", "crash", "large", "huge", "swarm", "noise", "change", "ask", "fail", "env", "progress"]
                 .map(|name| tool(name, &format!("Tool {name}.")))
                 .to_vec();
         if self.mode == "rug" && self.started > 1 {
@@ -157,6 +157,10 @@ impl FakeServer {
             }
             "large" => "0123456789".repeat(1_000_000),
             "huge" => "x".repeat(17 << 20),
+            "swarm" => {
+                let result = json!({"content": [], "structuredContent": {"a": vec![json!({}); 60_000]}});
+                return self.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+            }
             "noise" => {
                 for _ in 0..100_000 {
                     println!("just so you know, nothing happened");
@@ -420,12 +424,17 @@ async fn a_result_of_ten_megabytes_is_truncated() {
 #[tokio::test(flavor = "multi_thread")]
 async fn output_without_end_ends_the_server() {
     let scene = ServerScene::mode("plain").await;
-    for (tool, why) in [("huge", "a message of more than 16777216 bytes"), ("noise", "that are not messages")] {
+    let floods: [(&str, &str); 3] = [
+        ("huge", "a message of more than 16777216 bytes"),
+        ("swarm", "a message of more than 100000 JSON values"),
+        ("noise", "that are not messages"),
+    ];
+    for (tool, why) in floods {
         let gone = error(scene.call(tool, json!({})).await);
         assert!(gone.contains(why), "{gone}");
     }
     assert_eq!(text(scene.call("echo", json!({})).await), "said: nothing");
-    assert_eq!(scene.starts(), 3);
+    assert_eq!(scene.starts(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,7 @@ use subtend_session::ids::Text;
 use subtend_session::limits::{Limits, MAX_CALLS_PER_ANSWER};
 use subtend_session::outcome::ModelFail;
 use subtend_session::usage::Usage;
+use subtend_session::values::{MAX_VALUES, ValueCount};
 use tokio::time::Instant;
 
 use crate::calls::model_set::ModelSet;
@@ -47,10 +48,15 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
 
 fn bounded_calls(answer: Answer, most: u32) -> ModelOutcome {
     let calls = answer.calls.len();
-    if calls <= most as usize {
+    // Arguments are read into trees before their bytes are bounded.
+    let values: usize = answer.calls.iter().map(|call| ValueCount::default().add(call.args.as_bytes())).sum();
+    let text = if calls > most as usize {
+        format!("the answer asks for {calls} calls, and may hold {most} at most")
+    } else if values > MAX_VALUES.max(calls) {
+        format!("the arguments of the answer have {values} JSON values, and may have {MAX_VALUES} at most")
+    } else {
         return ModelOutcome::Answer(answer);
-    }
-    let text = format!("the answer asks for {calls} calls, and may hold {most} at most");
+    };
     ModelOutcome::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
 }
 

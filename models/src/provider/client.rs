@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Method, RequestBuilder};
+use reqwest::{Method, RequestBuilder, Response};
 use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls_platform_verifier::BuilderVerifierExt as _;
+use tokio::runtime::Handle;
+use tokio_util::context::TokioContext;
 
 use super::ProviderError;
 use super::address::Address;
 use super::key::Key;
 use super::protocol::Protocol;
 use super::target::Target;
+use super::threads;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long an idle connection is kept: less than servers keep it.
@@ -22,6 +25,8 @@ const IDLE: Duration = Duration::from_secs(50);
 
 pub(super) struct Client {
     http: reqwest::Client,
+    /// Where connections are read.
+    threads: &'static Handle,
     pub(super) protocol: Protocol,
     pub(super) model: Arc<str>,
     pub(super) key: Option<Key>,
@@ -57,7 +62,8 @@ impl Client {
         };
         let address = address.map_err(ProviderError::BadHost)?;
         let http = http(&address)?;
-        Ok(Self { http, protocol, model, key, key_name, address, is_home })
+        let threads = threads::handle().map_err(ProviderError::Client)?;
+        Ok(Self { http, threads, protocol, model, key, key_name, address, is_home })
     }
 
     pub(super) fn call(&self) -> RequestBuilder {
@@ -97,6 +103,11 @@ impl Client {
             // The key was checked. If it is invalid nevertheless, the request fails when it is sent.
             Err(_) => request.header(name, value),
         }
+    }
+
+    /// Sends a request on threads that no limit and no cancel needs.
+    pub(super) fn send(&self, request: RequestBuilder) -> impl Future<Output = reqwest::Result<Response>> + use<> {
+        TokioContext::new(request.send(), self.threads.clone())
     }
 
     /// Scheme, host and port, for errors.

@@ -17,6 +17,7 @@ use subtend_session::limits::MAX_CALLS_PER_ANSWER;
 use subtend_session::outcome::ModelFail;
 use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
+use subtend_session::values::{MAX_VALUES, has_too_many};
 use tokio::time::Instant;
 
 use self::tally::TokenTally;
@@ -31,6 +32,8 @@ const MAX_BYTES: usize = 128 * 1024 * 1024;
 const MAX_CONTENT: usize = 16 * 1024 * 1024;
 /// Most frames of one answer.
 const MAX_FRAMES: usize = 400_000;
+/// Most blocks, items and signatures of reasoning in one answer.
+const MAX_REASONING: usize = 4_096;
 /// How long keep-alives count as progress while the answer does not grow. A model may reason for minutes in silence.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
@@ -75,6 +78,9 @@ struct Reasoning {
     signature: Option<String>,
     /// Signatures of calls, by position.
     of_calls: Vec<(usize, String)>,
+    /// Pieces that are kept for the next request, and the bytes in them that are not in `text`.
+    pieces: usize,
+    bytes: usize,
 }
 
 impl Draft {
@@ -131,6 +137,7 @@ impl Draft {
         match data {
             "" => self.garbage |= event.is_none(),
             "[DONE]" => self.ended = true,
+            _ if has_too_many(data.as_bytes()) => self.fail(too_much("JSON values in one frame", MAX_VALUES)),
             _ => match serde_json::from_str::<Value>(data) {
                 Ok(frame) if frame.is_object() => self.take(&frame),
                 Ok(_) => self.fail(unreadable(data)),
@@ -158,8 +165,8 @@ impl Draft {
 
     /// Tracks growth of the answer, and bounds it.
     fn weigh(&mut self) {
-        let args: usize = self.calls.iter().map(|call| call.args.len()).sum();
-        let content = [self.text.len(), self.kept.text.len(), args].iter().sum();
+        let calls: usize = self.calls.iter().map(PartialCall::bytes).sum();
+        let content = [self.text.len(), self.kept.text.len(), self.kept.bytes, calls].iter().sum();
         if content > MAX_CONTENT {
             self.fail(too_much("bytes of content", MAX_CONTENT));
         }
@@ -257,6 +264,16 @@ impl Draft {
         }
     }
 
+    /// Counts a piece of reasoning of `bytes`, and returns whether it is kept.
+    fn keeps(&mut self, bytes: usize) -> bool {
+        self.kept.bytes = self.kept.bytes.saturating_add(bytes);
+        self.kept.pieces = self.kept.pieces.saturating_add(1);
+        if self.kept.pieces > MAX_REASONING {
+            self.fail(too_much("pieces of reasoning", MAX_REASONING));
+        }
+        self.fault.is_none()
+    }
+
     fn model(&mut self, name: Option<&str>) {
         if let Some(name) = name.filter(|name| !name.is_empty()) {
             self.model = Some(name.chars().take(200).collect());
@@ -296,6 +313,10 @@ impl Draft {
 }
 
 impl PartialCall {
+    fn bytes(&self) -> usize {
+        [&self.place, &self.id, &self.tool, &self.args].iter().map(|text| text.len()).sum()
+    }
+
     /// As the model wrote it: invalid arguments stay unchanged. A call without arguments has an empty object.
     fn asked(self) -> ToolCall {
         let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(self.args) };

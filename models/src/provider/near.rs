@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::body;
 use super::client::Client;
@@ -23,11 +23,27 @@ pub(super) async fn hint(client: &Client) -> String {
 
 /// Returns the provider's model names; `None` for any other response.
 async fn listed(client: &Client) -> Option<Vec<String>> {
-    let response = client.listing().send().await.ok()?.error_for_status().ok()?;
-    let list: Value = serde_json::from_slice(&body::head(response, MAX_BYTES).await).ok()?;
-    let models = list.get("data").or_else(|| list.get("models"))?.as_array()?;
-    let names = models.iter().filter_map(|model| model.get("id").or_else(|| model.get("name"))?.as_str());
-    Some(names.map(|name| name.strip_prefix("models/").unwrap_or(name).to_owned()).collect())
+    let response = client.send(client.listing()).await.ok()?.error_for_status().ok()?;
+    names(&body::head(response, MAX_BYTES).await)
+}
+
+/// A list of models. Its other fields, which may be large, are not read into memory.
+#[derive(Deserialize)]
+struct Listing {
+    data: Option<Vec<ModelEntry>>,
+    models: Option<Vec<ModelEntry>>,
+}
+
+#[derive(Deserialize)]
+struct ModelEntry {
+    id: Option<String>,
+    name: Option<String>,
+}
+
+fn names(list: &[u8]) -> Option<Vec<String>> {
+    let Listing { data, models } = serde_json::from_slice(list).ok()?;
+    let names = data.or(models)?.into_iter().filter_map(|listed| listed.id.or(listed.name));
+    Some(names.map(|name| name.strip_prefix("models/").map_or(name.clone(), str::to_owned)).collect())
 }
 
 /// Returns the names that resemble `asked`, nearest first.
@@ -47,6 +63,17 @@ fn nearest(asked: &str, names: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_all_protocols_are_read() {
+        let all = |list: &str| names(list.as_bytes()).map(|names| names.join(" "));
+        let openai = r#"{"object":"list","data":[{"id":"a","name":"A","top":{"x":[1]}},{"id":"b"}],"more":[{}]}"#;
+        let gemini = r#"{"models":[{"name":"models/a","version":"1"},{"name":"b"},{"other":null}]}"#;
+        for list in [openai, gemini] {
+            assert_eq!(all(list).as_deref(), Some("a b"), "{list}");
+        }
+        assert_eq!(["{}", "[]", "x", r#"{"data":{}}"#].map(all), [None, None, None, None]);
+    }
 
     #[test]
     fn the_nearest_three_are_shown() {

@@ -45,7 +45,7 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
     drop(request);
     let call = client.call().header(CONTENT_TYPE, "application/json").body(body.to_string());
     drop(body);
-    let sent = call.send().await;
+    let sent = client.send(call).await;
     let mut response = sent.map_err(|error| fault::http::of_transport(&error, client))?;
     let (status, headers) = (response.status(), response.headers().clone());
     if !status.is_success() {
@@ -57,6 +57,8 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
         if take(&chunk, &mut frames, draft)? {
             return Ok(());
         }
+        // A server that is faster than this would keep the thread.
+        tokio::task::yield_now().await;
     }
     frames.end(draft)
 }

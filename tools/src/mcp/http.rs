@@ -12,6 +12,8 @@ use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls_platform_verifier::BuilderVerifierExt as _;
 
+use super::threads;
+
 const CONNECT: Duration = Duration::from_secs(10);
 
 pub(super) fn transport(
@@ -27,7 +29,10 @@ pub(super) fn transport(
         custom.insert(name, value);
     }
     let config = StreamableHttpClientTransportConfig::with_uri(url).custom_headers(custom);
-    Ok(StreamableHttpClientTransport::with_client(client(url).map_err(|error| error.to_string())?, config))
+    let client = client(url).map_err(|error| error.to_string())?;
+    // The transport starts its tasks here, and they open the connections.
+    let _threads = threads::handle()?.enter();
+    Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 
 /// Redirects are not followed: the headers would go along.

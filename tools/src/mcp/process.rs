@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use subtend_session::values::{MAX_VALUES, ValueCount};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -128,6 +129,7 @@ impl Drop for ServerLife {
 pub(super) struct Bounded {
     from: ChildStdout,
     line: usize,
+    values: ValueCount,
     is_message: bool,
     noise: usize,
     fault: Arc<Mutex<Option<String>>>,
@@ -135,7 +137,7 @@ pub(super) struct Bounded {
 
 impl Bounded {
     fn new(from: ChildStdout, fault: Arc<Mutex<Option<String>>>) -> Self {
-        Self { from, line: 0, is_message: false, noise: 0, fault }
+        Self { from, line: 0, values: ValueCount::default(), is_message: false, noise: 0, fault }
     }
 
     fn count(&mut self, bytes: &[u8]) -> Result<(), String> {
@@ -144,14 +146,19 @@ impl Bounded {
                 self.is_message = piece.first() == Some(&b'{');
             }
             self.line = self.line.saturating_add(piece.len());
+            let values = self.values.add(piece);
             if !self.is_message {
                 self.noise = self.noise.saturating_add(piece.len());
             }
             if piece.ends_with(b"\n") {
                 self.line = 0;
+                self.values = ValueCount::default();
             }
             if self.line > MESSAGE {
                 return Err(format!("it sent a message of more than {MESSAGE} bytes"));
+            }
+            if values > MAX_VALUES {
+                return Err(format!("it sent a message of more than {MAX_VALUES} JSON values"));
             }
             if self.noise > NOISE {
                 return Err(format!("it wrote more than {NOISE} bytes to its output that are not messages"));

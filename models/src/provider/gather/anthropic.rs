@@ -35,12 +35,18 @@ fn start(draft: &mut Draft, frame: &Value) {
         "thinking" => {
             let thinking = text(frame, "/content_block/thinking").unwrap_or_default();
             let signature = text(frame, "/content_block/signature").unwrap_or_default();
-            let block = json!({ "type": "thinking", "thinking": thinking, "signature": signature });
-            draft.kept.blocks.push((index, block));
-            draft.think(thinking);
+            if draft.keeps(signature.len()) {
+                let block = json!({ "type": "thinking", "thinking": thinking, "signature": signature });
+                draft.kept.blocks.push((index, block));
+                draft.think(thinking);
+            }
         }
         "redacted_thinking" => {
-            draft.kept.blocks.extend(frame.get("content_block").map(|block| (index, block.clone())));
+            // All that such a block has. Other fields could be a tree of any size, one for each frame.
+            let data = text(frame, "/content_block/data").unwrap_or_default();
+            if draft.keeps(data.len()) {
+                draft.kept.blocks.push((index, json!({ "type": "redacted_thinking", "data": data })));
+            }
         }
         "tool_use" => {
             let id = text(frame, "/content_block/id").unwrap_or_default();
@@ -68,6 +74,7 @@ fn delta(draft: &mut Draft, frame: &Value) {
         append(draft, index, "thinking", piece);
         draft.think(piece);
     } else if let Some(piece) = text(frame, "/delta/signature") {
+        draft.kept.bytes = draft.kept.bytes.saturating_add(piece.len());
         append(draft, index, "signature", piece);
     }
 }

@@ -34,7 +34,9 @@ fn take(draft: &mut Draft, part: &Value) {
         if let Some(open) = draft.calls.get_mut(ix) {
             open.args = arguments(call.get("args"));
         }
-        draft.kept.of_calls.extend(signature.map(|signature| (ix, signature.to_owned())));
+        if let Some(signature) = signature.filter(|signature| draft.keeps(signature.len())) {
+            draft.kept.of_calls.push((ix, signature.to_owned()));
+        }
         return;
     }
     let said = text(part, "/text").unwrap_or_default();

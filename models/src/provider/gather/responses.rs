@@ -86,7 +86,9 @@ fn done(draft: &mut Draft, frame: &Value) {
 
 fn keep(draft: &mut Draft, item: &Value) {
     let encrypted = text(item, "/encrypted_content").filter(|content| !content.is_empty());
-    if let Some(content) = encrypted.filter(|content| !draft.kept.encrypted.iter().any(|kept| kept == content)) {
+    if let Some(content) = encrypted.filter(|content| !draft.kept.encrypted.iter().any(|kept| kept == content))
+        && draft.keeps(content.len())
+    {
         draft.kept.encrypted.push(content.to_owned());
     }
 }

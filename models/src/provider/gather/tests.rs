@@ -126,6 +126,59 @@ fn an_answer_without_bounds_is_ended() {
     assert_eq!(draft.finish(None).map_err(|fault| fault.kind), Err(ModelFail::BadAnswer));
 }
 
+#[test]
+fn frames_of_too_many_values_are_not_read() {
+    let answered = |frame: &str| {
+        let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), Deltas::none());
+        draft.frame(None, frame);
+        draft.finish(None).map(|answer| answer.stop).map_err(|fault| fault.text)
+    };
+    let frame = |values: &str| format!("{{\"choices\":[{{\"finish_reason\":\"stop\"}}],\"more\":[{values}0]}}");
+    let says = Err("the answer has more than 100000 JSON values in one frame".to_owned());
+    assert_eq!(answered(&frame(&"0,".repeat(MAX_VALUES))), says);
+    // The control: half of them.
+    assert_eq!(answered(&frame(&"0,".repeat(MAX_VALUES / 2))), Ok(Stop::End));
+}
+
+/// Each frame is small, and what is kept of each adds up.
+#[test]
+fn kept_reasoning_is_bounded() {
+    let text = "x".repeat(1 << 20);
+    let anthropic = |data: &str| {
+        json!({"type": "content_block_start", "content_block":
+        {"type": "redacted_thinking", "data": data, "more": [data, data]}})
+    };
+    let responses = |data: &str| {
+        json!({"type": "response.output_item.done", "item":
+        {"type": "reasoning", "encrypted_content": data}})
+    };
+    let gemini = |data: &str| {
+        json!({"candidates": [{"content": {"parts": [
+        {"functionCall": {"name": "read"}, "thoughtSignature": data}]}}]})
+    };
+    let openai =
+        |data: &str| json!({"choices": [{"delta": {"tool_calls": [{"id": data, "function": {"name": "read"}}]}}]});
+    let frame = |protocol: Protocol, data: &str| match protocol {
+        Protocol::Anthropic => anthropic(data),
+        Protocol::OpenAiResponses => responses(data),
+        Protocol::Gemini => gemini(data),
+        Protocol::OpenAi | Protocol::Ollama => openai(data),
+    };
+    for protocol in [Protocol::Anthropic, Protocol::OpenAiResponses, Protocol::Gemini, Protocol::OpenAi] {
+        let mut draft = Draft::new(protocol, TurnNo(1), Deltas::none());
+        let taken = (0..100).take_while(|n| {
+            draft.frame(None, &frame(protocol, &format!("{n}{text}")).to_string());
+            !draft.is_over()
+        });
+        assert!(taken.count() < 17, "{protocol}");
+        let says = "the answer has more than 16777216 bytes of content";
+        assert_eq!(draft.finish(None).unwrap_err().text, says, "{protocol}");
+    }
+    let mut draft = Draft::new(Protocol::OpenAiResponses, TurnNo(1), Deltas::none());
+    (0..=MAX_REASONING).for_each(|n| draft.frame(None, &responses(&n.to_string()).to_string()));
+    assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 4096 pieces of reasoning");
+}
+
 /// JSON that resembles a frame: right keys, any values.
 fn near_frame() -> impl Strategy<Value = Value> {
     let keys = [

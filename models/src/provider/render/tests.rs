@@ -308,3 +308,16 @@ fn withdrawn_tools_are_named_when_calls_need_them() {
     assert_eq!(tools(Protocol::Anthropic, &["list"]), (list, None));
     assert_eq!(tools(Protocol::OpenAi, &[]), (None, None));
 }
+
+/// Arguments become trees in a request, and a long conversation has many.
+#[test]
+fn arguments_above_the_bound_of_a_request_are_text() {
+    let args = format!("{{\"a\":[{}0]}}", "{},".repeat(40_000));
+    let messages: Vec<Message> = (0..8).flat_map(|_| [user("go"), answer(None, &[asked("a", &args)])]).collect();
+    let is_text = |turn: Turn| match turn {
+        Turn::Assistant { calls, .. } => Some(calls[0].args == json!({ "unparsed": args })),
+        Turn::User(_) | Turn::Results(_) => None,
+    };
+    let wrapped: Vec<bool> = turns(&messages).into_iter().filter_map(is_text).collect();
+    assert_eq!(wrapped, [false, false, false, false, false, false, true, true]);
+}

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 use subtend_session::message::Message;
 use subtend_session::record::ToolCall;
+use subtend_session::values::{MAX_VALUES, ValueCount};
 
 use super::notice::{Form, TOOL};
 use crate::provider::reasoning::StoredReasoning;
@@ -15,6 +16,8 @@ const EMPTY: &str = "(empty)";
 const NO_RESULT: &str = "(there is no result)";
 const OPENING: &str = "(The conversation continues.)";
 const GO_ON: &str = "Continue.";
+/// Values in the arguments of all calls of a request, which are read into trees.
+const MAX_REQUEST_VALUES: usize = 5 * MAX_VALUES;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Turn {
@@ -46,7 +49,7 @@ pub(super) struct Outcome {
 
 /// Converts `messages`, with notices in `form`.
 pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
-    let mut order = TurnOrder { turns: Vec::new(), open: Vec::new(), ids: BTreeSet::new() };
+    let mut order = TurnOrder { turns: Vec::new(), open: Vec::new(), ids: BTreeSet::new(), values: 0 };
     for message in messages {
         match message {
             Message::User { text, .. } | Message::Prompt { text } => order.user(text),
@@ -84,6 +87,8 @@ struct TurnOrder {
     /// Calls of the last answer, with their results so far.
     open: Vec<OpenCall>,
     ids: BTreeSet<String>,
+    /// Values in the arguments so far.
+    values: usize,
 }
 
 struct OpenCall {
@@ -123,7 +128,7 @@ impl TurnOrder {
             .map(|asked| Call {
                 id: self.id(&asked.provider_id),
                 name: tool_name(&asked.tool),
-                args: object(&asked.args),
+                args: self.object(&asked.args),
             })
             .collect();
         self.open = calls.iter().map(|call| OpenCall::of(call, None)).collect();
@@ -143,6 +148,18 @@ impl TurnOrder {
                 self.turns.push(Turn::User(vec![OPENING.into()]));
                 self.turns.push(Turn::Assistant { text, kept, calls });
             }
+        }
+    }
+
+    /// Returns arguments as the object that providers require; other values are wrapped in one, and so are those above the bound of a
+    /// request. Each request wraps the same ones as the one before it.
+    fn object(&mut self, args: &str) -> Value {
+        self.values = self.values.saturating_add(ValueCount::default().add(args.as_bytes()));
+        let parsed = (self.values <= MAX_REQUEST_VALUES).then(|| serde_json::from_str::<Value>(args).ok()).flatten();
+        match parsed {
+            Some(args @ Value::Object(_)) => args,
+            None if args.trim().is_empty() => Value::Object(Map::new()),
+            Some(_) | None => json!({ "unparsed": args }),
         }
     }
 
@@ -200,14 +217,5 @@ impl TurnOrder {
             }
             number = number.saturating_add(1);
         }
-    }
-}
-
-/// Returns arguments as the object that providers require; other values are wrapped in one.
-fn object(args: &str) -> Value {
-    match serde_json::from_str::<Value>(args) {
-        Ok(args @ Value::Object(_)) => args,
-        Ok(_) | Err(_) if args.trim().is_empty() => Value::Object(Map::new()),
-        Ok(_) | Err(_) => json!({ "unparsed": args }),
     }
 }

@@ -1,0 +1,68 @@
+//! The number of values in a JSON text, counted before it is parsed: a tree of values may take a hundred times the
+//! bytes of its text.
+
+/// Values that a JSON text from outside may have where it is read into a tree, which takes up to 60 MB then.
+pub const MAX_VALUES: usize = 100_000;
+
+/// Returns whether a JSON text has too many values to be read into a tree.
+///
+/// ```
+/// use subtend_session::values::{MAX_VALUES, has_too_many};
+///
+/// assert!(has_too_many(format!("[{}]", "{},".repeat(MAX_VALUES)).as_bytes()));
+/// assert!(!has_too_many(format!("[\"{}\"]", "{},".repeat(MAX_VALUES)).as_bytes()));
+/// ```
+pub fn has_too_many(json: &[u8]) -> bool {
+    // Each counted mark is a byte.
+    json.len() > MAX_VALUES && ValueCount::default().add(json) > MAX_VALUES
+}
+
+/// A count of the values in a JSON text that may come in pieces: at least as many as it has, at most twice as many.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ValueCount {
+    marks: usize,
+    in_string: bool,
+    is_escaped: bool,
+}
+
+impl ValueCount {
+    /// Counts the next piece, and returns the count so far.
+    pub fn add(&mut self, piece: &[u8]) -> usize {
+        for byte in piece {
+            if self.in_string {
+                self.in_string = self.is_escaped || *byte != b'"';
+                self.is_escaped = !self.is_escaped && *byte == b'\\';
+            } else if *byte == b'"' {
+                self.in_string = true;
+            } else if matches!(byte, b'[' | b'{' | b',' | b':') {
+                self.marks = self.marks.saturating_add(1);
+            }
+        }
+        self.marks.saturating_add(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(json: &str) -> usize {
+        ValueCount::default().add(json.as_bytes())
+    }
+
+    #[test]
+    fn marks_in_strings_are_not_values() {
+        assert_eq!([count("1"), count("[]"), count("[{},{}]"), count(r#"{"a":1}"#)], [1, 2, 5, 3]);
+        assert_eq!(count(r#"["[,:{", "\"[,", "\\", 1]"#), count("[1, 2, 3, 4]"));
+    }
+
+    #[test]
+    fn count_does_not_depend_on_the_pieces() {
+        let json = r#"{"a":["\",[",{"b":"\\"}],"c":[1,2]}"#;
+        for at in 0..=json.len() {
+            let mut count = ValueCount::default();
+            count.add(&json.as_bytes()[..at]);
+            assert_eq!(count.add(&json.as_bytes()[at..]), 11, "{at}");
+        }
+    }
+}
