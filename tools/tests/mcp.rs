@@ -589,6 +589,35 @@ async fn a_server_that_asks_for_oauth_is_refused_with_advice() {
     assert!(scene.down().starts_with("it asks for authorization (OAuth)"), "{}", scene.down());
 }
 
+/// A server that answers each request with `bytes` of JSON; why it is not used.
+async fn refused(bytes: usize) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let text = format!("{{\"x\":[{}0]}}", "{},".repeat(bytes / 3));
+    let head = format!("Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close", text.len());
+    let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{text}");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            _ = stream.read(&mut request).await;
+            // The client leaves at the head.
+            _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    let reached = Reached::Http { url, headers: BTreeMap::new() };
+    let scene = ServerScene::of(vec![ServerConfig { reached, ..config("fake", "") }]).await;
+    scene.down().to_owned()
+}
+
+/// Messages over HTTP become trees of sixty times their bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_message_over_http_is_refused() {
+    let says = "maximum size of 4194304 bytes";
+    assert!(refused(5 << 20).await.contains(says));
+    // The control: one below the bound is read.
+    assert!(!refused(1 << 20).await.contains(says));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_servers_end_their_processes() {
     let scene = ServerScene::mode("plain").await;

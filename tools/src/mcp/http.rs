@@ -15,6 +15,8 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use super::threads;
 
 const CONNECT: Duration = Duration::from_secs(10);
+/// Bytes of one message. The library reads it into trees, without a count of its values: they take sixty times as much.
+const MESSAGE: usize = 4 << 20;
 
 pub(super) fn transport(
     url: &str,
@@ -28,7 +30,9 @@ pub(super) fn transport(
         value.set_sensitive(true);
         custom.insert(name, value);
     }
-    let config = StreamableHttpClientTransportConfig::with_uri(url).custom_headers(custom);
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url).custom_headers(custom);
+    config.max_json_response_size = MESSAGE;
+    config.max_sse_event_size = MESSAGE;
     let client = client(url).map_err(|error| error.to_string())?;
     // The transport starts its tasks here, and they open the connections.
     let _threads = threads::handle()?.enter();
