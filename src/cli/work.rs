@@ -291,7 +291,10 @@ where
     args.through(&reader.serving, about)?;
     let session = match about {
         About::New(agent) => (None, args.opening(agent)?),
-        About::Session(name, _) => (Some(name), Value::Null),
+        About::Session(name, _) => {
+            args.unused_variables(place, name, &mut Screen::new(args.quiet, args.json))?;
+            (Some(name), Value::Null)
+        }
     };
     with(args.face(), place, reader, session, asked, job, attempts)
 }

@@ -11,7 +11,8 @@ const SCRIPT: &str = r#"{ "rules": [
         { "fan_out": { "n": 2, "agent": "explore", "background": true, "prompt": "Look at part {n}." } },
         { "text": "waiting", "repeat": true } ] },
     { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
-const ALWAYS: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "Hello.", "repeat": true } ] } ] }"#;
+pub(crate) const ALWAYS: &str =
+    r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "Hello.", "repeat": true } ] } ] }"#;
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
 
 /// Starts a run that hangs; gives it with the id of its session.
@@ -23,7 +24,7 @@ fn hanging(user: &User, script: &str) -> (Under, String) {
     (run, id)
 }
 
-fn last(out: &str) -> Value {
+pub(crate) fn last(out: &str) -> Value {
     serde_json::from_str(out.lines().last().expect("a line")).expect("json")
 }
 

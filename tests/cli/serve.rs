@@ -9,6 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::call::{Under, User};
+use super::second::{ALWAYS, last};
 
 pub(crate) struct ServedHost {
     pub(crate) host: Under,
@@ -253,4 +254,68 @@ fn h8_log_has_a_line_for_each_request_with_its_trace() {
     assert_eq!(span["path"], "/v1/sessions/none", "without its query");
     let alone = user.call(&["serve", "--log", "json"]);
     assert_eq!(alone.code, Some(2), "the login link has no place in the log: {alone:?}");
+}
+
+/// A variable that is exported is a default of the commands that host a store themselves: it is not asked of the process that does.
+#[test]
+fn h1_exported_model_variables_stop_no_command_of_a_host() {
+    let user = User::new();
+    let model = user.script(ALWAYS);
+    let host = user.start(&["serve", "--json", "--listen", "none", "--model", &model]);
+    host.line().expect("it serves");
+    let exported = |words: &str, args: &[&str], stdin: &str| {
+        let mut command = user.command(args);
+        command.env("SUBTEND_MODEL", words).env("SUBTEND_BASE_URL", "http://127.0.0.1:9");
+        Under::start(command, stdin).done()
+    };
+    let first = user.call(&["run", "--json", "one"]);
+    let id = last(&first.out)["session"].as_str().expect("an id").to_owned();
+    let sent = exported("openai/other", &["send", &id, "two"], "");
+    assert_eq!((sent.code, &*sent.out), (Some(0), "Hello.\n"), "{sent:?}");
+    let note =
+        format!("SUBTEND_MODEL is not used: process {} hosts the store, and the session keeps its model", host.pid());
+    assert!(sent.err.contains(&note), "{sent:?}");
+    let chat = exported("openai/other", &["chat", &id], "three\n");
+    assert_eq!((chat.code, &*chat.out), (Some(0), "Hello.\n"), "{chat:?}");
+    for args in [
+        &["tree", &id][..],
+        &["show", &id],
+        &["sessions"],
+        &["usage", &id],
+        &["approvals"],
+        &["regenerate", &id],
+        &["summary", &id],
+        &["condense", &id],
+        &["close", &id],
+        &["continue", &id],
+        &["verify"],
+    ] {
+        let done = exported("openai/other", args, "");
+        assert_eq!(done.code, user.call(args).code, "{args:?}: {done:?}");
+        assert!(!done.err.contains("leave it out"), "{args:?}: {done:?}");
+    }
+    // A new session is opened with what is exported, as where this process hosts the store.
+    let new = exported("offline", &["run", "--json", "hi"], "");
+    assert_eq!(new.code, Some(0), "{new:?}");
+    let id = last(&new.out)["session"].as_str().expect("an id").to_owned();
+    let shown = user.json(&["show", &id, "--json"]);
+    let answer = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["type"] == "answer");
+    assert_eq!(answer.expect("an answer")["model"], json!("offline"));
+    let script = exported(&model, &["run", "hi"], "");
+    assert_eq!(
+        (script.code, script.err.contains("which only the command line can name")),
+        (Some(2), true),
+        "{script:?}"
+    );
+    // What the command line asks for is refused, not ignored.
+    for option in ["--model", "--base-url"] {
+        let refused = user.call(&["send", &id, "x", option, "openai/other"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(
+            refused.err.contains(&format!("`{option}`: the store is hosted by process {}", host.pid())),
+            "{refused:?}"
+        );
+    }
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
 }

@@ -52,9 +52,13 @@ pub(crate) struct ModelArgs {
     variable: Option<String>,
 
     /// Server that speaks the provider's protocol, instead of the provider's own, such as `http://127.0.0.1:8080`; with PROVIDER=
-    /// for that provider only; repeatable
-    #[arg(long, value_name = "[PROVIDER=]URL", env = BASE_URL)]
+    /// for that provider only; repeatable. The variable `SUBTEND_BASE_URL` names one too
+    #[arg(long, value_name = "[PROVIDER=]URL")]
     base_url: Vec<String>,
+
+    /// What its variable says.
+    #[arg(skip = value(BASE_URL))]
+    base_url_variable: Option<String>,
 
     /// Concurrent calls to one model, and to all models of one provider
     #[arg(long, value_name = "N", default_value_t = CALLS)]
@@ -85,7 +89,27 @@ pub(crate) struct ModelSetup {
 impl ModelArgs {
     pub(super) fn of(model: Option<&str>, servers: &[Text]) -> Self {
         let base_url = servers.iter().map(ToString::to_string).collect();
-        Self { model: model.map(str::to_owned), variable: None, base_url, calls: CALLS, calls_per_minute: None }
+        let model = model.map(str::to_owned);
+        Self { model, variable: None, base_url, base_url_variable: None, calls: CALLS, calls_per_minute: None }
+    }
+
+    /// Returns the first option that names a model or a server on the command line.
+    pub(super) fn option(&self) -> Option<&'static str> {
+        let given = [("--model", self.model.is_some()), ("--base-url", !self.base_url.is_empty())];
+        given.into_iter().find_map(|(option, given)| given.then_some(option))
+    }
+
+    pub(super) fn has_variables(&self) -> bool {
+        self.variable.is_some() || self.base_url_variable.is_some()
+    }
+
+    /// Returns the variables that would change what answers a session which says so itself.
+    pub(super) fn unlike(&self, own: Own<'_>) -> Vec<&'static str> {
+        let is_own = |words: &str| words == own.model || own.model.strip_prefix("pool:") == Some(words);
+        let model = self.variable.as_deref().is_some_and(|words| !is_own(words));
+        let url = self.base_url_variable.as_deref().filter(|_| call_servers(&[own.model.into()]));
+        let server = url.is_some_and(|url| !own.servers.iter().any(|server| **server == *url));
+        [(MODEL, model), (BASE_URL, server)].into_iter().filter_map(|(name, unlike)| unlike.then_some(name)).collect()
     }
 
     pub(super) fn is_given(&self) -> bool {
@@ -97,8 +121,20 @@ impl ModelArgs {
     }
 
     pub(super) fn servers(&self) -> Vec<&str> {
-        let urls = self.base_url.iter().map(String::as_str);
-        urls.filter(|url| !(url.is_empty() && is_empty(BASE_URL))).collect()
+        match &*self.base_url {
+            [] => self.base_url_variable.as_deref().into_iter().collect(),
+            urls => urls.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Returns the servers that another process opens a session with. An exported one goes along with a model that is named here and
+    /// called at a server; else that process decides.
+    pub(super) fn servers_of_opening(&self) -> Vec<&str> {
+        let calls = |words: &str| words.split(',').any(|word| call_servers(&[word.trim().into()]));
+        match self.base_url.is_empty() && !self.words().is_some_and(calls) {
+            true => Vec::new(),
+            false => self.servers(),
+        }
     }
 
     pub(super) fn words(&self) -> Option<&str> {
@@ -111,6 +147,8 @@ impl ModelArgs {
         let chosen_here = session.filter(|own| !own.imported);
         let servers =
             Servers::read(self.servers().into_iter(), chosen_here.map(|own| own.servers).unwrap_or_default())?;
+        // A variable says where models are called that call a server at all.
+        let servers = if self.base_url.is_empty() { servers.by_default() } else { servers };
         let rates = self.rates()?;
         let own = session.map(|own| own.model);
         let words = self.words().into_iter().chain(chosen_here.map(|own| own.model));
@@ -121,11 +159,7 @@ impl ModelArgs {
             (None, None, Some(own)) => (restored(own, said), Chosen::Session),
             (None, None, None) => (said.default_model(), Chosen::by_config(said)),
         };
-        if let (Chosen::Variable, DefaultModel::Model(words)) = (&chosen, &asked)
-            && matches!(ModelSpec::parse(words), Ok(ModelSpec::Scripted(_)))
-        {
-            return Err(Fail::Usage(format!("{MODEL}: {}", script_refused(words))));
-        }
+        self.no_exported_script()?;
         // The record of a session may come from an import.
         if let (Chosen::Session, DefaultModel::Model(words)) = (&chosen, &asked) {
             no_scripts(words).map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
@@ -160,6 +194,12 @@ impl ModelArgs {
         Ok(ModelSetup { models, default_pool, pools, members, servers, enabled, rates, chosen, providers, calls })
     }
 
+    /// Refuses a script that the variable names, unless an option names a model.
+    pub(super) fn no_exported_script(&self) -> Result<(), Fail> {
+        let exported = self.variable.as_deref().filter(|_| self.model.is_none());
+        exported.map_or(Ok(()), no_script).map_err(|why| Fail::Usage(format!("{MODEL}: {why}")))
+    }
+
     fn rates(&self) -> Result<Rates, Fail> {
         for (option, calls) in [("--calls", Some(self.calls)), ("--calls-per-minute", self.calls_per_minute)] {
             if calls == Some(0) {
@@ -174,7 +214,12 @@ impl ModelArgs {
 
 /// Returns what the variable says that stands for `--model`, for verbs that call no model.
 pub(crate) fn variable() -> Option<String> {
-    std::env::var(MODEL).ok().filter(|words| !words.is_empty())
+    value(MODEL)
+}
+
+/// Returns the value of a variable. One that is set to nothing counts as not set: shells pass on one that they do not have.
+fn value(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|words| !words.is_empty())
 }
 
 fn call_servers(members: &[Text]) -> bool {
@@ -267,11 +312,6 @@ fn pools(said: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, Na
         }
     }
     Ok((pools, made))
-}
-
-/// Returns whether the variable is set to nothing, as shells do that pass on one that they do not have.
-fn is_empty(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| value.is_empty())
 }
 
 impl ModelSetup {
@@ -370,7 +410,7 @@ mod tests {
 
     fn said(model: &str, base_url: &[&str], calls: u32) -> String {
         let base_url = base_url.iter().map(|url| (*url).to_owned()).collect();
-        let args = ModelArgs { model: Some(model.to_owned()), variable: None, base_url, calls, calls_per_minute: None };
+        let args = ModelArgs { base_url, calls, ..ModelArgs::of(Some(model), &[]) };
         args.choose(&Loaded::of([]).expect("a configuration"), None)
             .err()
             .map(|error| error.to_string())
@@ -393,13 +433,7 @@ mod tests {
     #[test]
     fn provider_models_differ_from_local_ones() {
         let calls = |model: &str| {
-            let args = ModelArgs {
-                model: Some(model.to_owned()),
-                variable: None,
-                base_url: vec![],
-                calls: 1,
-                calls_per_minute: None,
-            };
+            let args = ModelArgs::of(Some(model), &[]);
             args.choose(&Loaded::of([]).expect("a configuration"), None).map(|choice| choice.calls_servers()).ok()
         };
         assert_eq!(
@@ -416,7 +450,7 @@ mod tests {
 
     #[test]
     fn a6_a_sessions_own_model_answers_where_none_is_named() {
-        let args = ModelArgs { model: None, variable: None, base_url: vec![], calls: 1, calls_per_minute: None };
+        let args = ModelArgs::of(None, &[]);
         let chosen = |own: &str| {
             let own = Own { model: own, servers: &[], imported: false };
             let choice = args.choose(&Loaded::of([]).expect("a configuration"), Some(own));

@@ -109,7 +109,7 @@ pub(super) fn last(journal: &Journal, session: SessionId) -> Result<Seq, Fail> {
     Ok(journal.head(session)?.map_or(Seq(0), |head| head.last_seq))
 }
 
-fn birth(journal: &Journal, session: SessionId) -> Result<Box<SessionCreated>, Fail> {
+pub(super) fn birth(journal: &Journal, session: SessionId) -> Result<Box<SessionCreated>, Fail> {
     let births = journal.records_from(session, Seq(1), 1)?;
     let birth = births.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };

@@ -50,13 +50,8 @@ pub(crate) struct ServeArgs {
 impl ServeArgs {
     /// Refuses options that another process decides, which hosts the store.
     pub(crate) fn through(&self) -> Result<(), Fail> {
-        let given = [
-            ("--model (or SUBTEND_MODEL)", self.models.is_given()),
-            ("--base-url (or SUBTEND_BASE_URL)", !self.models.servers().is_empty()),
-            ("--calls", self.models.limits_calls()),
-        ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(Fail::Usage(format!(
+        match self.models.option().or(self.models.limits_calls().then_some("--calls")) {
+            Some(option) => Err(Fail::Usage(format!(
                 "`{option}`: another process hosts the store and decides that for its sessions; leave it out"
             ))),
             None => Ok(()),

@@ -31,6 +31,8 @@ pub(super) struct Servers {
     given: Vec<NamedServer>,
     /// Those of the session that the command is about: they count where none is given for the provider.
     own: Vec<NamedServer>,
+    /// Whether a model that calls no server is a contradiction to one that is given for all.
+    is_asked_for: bool,
 }
 
 fn split(word: &str) -> NamedServer {
@@ -61,7 +63,11 @@ impl Servers {
             }
             servers.push((provider, url));
         }
-        Ok(Self { given: servers, own: own.iter().map(|word| split(word)).collect() })
+        Ok(Self { given: servers, own: own.iter().map(|word| split(word)).collect(), is_asked_for: true })
+    }
+
+    pub(super) fn by_default(self) -> Self {
+        Self { is_asked_for: false, ..self }
     }
 
     pub(super) fn words(&self) -> Vec<Text> {
@@ -91,7 +97,7 @@ impl Servers {
     pub(super) fn place(&self, spec: ModelSpec, calls_nobody: bool) -> Result<ModelSpec, String> {
         // A server of one provider does not exclude a local model.
         let meant_for_all = self.given.iter().any(|(provider, _)| provider.is_none());
-        if calls_nobody && !meant_for_all {
+        if calls_nobody && !(meant_for_all && self.is_asked_for) {
             return Ok(spec);
         }
         let Some(url) = self.of(&spec.to_string()).map(str::to_owned) else { return Ok(spec) };
