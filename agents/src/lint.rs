@@ -1,76 +1,183 @@
-//! Checks of agent files outside a catalog.
+//! Checks of agent files outside a catalog, and of the other files that enter prompts: each as the loader of its kind reads it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::catalog::products::id;
-use crate::catalog::{AgentProblem, Catalog, ProblemKind, bad_rule, has_ending, read_bounded};
+use crate::catalog::{AgentProblem, Catalog, FOLDER, ProblemKind, bad_rule, has_ending, read_bounded};
 use crate::foreign::{self, file::ForeignFile};
 use crate::front;
+use crate::instructions::{FoundFile, Instruction, Unread};
 use crate::manifest::{Manifest, Source};
 use crate::product::Product;
+use crate::skill::{self, Skill, Skills};
+use crate::slash::{self, SlashCommand, SlashCommands};
+
+mod instruction_files;
 
 /// Result of checking one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     pub path: PathBuf,
-    /// Its agent, unless refused.
-    pub agent: Option<Arc<Manifest>>,
+    /// What it gives, unless it is refused or nothing uses it.
+    pub gives: Option<FileGift>,
     /// Its problems.
     pub problems: Vec<AgentProblem>,
 }
 
+/// What a file gives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FileGift {
+    Agent(Arc<Manifest>),
+    Skill(Arc<Skill>),
+    Command(Arc<SlashCommand>),
+    /// An instruction file, and after it the files that it imports.
+    Instructions(Vec<Arc<Instruction>>),
+}
+
 impl Checked {
     pub fn is_refused(&self) -> bool {
-        self.agent.is_none()
+        self.problems.iter().any(|problem| problem.kind == ProblemKind::Refused)
+    }
+
+    /// Returns its agent, if it gives one.
+    pub fn agent(&self) -> Option<&Arc<Manifest>> {
+        let Some(FileGift::Agent(agent)) = &self.gives else { return None };
+        Some(agent)
     }
 }
 
-/// Checks agent files, and all below folders, as a workspace would load them. The second file of one name is refused, and so is a rule for
-/// an agent that is neither among them nor in `around`.
+/// Reads a file below a directory, by its relative path. It must refuse what leads out.
+pub type ReadBelow<'a> = &'a dyn Fn(&Path, &str) -> Result<FoundFile, Unread>;
+
+/// Checks files, and all below folders, as a workspace would load them: agents, skills, slash commands and instruction files. The second
+/// agent, skill or command of one name is refused, and so is a rule for an agent that is neither among them nor in `around`.
 ///
-/// A file is of `product`, or else of the product whose folder its path names, or else a native one.
-pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog) -> Vec<Checked> {
-    let mut all: Vec<Checked> = Vec::new();
+/// An agent file is of `product`, or else of the product whose folder its path names, or else a native one. `read` reads instruction
+/// files and what they import.
+pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog, read: ReadBelow<'_>) -> Vec<Checked> {
+    let mut files = Files { all: Vec::new(), skills: Skills::default(), commands: SlashCommands::default(), read };
     for path in paths {
-        if !path.is_dir() {
-            let of = product.or_else(|| product_of(path));
-            let checked = one(path, of.map(|product| (product, folder_of(path))), &all);
-            all.push(checked);
-            continue;
-        }
-        let of = |path: &Path| product.or_else(|| product_of(path));
-        let wanted = |path: &Path| has_ending(path, of(path).map_or("md", Product::ending));
-        let (mut seen, mut files) = (Catalog::default(), Vec::new());
-        seen.find(path, 0, &wanted, &mut files);
-        for problem in seen.problems() {
-            all.push(Checked { path: problem.path.clone(), agent: None, problems: vec![problem.clone()] });
-        }
-        files.sort_unstable();
-        for file in files {
-            let folder = || if Product::of(&file).is_some() { folder_of(&file) } else { path.clone() };
-            let checked = one(&file, of(&file).map(|product| (product, folder())), &all);
-            all.push(checked);
+        if path.is_dir() {
+            files.folder(path, product);
+        } else {
+            files.take(path, product, path.parent().unwrap_or(path));
         }
     }
+    let mut all = files.all;
     let mut known = around.names();
-    known.extend(all.iter().map(|file| match &file.agent {
-        Some(agent) => agent.name.to_string(),
-        None => file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-    }));
+    known.extend(all.iter().filter(|file| !matches!(kind(&file.path), FileKind::Other(_))).map(
+        |file| match file.agent() {
+            Some(agent) => agent.name.to_string(),
+            None => file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        },
+    ));
     for file in &mut all {
-        let native = file.agent.as_ref().filter(|agent| matches!(agent.source, Source::File(_)));
+        let native = file.agent().filter(|agent| matches!(agent.source, Source::File(_)));
         if let Some(message) = native.and_then(|agent| bad_rule(agent, &known)) {
-            file.agent = None;
-            file.problems.push(AgentProblem {
-                path: file.path.clone(),
-                kind: ProblemKind::Refused,
-                product: None,
-                message,
-            });
+            file.gives = None;
+            file.problems.push(problem(&file.path, ProblemKind::Refused, message));
         }
     }
     all
+}
+
+/// What a file is, by its path.
+enum FileKind {
+    Agent,
+    Other(OtherKind),
+}
+
+/// What a file is that is no agent.
+enum OtherKind {
+    Skill,
+    Command(Option<Product>, PathBuf),
+    Instructions(PathBuf, &'static str),
+    /// An instruction file that nothing reads here.
+    Unread(&'static str),
+}
+
+fn kind(path: &Path) -> FileKind {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let in_agents = whole.parent().is_some_and(|above| above.ancestors().any(|folder| folder.ends_with(FOLDER)));
+    if in_agents || Product::of(&whole).is_some() {
+        return FileKind::Agent;
+    }
+    if whole.file_name().is_some_and(|name| name == skill::FILE) {
+        return FileKind::Other(OtherKind::Skill);
+    }
+    if let Some((product, folder)) = slash::folder_of(&whole) {
+        return FileKind::Other(OtherKind::Command(product, folder));
+    }
+    instruction_files::kind(&whole).map_or(FileKind::Agent, FileKind::Other)
+}
+
+/// Files that are checked, and what those before them gave.
+struct Files<'a> {
+    all: Vec<Checked>,
+    skills: Skills,
+    commands: SlashCommands,
+    read: ReadBelow<'a>,
+}
+
+impl Files<'_> {
+    fn folder(&mut self, path: &Path, product: Option<Product>) {
+        let of = |path: &Path| product.or_else(|| product_of(path));
+        let wanted = |path: &Path| {
+            has_ending(path, of(path).map_or("md", Product::ending)) || matches!(kind(path), FileKind::Other(_))
+        };
+        let (mut seen, mut files) = (Catalog::default(), Vec::new());
+        seen.find(path, 0, &wanted, &mut files);
+        for problem in seen.problems() {
+            self.all.push(Checked { path: problem.path.clone(), gives: None, problems: vec![problem.clone()] });
+        }
+        files.sort_unstable();
+        for file in files {
+            // Other files in the folder of a skill are read when the model asks for them.
+            let above = file.ancestors().skip(1).take_while(|above| above.starts_with(path));
+            let of_skill =
+                !file.ends_with(skill::FILE) && above.into_iter().any(|above| above.join(skill::FILE).exists());
+            if !of_skill {
+                self.take(&file, product, path);
+            }
+        }
+    }
+
+    fn take(&mut self, path: &Path, product: Option<Product>, given: &Path) {
+        let other = match kind(path) {
+            FileKind::Other(other) if product.is_none() => other,
+            FileKind::Agent | FileKind::Other(_) => {
+                let folder = || if Product::of(path).is_some() { folder_of(path) } else { given.to_owned() };
+                let of = product.or_else(|| product_of(path));
+                let checked = one(path, of.map(|product| (product, folder())), &self.all);
+                return self.all.push(checked);
+            }
+        };
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let (gives, problems) = match (whole.symlink_metadata(), other) {
+            (Err(error), _) => (None, vec![problem(path, ProblemKind::Refused, format!("cannot be read: {error}"))]),
+            (Ok(_), OtherKind::Skill) => {
+                let (skill, problems) = self.skills.add_one(whole.parent().unwrap_or(&whole));
+                (skill.map(FileGift::Skill), problems)
+            }
+            (Ok(_), OtherKind::Command(product, folder)) => {
+                let (command, problems) = self.commands.add_one(product, &folder, &whole);
+                (command.map(FileGift::Command), problems)
+            }
+            (Ok(_), OtherKind::Instructions(folder, name)) => instruction_files::checked(&folder, name, self.read),
+            (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::unread(path, name)]),
+        };
+        // As it was named.
+        let named = |problem: AgentProblem| match problem.path == whole {
+            true => AgentProblem { path: path.to_owned(), ..problem },
+            false => problem,
+        };
+        self.all.push(Checked { path: path.to_owned(), gives, problems: problems.into_iter().map(named).collect() });
+    }
+}
+
+fn problem(path: &Path, kind: ProblemKind, message: String) -> AgentProblem {
+    AgentProblem { path: path.to_owned(), kind, product: None, message }
 }
 
 fn product_of(path: &Path) -> Option<Product> {
@@ -97,8 +204,7 @@ fn one(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]) -> Check
 }
 
 fn refused(path: &Path, message: String) -> Checked {
-    let problems = vec![AgentProblem { path: path.to_owned(), kind: ProblemKind::Refused, product: None, message }];
-    Checked { path: path.to_owned(), agent: None, problems }
+    Checked { path: path.to_owned(), gives: None, problems: vec![problem(path, ProblemKind::Refused, message)] }
 }
 
 /// Checks `text` as the agent file of `product` at `path`, which need not exist; `id` is its path in the folder of agents.
@@ -119,16 +225,18 @@ pub fn text(path: &Path, text: &str, before: &[Checked]) -> Checked {
 }
 
 fn taken(path: &Path, parsed: front::Parsed, before: &[Checked]) -> Checked {
-    let problem = |kind, message| AgentProblem { path: path.to_owned(), kind, product: None, message };
     let name = &parsed.manifest.name;
-    let twin = before.iter().find(|other| other.agent.as_ref().is_some_and(|agent| agent.name == *name));
+    let twin = before.iter().find(|other| other.agent().is_some_and(|agent| agent.name == *name));
     if let Some(twin) = twin {
         return refused(path, format!("`{name}` is already there, from {}: rename one", twin.path.display()));
     }
     let mut problems = Vec::new();
     if Catalog::replaces_builtin(&parsed.manifest) {
-        problems.push(problem(ProblemKind::Warning, format!("replaces the built-in agent `{name}`")));
+        problems.push(problem(path, ProblemKind::Warning, format!("replaces the built-in agent `{name}`")));
     }
-    problems.extend(parsed.warnings.into_iter().map(|warning| problem(ProblemKind::Warning, warning)));
-    Checked { path: path.to_owned(), agent: Some(Arc::new(parsed.manifest)), problems }
+    problems.extend(parsed.warnings.into_iter().map(|warning| problem(path, ProblemKind::Warning, warning)));
+    Checked { path: path.to_owned(), gives: Some(FileGift::Agent(Arc::new(parsed.manifest))), problems }
 }
+
+#[cfg(test)]
+mod tests;

@@ -173,6 +173,19 @@ impl Skills {
         }
     }
 
+    /// Reads the skill of one folder, and returns what its file gives, and its problems.
+    pub(crate) fn add_one(&mut self, folder: &Path) -> (Option<Arc<Skill>>, Vec<AgentProblem>) {
+        let above = folder.parent().unwrap_or(folder);
+        let shelf = Shelf { folder: above, resource: &above.to_string_lossy(), in_workspace: true };
+        let before = self.problems.len();
+        match folder.is_symlink() {
+            true => self.refuse(&folder.join(FILE), "is in a symbolic link, which is not followed: copy the folder"),
+            false => self.read(&shelf, folder),
+        }
+        let given = self.all().find(|skill| skill.folder == folder).cloned();
+        (given, self.problems.split_off(before))
+    }
+
     fn read(&mut self, shelf: &Shelf<'_>, folder: &Path) {
         let path = folder.join(FILE);
         if self.all.len() >= MAX_SKILLS {

@@ -157,13 +157,31 @@ impl SlashCommands {
         if let Some(first) = files.get(MAX_FILES) {
             self.refuse(first, format!("not read, nor any after it: there are more than {MAX_FILES} commands"));
         }
-        for path in files.iter().take(MAX_FILES) {
-            let parsed = read_bounded(path).and_then(|text| parse(product, path, &id(folder, path), &text));
-            match parsed {
-                Ok(command) => self.take_in(command),
-                Err(why) => self.refuse(path, why),
-            }
+        files.iter().take(MAX_FILES).for_each(|path| self.file(product, folder, path));
+    }
+
+    fn file(&mut self, product: Option<Product>, folder: &Path, path: &Path) {
+        let parsed = read_bounded(path).and_then(|text| parse(product, path, &id(folder, path), &text));
+        match parsed {
+            Ok(command) => self.take_in(command),
+            Err(why) => self.refuse(path, why),
         }
+    }
+
+    /// Reads one file of a folder of commands, and returns what it gives, and its problems.
+    pub(crate) fn add_one(
+        &mut self,
+        product: Option<Product>,
+        folder: &Path,
+        path: &Path,
+    ) -> (Option<Arc<SlashCommand>>, Vec<AgentProblem>) {
+        let before = self.problems.len();
+        match path.is_symlink() {
+            true => self.refuse(path, "is a symbolic link, which is not followed: copy the file"),
+            false => self.file(product, folder, path),
+        }
+        let given = self.all().find(|command| command.path == path).cloned();
+        (given, self.problems.split_off(before))
     }
 
     fn take_in(&mut self, command: SlashCommand) {
@@ -188,6 +206,21 @@ impl SlashCommands {
     fn tell(&mut self, path: &Path, kind: ProblemKind, message: String) {
         self.problems.push(AgentProblem { path: path.to_owned(), kind, product: None, message });
     }
+}
+
+/// Returns the folder of commands that the path names, and whose it is.
+pub(crate) fn folder_of(path: &Path) -> Option<(Option<Product>, PathBuf)> {
+    let of_product = |product: Product| {
+        let below = move |folder: &&str| (Some(product), Path::new(product.folder()).join(folder));
+        product.command_folders().iter().map(below)
+    };
+    let folders = std::iter::once((None, PathBuf::from(FOLDER))).chain(Product::ALL.into_iter().flat_map(of_product));
+    let folders: Vec<(Option<Product>, PathBuf)> = folders.collect();
+    let named = |above: &Path| {
+        let (product, _) = folders.iter().find(|(_, below)| above.ends_with(below))?;
+        Some((*product, above.to_owned()))
+    };
+    path.ancestors().skip(1).find_map(named)
 }
 
 /// Parses the file of a command; `id` is its path in the folder of commands, without its ending.

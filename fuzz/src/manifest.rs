@@ -16,7 +16,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     assert_eq!(checked, lint::text(path, &text, &[]), "the same file is read differently");
     let refusals = checked.problems.iter().filter(|problem| problem.kind == ProblemKind::Refused);
     let refusals: Vec<&str> = refusals.map(|problem| problem.message.as_str()).collect();
-    let Some(agent) = checked.agent else {
+    let Some(agent) = checked.agent() else {
         assert!(matches!(refusals[..], [why] if !why.trim().is_empty()), "a refused file has one error: {refusals:?}");
         return InputResult::Refused;
     };

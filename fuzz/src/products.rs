@@ -24,7 +24,7 @@ fn one(product: Product, text: &str) -> InputResult {
         "the same file is read differently"
     );
     let refusals = checked.problems.iter().filter(|problem| problem.kind == ProblemKind::Refused).count();
-    let Some(agent) = checked.agent else {
+    let Some(agent) = checked.agent() else {
         assert_eq!(refusals, 1, "a refused file has one error");
         return InputResult::Refused;
     };

@@ -212,6 +212,12 @@ fn is_own(_: &Path, _: &Path) -> bool {
     true
 }
 
+/// Reads one file below a directory, which is opened for it.
+pub(crate) fn read_below(folder: &Path, path: &str) -> Result<FoundFile, Unread> {
+    let opened = Workspace::open(folder).map_err(|error| Unread::Refused(format!("cannot be read: {error}")))?;
+    reader(&opened)(path)
+}
+
 /// Reads files below a directory through its handle: no path and no link leads out, and the file that is checked is read.
 fn reader(folder: &Workspace) -> impl Fn(&str) -> Result<FoundFile, Unread> {
     |path| {

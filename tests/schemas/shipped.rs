@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use subtend::agents::instructions::Unread;
 use subtend::agents::{Catalog, front_matter, lint};
 use subtend::config::{Layer, Loaded, Origin, schema};
 
@@ -86,7 +87,7 @@ fn the_schema_of_agents_lets_through_what_is_taken() {
     let path = folder.path().join("stem.md");
     let refused = |text: &str| {
         std::fs::write(&path, format!("---\n{text}\n---\nDo it.\n")).expect("a file");
-        lint(std::slice::from_ref(&path), None, &Catalog::builtin())[0].is_refused()
+        lint(std::slice::from_ref(&path), None, &Catalog::builtin(), &|_, _| Err(Unread::Missing))[0].is_refused()
     };
     for text in GOOD_AGENTS {
         assert_eq!((checker.is_valid(&yaml(text)), refused(text)), (true, false), "{text}");

@@ -4,7 +4,8 @@ use subtend_session::settings::Settings;
 use tempfile::TempDir;
 
 use super::*;
-use crate::lint::{Checked, lint};
+use crate::instructions::Unread;
+use crate::lint::{Checked, FileGift, lint};
 use crate::manifest::AgentMode;
 
 fn workspace(files: &[(&str, &[u8])]) -> TempDir {
@@ -197,8 +198,8 @@ fn a1_a_rule_for_an_unknown_agent_refuses_its_file() {
     ];
     assert_eq!(problems(&workspace, &catalog), expected);
     assert!(Catalog::load(workspace.path()).get("critic").is_some());
-    let checked = lint(&[workspace.path().join(FOLDER)], None, &Catalog::builtin());
-    let names: Vec<_> = checked.iter().map(|file| file.agent.as_ref().map(|agent| agent.name.to_string())).collect();
+    let checked = lint(&[workspace.path().join(FOLDER)], None, &Catalog::builtin(), &|_, _| Err(Unread::Missing));
+    let names: Vec<_> = checked.iter().map(|file| file.agent().map(|agent| agent.name.to_string())).collect();
     assert_eq!(names, [None, None, Some("lead".to_owned()), None]);
 }
 
@@ -261,9 +262,17 @@ fn files_and_folders_are_linted_without_a_workspace() {
         let told = |checked: Checked| {
             let name = checked.path.strip_prefix(&folder).unwrap().display().to_string();
             let problems = checked.problems.into_iter().map(|problem| (problem.kind, problem.message));
-            (name, checked.agent.map(|manifest| manifest.name.to_string()), problems.collect::<Vec<_>>())
+            let agent = match checked.gives {
+                Some(FileGift::Agent(manifest)) => Some(manifest.name.to_string()),
+                Some(FileGift::Skill(_) | FileGift::Command(_) | FileGift::Instructions(_)) => panic!("no agent"),
+                None => None,
+            };
+            (name, agent, problems.collect::<Vec<_>>())
         };
-        lint(&[path.to_owned()], None, &Catalog::builtin()).into_iter().map(told).collect::<Vec<_>>()
+        lint(&[path.to_owned()], None, &Catalog::builtin(), &|_, _| Err(Unread::Missing))
+            .into_iter()
+            .map(told)
+            .collect::<Vec<_>>()
     };
     let unknown = told(&folder.join("good.md"));
     assert_eq!((unknown.len(), unknown[0].1.as_deref(), unknown[0].2[0].0), (1, Some("good"), ProblemKind::Warning));

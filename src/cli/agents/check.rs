@@ -1,11 +1,11 @@
-//! `subtend agents check`: agent files, before they are used.
+//! `subtend agents check`: agents, skills, slash commands and instruction files, before they are used.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
 use subtend_agents::catalog::Catalog;
-use subtend_agents::lint::{Checked, lint};
+use subtend_agents::lint::{Checked, FileGift, lint};
 use subtend_agents::product::Product;
 use subtend_session::ids::Text;
 
@@ -13,19 +13,21 @@ use super::super::fail::{Code, Fail};
 use super::super::paint::{DIM, GOOD, In, clip, count};
 use super::super::work::setup;
 use super::super::workspace;
-use super::{Warning, model, tell, warning};
+use super::{Warning, guidance, model, tell, warning};
 use crate::cli::json;
 
-/// Checks agent files, and those in folders; the exit code is 1 if one is refused.
+/// Checks files, and those in folders: agents, skills (`SKILL.md`), slash commands, and instruction files such as `AGENTS.md`. The exit
+/// code is 1 if one is refused.
 ///
-/// Rules may name agents among these files, built-in agents, and agents of the current directory.
+/// Each is read as a workspace would load it: what it gives is printed, what has no effect is a warning. Rules may name agents among these
+/// files, built-in agents, and agents of the current directory.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Files, and folders in which every agent file is checked
+    /// Files, and folders in which every such file is checked
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Product whose files they are; by default their folder says it, such as `.claude/agents`
+    /// Product whose agent files they are; by default their folder says it, such as `.claude/agents`
     #[arg(long = "as", value_name = "PRODUCT")]
     product: Option<Format>,
 
@@ -61,36 +63,71 @@ struct CheckReport {
 #[derive(Serialize)]
 struct File {
     path: String,
-    /// The agent that it gives; absent where it is refused.
+    /// What it gives: `agent`, `skill`, `command` or `instructions`; absent where it is refused or unused.
+    gives: Option<&'static str>,
+    /// The agent that it gives.
     agent: Option<Text>,
+    /// The skill or the slash command that it gives.
+    name: Option<Text>,
+    /// Files that it imports.
+    imports: Vec<String>,
     problems: Vec<Warning>,
+}
+
+impl File {
+    fn of(file: &Checked) -> Self {
+        let (gives, name, imports) = match &file.gives {
+            None => (None, None, Vec::new()),
+            Some(FileGift::Agent(_)) => (Some("agent"), None, Vec::new()),
+            Some(FileGift::Skill(skill)) => (Some("skill"), Some(skill.name.clone()), Vec::new()),
+            Some(FileGift::Command(command)) => (Some("command"), Some(command.name.clone()), Vec::new()),
+            Some(FileGift::Instructions(files)) => {
+                let imports = files.iter().skip(1).map(|file| file.path.display().to_string());
+                (Some("instructions"), None, imports.collect())
+            }
+        };
+        let agent = file.agent().map(|agent| agent.name.clone());
+        let problems = file.problems.iter().map(warning).collect();
+        Self { path: file.path.display().to_string(), gives, agent, name, imports, problems }
+    }
+
+    /// What it gives, for people.
+    fn line(&self) -> Option<String> {
+        let name = || clip(self.name.as_deref().unwrap_or_default(), 160);
+        match self.gives? {
+            "skill" => Some(format!("skill {}", name())),
+            "command" => Some(format!("command /{}", name())),
+            "instructions" if self.imports.is_empty() => Some("instructions".to_owned()),
+            "instructions" => {
+                let imports: Vec<String> = self.imports.iter().map(|path| clip(path, 200)).collect();
+                Some(format!("instructions, with {}", imports.join(", ")))
+            }
+            _ => self.agent.as_deref().map(str::to_owned),
+        }
+    }
 }
 
 pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let here = workspace::open(std::path::Path::new("."))?;
-    let mut checked = lint(&args.paths, args.product.map(Format::product), &Catalog::load(here.path()));
+    let product = args.product.map(Format::product);
+    let mut checked = lint(&args.paths, product, &Catalog::load(here.path()), &guidance::read_below);
     let tools = setup::tools()?;
     for file in &mut checked {
-        let missing = file.agent.as_ref().map(|agent| model::missing_tools(agent, &tools));
+        let missing = file.agent().map(|agent| model::missing_tools(agent, &tools));
         file.problems.extend(missing.into_iter().flatten());
     }
     let refused = checked.iter().filter(|file| file.is_refused()).count();
     let sound = refused == 0;
     let mut out = anstream::stdout().lock();
     if args.json {
-        let file = |file: &Checked| File {
-            path: file.path.display().to_string(),
-            agent: file.agent.as_ref().map(|agent| agent.name.clone()),
-            problems: file.problems.iter().map(warning).collect(),
-        };
-        json::write(&mut out, &CheckReport { sound, files: checked.iter().map(file).collect() })?;
+        json::write(&mut out, &CheckReport { sound, files: checked.iter().map(File::of).collect() })?;
         writeln!(out)?;
         return Ok(if sound { Code::Done } else { Code::Failed });
     }
     for file in &checked {
-        if let Some(agent) = &file.agent {
+        if let Some(given) = File::of(file).line() {
             let path = clip(&file.path.display().to_string(), 400);
-            writeln!(out, "{} {} {}", In(GOOD, "✓"), agent.name, In(DIM, format!("({path})")))?;
+            writeln!(out, "{} {given} {}", In(GOOD, "✓"), In(DIM, format!("({path})")))?;
         }
     }
     drop(out);

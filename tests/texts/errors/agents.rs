@@ -33,6 +33,33 @@ fn errors_of_agent_files_are_as_reviewed() {
 }
 
 #[test]
+fn checks_of_files_for_prompts_are_as_reviewed() {
+    let mut page = Page::new();
+    for (path, text) in [
+        (".claude/commands/fix.md", "---\nallowed-tools: Bash\n---\nFix $ARGUMENTS.\n"),
+        (".claude/commands/a b.md", "Fix it.\n"),
+        (".claude/skills/pdf/SKILL.md", "---\ndescription: Reads PDF files.\nhooks: {}\n---\nRead it.\n"),
+        (".claude/skills/none/SKILL.md", "---\nname: none\n---\n"),
+        (".cursorrules", "Be brief.\n"),
+        ("AGENTS.md", "Use tabs. @docs/style.md and @docs/gone.md\n"),
+        ("CLAUDE.md", "Use spaces.\n"),
+        ("docs/style.md", "Short lines. @../../out.md\n"),
+        ("empty/AGENTS.md", "\n"),
+    ] {
+        page.user.file(path, text);
+    }
+    for line in [
+        "agents check .claude",
+        "agents check .cursorrules",
+        "agents check AGENTS.md CLAUDE.md empty/AGENTS.md",
+        "agents check --json AGENTS.md .claude/skills/pdf/SKILL.md .claude/commands/fix.md",
+    ] {
+        page.call(line);
+    }
+    page.check("checks_of_files");
+}
+
+#[test]
 fn errors_of_agent_names_are_as_reviewed() {
     let mut page = Page::new();
     page.user.file(".subtend/agents/poet.md", "---\nmode: all\nmode: all\n---\nYou write.\n");

@@ -1,0 +1,106 @@
+//! Files of every kind, checked as a workspace would load them.
+
+use super::*;
+
+/// Skills, slash commands and instruction files, each by the loader that a workspace uses, with what is unused.
+#[test]
+fn files_for_prompts_are_linted_as_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let files: [(&str, &str); 14] = [
+        (".claude/agents/lead.md", "---\nname: lead\ndescription: Leads.\n---\nLead."),
+        (".claude/commands/git/commit.md", "---\nmodel: opus\n---\nCommit $1 after !`git status`."),
+        (".claude/commands/none.md", "---\ndescription: Nothing.\n---\n"),
+        (".claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Reads PDF files.\ncontext: fork\n---\nRead it."),
+        (".claude/skills/pdf/forms.md", "Read when it is needed."),
+        (".claude/skills/Bad_Name/SKILL.md", "---\ndescription: Bad.\n---\nBad."),
+        (".agents/skills/pdf/SKILL.md", "---\ndescription: Also reads PDF files.\n---\nRead."),
+        (".cursorrules", "Be brief."),
+        (".github/copilot-instructions.md", "Be brief."),
+        ("AGENTS.md", "Use tabs. @docs/style.md and @../secret.md"),
+        ("CLAUDE.md", "Use spaces."),
+        ("CLAUDE.local.md", "Mine.\u{202e}"),
+        ("docs/style.md", "Short lines."),
+        ("empty/AGENTS.md", " \n"),
+    ];
+    for (path, text) in files {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let read = |folder: &Path, path: &str| match std::fs::read_to_string(folder.join(path)) {
+        Ok(text) => Ok(FoundFile { real: path.into(), text }),
+        Err(_) => Err(Unread::Missing),
+    };
+    let names = [".claude", ".agents", ".cursorrules", ".github", "AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "empty"];
+    let paths = names.map(|name| dir.path().join(name));
+    let below = |path: &Path| path.strip_prefix(dir.path()).unwrap().display().to_string();
+    let told = |checked: Checked| {
+        let gives = match &checked.gives {
+            None => "nothing".to_owned(),
+            Some(FileGift::Agent(agent)) => format!("agent {}", agent.name),
+            Some(FileGift::Skill(skill)) => format!("skill {}", skill.name),
+            Some(FileGift::Command(command)) => format!("command /{}", command.name),
+            Some(FileGift::Instructions(files)) => {
+                format!("instructions {}", files.iter().map(|file| below(&file.path)).collect::<Vec<_>>().join(" "))
+            }
+        };
+        let said = |problem: &AgentProblem| {
+            assert_eq!(problem.path, checked.path);
+            let word = if problem.kind == ProblemKind::Refused { "refused" } else { "warning" };
+            format!("{word}: {}", problem.message.replace(&*dir.path().to_string_lossy(), "W"))
+        };
+        (below(&checked.path), gives, checked.problems.iter().map(said).collect::<Vec<_>>())
+    };
+    let found: Vec<_> = lint(&paths, None, &Catalog::builtin(), &read).into_iter().map(told).collect();
+    let expected: [(&str, &str, &[&str]); 12] = [
+        (".claude/agents/lead.md", "agent lead", &[]),
+        (
+            ".claude/commands/git/commit.md",
+            "command /git:commit",
+            &[
+                "warning: `model` has no effect: name a model by `--model`",
+                "warning: runs no command itself: the prompt asks the model to run each by `shell`",
+            ],
+        ),
+        (".claude/commands/none.md", "nothing", &["refused: has no prompt: write it below the front matter"]),
+        (
+            ".claude/skills/Bad_Name/SKILL.md",
+            "nothing",
+            &["refused: `name` of its folder must be 1 to 64 of a-z, 0-9 and single `-` between them, not `Bad_Name`"],
+        ),
+        (
+            ".claude/skills/pdf/SKILL.md",
+            "skill pdf",
+            &["warning: `context` has no effect: the session itself reads the skill"],
+        ),
+        (
+            ".agents/skills/pdf/SKILL.md",
+            "nothing",
+            &["refused: not used: `pdf` is already there, from W/.claude/skills/pdf"],
+        ),
+        (".cursorrules", "nothing", &["refused: is not read: import it in an `AGENTS.md`, by a line `@.cursorrules`"]),
+        (
+            ".github/copilot-instructions.md",
+            "nothing",
+            &["refused: is not read: import it in an `AGENTS.md`, by a line `@.github/copilot-instructions.md`"],
+        ),
+        (
+            "AGENTS.md",
+            "instructions AGENTS.md docs/style.md",
+            &[
+                "refused: its import `@../secret.md` is not used: it leads out of the directory whose files it may import",
+            ],
+        ),
+        ("CLAUDE.md", "nothing", &["warning: not used: `AGENTS.md` of that directory comes first"]),
+        (
+            "CLAUDE.local.md",
+            "instructions CLAUDE.local.md",
+            &["warning: contains invisible characters: they are written out as `<U+…>`"],
+        ),
+        ("empty/AGENTS.md", "nothing", &["warning: is empty, and adds nothing"]),
+    ];
+    let expected = expected.map(|(path, gives, said)| {
+        (path.to_owned(), gives.to_owned(), said.iter().map(|said| (*said).to_owned()).collect::<Vec<_>>())
+    });
+    assert_eq!(found, expected);
+}
