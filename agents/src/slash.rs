@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtend_session::ids::Text;
+use subtend_session::near::near;
 
 use crate::catalog::products::id;
 use crate::catalog::{AgentProblem, Catalog, MAX_FILES, ProblemKind, has_ending, linked, read_bounded};
@@ -22,6 +23,9 @@ const FOLDER: &str = ".subtend/commands";
 
 /// Most bytes of a name.
 const MAX_NAME: usize = 128;
+
+/// Most names that are suggested for one that no command has.
+const MAX_NEAR: usize = 5;
 
 /// Slash command of a workspace or of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +140,21 @@ impl SlashCommands {
         let mut named =
             self.all().filter(|command| command.name.rsplit_once(':').is_some_and(|(_, last)| last == name));
         self.all.get(name).or_else(|| named.next().filter(|_| named.next().is_none()))
+    }
+
+    /// Returns the names that someone may have meant by `name`, which no command has.
+    pub fn near(&self, name: &str) -> Vec<&str> {
+        let is_near = |command: &&Arc<SlashCommand>| {
+            let last = command.name.rsplit_once(':').map_or(&*command.name, |(_, last)| last);
+            near(name, [&*command.name, last]).is_some()
+        };
+        self.all().filter(is_near).take(MAX_NEAR).map(|command| &*command.name).collect()
+    }
+
+    /// Returns the sentence that names those; empty without any.
+    pub fn meant(&self, name: &str) -> String {
+        let names: Vec<String> = self.near(name).into_iter().map(|name| format!("/{name}")).collect();
+        if names.is_empty() { String::new() } else { format!("did you mean {}? ", names.join(" or ")) }
     }
 
     /// Returns what a text means.

@@ -17,6 +17,7 @@ use crate::flaw::Flawed;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
 use crate::settings::Settings;
+use crate::slash::CommandFiles;
 
 /// Bounds of a host.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct HostOptions {
     pub home: Option<String>,
     /// Where options of tools are kept that the page edits.
     pub settings: Option<Arc<dyn Settings>>,
+    /// Where slash commands are found, for inputs that ask for them by `expand`. Without it they are texts.
+    pub commands: Option<Arc<dyn CommandFiles>>,
     /// A bug that drills and the simulator must notice.
     pub flawed: Flawed,
 }
@@ -50,6 +53,7 @@ impl Default for HostOptions {
             open: OpenOptions::agent("general"),
             home: None,
             settings: None,
+            commands: None,
             flawed: Flawed::default(),
         }
     }

@@ -13,6 +13,7 @@
 //! | [`listen`] | accepting connections on TCP and on a Unix socket, within bounds |
 //! | `page` | the HTML page below `/`: views rendered from the runtime, followed over server-sent events |
 //! | [`problem`] | refusals: RFC 9457 with a stable code |
+//! | [`slash`] | slash commands of sessions, as an embedder finds them |
 //! | [`socket_path`] | connecting to a socket whose path is longer than its address may be |
 //! | [`settings`] | options of tools, as an embedder keeps them for the page |
 
@@ -27,6 +28,7 @@ mod metrics;
 mod page;
 pub mod problem;
 pub mod settings;
+pub mod slash;
 #[cfg(unix)]
 pub mod socket_path;
 mod trace;

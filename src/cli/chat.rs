@@ -58,7 +58,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let asked = |screen: &Screen| typed && screen.is_drawn();
     work::verb_asking(&args.work, about, asked, async |mut work: Work<'_>| {
         if !(typed && work.screen.is_drawn()) {
-            return piped::talk(&mut work, &args.work, args.session.is_some()).await;
+            return piped::talk(&mut work, args).await;
         }
         let (id, since) = match &args.session {
             Some(_) => {
@@ -71,7 +71,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 (work.open(None).await?.session.id, since)
             }
         };
-        let code = Conversation::begin(&mut work, args.work.slash_commands()?, (id, since)).await?.talk().await?;
+        let commands = args.work.slash_commands(&work, args.here)?;
+        let code = Conversation::begin(&mut work, commands, (id, since)).await?.talk().await?;
         if args.work.store.place()?.path().is_some() && work.read(|journal| journal.head(id))?.is_some() {
             work.screen.note(&format!("return to it: subtend chat {}{}", id.short().0, args.work.store.again()));
         }

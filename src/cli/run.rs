@@ -6,7 +6,7 @@ use subtend_session::ids::RunNo;
 
 use super::fail::{Code, Fail};
 use super::work::background;
-use super::work::{self, About, Work, WorkArgs, prompt};
+use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 
 /// Runs one prompt in a new session and prints the answer.
 ///
@@ -35,7 +35,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         background::host(&args.work.store)?;
     }
     work::verb(&args.work, About::New(args.agent.as_deref()), async |mut work: Work<'_>| {
-        let prompt = args.work.prompt(&prompt, work.screen)?;
+        let prompt = args.work.prompt(&mut work, HereArgs { here: false }, &prompt)?;
         let since = work.since(None).await?;
         let opened = work.open(Some(&prompt)).await?;
         let id = opened.session.id;

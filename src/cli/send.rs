@@ -8,7 +8,7 @@ use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 /// Sends an input to a session, follows the run that takes it, and prints the answer.
 ///
 /// An idle session opens a run for it, and a closed session is reopened. The session's own agent answers, with the earlier
-/// conversation in context.
+/// conversation in context. `/NAME …` is a slash command of the session's directory.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
@@ -35,8 +35,9 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_opened()?;
     let text = prompt::read(&args.text, std::io::stdin())?;
-    let body = json!({"text": text, "lane": if args.steer { "steer" } else { "send" }, "agent": args.agent});
     work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
+        let text = args.work.prompt(&mut work, args.here, &text)?;
+        let body = json!({"text": text, "lane": if args.steer { "steer" } else { "send" }, "agent": args.agent});
         work.send("inputs", &body).await
     })
 }

@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use super::client::SOCKET;
 use super::data::StoreLocation;
 use super::fail::{Code, Fail};
+use super::work::slash::HostedCommands;
 use super::work::{self, Hosting, WorkArgs};
 use crate::cli::json;
 use log::LogFormat;
@@ -116,6 +117,7 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
         open: hosting.open.clone(),
         home: Some(hosting.home.clone()),
         settings: Some(Arc::new(HomeSettings::of(&hosting.home))),
+        commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&hosting.home) })),
         flawed: Flawed::named(&std::env::var(FAULT).unwrap_or_default()),
         ..HostOptions::default()
     };

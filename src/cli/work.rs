@@ -1,10 +1,12 @@
 //! Verbs that let agents work: what they share, from options to the followed run.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use subtend_actors::{BootReport, OpenOptions, Runtime};
+use subtend_host::slash::CommandFiles;
 use subtend_host::{Host, HostOptions};
 use subtend_session::ids::Seq;
 
@@ -220,6 +222,7 @@ where
         ..OpenOptions::agent(ready.agent)
     };
     screen.show_calls_by(parts.tools.clone());
+    let commands = slash::HostedCommands { home: parts.workspace.path().to_owned() };
     let session = ready.found.map(|found| found.session);
     let threads = threads()?;
     let done = threads.block_on(async {
@@ -235,7 +238,9 @@ where
             }
         };
         recovered(runtime.boot(), &mut screen);
-        let host = Host::new(runtime, HostOptions { approvals: attended, open: opens, ..HostOptions::default() });
+        let commands: Option<Arc<dyn CommandFiles>> = Some(Arc::new(commands));
+        let options = HostOptions { approvals: attended, open: opens, commands, ..HostOptions::default() };
+        let host = Host::new(runtime, options);
         // Until here it held the place of the host's own.
         drop(approver);
         let listening = ListeningSocket::begin(place, &host, &mut screen);

@@ -33,7 +33,10 @@ fn command_of_a_file_is_the_prompt_of_run_and_chat() {
     assert_eq!(run(" /review").out, " /review\n", "a text");
     let slip = run("/reviw src");
     assert_eq!((slip.code, slip.out.as_str()), (Some(2), ""), "{slip:?}");
-    assert!(slip.err.contains("unknown command /reviw: `subtend agents commands` lists all"), "{slip:?}");
+    assert!(
+        slip.err.contains("unknown command /reviw: did you mean /review? `subtend agents commands` lists all"),
+        "{slip:?}"
+    );
     let chat = user.call_with(&["chat", "--store", "memory", "--model", &model], "/commit late\n");
     assert_eq!(chat.out, "Commit as late, by late.\n", "{chat:?}");
     let listed = user.call(&["agents", "commands"]);

@@ -319,3 +319,63 @@ fn h1_exported_model_variables_stop_no_command_of_a_host() {
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
 }
+
+/// A host serves sessions of many directories: a slash command is that of the session's directory, wherever it is sent from.
+#[test]
+fn x7_slash_commands_are_those_of_the_session_s_directory() {
+    let user = User::new();
+    let echo = json!({"rules": [{"agent": "*", "steps": [{"text": "{last}", "repeat": true}]}]});
+    let model = user.script(&echo.to_string());
+    let other = user.data().with_file_name("other");
+    for (folder, text) in [(user.workspace(), "Greet from here: $1."), (other.clone(), "Greet from there: $1.")] {
+        std::fs::create_dir_all(folder.join(".claude/commands")).expect("a folder");
+        std::fs::write(folder.join(".claude/commands/greet.md"), text).expect("a file");
+        assert_eq!(user.call(&["trust", "--yes", &folder.to_string_lossy()]).code, Some(0));
+    }
+    let serving = serve(&user, &model);
+    let opened = |folder: &Path| {
+        let done =
+            user.call(&["run", "--json", "--model", &model, "--workspace", &folder.to_string_lossy(), "/greet me"]);
+        let end = last(&done.out);
+        (end["session"].as_str().expect("an id").to_owned(), end["answer"].clone())
+    };
+    let (here, there) = (opened(&user.workspace()), opened(&other));
+    assert_eq!([here.1, there.1], [json!("Greet from here: me."), json!("Greet from there: me.")]);
+    for (id, place) in [(&here.0, "here"), (&there.0, "there")] {
+        let said = format!("Greet from {place}: you.\n");
+        let sent = user.call(&["send", id, "/greet you"]);
+        assert_eq!((sent.code, &*sent.out), (Some(0), &*said), "{sent:?}");
+        let chat = user.call_with(&["chat", id], "/greet you\n");
+        assert_eq!((chat.code, &*chat.out), (Some(0), &*said), "{chat:?}");
+        let slip = user.call(&["send", id, "/gret you"]);
+        assert!(slip.code == Some(2) && slip.err.contains("unknown command /gret: did you mean /greet? "), "{slip:?}");
+        assert_eq!(user.call(&["send", id, " /greet you"]).out, " /greet you\n", "a text");
+        // A client of the API asks for it.
+        let post = |body: Value| {
+            let stream = UnixStream::connect(&serving.socket).expect("connected");
+            let headers = "host: localhost\r\ncontent-type: application/json\r\n";
+            http(stream, &format!("POST /v1/sessions/{id}/inputs"), headers, &body.to_string())
+        };
+        let answer = |accepted: &HttpResponse| {
+            let path =
+                format!("/v1/sessions/{id}/inputs/{}?wait=true", accepted.json()["input"].as_str().expect("an id"));
+            let stream = UnixStream::connect(&serving.socket).expect("connected");
+            http(stream, &format!("GET {path}"), "host: localhost\r\n", "").json()["text"].clone()
+        };
+        let expanded = post(json!({"text": "/greet you", "expand": true}));
+        assert_eq!(answer(&expanded), json!(said.trim_end()));
+        assert_eq!(answer(&post(json!({"text": "/greet you"}))), json!("/greet you"), "a text");
+        let refused = post(json!({"text": "/gret you", "expand": true}));
+        let detail = "unknown command /gret: did you mean /greet? leave `expand` out to send it as text";
+        assert_eq!((refused.status, &refused.json()["code"]), (422, &json!("unknown_command")));
+        assert_eq!(refused.json()["detail"], json!(detail));
+    }
+    let sessions = user.json(&["sessions", "--json"]).as_array().map(Vec::len);
+    let open = json!({"workspace": other, "input": {"text": "/gret", "expand": true}}).to_string();
+    let stream = UnixStream::connect(&serving.socket).expect("connected");
+    let refused = http(stream, "POST /v1/sessions", "host: localhost\r\ncontent-type: application/json\r\n", &open);
+    assert_eq!((refused.status, &refused.json()["code"]), (422, &json!("unknown_command")));
+    assert_eq!(user.json(&["sessions", "--json"]).as_array().map(Vec::len), sessions, "none was opened for it");
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+}

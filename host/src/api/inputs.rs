@@ -15,12 +15,17 @@ use super::waiting::WaitQuery;
 use super::{Body, IdempotencyKey, Path, Query};
 use crate::host::Host;
 use crate::problem::Problem;
+use crate::slash;
 
 /// An input, before it is sent.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewInput {
     text: String,
+    /// Whether a text such as `/review src` is replaced by the prompt of that slash command, of the session's own directory. A name that
+    /// no command has is refused (`unknown_command`).
+    #[serde(default)]
+    expand: bool,
     /// `send` waits for the next rest point, `steer` enters at the next turn boundary.
     #[serde(default = "send_lane")]
     #[schema(value_type = String, default = "send")]
@@ -71,6 +76,20 @@ impl NewInput {
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Replaces a slash command by its prompt, where that is asked for; `workspace` is the directory of the session.
+    ///
+    /// # Errors
+    /// As [`slash::expanded`], and those of `workspace`.
+    pub(super) async fn expanded(
+        self,
+        host: &Host,
+        workspace: impl FnOnce() -> Result<Option<String>, Problem>,
+    ) -> Result<Self, Problem> {
+        let Some(workspace) = (if self.expand { workspace()? } else { None }) else { return Ok(self) };
+        let text = slash::expanded(host, workspace, self.text).await?;
+        Ok(Self { text, ..self })
     }
 
     /// Sends it to `handle`.
@@ -138,6 +157,7 @@ pub(super) async fn send(
 ) -> Result<Response, Problem> {
     draft.check()?;
     let handle = host.session(&id).await?;
+    let draft = draft.expanded(&host, || slash::workspace_of(&host, handle.id()).map(Some)).await?;
     let accepted = draft.send(&host, &handle, key).await?;
     let place = format!("/v1/sessions/{}/inputs/{}", accepted.session, accepted.input);
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();

@@ -218,6 +218,12 @@ pub(super) async fn open(
         None => None,
     };
     let (options, input) = open.options(&host, sender.map(|sender| sender.0))?;
+    // Before anything is opened for it.
+    let directory = || Ok(options.workspace.as_deref().or(host.options().home.as_deref()).map(str::to_owned));
+    let input = match input {
+        Some(draft) => Some(draft.expanded(&host, directory).await?),
+        None => None,
+    };
     let (handle, new) = host.open(OpenOptions { id: named.as_ref().map(|named| named.id), ..options }).await?;
     drop(named);
     let runtime = host.runtime();

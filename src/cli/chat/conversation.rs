@@ -268,7 +268,8 @@ impl<'a, 'b> Conversation<'a, 'b> {
                     Some(Err(fail)) => self.said(Err(fail)),
                     None => {
                         let name = command.split_whitespace().next().unwrap_or_default();
-                        self.work.screen.alert(&format!("unknown command /{}: /help lists all", clip(name, 40)));
+                        let meant = self.commands.meant(name);
+                        self.work.screen.alert(&format!("unknown command /{}: {meant}/help lists all", clip(name, 40)));
                         On::Go
                     }
                 }

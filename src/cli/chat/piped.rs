@@ -7,12 +7,13 @@ use subtend_session::ids::RunNo;
 use tokio::sync::mpsc;
 
 use super::super::fail::{Code, Fail};
-use super::super::work::{Work, WorkArgs};
+use super::super::work::Work;
+use super::Args;
 
 /// Sends each non-empty line of stdin, and waits for the end of its run before the next.
-pub(super) async fn talk(work: &mut Work<'_>, args: &WorkArgs, exists: bool) -> Result<Code, Fail> {
+pub(super) async fn talk(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail> {
     let mut lines = stdin();
-    let mut session = if exists { Some(work.session()?) } else { None };
+    let mut session = if args.session.is_some() { Some(work.session()?) } else { None };
     let mut code = Code::Done;
     loop {
         let line = tokio::select! {
@@ -26,7 +27,7 @@ pub(super) async fn talk(work: &mut Work<'_>, args: &WorkArgs, exists: bool) -> 
         if line.trim().is_empty() {
             continue;
         }
-        let line = args.prompt(&line, work.screen)?;
+        let line = args.work.prompt(work, args.here, &line)?;
         code = match session {
             Some(id) => work.send_to(id, "inputs", &json!({"text": line})).await?,
             None => {

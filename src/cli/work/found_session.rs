@@ -121,7 +121,7 @@ pub(super) fn birth(journal: &Journal, session: SessionId) -> Result<Box<Session
 }
 
 /// Returns whether two names mean one directory: it may have been reached by a link, or by `..`.
-fn is_same(home: &Path, here: &Path) -> bool {
+pub(super) fn is_same(home: &Path, here: &Path) -> bool {
     let as_kept = || *home.to_string_lossy() == *here.to_string_lossy();
     // A relative name would mean whatever directory this process was started in.
     let same = || matches!((home.canonicalize(), here.canonicalize()), (Ok(home), Ok(here)) if home == here);

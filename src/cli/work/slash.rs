@@ -1,32 +1,71 @@
 //! Slash commands of files: `/name` and what follows it, as a prompt.
 
+use std::path::{Path, PathBuf};
+
 use subtend_agents::slash::{SlashCommands, Typed};
+use subtend_host::slash::CommandFiles;
 
 use super::super::fail::Fail;
 use super::super::paint::{clip, harmless};
 use super::super::trust::Trust;
 use super::super::{guidance, workspace};
-use super::{Screen, WorkArgs, prompt};
+use super::{HereArgs, Screen, Work, WorkArgs, found_session, prompt};
 
 impl WorkArgs {
-    /// Returns the slash commands of the workspace, as far as it is trusted, and those of the person.
-    pub(crate) fn slash_commands(&self) -> Result<SlashCommands, Fail> {
+    /// Returns the slash commands for the session of `work`: those of its own directory, which the current one need not be. A new session
+    /// has the directory of this command, and so has one that works `here`.
+    pub(crate) fn slash_commands(&self, work: &Work<'_>, here: HereArgs) -> Result<SlashCommands, Fail> {
         let workspace = workspace::open(&self.workspace)?;
+        if let Some(session) = work.session.filter(|_| !here.here) {
+            let birth = work.read(|journal| found_session::birth(journal, session))?;
+            let home = Path::new(&*birth.workspace);
+            if !found_session::is_same(home, workspace.path()) {
+                // `--trust` and its variable are for the directory of this command.
+                return of_directory(home);
+            }
+        }
         let trust = if self.trust { Trust::Used } else { Trust::silent(&workspace)? };
         Ok(guidance::commands(&workspace, trust))
     }
 
-    /// Returns the prompt for a text that may name a slash command.
-    pub(crate) fn prompt(&self, text: &str, screen: &mut Screen) -> Result<String, Fail> {
+    /// Returns the prompt for a text that may name a slash command of the session of `work`.
+    pub(crate) fn prompt(&self, work: &mut Work<'_>, here: HereArgs, text: &str) -> Result<String, Fail> {
         if !text.starts_with('/') {
             return Ok(text.to_owned());
         }
-        let commands = self.slash_commands()?;
+        let commands = self.slash_commands(work, here)?;
         match commands.read(text) {
-            Typed::Unknown(name) => Err(Fail::Usage(unknown(name))),
+            Typed::Unknown(name) => Err(Fail::Usage(unknown(name, &commands))),
             Typed::Text => Ok(text.to_owned()),
-            Typed::Command(..) => expanded(&commands, text, screen).unwrap_or_else(|| Ok(text.to_owned())),
+            Typed::Command(..) => expanded(&commands, text, work.screen).unwrap_or_else(|| Ok(text.to_owned())),
         }
+    }
+}
+
+/// Returns the slash commands of a directory that this command was not called for: as far as you trusted it before.
+fn of_directory(path: &Path) -> Result<SlashCommands, Fail> {
+    let workspace = workspace::open(path)?;
+    let trust = Trust::recorded(&workspace)?;
+    Ok(guidance::commands(&workspace, trust))
+}
+
+/// The slash commands of the sessions of a host, which was started in `home`.
+#[derive(Debug)]
+pub(crate) struct HostedCommands {
+    pub(crate) home: PathBuf,
+}
+
+impl CommandFiles for HostedCommands {
+    fn of(&self, workspace: &str) -> Result<SlashCommands, String> {
+        let path = Path::new(workspace);
+        let found = match found_session::is_same(path, &self.home) {
+            true => workspace::open(path).and_then(|opened| {
+                let trust = Trust::silent(&opened)?;
+                Ok(guidance::commands(&opened, trust))
+            }),
+            false => of_directory(path),
+        };
+        found.map_err(|fail| fail.to_string())
     }
 }
 
@@ -41,7 +80,9 @@ pub(crate) fn expanded(commands: &SlashCommands, text: &str, screen: &mut Screen
 }
 
 /// Says that no command has a name, and what to do.
-pub(crate) fn unknown(name: &str) -> String {
-    let name = clip(name, 40);
-    format!("unknown command /{name}: `subtend agents commands` lists all; begin with a blank to send it as text")
+pub(crate) fn unknown(name: &str, commands: &SlashCommands) -> String {
+    let (meant, name) = (commands.meant(name), clip(name, 40));
+    format!(
+        "unknown command /{name}: {meant}`subtend agents commands` lists all; begin with a blank to send it as text"
+    )
 }
