@@ -88,13 +88,13 @@ enum FileKind {
     Other(OtherKind),
 }
 
-/// What a file is that is no agent.
+/// A kind of file other than agents.
 enum OtherKind {
     Skill,
     Command(Option<Product>, PathBuf),
     Instructions(PathBuf, &'static str),
     /// An instruction file that nothing reads here.
-    Unread(&'static str),
+    Unread(String),
 }
 
 fn kind(path: &Path) -> FileKind {
@@ -165,7 +165,7 @@ impl Files<'_> {
                 (command.map(FileGift::Command), problems)
             }
             (Ok(_), OtherKind::Instructions(folder, name)) => instruction_files::checked(&folder, name, self.read),
-            (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::unread(path, name)]),
+            (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::unread(path, &name)]),
         };
         // As it was named.
         let named = |problem: AgentProblem| match problem.path == whole {

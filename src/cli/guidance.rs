@@ -159,7 +159,7 @@ fn add_own(all: &mut Instructions, workspace: &Workspace) {
             continue;
         }
         let Ok(opened) = Workspace::open(folder) else { continue };
-        let read = reader(&opened);
+        let read = reader(&opened, HardLinks::Read);
         let names = [if path.ends_with(name) { name } else { file }];
         if all.add(InstructionArea { path: folder, home: home.as_deref(), names: &names, workspace: None, read: &read })
         {
@@ -174,7 +174,7 @@ fn add_brought(all: &mut Instructions, workspace: &Workspace) {
     for folder in above(path) {
         let below = path.strip_prefix(&folder).ok().and_then(Path::to_str);
         let (Some(below), Ok(opened)) = (below, Workspace::open(&folder)) else { continue };
-        let read = reader(&opened);
+        let read = reader(&opened, HardLinks::Refused);
         all.add(InstructionArea {
             path: &folder,
             home: home.as_deref(),
@@ -183,7 +183,7 @@ fn add_brought(all: &mut Instructions, workspace: &Workspace) {
             read: &read,
         });
     }
-    let read = reader(workspace);
+    let read = reader(workspace, HardLinks::Refused);
     all.add(InstructionArea { path, home: home.as_deref(), names: &NAMES, workspace: Some(""), read: &read });
 }
 
@@ -215,17 +215,30 @@ fn is_own(_: &Path, _: &Path) -> bool {
 /// Reads one file below a directory, which is opened for it.
 pub(crate) fn read_below(folder: &Path, path: &str) -> Result<FoundFile, Unread> {
     let opened = Workspace::open(folder).map_err(|error| Unread::Refused(format!("cannot be read: {error}")))?;
-    reader(&opened)(path)
+    reader(&opened, HardLinks::Refused)(path)
+}
+
+/// What becomes of a file with several names.
+#[derive(Clone, Copy)]
+enum HardLinks {
+    /// The person's own file may be linked to a collection.
+    Read,
+    /// In a workspace, another name may be that of a file that no session may read.
+    Refused,
 }
 
 /// Reads files below a directory through its handle: no path and no link leads out, and the file that is checked is read.
-fn reader(folder: &Workspace) -> impl Fn(&str) -> Result<FoundFile, Unread> {
-    |path| {
+fn reader(folder: &Workspace, links: HardLinks) -> impl Fn(&str) -> Result<FoundFile, Unread> {
+    move |path| {
         let missing = |error: &ToolError| error.kind == ToolErrorKind::NotFound;
         let real = folder
             .real(path)
             .map_err(|error| if missing(&error) { Unread::Missing } else { Unread::Refused(error.message) })?;
-        match folder.text_for(&Authority::allow_all(), &real, MAX_FILE_BYTES) {
+        let text = match links {
+            HardLinks::Read => folder.text_for(&Authority::allow_all(), &real, MAX_FILE_BYTES),
+            HardLinks::Refused => folder.text_alone(&real, MAX_FILE_BYTES),
+        };
+        match text {
             Ok(text) => Ok(FoundFile { real, text }),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Err(Unread::Missing)

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use subtend::config::Loaded;
 use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::{Manifest, Source};
+use subtend_session::authority::Rule;
 use subtend_session::ids::Text as Name;
 use subtend_tools::mcp::{FILE, Ground, KnownTools, MAX_FILE_BYTES, Origin, ServerList, Servers};
 use subtend_tools::workspace::Workspace;
@@ -102,7 +103,8 @@ pub(crate) fn text(workspace: &Workspace) -> Result<Text, Fail> {
     }
 }
 
-/// Returns a problem for each tool that an agent lists of a server that is not named: no server, no tool.
+/// Returns a problem for each tool that an agent lists of a server that is not named, and for each such rule: no server, no tool. Files
+/// of other products do not say which part of a name is the server.
 pub(crate) fn missing(
     catalog: &Catalog,
     (workspace, trust): (&Workspace, Trust),
@@ -114,13 +116,21 @@ pub(crate) fn missing(
         let is_known = known.iter().any(|known| **known == *server) || server.is_empty();
         (!is_known).then(|| format!("`tools`: `{tool}` is not offered: no MCP server is called `{server}`"))
     };
+    let unmatched = |rule: &Rule| {
+        let server = rule.action.strip_prefix("mcp:")?.split(':').next()?;
+        let is_known = server.contains('*') || known.iter().any(|known| **known == *server);
+        let action = &rule.action;
+        (!is_known).then(|| format!("`permissions`: `{action}` matches no tool: no MCP server is called `{server}`"))
+    };
     let of = |manifest: &Arc<Manifest>| {
         let path = manifest.source.path().map(std::path::Path::to_owned)?;
         let product = match &manifest.source {
             Source::Foreign(product, _) => Some(*product),
             Source::Builtin | Source::File(_) | Source::Host => None,
         };
-        let messages: Vec<String> = manifest.tools.iter().flatten().filter_map(unknown).collect();
+        let rules = manifest.rules.iter().flat_map(|set| &set.rules).filter(|_| product.is_none());
+        let listed = manifest.tools.iter().flatten().filter_map(unknown);
+        let messages: Vec<String> = listed.chain(rules.filter_map(unmatched)).collect();
         Some(messages.into_iter().map(move |message| AgentProblem {
             path: path.clone(),
             kind: ProblemKind::Warning,

@@ -78,6 +78,35 @@ fn imports_bring_no_secret_into_a_prompt() {
     assert_eq!(listed.err.matches("it leads out of the directory whose files it may import").count(), 3, "{listed:?}");
 }
 
+/// A second name of a file that the session may not read, or of one outside, is no instruction file. The control: a copy.
+#[test]
+fn hard_link_in_place_of_instructions_enters_no_prompt() {
+    const ATTACKS: [(&str, &str); 4] = [
+        ("secret/key.md", "AGENTS.md"),
+        ("../outside.md", "AGENTS.md"),
+        ("secret/key.md", "CLAUDE.local.md"),
+        ("../outside.md", "docs/style.md"),
+    ];
+    for (target, name) in ATTACKS {
+        let user = User::new();
+        user.file("secret/key.md", SECRET);
+        write(&user.workspace().with_file_name("outside.md"), SECRET);
+        let (target, name) = (user.workspace().join(target), user.workspace().join(name));
+        if name.ends_with("docs/style.md") {
+            user.file("AGENTS.md", "@docs/style.md\n");
+        }
+        std::fs::create_dir_all(name.parent().expect("a folder")).expect("a folder");
+        std::fs::hard_link(&target, &name).expect("a second name");
+        let (system, done) = prompt_of(&user, &["--trust"]);
+        assert!(!system.contains(SECRET), "{name:?}: {system}");
+        assert!(done.err.contains("1 file with instructions or skills not used"), "{name:?}: {done:?}");
+        assert!(user.call(&["agents"]).err.contains("it has other names (hard links)"), "{name:?}");
+        std::fs::remove_file(&name).expect("removed");
+        std::fs::copy(&target, &name).expect("a copy");
+        assert!(prompt_of(&user, &["--trust"]).0.contains(SECRET), "{name:?}");
+    }
+}
+
 /// A child gets what it may read itself, whatever its parent had. The control: a child that may read it.
 #[test]
 fn child_prompt_has_no_file_that_the_child_may_not_read() {

@@ -128,7 +128,8 @@ fn agent_files_are_checked_wherever_they_lie() {
     assert!(bad.err.ends_with("3 files checked, 2 refused\n"), "{}", bad.err);
     let json = user.call(&["agents", "check", "drafts/bad.md", "--json"]);
     let problem = json!({"path": "drafts/bad.md", "refused": true, "message": "`mode` must be primary, subagent or all, not \"never\""});
-    let expected = json!({"sound": false, "files": [{"path": "drafts/bad.md", "agent": null, "problems": [problem]}]});
+    let file = json!({"path": "drafts/bad.md", "gives": null, "agent": null, "name": null, "imports": [], "problems": [problem]});
+    let expected = json!({"sound": false, "files": [file]});
     assert_eq!((json.code, serde_json::from_str::<Value>(&json.out).expect("JSON")), (Some(1), expected));
 }
 
@@ -265,4 +266,23 @@ fn a_page_of_each_dialect_names_its_parameters() {
             }
         }
     }
+}
+
+#[test]
+fn x7_rules_and_tools_of_no_server_are_reported() {
+    let user = User::new();
+    user.file(".mcp.json", r#"{"mcpServers": {"files": {"command": "true"}}}"#);
+    let rules = "permissions: {\"mcp:jira:*\": ask, \"mcp:files:*\": ask, \"mcp:*\": ask}";
+    user.file(".subtend/agents/one.md", &format!("---\nmode: all\n{rules}\ntools: [mcp__wiki__read]\n---\nWork.\n"));
+    user.file(".opencode/agent/two.md", "---\npermission: {\"jira_*\": deny}\n---\nWork.\n");
+    let listed = user.json(&["agents", "--json"]);
+    let said = |warning: &Value| warning["message"].as_str().expect("a text").to_owned();
+    let warnings: Vec<String> = listed["warnings"].as_array().expect("rows").iter().map(said).collect();
+    assert_eq!(
+        warnings,
+        [
+            "`tools`: `mcp__wiki__read` is not offered: no MCP server is called `wiki`",
+            "`permissions`: `mcp:jira:*` matches no tool: no MCP server is called `jira`",
+        ]
+    );
 }

@@ -97,6 +97,17 @@ impl Workspace {
         text_of(file, most)
     }
 
+    /// Returns the text of the file at `real`, a path without links, for the host itself.
+    ///
+    /// # Errors
+    /// As [`Workspace::text`]; also if a link is on the way, or the file has other names (hard links): it may lie elsewhere as well.
+    pub fn text_alone(&self, real: &str, most: u64) -> io::Result<String> {
+        let (dir, name) = beneath::parent(&self.dir, Path::new(real))?;
+        let file = beneath::file(&dir, name)?;
+        names::alone((&dir, name), &file)?;
+        text_of(file, most)
+    }
+
     pub(crate) fn dir(&self) -> &Dir {
         &self.dir
     }

@@ -45,13 +45,37 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
         "personality",
         "project_doc_max_bytes",
     ]);
+    servers(&mut fields, &mut rights);
     fields.report(&[
         ("model_provider", "name the provider in `model`, as `PROVIDER/MODEL`"),
-        ("mcp_servers", "servers that a file names are not started"),
         ("skills", "an agent has the skills of its session"),
         ("features", "features of Codex are not here"),
     ]);
     super::finished(file, fields, rights, manifest)
+}
+
+/// Takes what the file says of servers. It starts none, but a server of that name may run here, of which it withholds tools.
+fn servers(fields: &mut Fields, rights: &mut Rights) {
+    let Some(said) = fields.take("mcp_servers") else { return };
+    fields.note("`mcp_servers` has no effect: servers that a file names are not started");
+    let plain = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    for (server, of) in said.as_object().into_iter().flatten() {
+        let all = format!("mcp:{server}:*");
+        let names = |key: &str| {
+            let listed = of.get(key).and_then(Value::as_array)?;
+            Some(listed.iter().filter_map(Value::as_str).filter(plain).map(|tool| format!("mcp:{server}:{tool}")))
+        };
+        if of.get("enabled").and_then(Value::as_bool) == Some(false) {
+            rights.bound(&[&all], Verdict::Deny);
+        }
+        if let Some(enabled) = names("enabled_tools") {
+            rights.only(&all, enabled);
+        }
+        for disabled in names("disabled_tools").into_iter().flatten() {
+            rights.bound(&[&disabled], Verdict::Deny);
+        }
+    }
+    fields.kept.insert("mcp_servers".to_owned(), said);
 }
 
 fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {

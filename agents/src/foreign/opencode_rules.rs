@@ -192,12 +192,13 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
         }
         rights.action(format!("tool:{key}"), entry.verdict);
         // A tool of a server is called SERVER_TOOL, and both names may have `_`.
-        for (at, _) in key.match_indices('_').filter(|_| lowers) {
+        // Each way to read it stands for no other tool.
+        for (at, _) in key.match_indices('_') {
             let (server, tool) =
                 (key.get(..at).unwrap_or_default(), key.get(at.saturating_add(1)..).unwrap_or_default());
             rights.action(format!("mcp:{server}:{tool}"), entry.verdict);
         }
-        if lowers && key.contains('*') {
+        if key.contains('*') {
             rights.action(format!("mcp:{key}"), entry.verdict);
         }
     }

@@ -51,6 +51,13 @@ impl Rights {
         self.bounds.push(RuleSet { default: Verdict::Allow, rules });
     }
 
+    /// Denies what `all` matches, but for `tools`.
+    pub(super) fn only(&mut self, all: &str, tools: impl Iterator<Item = String>) {
+        let allowed = tools.map(|tool| rule(tool, "*", Verdict::Allow));
+        let rules = std::iter::once(rule(all, "*", Verdict::Deny)).chain(allowed).collect();
+        self.bounds.push(RuleSet { default: Verdict::Allow, rules });
+    }
+
     /// Lowers everything.
     pub(super) fn bound_all(&mut self, verdict: Verdict) {
         self.bounds.push(RuleSet::only(verdict));

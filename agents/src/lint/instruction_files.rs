@@ -9,6 +9,9 @@ use crate::instructions::{InstructionArea, Instructions, LOCAL, NAMES};
 /// Instruction files of products that nothing reads here.
 const UNREAD: [&str; 4] = [".cursorrules", ".windsurfrules", "GEMINI.md", ".github/copilot-instructions.md"];
 
+/// The folder of such files of Claude Code.
+const RULES: &str = ".claude/rules";
+
 /// Returns what the file is, if its name says that it is an instruction file.
 pub(super) fn kind(path: &Path) -> Option<OtherKind> {
     // `.claude/CLAUDE.md` is a longer name than `CLAUDE.md`.
@@ -17,7 +20,10 @@ pub(super) fn kind(path: &Path) -> Option<OtherKind> {
         let folder = path.ancestors().nth(Path::new(name).components().count())?;
         return Some(OtherKind::Instructions(folder.to_owned(), name));
     }
-    UNREAD.into_iter().find(|name| path.ends_with(name)).map(OtherKind::Unread)
+    let rules = path.ancestors().find(|above| above.ends_with(RULES));
+    let below = rules.and_then(|rules| path.strip_prefix(rules).ok());
+    let unread = UNREAD.into_iter().find(|name| path.ends_with(name)).map(str::to_owned);
+    unread.or_else(|| below.map(|below| format!("{RULES}/{}", below.display()))).map(OtherKind::Unread)
 }
 
 pub(super) fn unread(path: &Path, name: &str) -> AgentProblem {

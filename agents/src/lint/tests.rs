@@ -6,10 +6,11 @@ use super::*;
 #[test]
 fn files_for_prompts_are_linted_as_what_they_are() {
     let dir = tempfile::tempdir().unwrap();
-    let files: [(&str, &str); 14] = [
+    let files: [(&str, &str); 15] = [
         (".claude/agents/lead.md", "---\nname: lead\ndescription: Leads.\n---\nLead."),
         (".claude/commands/git/commit.md", "---\nmodel: opus\n---\nCommit $1 after !`git status`."),
         (".claude/commands/none.md", "---\ndescription: Nothing.\n---\n"),
+        (".claude/rules/style.md", "Short lines."),
         (".claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Reads PDF files.\ncontext: fork\n---\nRead it."),
         (".claude/skills/pdf/forms.md", "Read when it is needed."),
         (".claude/skills/Bad_Name/SKILL.md", "---\ndescription: Bad.\n---\nBad."),
@@ -52,7 +53,7 @@ fn files_for_prompts_are_linted_as_what_they_are() {
         (below(&checked.path), gives, checked.problems.iter().map(said).collect::<Vec<_>>())
     };
     let found: Vec<_> = lint(&paths, None, &Catalog::builtin(), &read).into_iter().map(told).collect();
-    let expected: [(&str, &str, &[&str]); 12] = [
+    let expected: [(&str, &str, &[&str]); 13] = [
         (".claude/agents/lead.md", "agent lead", &[]),
         (
             ".claude/commands/git/commit.md",
@@ -63,6 +64,11 @@ fn files_for_prompts_are_linted_as_what_they_are() {
             ],
         ),
         (".claude/commands/none.md", "nothing", &["refused: has no prompt: write it below the front matter"]),
+        (
+            ".claude/rules/style.md",
+            "nothing",
+            &["refused: is not read: import it in an `AGENTS.md`, by a line `@.claude/rules/style.md`"],
+        ),
         (
             ".claude/skills/Bad_Name/SKILL.md",
             "nothing",

@@ -73,6 +73,17 @@ impl OtherNames {
     }
 }
 
+/// Checks that `file`, which was opened as `name` in `dir`, has no other name.
+pub(super) fn alone((dir, name): (&Dir, &Path), file: &File) -> io::Result<()> {
+    match identity(dir, name, file)? {
+        Some((_, names)) if names > 1 => {
+            let why = "it has other names (hard links), which may lie elsewhere: copy the file";
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Returns the file's identity and its link count while `name` refers to it.
 #[cfg(unix)]
 fn identity(dir: &Dir, name: &Path, file: &File) -> io::Result<Option<(Inode, u64)>> {

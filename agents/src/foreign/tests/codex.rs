@@ -38,6 +38,11 @@ fn codex_sandbox_and_approvals_become_authority() {
         ("approval_policy = { granular = {} }", [Ask; 6]),
         ("web_search = \"disabled\"", [Allow, Allow, Allow, Deny, Allow, Allow]),
         ("disallowed = [\"shell\"]", [Ask; 6]),
+        ("mcp_servers = { github = { enabled = false } }", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("mcp_servers = { github = { enabled_tools = [\"a\"] } }", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("mcp_servers = { github = { enabled_tools = [\"get_issue\"] } }", [Allow; 6]),
+        ("mcp_servers = { github = { disabled_tools = [\"get_issue\"] } }", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("mcp_servers = { jira = { enabled_tools = [] } }", [Allow; 6]),
     ] {
         assert_eq!(of_actions(&agent(fields)), verdicts, "{fields}");
     }
