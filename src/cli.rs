@@ -69,6 +69,7 @@ mod tree;
 mod trust;
 mod usage;
 mod verify;
+mod web;
 mod work;
 mod workspace;
 

@@ -85,6 +85,8 @@ pub struct Config {
     pub mcp: Mcp,
     /// Commands of the tool `shell`.
     pub shell: Shell,
+    /// The web: what `fetch` reaches, and what `web_search` asks.
+    pub web: Web,
     /// Limits of a run and of all below it. Times are milliseconds, sizes bytes; `none` is no limit.
     #[schemars(schema_with = "schema::limits")]
     pub limits: Limits,
@@ -104,6 +106,7 @@ impl Default for Config {
             tools: Tools::default(),
             mcp: Mcp::default(),
             shell: Shell::default(),
+            web: Web::default(),
             limits: Limits::default(),
             prices: Prices::new(),
         }
@@ -353,6 +356,46 @@ impl Default for Shell {
     fn default() -> Self {
         let CommandLimits { processes, memory_bytes, file_bytes, open_files, cpu_seconds } = CommandLimits::default();
         Self { environment: Vec::new(), processes, memory_bytes, file_bytes, open_files, cpu_seconds }
+    }
+}
+
+/// The web: what `fetch` reaches, and what `web_search` asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Web {
+    /// Hosts of your own network, or of this machine, that `fetch` may reach: names or addresses, with a port where only that one is
+    /// meant (`localhost:8080`). Without an entry only public addresses are reached.
+    pub internal_hosts: Vec<Text>,
+    /// The search engine of `web_search`; without one the tool is not offered.
+    pub search: SearchConfig,
+}
+
+/// The search engine of `web_search`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SearchConfig {
+    /// `searxng`, an engine of your own with that protocol, or `brave`.
+    pub engine: Option<EngineName>,
+    /// The address of a SearXNG, such as `http://localhost:8888`.
+    pub url: Option<Text>,
+    /// The variable of the environment that holds the key of Brave. Left out: `BRAVE_API_KEY`.
+    pub key_variable: Option<Text>,
+}
+
+/// A search engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineName {
+    /// SearXNG, or another one of its protocol.
+    Searxng,
+    /// Brave Search.
+    Brave,
+}
+
+impl SearchConfig {
+    /// Returns the variable that holds the key.
+    pub fn key_variable(&self) -> &str {
+        self.key_variable.as_deref().unwrap_or("BRAVE_API_KEY")
     }
 }
 

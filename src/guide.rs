@@ -7,6 +7,7 @@
 //! | [`products`] | use agent files of Claude Code, OpenCode and Codex, and know what their keys become |
 //! | [`tools`] | give agents tools of your own, and say what they may do |
 //! | [`mcp`] | give agents the tools of MCP servers, and know what a server can and cannot do |
+//! | [`web`] | let agents read pages and search, and know what they reach |
 //! | [`configuration`] | settle things once for a workspace: limits, models, profiles, and see who said what |
 //! | [`models`] | choose models, write one, and know what happens when one fails |
 //! | [`approvals`] | say what agents may do, ask a person about the rest, and see what was decided |
@@ -90,3 +91,6 @@ pub mod tools {}
 
 #[doc = include_str!("guide/typed_output.md")]
 pub mod typed_output {}
+
+#[doc = include_str!("guide/web.md")]
+pub mod web {}

@@ -173,6 +173,8 @@ pub mod tools {
     pub use subtend_tools::skills::{self, SkillFolder, SkillPlace};
     pub use subtend_tools::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
     pub use subtend_tools::typed::{IntoOutput, TypedTool};
+    #[cfg(feature = "web")]
+    pub use subtend_tools::web;
     pub use subtend_tools::workspace::{Workspace, WorkspaceError};
 }
 

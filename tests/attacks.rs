@@ -38,5 +38,9 @@ mod slash;
 #[cfg(feature = "providers")]
 mod tls;
 mod trusted;
+#[cfg(feature = "web")]
+mod web;
+#[cfg(feature = "web")]
+pub(crate) mod web_server;
 mod words;
 mod writing;

@@ -37,3 +37,5 @@ mod terminal;
 mod unchanged;
 mod usage;
 mod waiting;
+#[cfg(feature = "web")]
+mod web;

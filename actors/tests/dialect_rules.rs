@@ -117,7 +117,7 @@ async fn k20_each_dialect_means_its_own_by_a_list_of_tools() {
         ("spawn", json!({"task": "c", "profile": "any"})),
         ("spawn", json!({"task": "d", "tools": "write", "profile": "looks"})),
         ("spawn", json!({"task": "e", "profile": "looks"})),
-        ("minion", json!({"message": "f", "enableWeb": true, "enabledTools": []})),
+        ("minion", json!({"message": "f", "enableWeb": false, "enabledTools": []})),
         ("minion", json!({"message": "g", "enableWeb": false, "enabledTools": ["lookup", "minion"]})),
     ];
     let looks = Profile { tools: vec!["lookup".into()], system_prompt: Some("L".into()), ..Profile::default() };

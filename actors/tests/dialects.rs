@@ -381,8 +381,8 @@ async fn m5_m8_missing_or_unknown_values_are_minion_errors() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([
             ("minion", json!({"message": "m"})),
-            ("minion", json!({"message": "m", "minionChatId": "nonesuch", "enableWeb": true, "enabledTools": []})),
-            ("minion", json!({"message": "bad", "enableWeb": true, "enabledTools": []})),
+            ("minion", json!({"message": "m", "minionChatId": "nonesuch", "enableWeb": false, "enabledTools": []})),
+            ("minion", json!({"message": "bad", "enableWeb": false, "enabledTools": []})),
         ]),
         _ => text("done"),
     };

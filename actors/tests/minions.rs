@@ -307,3 +307,40 @@ async fn m8_failed_minions_name_their_chat_and_the_cause() {
     assert_eq!(causes, expected);
     shut(runtime).await;
 }
+
+/// A call that asks for the web is refused where no tool for it exists; with a tool of the web the minion gets that one.
+#[tokio::test(start_paused = true)]
+async fn r13_minion_says_where_there_is_no_web() {
+    let asked = json!({"message": "m", "enableWeb": true, "enabledTools": []});
+    let says = |web: &'static [&'static str], asked: Value| async move {
+        let (journal, seen) = (journal(), Arc::new(Mutex::new((Vec::new(), Vec::new()))));
+        let kept = Arc::clone(&seen);
+        let answering = model(move |request| {
+            let answer = match (&*prompt(&request), answers(&request)) {
+                ("go", 0) => calls([("minion", asked.clone())]),
+                ("go", _) => {
+                    kept.lock().unwrap().0 = results(&request);
+                    text("done")
+                }
+                _ => {
+                    kept.lock().unwrap().1 = offered(&request);
+                    text("seen")
+                }
+            };
+            async move { Ok(answer) }
+        });
+        let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
+        let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
+        let builder = builder(&journal).dialects(dialects).tools(tools(web.iter().map(|name| noop(name))));
+        let runtime = builder.model(answering).start().await.expect("it starts");
+        ask(&runtime, "go").await;
+        shut(runtime).await;
+        std::mem::take(&mut *seen.lock().unwrap())
+    };
+    let (received, _) = says(&["lookup"], asked.clone()).await;
+    let why = "Minion error: enableWeb is true, and there is no web here: you have neither fetch nor web_search to give. Call it with \
+               enableWeb false, and say in the message what the minion should do without";
+    assert_eq!(received, [why]);
+    let (_, tools) = says(&["fetch", "lookup"], asked).await;
+    assert_eq!(tools, ["fetch", "return"]);
+}

@@ -1,5 +1,5 @@
 use serde_json::{Map, Value};
-use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::authority::{Rule, RuleSet, Verdict, is_wide_address};
 
 use crate::form::shown;
 
@@ -48,14 +48,20 @@ pub(crate) fn narrows_nothing(set: &RuleSet) -> Option<&'static str> {
     }
 }
 
-/// Returns warnings for patterns of `net.fetch` that match no address, except for hosts whose tools name what they fetch otherwise.
+/// Returns warnings for patterns of `net.fetch` that match no address, except for hosts whose tools name what they fetch otherwise, and for
+/// those that allow more than they seem to.
 pub(crate) fn without_address(set: &RuleSet) -> impl Iterator<Item = String> {
-    let odd = |rule: &&Rule| {
-        &*rule.action == "net.fetch" && !rule.resource.starts_with('*') && !rule.resource.contains("://")
-    };
-    set.rules.iter().filter(odd).map(|rule| {
+    let of_fetch = set.rules.iter().filter(|rule| &*rule.action == "net.fetch");
+    of_fetch.filter_map(|rule| {
         let pattern = &rule.resource;
-        format!("`net.fetch`: `{pattern}` matches no address: write `https://{pattern}/*`, or `*{pattern}*`")
+        if !pattern.starts_with('*') && !pattern.contains("://") {
+            let message = format!("matches no address: write `https://{pattern}/*`, or `*{pattern}*`");
+            return Some(format!("`net.fetch`: `{pattern}` {message}"));
+        }
+        let is_wide = rule.verdict == Verdict::Allow && is_wide_address(pattern);
+        is_wide.then(|| {
+            format!("`net.fetch`: `{pattern}` also allows other hosts, since `*` matches their paths: write `https://HOST/*`")
+        })
     })
 }
 

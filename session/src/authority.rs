@@ -41,7 +41,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::authority::pattern::{Syntax, Weight};
 use crate::ids::Text;
 
-pub use words::{ACTIONS, BadRule};
+pub use words::{ACTIONS, BadRule, is_wide_address};
 
 /// What may be done with one resource. The order is the lattice: `Deny < Ask < Allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]

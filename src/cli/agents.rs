@@ -113,7 +113,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let catalog = trust.catalog(&workspace);
     let agent = args.name.as_deref().map(|name| lookup::agent(&catalog, name)).transpose()?;
     let loaded = settings::load(&workspace, trust)?;
-    let mut problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools()?);
+    let mut problems =
+        model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools(&loaded.config)?);
     if let Some(agent) = agent {
         return one::show(agent, &problems, args.json);
     }

@@ -157,7 +157,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let key: Key = key.parse().map_err(|error| refused(&error))?;
     let text = value;
     let value = key.value(text).map_err(|error| refused(&error))?.map_err(|error| refused(&error))?;
-    let tools = work::setup::tools()?;
+    let tools = work::setup::tools(&configuration::Config::default())?;
     let value = options::checked(&key, value, text, &tools)?;
     let workspace = workspace::open(folder)?;
     let (path, written) = if user {

@@ -94,6 +94,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     let mut findings = installation::look();
     findings.push(agents(&args.workspace)?);
+    findings.extend(web(&args.workspace)?);
     findings.extend(mcp(&args.workspace)?);
     findings.extend(store::look(&place));
     findings.extend(disk::look(&place));
@@ -119,7 +120,7 @@ fn agents(folder: &Path) -> Result<Finding, Fail> {
             return Ok(Finding::bad(DoctorArea::Workspace, "configuration", fail.to_string(), "correct that value"));
         }
     };
-    let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools()?);
+    let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools(&loaded.config)?);
     // A file of another product may be none of its agents, such as a readme.
     let is_bad = |problem: &&AgentProblem| problem.kind == ProblemKind::Refused && problem.product.is_none();
     let bad = problems.iter().find(is_bad);
@@ -135,6 +136,19 @@ fn agents(folder: &Path) -> Result<Finding, Fail> {
         true => Finding::bad(DoctorArea::Workspace, "agents", found, more),
         false => Finding::note(DoctorArea::Workspace, "agents", found, more),
     })
+}
+
+/// Returns what the tools of the web reach and ask.
+fn web(folder: &Path) -> Result<Option<Finding>, Fail> {
+    let workspace = workspace::open(folder)?;
+    // A configuration that cannot be read is a finding already.
+    let Ok(loaded) = settings::load(&workspace, Trust::silent(&workspace)?) else { return Ok(None) };
+    let found = super::web::about(&loaded.config.web).join("; ");
+    let is_whole = loaded.config.web.search.engine.is_some() && !found.contains("not offered");
+    Ok(Some(match is_whole {
+        true => Finding::good(DoctorArea::Workspace, "web", found),
+        false => Finding::note(DoctorArea::Workspace, "web", found, "the guide to the web says what to set"),
+    }))
 }
 
 /// Returns what is wrong with the MCP servers that are named, without starting one; nothing where none is.

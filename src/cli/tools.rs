@@ -11,7 +11,7 @@ use super::paint::{BAD, BOLD, DIM, GOOD, In, ODD, clip, harmless};
 use super::servers::{self, ServerPool};
 use super::trust::Trust;
 use super::work::setup;
-use super::{guidance, settings, workspace};
+use super::{guidance, settings, web, workspace};
 use crate::cli::json;
 
 /// Lists tools: the built-in ones, and those of MCP servers.
@@ -45,6 +45,8 @@ struct ListArgs {
 #[derive(Serialize)]
 struct ToolList {
     tools: Vec<String>,
+    /// What the tools of the web reach and ask, and which are missing.
+    web: Vec<String>,
     servers: Vec<ServerRow>,
     problems: Vec<String>,
 }
@@ -74,7 +76,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let trust = Trust::told(&workspace)?;
     let loaded = settings::load(&workspace, trust)?;
     let servers = ServerPool::default().of(&workspace, trust, &loaded)?;
-    let tools = setup::tools_with(loaded.config.commands(), &guidance::skills(&workspace, trust), Some(&servers))?;
+    let tools = setup::tools_with(&loaded.config, &guidance::skills(&workspace, trust), Some(&servers))?;
     let threads = super::work::threads()?;
     threads.block_on(async {
         if let Some(settled) = tools.settle() {
@@ -83,6 +85,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     });
     let list = ToolList {
         tools: tools.names().map(ToString::to_string).collect(),
+        web: web::about(&loaded.config.web),
         servers: servers.reports().into_iter().map(ServerRow::of).collect(),
         problems: servers.problems().to_vec(),
     };
@@ -101,6 +104,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 fn show(list: &ToolList) -> Result<(), Fail> {
     let mut out = anstream::stdout().lock();
     writeln!(out, "{}: {}", In(BOLD, "built in"), list.tools.join(", "))?;
+    for about in &list.web {
+        writeln!(out, "  {}", In(DIM, harmless(about)))?;
+    }
     for server in &list.servers {
         let from = if server.from_workspace { ".mcp.json" } else { "your configuration" };
         let state = match (&server.down, &server.protocol) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use subtend::config::Config;
 use subtend_actors::{BootReport, OpenOptions, Runtime};
 use subtend_host::slash::CommandFiles;
 use subtend_host::{Host, HostOptions};
@@ -333,7 +334,7 @@ where
     let left = session.map_or(Ok(None), |session| found_session::running(&journal, session))?;
     let before = session.map_or(Ok(Seq(0)), |session| found_session::last(&journal, session))?;
     let mut screen = Screen::new(face.quiet, face.json);
-    screen.show_calls_by(setup::tools()?);
+    screen.show_calls_by(setup::tools(&Config::default())?);
     let attended = approve::has_approver(face.json || face.quiet) && asked(&screen);
     let threads = threads()?;
     let done = threads.block_on(async {

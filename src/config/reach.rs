@@ -20,7 +20,7 @@ pub enum Reach {
 }
 
 /// Every key with what the file of a workspace may do with it, and why; one that ends with `.*` means all below it.
-pub const REACH: [(&str, Reach, &str); 20] = [
+pub const REACH: [(&str, Reach, &str); 21] = [
     ("agent", Reach::Free, "chooses among agents; none does more than options of the command allow"),
     ("sessions.*", Reach::Free, "titles and summaries, by agents without tools"),
     ("host.*", Reach::Own, "bounds of the process, in which sessions of other workspaces run too"),
@@ -40,6 +40,7 @@ pub const REACH: [(&str, Reach, &str); 20] = [
     ("limits.wall_ms", Reach::Lower, "bounds what a run spends"),
     ("limits.*", Reach::Free, "bounds within a run; `--limit` sets them for one call"),
     ("shell.*", Reach::Own, "what commands get of your variables, and of the machine"),
+    ("web.*", Reach::Own, "which hosts of your network are reached, and who gets your searches"),
     ("prices.*", Reach::Own, "a false price would lift a limit of money"),
 ];
 

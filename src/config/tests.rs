@@ -96,6 +96,7 @@ tools:
     enabled: true
     options: {systemPrompt: "Be brief.", model: offline, rollbackOnError: true}
 limits: {turns: 7, run_ms: none, tokens: 1000, park: off}
+web: {internal_hosts: ["localhost:8080"], search: {engine: searxng, url: "http://localhost:8888"}}
 prices:
   "gpt-4.1*": {input: 2, output: 8, cache_read: 0.5}
 "#;
@@ -132,6 +133,14 @@ prices:
         },
         mcp: Mcp::default(),
         shell: Shell::default(),
+        web: Web {
+            internal_hosts: vec!["localhost:8080".into()],
+            search: SearchConfig {
+                engine: Some(EngineName::Searxng),
+                url: Some("http://localhost:8888".into()),
+                key_variable: None,
+            },
+        },
         limits: Limits {
             turns: 7,
             run_ms: None,
@@ -148,6 +157,46 @@ prices:
     let dialects = loaded.config.dialects(&read).unwrap();
     assert_eq!((dialects.offered.as_slice(), dialects.offered()), (&[Dialect::Spawn, Dialect::Minion][..], &[][..]));
     assert_eq!((dialects.profiles.names(), dialects.minion), (vec!["researcher".into()], options));
+}
+
+#[test]
+fn an_engine_has_what_it_needs_and_nothing_else() {
+    let layer = |text: &str| Layer::file(Origin::User("home/subtend.yaml".into()), text);
+    let why = |text: &str| match layer(text).and_then(|layer| Loaded::of([layer])) {
+        Err(error) => error.to_string(),
+        Ok(loaded) => format!("taken: {:?}", loaded.config.web),
+    };
+    for (web, says) in [
+        (
+            "search: {engine: searxng}",
+            "`web.search.engine`: is `searxng`, which needs an address: set `web.search.url`",
+        ),
+        (
+            "search: {url: \"http://a\"}",
+            "`web.search.url`: is for `web.search.engine: searxng`: set that, or leave it out",
+        ),
+        ("search: {engine: brave, url: \"http://a\"}", "`web.search.url`: is for `web.search.engine: searxng`"),
+        ("search: {key_variable: KEY}", "`web.search.key_variable`: is for `web.search.engine: brave`"),
+        ("search: {engine: google}", "`web.search.engine` is \"google\", and must be"),
+    ] {
+        let error = why(&format!("web: {{{web}}}"));
+        assert!(error.contains(says), "{web}: {error}");
+    }
+    #[cfg(feature = "web")]
+    for (web, says) in [
+        ("internal_hosts: [\"http://a\"]", "`web.internal_hosts`: `http://a` is not a host"),
+        (
+            "search: {engine: searxng, url: \"ftp://a\"}",
+            "`web.search.url`: the address of the search engine cannot be used",
+        ),
+        (
+            "search: {engine: searxng, url: \"http://me:hunter2@a\"}",
+            "`web.search.url`: the address of the search engine cannot",
+        ),
+    ] {
+        let error = why(&format!("web: {{{web}}}"));
+        assert!(error.contains(says) && !error.contains("hunter2"), "{web}: {error}");
+    }
 }
 
 #[test]
@@ -339,7 +388,7 @@ fn key_parses_values_or_names_the_expected_kind() {
     assert_eq!(value("limits.truns", "1"), Err("unknown key `limits.truns`: did you mean `turns`?".into()));
     assert_eq!(
         value("nothing", "1"),
-        Err("unknown key `nothing`; known keys: agent, host, limits, llm, mcp, prices, sessions, shell, subagents, tools"
+        Err("unknown key `nothing`; known keys: agent, host, limits, llm, mcp, prices, sessions, shell, subagents, tools, web"
             .into())
     );
     assert_eq!(value("agent.name", "x"), Err("unknown key `agent.name`: its parent is a text".into()));

@@ -11,8 +11,8 @@ fn rule_without_effect_is_refused() {
     for (option, rule, why) in [
         ("--allow", "fs.write=src/**,docs/**", "a comma separates nothing"),
         ("--ask", "fs.read=a,b", "a comma separates nothing"),
-        ("--allow", "net.fetch=https://docs.rs/*", "no tool of the command fetches `https://docs.rs/*`"),
-        ("--ask", "net.fetch=evil.com", "no tool of the command fetches `evil.com`"),
+        ("--allow", "net.fetch=https://*.rs/*", "`https://*.rs/*` names no single host"),
+        ("--ask", "net.fetch=evil.com", "`evil.com` matches no address"),
     ] {
         let refused = user.call(&["run", option, rule, "hi"]);
         assert_eq!((refused.code, refused.err.contains(why)), (Some(2), true), "{rule}: {refused:?}");

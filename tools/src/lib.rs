@@ -22,6 +22,8 @@ pub mod secrets;
 pub mod skills;
 pub mod tool;
 pub mod typed;
+#[cfg(feature = "web")]
+pub mod web;
 pub mod workspace;
 
 pub use subtend_session::escape;
@@ -29,6 +31,8 @@ pub use subtend_session::escape;
 mod arguments;
 mod bounded;
 mod builtin;
+#[cfg(any(feature = "mcp", feature = "web"))]
+mod http;
 mod near;
 mod path;
 mod result;

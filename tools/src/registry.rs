@@ -20,7 +20,7 @@ use subtend_session::message::ToolSpec;
 
 use crate::builtin;
 use crate::commands::Commands;
-use crate::dialect;
+use crate::dialect::{self, minion};
 use crate::guard::Guard;
 use crate::option::{self, BadOption};
 use crate::plan_exit;
@@ -203,6 +203,9 @@ impl Registry {
         if self.tools.contains_key(name) || dialect::is_locked(name) || name == plan_exit::NAME || of_server {
             return None;
         }
+        if minion::WEB.contains(&name) {
+            return Some(without_web(name));
+        }
         let names: Vec<&str> = self.tools.keys().map(|name| &**name).collect();
         let near =
             near::near(name, &names).first().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
@@ -335,6 +338,16 @@ impl Registry {
     pub fn ruling(tool: &dyn Tool, args: &Value, authority: &Authority, granted: &dyn Fn(&Access) -> bool) -> Ruling {
         Ruling::of(tool, args, authority, granted)
     }
+}
+
+/// Returns why a tool of the web is missing.
+fn without_web(name: &str) -> String {
+    let why = match name {
+        _ if !cfg!(feature = "web") => "this build has no tools of the web (feature `web`)",
+        "web_search" => "no search engine is configured (`web.search` in your own subtend.yaml)",
+        _ => "the host has no tools of the web",
+    };
+    format!("there is no tool `{name}`: {why}")
 }
 
 /// The start of the names of tools of MCP servers.

@@ -27,7 +27,7 @@ mod entry;
 mod minion;
 
 /// The actions in the summary of a session's permissions.
-pub const ACTIONS: [&str; 4] = ["fs.read", "fs.write", "net.fetch", "shell.run"];
+pub const ACTIONS: [&str; 5] = ["fs.read", "fs.write", "net.fetch", "net.search", "shell.run"];
 
 /// The transcript of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

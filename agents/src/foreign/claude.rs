@@ -149,6 +149,11 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
                 }
             }
             ("net.fetch", Some(of)) => match of.strip_prefix("domain:") {
+                // `*` would match a path of another host too.
+                Some(domain) if domain.contains(['*', '/']) => {
+                    rights
+                        .note(format!("`{}({of})` is not allowed: a pattern of domains has no equal here", spec.name));
+                }
                 Some(domain) => rights.rule(rule("net.fetch", &format!("https://{domain}/*"), Verdict::Allow)),
                 None => rights.note(format!("`{}({of})` is not allowed: it names no domain", spec.name)),
             },
@@ -199,7 +204,7 @@ fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Right
         }
     }
     let mut partly = false;
-    for action in ["fs.read", "fs.write", "shell.run", "net.fetch", "task:*"] {
+    for action in ["fs.read", "fs.write", "shell.run", "net.fetch", "net.search", "task:*"] {
         let mut all = tools::of_action(action);
         let some = tools::of_action(action).any(|tool| without.contains(&tool));
         if some && all.all(|tool| without.contains(&tool)) {

@@ -84,6 +84,13 @@ fn rights(entries: &[OrderedPermission], second: bool, file: ForeignFile<'_>, ma
             rights.rule(super::rights::rule("net.fetch", &pattern.replace('?', "*"), *verdict));
         }
     }
+    let search = of("websearch");
+    rights.action("net.search", search.rest);
+    for (pattern, verdict) in
+        search.rules.iter().filter(|(pattern, verdict)| *verdict != Verdict::Allow || !pattern.contains('?'))
+    {
+        rights.rule(super::rights::rule("net.search", &pattern.replace('?', "*"), *verdict));
+    }
     let task = of("task");
     rights.action("task:*", task.rest);
     for (pattern, verdict) in &task.rules {
@@ -91,13 +98,8 @@ fn rights(entries: &[OrderedPermission], second: bool, file: ForeignFile<'_>, ma
             rights.action(format!("task:{}", rules::agents(pattern)), *verdict);
         }
     }
-    let tools = [
-        ("list", "list", &read),
-        ("glob", "list", &read),
-        ("grep", "search", &read),
-        ("websearch", "web_search", &web),
-        ("skill", "skill", &read),
-    ];
+    let tools =
+        [("list", "list", &read), ("glob", "list", &read), ("grep", "search", &read), ("skill", "skill", &read)];
     let less = |(key, _, needs): &(&str, &str, &rules::KeyPermissions)| {
         let own = of(key);
         !own.rules.is_empty() || own.rest < needs.rest

@@ -22,7 +22,7 @@ const TABLE: [(&[&str], Option<&str>, &str); 11] = [
     (&["edit", "multiedit", "notebookedit", "patch", "apply_patch"], Some("edit"), "fs.write"),
     (&["bash", "shell"], Some("shell"), "shell.run"),
     (&["webfetch", "fetch"], Some("fetch"), "net.fetch"),
-    (&["websearch", "web_search"], Some("web_search"), "net.fetch"),
+    (&["websearch", "web_search"], Some("web_search"), "net.search"),
     (&["task", "agent"], Some(CHILDREN), "task:*"),
     (&["skill"], Some("skill"), "fs.read"),
     (

@@ -4,14 +4,16 @@ use crate::authority::{Rule, Verdict, pattern};
 use crate::ids::Text;
 
 /// The actions that a written rule can name; one that ends with `:` takes a name after it.
-pub const ACTIONS: [&str; 7] = ["fs.read", "fs.write", "net.fetch", "shell.run", "task:", "tool:", "mcp:"];
+pub const ACTIONS: [&str; 8] =
+    ["fs.read", "fs.write", "net.fetch", "net.search", "shell.run", "task:", "tool:", "mcp:"];
 
 /// Tool names, of this and other products, that people write in place of an action.
-const ALIASES: [(&str, &[&str]); 5] = [
+const ALIASES: [(&str, &[&str]); 6] = [
     ("fs.read", &["read", "list", "ls", "glob", "grep", "search"]),
     ("fs.write", &["write", "edit", "multiedit", "patch", "apply_patch"]),
     ("shell.run", &["bash", "shell"]),
-    ("net.fetch", &["fetch", "webfetch", "web_fetch", "websearch", "web_search"]),
+    ("net.fetch", &["fetch", "webfetch", "web_fetch"]),
+    ("net.search", &["websearch", "web_search"]),
     ("task:*", &["task", "spawn", "spawn_task", "subagent", "minion", "agent"]),
 ];
 
@@ -75,6 +77,22 @@ impl Rule {
 }
 
 const BLANKS: &str = "a pattern has at least one character, no control characters and no blanks around it";
+
+/// Returns whether a pattern of addresses matches hosts that it does not spell out: `*` stands for any characters, `/` included.
+///
+/// ```
+/// use subtend_session::authority::is_wide_address;
+///
+/// let wide = ["https://*.example.org/*", "https://example.org*", "*example.org*", "https://example.org"].map(is_wide_address);
+/// assert_eq!(wide, [true; 4]);
+/// let plain = ["*", "https://*", "https://example.org/*", "http://example.org:8080/a"].map(is_wide_address);
+/// assert_eq!(plain, [false; 4]);
+/// ```
+pub fn is_wide_address(pattern: &str) -> bool {
+    let Some((scheme, rest)) = pattern.split_once("://") else { return pattern != "*" };
+    let host = rest.split_once('/').map(|(host, _)| host);
+    rest != "*" && (scheme.contains('*') || host.is_none_or(|host| host.is_empty() || host.contains('*')))
+}
 
 fn translated(action: &str) -> &str {
     let alias = action.to_lowercase();
@@ -219,6 +237,7 @@ mod tests {
         assert_eq!(written("edit", Some("././**")), pair("fs.write", "**"));
         assert_eq!(written("bash", Some("git *")), pair("shell.run", "git *"));
         assert_eq!(written("webfetch", None), pair("net.fetch", "*"));
+        assert_eq!(written("WebSearch", None), pair("net.search", "*"));
         assert_eq!(written("task", None), pair("task:*", "*"));
         assert_eq!(written("task", Some("explore")), pair("task:explore", "*"));
         assert_eq!(written("fs.*", Some("src/")), pair("fs.*", "src/"));
@@ -230,7 +249,7 @@ mod tests {
 
     #[test]
     fn a1_an_unknown_action_names_the_one_that_was_meant() {
-        let all = "use one of fs.read, fs.write, net.fetch, shell.run, task:NAME, tool:NAME, mcp:NAME, NAME being an agent or a tool";
+        let all = "use one of fs.read, fs.write, net.fetch, net.search, shell.run, task:NAME, tool:NAME, mcp:NAME, NAME being an agent or a tool";
         let said = |text: &str| Err(format!("{text}{all}"));
         assert_eq!(written("fs.reed", None), said("`fs.reed`: unknown action; did you mean `fs.read`? "));
         assert_eq!(written("bsh", None), said("`bsh`: unknown action; did you mean `shell.run`? "));

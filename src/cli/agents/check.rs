@@ -11,8 +11,9 @@ use subtend_session::ids::Text;
 
 use super::super::fail::{Code, Fail};
 use super::super::paint::{DIM, GOOD, In, clip, count};
+use super::super::trust::Trust;
 use super::super::work::setup;
-use super::super::workspace;
+use super::super::{settings, workspace};
 use super::{Warning, guidance, model, tell, warning};
 use crate::cli::json;
 
@@ -111,7 +112,7 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let here = workspace::open(std::path::Path::new("."))?;
     let product = args.product.map(Format::product);
     let mut checked = lint(&args.paths, product, &Catalog::load(here.path()), &guidance::read_below);
-    let tools = setup::tools()?;
+    let tools = setup::tools(&settings::load(&here, Trust::silent(&here)?)?.config)?;
     for file in &mut checked {
         let missing = file.agent().map(|agent| model::missing_tools(agent, &tools));
         file.problems.extend(missing.into_iter().flatten());

@@ -7,6 +7,8 @@ use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::{Manifest, Source};
 use subtend_agents::product::Product;
 use subtend_models::spec::ModelSpec;
+use subtend_session::ids::Text;
+use subtend_tools::dialect::minion;
 use subtend_tools::registry::Registry;
 
 use super::lookup::why_not;
@@ -28,11 +30,16 @@ pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, words: Option<&str>, 
     found.chain(templates(loaded, tools)).collect()
 }
 
-/// Returns a warning for each tool that a manifest lists and that does not exist.
+/// Returns a warning for each tool that a manifest lists and that does not exist; of files of other products, whose tools were translated,
+/// for those of the web.
 pub(super) fn missing_tools(manifest: &Manifest, tools: &Registry) -> Vec<AgentProblem> {
-    let Source::File(path) = &manifest.source else { return Vec::new() };
-    let listed = manifest.tools.iter().flatten().filter_map(|tool| tools.missing(tool));
-    listed.map(|why| warning(path.clone(), format!("`tools`: {why}; it is not offered"))).collect()
+    let Some(path) = manifest.source.path() else { return Vec::new() };
+    let product = product(&manifest.source);
+    let is_meant = |tool: &&Text| product.is_none() || minion::WEB.contains(&&***tool);
+    let listed = manifest.tools.iter().flatten().filter(is_meant).filter_map(|tool| tools.missing(tool));
+    let problem =
+        |why| AgentProblem { product, ..warning(path.to_owned(), format!("`tools`: {why}; it is not offered")) };
+    listed.map(problem).collect()
 }
 
 /// Returns why the agent of a profile cannot be used, by the name of the profile; only profiles of the command's `spawn` count.

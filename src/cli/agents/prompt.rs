@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use subtend::config::Config;
 use subtend_actors::profiles::{self, Caller};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
@@ -13,7 +14,6 @@ use subtend_agents::prompt::{Assembled, Parts, assemble};
 use subtend_agents::skill::{self, Skills};
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
-use subtend_tools::commands::Commands;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::workspace::Workspace;
 
@@ -97,7 +97,7 @@ fn root(
 ) -> Result<Assembled, Fail> {
     let authority = Authority::of(HostPolicy::default_for_workspace()).meet(&manifest.authority());
     let offered = dialects.offered_to(manifest, &authority, catalog, false);
-    let tools = setup::tools_with(Commands::default(), skills, None)?;
+    let tools = setup::tools_with(&Config::default(), skills, None)?;
     let only = manifest.tools.as_ref();
     let caller = Caller { agent: &manifest.name, authority: &authority, only, attended: false };
     let named = || profiles::named(&dialects.profiles, catalog, &tools, caller);

@@ -26,7 +26,7 @@ impl HomeSettings {
     fn read(&self) -> Result<Vec<ToolSetting>, Fail> {
         let workspace = workspace::open(&self.home)?;
         let loaded = settings::load(&workspace, Trust::silent(&workspace)?)?;
-        let tools = work::setup::tools()?;
+        let tools = work::setup::tools(&loaded.config)?;
         let minions = minion::options();
         let of_minions = minions
             .iter()

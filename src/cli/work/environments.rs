@@ -50,7 +50,7 @@ fn load(key: &EnvironmentKey, (store, servers): (&StoreArgs, &ServerPool), slots
     let environment = Environment::default()
         .catalog(trust.catalog(&workspace))
         .instructions(guidance::instructions(&workspace, trust))
-        .tools(setup::tools_with(loaded.config.commands(), &skills, Some(&servers))?)
+        .tools(setup::tools_with(&loaded.config, &skills, Some(&servers))?)
         .skills(skills)
         .workspace(workspace)
         .limits(limits)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use subtend_agents::catalog::Catalog;
-use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+use subtend_session::authority::{Authority, Rule, RuleSet, Verdict, is_wide_address};
 use subtend_session::near::unknown_agent;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::sandbox;
@@ -65,13 +65,22 @@ fn within<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
     places.iter().find(|place| path.starts_with(place))
 }
 
-/// Returns why a rule has no effect in the command, if no tool needs its action.
+/// Returns why a rule has no effect in the command, or another one than it seems to have.
 fn without_tool(rule: &Rule) -> Option<String> {
     if &*rule.action == "net.fetch" && &*rule.resource != "*" {
         let address = &rule.resource;
-        return Some(format!(
-            "no tool of the command fetches `{address}`, and commands get the whole network or none: write `net.fetch`"
-        ));
+        if !cfg!(feature = "web") {
+            return Some(format!("this build has no tool that fetches `{address}`: build it with the feature `web`"));
+        }
+        if !address.contains("://") && !address.starts_with('*') {
+            return Some(format!("`{address}` matches no address: write `https://{address}/*`"));
+        }
+        if rule.verdict == Verdict::Allow && is_wide_address(address) {
+            return Some(format!(
+                "`{address}` names no single host, since `*` matches paths too and a host ends with `/`: write `https://HOST/*` for \
+                 one host, or `https://*` for all"
+            ));
+        }
     }
     rule.action.starts_with("tool:").then(|| "no tool of the command needs `tool:NAME`".to_owned())
 }

@@ -81,7 +81,7 @@ impl PreparedWork {
         if !args.quiet {
             servers::warn(&mcp)?;
         }
-        let tools = setup::tools_with(loaded.config.commands(), &skills, Some(&mcp))?;
+        let tools = setup::tools_with(&loaded.config, &skills, Some(&mcp))?;
         // What a session may do is recorded when it is opened; this process adds nothing, and takes nothing away.
         let bounds = policy::bounds(&args.store, &workspace)?;
         let protected = HostPolicy::protected(&rules);
@@ -153,7 +153,7 @@ fn files_again(workspace: Arc<Workspace>, trust: Trust, pool: ServerPool) -> Box
         Ok(setup::WorkspaceFiles {
             catalog: trust.catalog(&workspace),
             instructions: guidance::instructions(&workspace, trust),
-            tools: setup::tools_with(loaded.config.commands(), &skills, Some(&servers))?,
+            tools: setup::tools_with(&loaded.config, &skills, Some(&servers))?,
             skills,
         })
     })

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use subtend::config::Config;
 use subtend_actors::builder::Builder;
 use subtend_actors::prices::Prices;
 use subtend_actors::{
@@ -18,7 +19,6 @@ use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::SessionId;
 use subtend_session::limits::Limits;
-use subtend_tools::commands::Commands;
 use subtend_tools::mcp::Servers;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::{Registry, RegistryBuilder};
@@ -30,7 +30,7 @@ use super::super::data::{self, StoreLocation};
 use super::super::fail::Fail;
 use super::super::paint::count;
 use super::super::progress::Teller;
-use super::super::{guard, guidance};
+use super::super::{guard, guidance, web};
 use super::choice::ModelSetup;
 
 /// Loads the environment of a workspace.
@@ -76,36 +76,43 @@ pub(crate) struct Parts {
     pub(crate) quiet: bool,
 }
 
-/// Returns the tools of the workspace, as they are without a configuration: to check names.
-pub(crate) fn tools() -> Result<Registry, Fail> {
+/// Returns the tools of the workspace, to check names.
+pub(crate) fn tools(config: &Config) -> Result<Registry, Fail> {
     let names = guidance::skill_tool(&Skills::default());
-    built_in(Commands::default(), vec![names]).map(RegistryBuilder::build)
+    built_in(config, vec![names]).map(RegistryBuilder::build)
 }
 
 /// Returns the tools of the workspace, of its skills and of its MCP servers. Keys of providers are redacted in their results.
-pub(crate) fn tools_with(commands: Commands, skills: &Skills, servers: Option<&Servers>) -> Result<Registry, Fail> {
+pub(crate) fn tools_with(config: &Config, skills: &Skills, servers: Option<&Servers>) -> Result<Registry, Fail> {
     let reads = skills.all().next().map(|_| guidance::skill_tool(skills));
-    let tools = built_in(commands, reads.into_iter().collect())?;
+    let tools = built_in(config, reads.into_iter().collect())?;
     Ok(match servers.filter(|servers| !servers.is_empty()) {
         Some(servers) => tools.live(Arc::new(servers.clone())).build(),
         None => tools.build(),
     })
 }
 
-fn built_in(commands: Commands, more: Vec<Arc<dyn Tool>>) -> Result<RegistryBuilder, Fail> {
+fn built_in(config: &Config, more: Vec<Arc<dyn Tool>>) -> Result<RegistryBuilder, Fail> {
     let guard = guard::guard().map_err(|error| {
         Fail::Other(format!("the running program cannot be found, so no command could be guarded: {error}"))
     })?;
+    let secrets = Secrets::of(provider_keys().chain(web::secret(&config.web)));
+    let of_web = web::tools(&config.web, &secrets)?;
     Registry::builder()
-        .secrets(keys())
-        .tools(Registry::workspace_tools_with(Some(guard), commands))
+        .secrets(secrets)
+        .tools(Registry::workspace_tools_with(Some(guard), config.commands()))
+        .and_then(|tools| tools.tools(of_web))
         .and_then(|tools| tools.tools(more))
         .map_err(|error| Fail::Other(format!("the tools do not fit together: {error}")))
 }
 
 /// Returns the keys of providers.
 pub(crate) fn keys() -> Secrets {
-    Secrets::of(key_variables().into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))))
+    Secrets::of(provider_keys())
+}
+
+fn provider_keys() -> impl Iterator<Item = (String, String)> {
+    key_variables().into_iter().filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
 }
 
 /// Returns the names of the variables that hold keys of providers.

@@ -6,10 +6,10 @@ use subtend_models::spec::ModelSpec;
 use subtend_tools::dialect::minion;
 
 use super::Loaded;
-use crate::config::OptionValue;
 use crate::config::error::ConfigError;
 use crate::config::key::Key;
 use crate::config::origin::{Origin, Warning};
+use crate::config::{EngineName, OptionValue};
 
 /// Checks what no value shows by itself; what can be lived with is a warning.
 pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
@@ -20,6 +20,7 @@ pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
     options(loaded)?;
     figures(loaded)?;
     shell(loaded)?;
+    web(loaded)?;
     Ok(profiles(loaded))
 }
 
@@ -33,6 +34,44 @@ fn shell(loaded: &Loaded) -> Result<(), ConfigError> {
         Ok(()) => Ok(()),
         Err(error) => refuse(loaded, &key, error.to_string()),
     }
+}
+
+/// Refuses an engine that lacks what it needs, and what only another one needs.
+fn web(loaded: &Loaded) -> Result<(), ConfigError> {
+    let search = &loaded.config.web.search;
+    let key = |name: &str| Key::from(["web", "search", name]);
+    match search.engine {
+        Some(EngineName::Searxng) if search.url.is_none() => {
+            return refuse(loaded, &key("engine"), "is `searxng`, which needs an address: set `web.search.url`".into());
+        }
+        None | Some(EngineName::Brave) if search.url.is_some() => {
+            return refuse(
+                loaded,
+                &key("url"),
+                "is for `web.search.engine: searxng`: set that, or leave it out".into(),
+            );
+        }
+        None | Some(EngineName::Searxng) if search.key_variable.is_some() => {
+            return refuse(
+                loaded,
+                &key("key_variable"),
+                "is for `web.search.engine: brave`: set that, or leave it out".into(),
+            );
+        }
+        None | Some(_) => {}
+    }
+    #[cfg(feature = "web")]
+    {
+        for host in &loaded.config.web.internal_hosts {
+            if let Err(error) = host.parse::<subtend_tools::web::InternalHost>() {
+                return refuse(loaded, &Key::from(["web", "internal_hosts"]), error.to_string());
+            }
+        }
+        if let Some(Err(error)) = search.url.as_deref().map(subtend_tools::web::check_engine) {
+            return refuse(loaded, &key("url"), error.to_string());
+        }
+    }
+    Ok(())
 }
 
 fn agent(loaded: &Loaded) -> Result<(), ConfigError> {

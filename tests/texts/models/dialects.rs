@@ -242,6 +242,7 @@ fn texts_of_minion_are_as_reviewed() {
                 ("minion", json!({"message": ""})),
                 ("minion", json!({"message": "find", "enableWeb": false})),
                 ("minion", json!({"message": "find", "enableWeb": false, "enabledTools": ["lokup"]})),
+                ("minion", json!({"message": "find", "enableWeb": true, "enabledTools": []})),
                 ("minion", json!({"message": "a", "enableWeb": false, "enabledTools": [], "minionChatId": "abc"})),
                 ("minion", json!({"message": "a", "enableWeb": false, "enabledTools": [], "template": "reveiw"})),
                 ("minion", json!({"message": "a", "enableWeb": false, "enabledTools": [], "template": "review"})),

@@ -137,13 +137,21 @@ impl MinionArguments {
             ))
         };
         let web = self.web.or(template.and_then(|template| template.web)).ok_or_else(|| missing("enableWeb"))?;
+        if web && !WEB.iter().any(|name| offered.shown_tools.iter().any(|tool| **tool == **name)) {
+            return Err(ToolError::bad_args(format!(
+                "enableWeb is true, and there is no web here: you have neither {} to give. Call it with enableWeb false, and say in \
+                 the message what the minion should do without",
+                WEB.join(" nor ")
+            )));
+        }
         let listed = self.tools.as_ref().or(template.and_then(|template| template.tools.as_ref()));
         let listed = listed.ok_or_else(|| missing("enabledTools"))?;
         not_too_many("enabledTools", listed.len())?;
         let named: Vec<Text> =
             listed.iter().map(|name| name.trim()).filter(|name| !WEB.contains(name)).map(Text::from).collect();
         offered.can_give("enabledTools", &named)?;
-        let web = WEB.iter().filter(|_| web).map(|name| Text::from(*name));
+        let has = |name: &&&str| offered.tools.iter().any(|tool| **tool == ***name);
+        let web: Vec<Text> = WEB.iter().filter(|_| web).filter(has).map(|name| Text::from(*name)).collect();
         Ok(named.into_iter().chain(web).collect())
     }
 }

@@ -1,16 +1,14 @@
 //! The HTTP client of servers that are reached by address.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rustls::ClientConfig;
-use rustls::crypto::ring;
-use rustls_platform_verifier::BuilderVerifierExt as _;
+
+use crate::http::tls;
 
 use super::threads;
 
@@ -44,20 +42,9 @@ fn client(url: &str) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls(url.starts_with("https://"))?)
         .connect_timeout(CONNECT)
+        // The size of a message is bounded as it is sent.
+        .no_gzip()
         .redirect(Policy::none())
         .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")))
         .build()?)
-}
-
-/// TLS by `ring` for this client alone. The system's roots are read only if needed, so that a local server works without any.
-fn tls(needed: bool) -> Result<ClientConfig, rustls::Error> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?;
-    let mut config = match needed {
-        true => builder.with_platform_verifier()?.with_no_client_auth(),
-        false => builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
-    };
-    // The client is built without HTTP/2.
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
 }

@@ -81,6 +81,28 @@ fn claude_parentheses_narrow_what_a_tool_may_do() {
     assert_eq!(verdicts(&manifest, &asked), [Allow, Allow, Deny, Allow, Deny, Allow, Deny]);
 }
 
+/// `WebSearch` widens no `WebFetch`, and a pattern of domains, which would match paths of other hosts, allows nothing.
+#[test]
+fn claude_web_tools_are_two_permissions() {
+    let asked = [
+        ("net.fetch", "https://example.org/a"),
+        ("net.fetch", "https://evil.net/x.example.org/a"),
+        ("net.fetch", "http://example.org/a"),
+        ("net.search", "words"),
+    ];
+    for (line, verdicts_of) in [
+        ("tools: WebSearch", [Deny, Deny, Deny, Allow]),
+        ("tools: WebFetch(domain:example.org), WebSearch", [Allow, Deny, Deny, Allow]),
+        ("tools: WebFetch(domain:*.example.org)", [Deny; 4]),
+        ("disallowedTools: WebSearch", [Allow, Allow, Allow, Deny]),
+        ("disallowedTools: WebFetch", [Deny, Deny, Deny, Allow]),
+    ] {
+        assert_eq!(verdicts(&agent(line), &asked), verdicts_of, "{line}");
+    }
+    let note = "`WebFetch(domain:*.example.org)` is not allowed: a pattern of domains has no equal here";
+    assert_eq!(notes("tools: WebFetch(domain:*.example.org)"), [note]);
+}
+
 #[test]
 fn claude_disallowed_tools_deny_their_action() {
     for (line, verdicts) in [

@@ -208,3 +208,17 @@ fn a1_a_permission_of_no_tool_here_is_a_warning() {
         assert_eq!(about, expected, "{fields}");
     }
 }
+
+#[test]
+fn opencode_web_tools_are_two_permissions() {
+    let asked = [("net.fetch", "https://example.org/a"), ("net.search", "words")];
+    for (fields, expected) in [
+        ("permission: {webfetch: deny}", [Deny, Allow]),
+        ("permission: {websearch: deny}", [Allow, Deny]),
+        ("permission: {\"*\": deny, websearch: ask}", [Deny, Ask]),
+        ("permission: {webfetch: {\"*\": deny, \"https://example.org/*\": allow}, websearch: ask}", [Allow, Ask]),
+    ] {
+        let manifest = agent(fields);
+        assert_eq!((verdicts(&manifest, &asked), tools(&manifest)), (expected.to_vec(), None), "{fields}");
+    }
+}

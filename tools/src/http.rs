@@ -1,0 +1,20 @@
+//! TLS of HTTP clients.
+
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::crypto::ring;
+use rustls_platform_verifier::BuilderVerifierExt as _;
+
+/// TLS by `ring` for one client alone. The system's roots are read only if needed, so that a local server works without any.
+pub(crate) fn tls(needed: bool) -> Result<ClientConfig, rustls::Error> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?;
+    let mut config = match needed {
+        true => builder.with_platform_verifier()?.with_no_client_auth(),
+        false => builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
+    };
+    // The client is built without HTTP/2.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}

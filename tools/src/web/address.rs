@@ -1,0 +1,255 @@
+//! Addresses: which text is one, and which hosts are public.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use reqwest::Url;
+
+use crate::bounded::shown;
+use crate::escape;
+use crate::tool::ToolError;
+
+/// Bytes of one address.
+const LONGEST: usize = 8 << 10;
+/// Bytes of an address in an error.
+const SHOWN: usize = 300;
+
+/// Ranges of IPv4 that are not public: their first address, and the length of the prefix.
+const INTERNAL: [([u8; 4], u32); 17] = [
+    ([0, 0, 0, 0], 8),
+    ([10, 0, 0, 0], 8),
+    // Shared by carriers; the metadata of one cloud lies in it.
+    ([100, 64, 0, 0], 10),
+    ([127, 0, 0, 0], 8),
+    // The network of the machine itself, with the metadata of most clouds.
+    ([169, 254, 0, 0], 16),
+    ([172, 16, 0, 0], 12),
+    ([192, 0, 0, 0], 24),
+    ([192, 0, 2, 0], 24),
+    ([192, 88, 99, 0], 24),
+    ([192, 168, 0, 0], 16),
+    ([198, 18, 0, 0], 15),
+    ([198, 51, 100, 0], 24),
+    ([203, 0, 113, 0], 24),
+    ([224, 0, 0, 0], 4),
+    ([240, 0, 0, 0], 4),
+    // Metadata of a cloud at a public address, which its machines alone reach.
+    ([168, 63, 129, 16], 32),
+    // The same of another one.
+    ([192, 29, 0, 254], 32),
+];
+
+/// A host that a person lists, with a port where one is named: `wiki.example`, `localhost:8080`, `[::1]:8080`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InternalHost {
+    host: String,
+    port: Option<u16>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a host: write its name or address, and a port where only that one is meant, as `localhost:8080`")]
+pub struct BadHost(pub String);
+
+impl FromStr for InternalHost {
+    type Err = BadHost;
+
+    fn from_str(text: &str) -> Result<Self, BadHost> {
+        let bad = || BadHost(escape::exact(text));
+        if text.is_empty() || text.contains(['/', '\\', '?', '#', '@', '*']) || text.contains(char::is_whitespace) {
+            return Err(bad());
+        }
+        let [plain, secure] = ["http", "https"].map(|scheme| Url::parse(&format!("{scheme}://{text}/")));
+        let (plain, secure) = (plain.map_err(|_| bad())?, secure.map_err(|_| bad())?);
+        // Each scheme drops its own port.
+        let port = plain.port().or(secure.port());
+        let host = plain.host_str().ok_or_else(bad)?.to_owned();
+        Ok(Self { host, port })
+    }
+}
+
+impl InternalHost {
+    pub(super) fn is(&self, url: &Url) -> bool {
+        url.host_str() == Some(&*self.host) && self.port.is_none_or(|port| url.port_or_known_default() == Some(port))
+    }
+}
+
+/// Returns the address that a text is, without its fragment.
+///
+/// # Errors
+/// If it cannot be read, is not of the web, is too long, or names a user.
+pub(super) fn parse(text: &str) -> Result<Url, ToolError> {
+    let bad = |why: &str| ToolError::bad_args(format!("`{}` {why}", named(text)));
+    if text.len() > LONGEST {
+        return Err(ToolError::bad_args(format!("the address has more than {LONGEST} bytes")));
+    }
+    let mut url = Url::parse(text.trim())
+        .map_err(|error| bad(&format!("is not an address: {error}; write one such as `https://docs.rs/tokio`")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(bad("is not an address of the web: only http and https are fetched"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        // Not shown: it may be a password.
+        return Err(ToolError::bad_args(
+            "the address names a user or a password: leave them out, nothing is logged in",
+        ));
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// Returns an address for messages.
+pub(super) fn named(url: &str) -> String {
+    escape::exact(&shown(url, SHOWN))
+}
+
+/// Returns the address that a host is, if it is not a name.
+pub(super) fn literal(url: &Url) -> Option<IpAddr> {
+    let host = url.host_str()?;
+    match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(inner) => inner.parse().ok().map(IpAddr::V6),
+        None => host.parse().ok().map(IpAddr::V4),
+    }
+}
+
+/// Returns whether every machine of the internet means the same host by this address.
+pub(super) fn is_public(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => is_public_v4(ip),
+        IpAddr::V6(ip) => is_public_v6(ip),
+    }
+}
+
+fn is_public_v4(ip: Ipv4Addr) -> bool {
+    let within = |(first, length): &([u8; 4], u32)| {
+        let mask = u32::MAX.checked_shl(32_u32.saturating_sub(*length)).unwrap_or(0);
+        ip.to_bits() & mask == Ipv4Addr::from(*first).to_bits()
+    };
+    !INTERNAL.iter().any(within)
+}
+
+/// An address that stands for one of IPv4 is judged by that one.
+fn is_public_v6(ip: Ipv6Addr) -> bool {
+    let embedded = |high: u16, low: u16| is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    match ip.segments() {
+        // Mapped, and translated by NAT64.
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
+        // 6to4.
+        [0x2002, high, low, ..] => embedded(high, low),
+        // Protocol assignments, Teredo and benchmarks among them; documentation.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn internal_addresses_are_not_public_however_they_are_written() {
+        let internal = [
+            "127.0.0.1",
+            "127.255.255.254",
+            "0.0.0.0",
+            "10.1.2.3",
+            "100.64.0.1",
+            "100.100.100.200",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "192.0.0.192",
+            "198.19.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "168.63.129.16",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::ffff:a9fe:a9fe",
+            "::7f00:1",
+            "64:ff9b::a00:1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::",
+            "2001::1",
+            "2001:db8::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "3fff::1",
+        ];
+        let public = [
+            "1.1.1.1",
+            "100.63.255.255",
+            "100.128.0.0",
+            "172.15.0.1",
+            "172.32.0.1",
+            "192.167.1.1",
+            "198.20.0.1",
+            "2606:4700::1111",
+            "::ffff:1.1.1.1",
+            "64:ff9b::101:101",
+            "2002:101:101::",
+            "2a00::1",
+        ];
+        let judged = |all: &[&str]| -> Vec<bool> { all.iter().map(|ip| is_public(ip.parse().unwrap())).collect() };
+        assert_eq!(judged(&internal), [false; 31]);
+        assert_eq!(judged(&public), [true; 12]);
+    }
+
+    #[test]
+    fn numbers_of_any_base_are_addresses() {
+        let host = |text: &str| literal(&parse(text).unwrap()).map(|ip| ip.to_string());
+        let spelled = [
+            "http://2130706433/",
+            "http://0x7f000001",
+            "http://0177.0.0.1",
+            "http://127.1",
+            "http://%31%32%37.0.0.1",
+            "http://１２７.0.0.1",
+        ];
+        assert_eq!(spelled.map(host), [(); 6].map(|()| Some("127.0.0.1".to_owned())));
+        assert_eq!(host("http://[::ffff:7f00:1]/").as_deref(), Some("::ffff:127.0.0.1"));
+        assert_eq!(host("http://localhost/"), None);
+    }
+
+    #[test]
+    fn text_that_is_no_address_of_the_web_is_refused() {
+        let why = |text: &str| parse(text).unwrap_err().message;
+        assert_eq!(
+            why("docs.rs/tokio"),
+            "`docs.rs/tokio` is not an address: relative URL without a base; write one such as `https://docs.rs/tokio`"
+        );
+        let other = "is not an address of the web: only http and https are fetched";
+        for text in ["file:///etc/passwd", "ftp://a/b", "data:text/plain,a", "javascript:alert(1)", "gopher://a"] {
+            assert_eq!(why(text), format!("`{text}` {other}"));
+        }
+        for text in ["http://user@a/", "http://user:secret@a/", "http://:secret@a/", "http:user:secret@a/"] {
+            assert_eq!(why(text), "the address names a user or a password: leave them out, nothing is logged in");
+        }
+        assert_eq!(parse(" HTTPS://DOCS.RS:443/a/../b?c#d ").unwrap().as_str(), "https://docs.rs/b?c");
+    }
+
+    #[test]
+    fn a_listed_host_is_that_host_and_its_port() {
+        let listed = |entry: &str, url: &str| entry.parse::<InternalHost>().unwrap().is(&parse(url).unwrap());
+        for (entry, url, expected) in [
+            ("localhost", "http://localhost:99/", true),
+            ("LocalHost:8080", "http://localhost:8080/a", true),
+            ("localhost:8080", "http://localhost/", false),
+            ("localhost:80", "http://localhost/", true),
+            ("localhost:443", "https://localhost/", true),
+            ("localhost:443", "http://localhost/", false),
+            ("example.org", "http://a.example.org/", false),
+            ("[::1]:80", "http://[0::1]/", true),
+            ("127.0.0.1", "http://2130706433/", true),
+        ] {
+            assert_eq!(listed(entry, url), expected, "{entry} {url}");
+        }
+        for bad in ["", "http://a", "a/b", "*.example.org", "u@a", "a b", "a:b"] {
+            assert_eq!(bad.parse::<InternalHost>(), Err(BadHost(bad.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The HTTP client: one request, to an address that was checked.
+
+use std::error::Error;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Response, Url};
+use rustls::ClientConfig;
+
+use super::address::{InternalHost, is_public, literal, named};
+use crate::http::tls;
+use crate::tool::ToolError;
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// Silence between two pieces of an answer.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// Resolves the names of hosts.
+pub trait Resolver: Send + Sync + 'static {
+    /// Returns the addresses of a host. It is asked once for each connection.
+    fn addresses(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
+}
+
+/// The resolver of the system.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemResolver;
+
+impl Resolver for SystemResolver {
+    fn addresses(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        let host = host.to_owned();
+        async move { Ok(tokio::net::lookup_host((&*host, 0)).await?.map(|found| found.ip()).collect()) }.boxed()
+    }
+}
+
+/// An address that is not public, of a host that no person listed.
+#[derive(Debug, thiserror::Error)]
+#[error("its address is internal")]
+struct Internal;
+
+/// Gives out addresses that may be reached: the connection goes to one of these.
+struct CheckedResolver {
+    resolver: Arc<dyn Resolver>,
+    is_listed: bool,
+}
+
+impl CheckedResolver {
+    async fn addresses(
+        resolver: &dyn Resolver,
+        host: &str,
+        is_listed: bool,
+    ) -> Result<Vec<IpAddr>, Box<dyn Error + Send + Sync>> {
+        let found = resolver.addresses(host).await?;
+        // One internal address among several is reached sooner or later.
+        if !is_listed && !found.iter().all(|ip| is_public(*ip)) {
+            return Err(Box::new(Internal));
+        }
+        Ok(found)
+    }
+}
+
+impl Resolve for CheckedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (resolver, is_listed) = (Arc::clone(&self.resolver), self.is_listed);
+        Box::pin(async move {
+            let found = Self::addresses(&*resolver, name.as_str(), is_listed).await?;
+            Ok(Box::new(found.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs)
+        })
+    }
+}
+
+/// Which hosts are reached.
+pub(super) enum Reached {
+    /// Public ones, and these.
+    Public(Vec<InternalHost>),
+    /// All: for an address that a person chose.
+    All,
+}
+
+/// Makes requests. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct WebClient(Arc<ClientParts>);
+
+struct ClientParts {
+    reached: Reached,
+    resolver: Arc<dyn Resolver>,
+    proxies: Matcher,
+    /// Made once: the system's roots are read for it.
+    tls: OnceLock<Result<ClientConfig, String>>,
+}
+
+impl WebClient {
+    pub(super) fn new(reached: Reached, resolver: Arc<dyn Resolver>) -> Self {
+        Self(Arc::new(ClientParts { reached, resolver, proxies: Matcher::from_system(), tls: OnceLock::new() }))
+    }
+
+    /// Requests an address, which is checked first. Redirects are not followed.
+    pub(super) async fn get(&self, url: &Url, headers: HeaderMap) -> Result<Response, ToolError> {
+        let is_listed = match &self.0.reached {
+            Reached::Public(hosts) => hosts.iter().any(|host| host.is(url)),
+            Reached::All => true,
+        };
+        if !is_listed && literal(url).is_some_and(|ip| !is_public(ip)) {
+            return Err(internal(url));
+        }
+        let is_proxied = url.as_str().parse().is_ok_and(|uri| self.0.proxies.intercept(&uri).is_some());
+        if is_proxied && !is_listed && literal(url).is_none() {
+            // The proxy resolves the name again. Where the system knows none, that is the proxy's matter alone.
+            let host = url.host_str().unwrap_or_default();
+            let found = CheckedResolver::addresses(&*self.0.resolver, host, false).await;
+            if found.is_err_and(|error| error.is::<Internal>()) {
+                return Err(internal(url));
+            }
+        }
+        let client = self
+            .client(url, is_listed, is_proxied)
+            .map_err(|why| ToolError::failed(format!("no HTTP client can be made: {why}")))?;
+        client.get(url.clone()).headers(headers).send().await.map_err(|error| failed(url, &error))
+    }
+
+    /// Each request has a client of its own: no connection of another one is used.
+    fn client(&self, url: &Url, is_listed: bool, is_proxied: bool) -> Result<reqwest::Client, String> {
+        let tls = match url.scheme() {
+            "https" => self.0.tls.get_or_init(|| tls(true).map_err(|error| error.to_string())).clone()?,
+            _ => tls(false).map_err(|error| error.to_string())?,
+        };
+        let builder = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .connect_timeout(CONNECT)
+            .read_timeout(SILENCE)
+            .redirect(Policy::none())
+            .referer(false)
+            .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")));
+        let builder = match is_proxied {
+            // The address of the proxy is the person's choice.
+            true => builder,
+            false => {
+                builder.no_proxy().dns_resolver(CheckedResolver { resolver: Arc::clone(&self.0.resolver), is_listed })
+            }
+        };
+        builder.build().map_err(|error| error.to_string())
+    }
+}
+
+/// Returns headers that ask for a type of content.
+pub(super) fn accept(types: &'static str) -> HeaderMap {
+    HeaderMap::from_iter([(reqwest::header::ACCEPT, HeaderValue::from_static(types))])
+}
+
+/// The address is not shown: a model could read the internal network in errors.
+fn internal(url: &Url) -> ToolError {
+    let host = named(url.host_str().unwrap_or_default());
+    ToolError::refused(format!(
+        "`{host}` is refused: its address is not public. A person can list the host under `web.internal_hosts` in their own \
+         configuration"
+    ))
+}
+
+fn failed(url: &Url, error: &reqwest::Error) -> ToolError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(at) = cause {
+        if at.is::<Internal>() {
+            return internal(url);
+        }
+        cause = at.source();
+    }
+    unanswered(url, error)
+}
+
+/// Returns the error for a request that got no whole answer.
+pub(super) fn unanswered(url: &Url, error: &reqwest::Error) -> ToolError {
+    let (mut why, mut cause) = (String::new(), error.source());
+    while let Some(at) = cause {
+        why = at.to_string();
+        cause = at.source();
+    }
+    let what = match error {
+        error if error.is_timeout() => "did not answer in time",
+        error if error.is_connect() => "cannot be reached",
+        _ => "gave no answer that can be read",
+    };
+    let why = if why.is_empty() { String::new() } else { format!(": {}", named(&why)) };
+    ToolError { retryable: true, ..ToolError::failed(format!("`{}` {what}{why}", named(url.as_str()))) }
+}
