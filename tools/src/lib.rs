@@ -20,6 +20,8 @@ pub mod registry;
 pub mod sandbox;
 pub mod secrets;
 pub mod skills;
+#[cfg(any(feature = "mcp", feature = "web"))]
+mod threads;
 pub mod tool;
 pub mod typed;
 #[cfg(feature = "web")]

@@ -16,7 +16,6 @@ mod process;
 mod result;
 mod server;
 mod servers;
-mod threads;
 mod tool;
 
 pub use config::{FILE, MAX_FILE_BYTES, Origin, Reached, ServerConfig, ServerList};

@@ -606,7 +606,7 @@ async fn refused(bytes: usize) -> String {
     });
     let reached = Reached::Http { url, headers: BTreeMap::new() };
     let scene = ServerScene::of(vec![ServerConfig { reached, ..config("fake", "") }]).await;
-    scene.down().to_owned()
+    scene.down()
 }
 
 /// Messages over HTTP become trees of sixty times their bytes.

@@ -9,8 +9,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 
 use crate::http::tls;
-
-use super::threads;
+use crate::threads;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// Bytes of one message. The library reads it into trees, without a count of its values: they take sixty times as much.

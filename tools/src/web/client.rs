@@ -14,9 +14,11 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Response, Url};
 use rustls::ClientConfig;
+use tokio_util::context::TokioContext;
 
 use super::address::{InternalHost, is_public, literal, named};
 use crate::http::tls;
+use crate::threads;
 use crate::tool::ToolError;
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -122,7 +124,10 @@ impl WebClient {
         let client = self
             .client(url, is_listed, is_proxied)
             .map_err(|why| ToolError::failed(format!("no HTTP client can be made: {why}")))?;
-        client.get(url.clone()).headers(headers).send().await.map_err(|error| failed(url, &error))
+        let threads =
+            threads::handle().map_err(|why| ToolError::failed(format!("no HTTP client can be made: {why}")))?;
+        let sent = TokioContext::new(client.get(url.clone()).headers(headers).send(), threads.clone());
+        sent.await.map_err(|error| failed(url, &error))
     }
 
     /// Each request has a client of its own: no connection of another one is used.

@@ -12,7 +12,7 @@ const THREADS: usize = 2;
 ///
 /// # Errors
 /// When the system gives no threads.
-pub(super) fn handle() -> Result<&'static Handle, String> {
+pub(crate) fn handle() -> Result<&'static Handle, String> {
     static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
     let made = || {
         let made = Builder::new_multi_thread().worker_threads(THREADS).thread_name("subtend-http").enable_all().build();
