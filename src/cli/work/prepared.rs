@@ -147,6 +147,8 @@ impl PreparedWork {
 /// Returns what reads agents, instruction files, skills and MCP servers again. Permissions and limits stay those of the start.
 fn files_again(workspace: Arc<Workspace>, trust: Trust, pool: ServerPool) -> Box<setup::FilesLoader> {
     Box::new(move || {
+        // The person may have trusted the workspace since.
+        let trust = if trust.is_used() { trust } else { Trust::recorded(&workspace)? };
         let loaded = settings::load(&workspace, trust)?;
         let skills = guidance::skills(&workspace, trust);
         let servers = pool.of(&workspace, trust, &loaded)?;
