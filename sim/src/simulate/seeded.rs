@@ -50,18 +50,21 @@ pub enum Seeded {
 }
 
 impl Seeded {
-    /// Bugs that 400 seeds of the simulator did not notice; the model notices them.
+    /// Bugs that 400 seeds of the simulator did not notice (`OwnerNotChecked`: 1,000); the model notices them.
     ///
     /// The runtime sends no continue to a closed session, so only a close in between reaches that rule. The reasons of the others are
     /// presumed, not examined. A late cancel by row is recorded before the run's token fires. A slot kept during an approval only delays
     /// others. An answer that a switch overwrites in memory is correct again after the next fold. The runtime has one timer for a reset,
     /// which fires once, so that no second one reaches the heart.
-    const HIDDEN: [Bug; 5] = [
+    ///
+    /// An owner ends the runs that it started before they are admitted, except in a race that is rare.
+    const HIDDEN: [Bug; 6] = [
         Bug::CancelReachesNextRun,
         Bug::SlotKeptWhileAsking,
         Bug::AlternativeOverwrites,
         Bug::ClosedTakesContinue,
         Bug::ResetTwice,
+        Bug::OwnerNotChecked,
     ];
 
     pub fn all() -> impl Iterator<Item = Self> {
