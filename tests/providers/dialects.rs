@@ -208,7 +208,7 @@ fn a_real_model_hands_work_to_a_minion_that_returns() {
     const STEPS: &[ScriptedCall] = &[("minion", |_| {
         takes(json!({
             "message": words(),
-            "enableWeb": only(false),
+            "enableWeb": {"type": "boolean", "enum": [false]},
             "enabledTools": {"type": "array", "items": only("read"), "maxItems": 1},
         }))
     })];
