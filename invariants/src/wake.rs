@@ -152,24 +152,26 @@ pub(super) fn the_model_hears(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Returns the last record whose notices a compaction before the model call may have hidden: those that an answer followed, or the end of their run
-/// (N-8).
+/// Returns the notices that the last compaction before the model call hides. What may be hidden is N-8.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other records hide no notice")]
-fn condensed_before(seen: &Seen<'_>, given: &ContextGiven, start: usize) -> Option<Seq> {
+fn compacted_before(seen: &Seen<'_>, given: &ContextGiven, start: usize) -> BTreeSet<Seq> {
     let mut applied = Vec::new();
     for (at, record) in seen.view.records.iter().enumerate() {
         match record {
             Record::Compacted(compacted) if at < start || compacted.turn == Some((given.turn, given.attempt)) => {
-                applied.push(at);
+                applied.push(compacted);
             }
             Record::CompactionUndone { .. } if at < start => _ = applied.pop(),
             _ => {}
         }
     }
-    let until = applied.pop()?;
-    let settles = |record: &Record| matches!(record, Record::TurnAnswered(_) | Record::RunEnded(_));
-    let settled = seen.view.records.get(..until)?.iter().rposition(settles)?;
-    Some(Seq(settled as u64))
+    let (Some(last), Some(state)) = (applied.pop(), seen.view.state.or(seen.view.folded)) else {
+        return BTreeSet::new();
+    };
+    let hidden = (0_u64..).zip(state.transcript.iter()).take_while(|(at, _)| *at < last.upto);
+    let hidden = hidden.filter(|(at, _)| !last.verbatim.contains(at));
+    let seq = |message: &Message| if let Message::Notice { seq, .. } = message { Some(*seq) } else { None };
+    hidden.filter_map(|(_, message)| seq(message)).collect()
 }
 
 fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
@@ -178,12 +180,12 @@ fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
     let starts = |record: &Record| matches!(record, Record::TurnStarted { turn, attempt, .. } if (*turn, *attempt) == (given.turn, given.attempt));
     let start = seen.view.records.iter().position(starts).unwrap_or(seen.view.records.len());
     let hidden = rollback::hidden_before(seen, start);
-    let condensed = condensed_before(seen, given, start);
+    let compacted = compacted_before(seen, given, start);
     let before = (1_u64..).map(Seq).zip(seen.view.records).take(start);
     before
         .filter(|(seq, record)| {
             let Record::NoticeTaken(taken) = record else { return false };
-            let heard = taken.carrier == Carrier::Message && !hidden.contains(seq) && Some(*seq) > condensed;
+            let heard = taken.carrier == Carrier::Message && !hidden.contains(seq) && !compacted.contains(seq);
             // The end of a run that a person opened is for views only (K26).
             heard && taken.items.iter().any(|item| item.key.is_some() && !silent.contains(&item.child))
         })

@@ -57,7 +57,7 @@ impl Seeded {
     /// others. An answer that a switch overwrites in memory is correct again after the next fold. The runtime has one timer for a reset,
     /// which fires once, so that no second one reaches the heart.
     ///
-    /// An owner ends the runs that it started before they are admitted, except in a race that is rare.
+    /// An owner presumably ends the runs that it started before they are admitted, except in a race.
     const HIDDEN: [Bug; 6] = [
         Bug::CancelReachesNextRun,
         Bug::SlotKeptWhileAsking,
