@@ -341,14 +341,20 @@ impl Runtime {
         }
     }
 
-    /// Returns the agents and their manifests, as the next session without a workspace has them.
+    /// Returns the agents and their manifests, as the next session without a workspace has them. If they cannot be loaded, those of the last
+    /// one.
     pub fn catalog(&self) -> Catalog {
-        self.rooms.environments.home().catalog.clone()
+        let environments = &self.rooms.environments;
+        let agents = environments.open_home().unwrap_or_else(|why| {
+            tracing::warn!(%why, "the runtime's own environment cannot be loaded again");
+            environments.home()
+        });
+        agents.catalog.clone()
     }
 
     /// Returns the agents that a person may pick, for a session and for an input ([`crate::Input::agent`]).
     pub fn agents(&self) -> Vec<Text> {
-        self.rooms.environments.home().catalog.pickable().map(|manifest| Arc::clone(&manifest.name)).collect()
+        self.catalog().pickable().map(|manifest| Arc::clone(&manifest.name)).collect()
     }
 
     /// Registers an agent while sessions run, and returns the one of its name that it replaces.

@@ -120,7 +120,7 @@ impl SessionHandle {
     pub(crate) async fn sum_up(&self, only_new: bool, shift: &Shift) -> Result<Option<Text>, Unserved> {
         let state = self.state().await?;
         let upto = Seq(state.next_seq.0.saturating_sub(1));
-        let wanted = !only_new || !material::is_told(&state);
+        let wanted = !only_new || !material::is_summarised(&state);
         let Some(text) = material::of_summary(&state).filter(|_| wanted) else { return Ok(None) };
         let (of, answer) = self.served(&state, For::Summary, text, shift).await?;
         let text = material::summary(&answer).ok_or(Unserved::Unusable(answer))?;

@@ -241,7 +241,7 @@ async fn files_that_change_concern_the_next_session_and_reloaded_ones() {
         for name in read.lock().unwrap().clone()? {
             catalog.insert(Manifest::new(name, AgentMode::Subagent, "You are here."));
         }
-        Ok(Environment::default().catalog(catalog).model(model(lists_agents)))
+        Ok(Some(Environment::default().catalog(catalog).model(model(lists_agents))))
     });
     let runtime = runtime.start().await.expect("a runtime");
     let before = general(&runtime);
@@ -283,5 +283,23 @@ async fn reload_reaches_a_tree_of_another_workspace() {
     assert_eq!(offers(&session).await, "first-one", "it keeps what it was opened with");
     session.reload().expect("loaded again");
     assert_eq!(offers(&session).await, "second-one");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn unchanged_files_make_no_environment_for_each_session() {
+    let reads = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&reads);
+    let runtime = builder(&journal()).model(model(lists_agents)).home_loader(move || {
+        *counted.lock().unwrap() += 1;
+        Ok(None)
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let first = general(&runtime);
+    assert_eq!(runtime.register_agent(Manifest::new("first-one", AgentMode::Subagent, "You are first.")), None);
+    let second = general(&runtime);
+    assert_eq!([offers(&first).await, offers(&second).await], ["none", "first-one"]);
+    assert_eq!(first.reload().expect("loaded again").added, ["first-one".into()]);
+    assert_eq!((offers(&first).await, *reads.lock().unwrap()), ("first-one".to_owned(), 3));
     shut(runtime).await;
 }

@@ -29,7 +29,7 @@ const MAX_DEPTH: usize = 16;
 pub(crate) mod products;
 
 /// All agents by name, with the problems of their files.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
     agents: BTreeMap<Text, Arc<Manifest>>,
     problems: Vec<AgentProblem>,

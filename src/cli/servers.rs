@@ -59,7 +59,7 @@ pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
 }
 
 /// Returns the servers that count in a workspace: a person's own first, so that no file takes their names.
-fn list(workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Result<ServerList, Fail> {
+pub(crate) fn list(workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Result<ServerList, Fail> {
     let variable = |name: &str| std::env::var(name).ok();
     let own: Map<String, Value> = match serde_json::to_value(&loaded.config.mcp.servers) {
         Ok(Value::Object(own)) => own,

@@ -6,7 +6,7 @@ use super::call::User;
 use super::serve::serve;
 
 #[test]
-fn agent_file_reaches_the_next_session_of_a_host_and_reloaded_ones() {
+fn agent_file_reaches_later_and_reloaded_sessions_of_a_host() {
     let user = User::new();
     let serving =
         serve(&user, &user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "Hello.", "repeat": true}]}]}"#));
@@ -15,6 +15,8 @@ fn agent_file_reaches_the_next_session_of_a_host_and_reloaded_ones() {
     let unknown = serving.unix("POST /v1/sessions", &open);
     assert_eq!((unknown.status, &unknown.json()["code"]), (422, &json!("unknown_agent")));
     user.file(".subtend/agents/critic.md", "---\nmode: all\ndescription: Finds errors.\n---\nFind errors.\n");
+    let listed = serving.unix("GET /v1/agents/critic", "");
+    assert_eq!(listed.status, 200, "before any session is opened with it: {listed:?}");
     let opened = serving.unix("POST /v1/sessions", &open);
     assert_eq!(opened.status, 201, "{opened:?}");
     let reload = || user.call(&["agents", "reload", &before]);

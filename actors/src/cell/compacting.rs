@@ -57,17 +57,17 @@ impl Driver {
     fn await_summary(&mut self, at: (TurnNo, AttemptNo), plan: HistoryCut, due: Box<DueCompaction>) {
         let Some(run) = self.run_key() else { return };
         // The runtime stops.
-        let Some((told, service)) = self.cells.services.condense(run.session, due) else { return };
+        let Some((summary, service)) = self.cells.services.condense(run.session, due) else { return };
         let owned = self.cells.runs.tokens.token(&run).unwrap_or_default();
         let stop = owned.child_token();
         let (cells, task_stop, owner) = (Arc::clone(&self.cells), stop.clone(), self.owner_run());
         let task = self.cells.life.tasks.spawn(async move {
-            let told = tokio::select! {
+            let summary = tokio::select! {
                 biased;
                 () = task_stop.cancelled() => None,
-                told = told => Some(told),
+                summary = summary => Some(summary),
             };
-            let command = match told {
+            let command = match summary {
                 None => {
                     // The owner's command first, as for a stream that its token drops.
                     if owned.is_cancelled()

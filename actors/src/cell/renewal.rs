@@ -8,18 +8,8 @@ use crate::values::answering::agent_of;
 impl Driver {
     /// Renews the offer if another agent answers, the tools changed, an approver attached or left, or the tree's agents were loaded again.
     pub(crate) fn renew_offer(&mut self) {
-        let reloads = self.cells.environments.reloads();
-        if self.reloads != reloads {
-            self.reloads = reloads;
-            let agents = self.cells.environments.of(&self.state);
-            if !Arc::ptr_eq(&self.agents, &agents) {
-                self.agents = agents;
-                self.offer = self.agents.offer(&self.state);
-                self.work.ready.clear();
-                return;
-            }
-        }
-        let same = self.offer.agent == *agent_of(&self.state)
+        let same = !self.renew_agents()
+            && self.offer.agent == *agent_of(&self.state)
             && self.offer.only == self.agents.listed(&self.state)
             && self.offer.generation == self.agents.tools.generation();
         if !same || self.offer.attended != self.cells.approvals.attended() {
@@ -27,5 +17,21 @@ impl Driver {
             // The present offer may lack tools of calls that were parsed before.
             self.work.ready.clear();
         }
+    }
+
+    /// Finds the agents again after a reload; returns whether they are other ones.
+    fn renew_agents(&mut self) -> bool {
+        let reloads = self.cells.environments.reloads();
+        if self.reloads == reloads {
+            return false;
+        }
+        self.reloads = reloads;
+        let agents = self.cells.environments.of(&self.state);
+        if Arc::ptr_eq(&self.agents, &agents) {
+            return false;
+        }
+        self.agents = agents;
+        self.window = None;
+        true
     }
 }

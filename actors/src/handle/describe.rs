@@ -67,7 +67,7 @@ impl SessionHandle {
     /// # Errors
     /// As [`SessionHandle::summary`].
     pub async fn is_summed_up(&self) -> Result<bool, ControlError> {
-        Ok(material::is_told(&self.state().await?))
+        Ok(material::is_summarised(&self.state().await?))
     }
 
     /// Summarises the session by the agent `summary` and waits for the result. The service session below this one takes no slot, and a run in

@@ -39,8 +39,8 @@ use crate::values::options::Options;
 /// Loads the environment of a workspace; the error says why it cannot.
 type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
-/// Loads the runtime's own environment again.
-type HomeLoader = dyn Fn() -> Result<Environment, String> + Send + Sync;
+/// Loads the runtime's own environment again, if it changed.
+type HomeLoader = dyn Fn() -> Result<Option<Environment>, String> + Send + Sync;
 
 /// The parts of a runtime. All but the model have defaults.
 #[must_use = "a builder does nothing until it is started"]
@@ -122,8 +122,12 @@ impl Builder {
     /// Sets how the runtime's own environment is loaded again: whenever a session is opened without a workspace, and at
     /// [`SessionHandle::reload`](crate::SessionHandle::reload). Without it that environment stays as the runtime was started with it.
     ///
-    /// `load` reads files and must not call the runtime. If it fails, the opening is refused with its error.
-    pub fn home_loader(mut self, load: impl Fn() -> Result<Environment, String> + Send + Sync + 'static) -> Self {
+    /// `load` reads files and must not call the runtime. It returns `None` if nothing changed since its last call: each environment that it
+    /// returns stays in memory for the trees that were opened with it. If it fails, the opening is refused with its error.
+    pub fn home_loader(
+        mut self,
+        load: impl Fn() -> Result<Option<Environment>, String> + Send + Sync + 'static,
+    ) -> Self {
         self.load_home = Some(Box::new(load));
         self
     }
@@ -337,7 +341,10 @@ impl Builder {
 }
 
 fn loading_home(load: Box<HomeLoader>, shared: SharedParts, prices: Prices) -> Box<LoadHome> {
-    Box::new(move || load()?.agents(shared.clone(), &prices, None).map_err(|error| error.to_string()))
+    Box::new(move || {
+        let agents = load()?.map(|environment| environment.agents(shared.clone(), &prices, None));
+        agents.transpose().map_err(|error| error.to_string())
+    })
 }
 
 fn loading(load: Box<Loader>, shared: SharedParts, prices: Prices) -> Box<Load> {

@@ -71,26 +71,26 @@ const SHORT: Cuts = Cuts { all: TRANSCRIPT, message: 4 << 10, arguments: 400, re
 
 /// Returns the first message, and as much of the end as fits. `None` without messages.
 fn conversation(messages: &[Message], cuts: &Cuts) -> Option<String> {
-    let told: Vec<String> = messages.iter().map(|message| told(message, cuts)).collect();
-    let first = told.first()?;
+    let rendered: Vec<String> = messages.iter().map(|message| rendered(message, cuts)).collect();
+    let first = rendered.first()?;
     let mut left = cuts.all.saturating_sub(first.len());
     let fits = |text: &&String| {
         let rest = left.checked_sub(text.len());
         left = rest.unwrap_or_default();
         rest.is_some()
     };
-    let kept = told.iter().skip(1).rev().take_while(fits).count();
-    let left_out = told.len().saturating_sub(kept).saturating_sub(1);
+    let kept = rendered.iter().skip(1).rev().take_while(fits).count();
+    let left_out = rendered.len().saturating_sub(kept).saturating_sub(1);
     let mut text = first.clone();
     if left_out > 0 {
         let _ = write!(text, "[{left_out} messages are left out here]\n\n");
     }
-    told.iter().skip(left_out.saturating_add(1)).for_each(|told| text.push_str(told));
+    rendered.iter().skip(left_out.saturating_add(1)).for_each(|rendered| text.push_str(rendered));
     Some(text)
 }
 
 /// Returns whether there are no messages since the last summary.
-pub(crate) fn is_told(state: &State) -> bool {
+pub(crate) fn is_summarised(state: &State) -> bool {
     let upto = state.summary.as_ref().map_or(Seq(0), |summary| summary.upto);
     let newer = |message: &Message| match message {
         Message::User { seq, .. } | Message::Assistant { seq, .. } | Message::Notice { seq, .. } => *seq > upto,
@@ -104,18 +104,18 @@ pub(super) fn summary(answer: &str) -> Option<Text> {
     (!text.is_empty()).then(|| text.into())
 }
 
-fn told(message: &Message, cuts: &Cuts) -> String {
+fn rendered(message: &Message, cuts: &Cuts) -> String {
     match message {
         Message::User { text, .. } => entry("person", text, cuts.message),
         Message::Notice { text, .. } => entry("ends of tasks", text, cuts.message),
         Message::Prompt { text } => entry("host", text, cuts.message),
         Message::Result { error, content, .. } => entry(if *error { "error" } else { "result" }, content, cuts.result),
         Message::Assistant { text, calls, .. } => {
-            let mut told = text.as_deref().map(|text| entry("agent", text, cuts.message)).unwrap_or_default();
+            let mut rendered = text.as_deref().map(|text| entry("agent", text, cuts.message)).unwrap_or_default();
             for asked in calls.iter() {
-                told.push_str(&entry(&format!("call of {}", cut(&asked.tool, 64)), &asked.args, cuts.arguments));
+                rendered.push_str(&entry(&format!("call of {}", cut(&asked.tool, 64)), &asked.args, cuts.arguments));
             }
-            told
+            rendered
         }
     }
 }

@@ -200,10 +200,10 @@ impl Services {
         let other = |one: &&AtWork| one.what == For::Compaction;
         self.lock().get(&session).into_iter().flatten().filter(other).for_each(|one| one.stop.cancel());
         let (starter, shift) = (self.starter.upgrade()?, self.shift(session, For::Compaction)?);
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let stop = shift.stop.clone().drop_guard();
-        starter.condense(due, shift, tell);
-        Some((told, stop))
+        starter.condense(due, shift, sender);
+        Some((receiver, stop))
     }
 
     /// Ends the services of one session, or all.

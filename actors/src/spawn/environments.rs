@@ -23,8 +23,8 @@ const KEPT: usize = 256;
 /// Loads the agents of an environment; the error says why it cannot.
 pub(crate) type Load = dyn Fn(&EnvironmentKey) -> Result<Agents, String> + Send + Sync;
 
-/// Loads the runtime's own environment again.
-pub(crate) type LoadHome = dyn Fn() -> Result<Agents, String> + Send + Sync;
+/// Loads the runtime's own environment again, if it changed.
+pub(crate) type LoadHome = dyn Fn() -> Result<Option<Agents>, String> + Send + Sync;
 
 /// The environments of a runtime, each loaded at its first use.
 pub(crate) struct Environments {
@@ -94,7 +94,9 @@ impl Environments {
         let Some(load) = &self.load_home else { return Ok(self.home()) };
         let agents = load()?;
         let mut loaded = self.loaded();
-        loaded.home = loaded.with_registered(agents);
+        if let Some(agents) = agents {
+            loaded.home = loaded.with_registered(agents);
+        }
         Ok(Arc::clone(&loaded.home))
     }
 
@@ -102,28 +104,22 @@ impl Environments {
     /// have.
     pub(crate) fn reload(&self, root: SessionId) -> Result<(Arc<Agents>, Arc<Agents>), String> {
         let before = self.of_root(root);
-        let at_home = self.load.is_none() || self.loaded().at_home.contains_key(&root);
-        let after = match (&self.load, self.key(root)) {
-            (Some(load), Some(key)) if !at_home && !self.is_home(&key) => {
-                let agents = load(&key)?;
-                let mut loaded = self.loaded();
-                let agents = loaded.with_registered(agents);
-                loaded.keep(key, &agents);
-                loaded.remember(root, &agents);
-                agents
-            }
-            _ => {
-                let agents = self.open_home()?;
-                self.loaded().at_home.insert(root, Arc::clone(&agents));
-                agents
-            }
+        let (after, at_home) = match self.key_abroad(root)? {
+            Some(key) => (self.open(&key)?, false),
+            None => (self.open_home()?, true),
         };
+        self.opened(root, &after, at_home);
         self.reloads.fetch_add(1, Ordering::AcqRel);
         Ok((before, after))
     }
 
-    fn key(&self, root: SessionId) -> Option<EnvironmentKey> {
-        self.birth(root).map(|birth| EnvironmentKey::of(&birth))
+    /// Returns the key of a tree that does not work in the runtime's own environment.
+    fn key_abroad(&self, root: SessionId) -> Result<Option<EnvironmentKey>, String> {
+        if self.load.is_none() || self.loaded().at_home.contains_key(&root) {
+            return Ok(None);
+        }
+        let birth = self.birth(root).ok_or("the birth of its root cannot be read")?;
+        Ok(Some(EnvironmentKey::of(&birth)).filter(|key| !self.is_home(key)))
     }
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
@@ -146,6 +142,10 @@ impl Environments {
     pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>, at_home: bool) {
         let mut loaded = self.loaded();
         if at_home {
+            // Without a loader the runtime's own environment is the only one, so that a forgotten root has the present one.
+            if self.load.is_none() && loaded.at_home.len() >= REMEMBERED {
+                loaded.at_home.clear();
+            }
             loaded.at_home.insert(root, Arc::clone(agents));
         } else {
             loaded.remember(root, agents);

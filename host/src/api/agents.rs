@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use subtend_actors::AgentChanges;
+use subtend_agents::catalog::MAX_FILES;
 use subtend_agents::manifest::Manifest;
 use utoipa::ToSchema;
 
@@ -96,11 +97,12 @@ pub(super) async fn register(
     _: NoKey,
     Body(AgentText { text }): Body<AgentText>,
 ) -> Result<Json<RegisteredAgent>, Problem> {
-    let (manifest, warnings) = host
-        .runtime()
-        .catalog()
-        .read_text(&text, &name)
-        .map_err(|error| Problem::invalid("invalid_agent", error.to_string()))?;
+    let catalog = host.runtime().catalog();
+    let refused = |why: String| Problem::invalid("invalid_agent", why);
+    if catalog.get(&name).is_none() && catalog.all().count() >= MAX_FILES {
+        return Err(refused(format!("there are {MAX_FILES} agents, the most that a host takes")));
+    }
+    let (manifest, warnings) = catalog.read_text(&text, &name).map_err(|error| refused(error.to_string()))?;
     let agent = Agent::from(&manifest);
     let replaced = host.runtime().register_agent(manifest).is_some();
     Ok(Json(RegisteredAgent { agent, replaced, warnings }))

@@ -1,7 +1,7 @@
 //! What a verb checks and reads before anything is started.
 
 use std::io::IsTerminal as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend::config::Config;
 use subtend_actors::Options;
@@ -146,18 +146,23 @@ impl PreparedWork {
 
 /// Returns what reads agents, instruction files, skills and MCP servers again. Permissions and limits stay those of the start.
 fn files_again(workspace: Arc<Workspace>, trust: Trust, pool: ServerPool) -> Box<setup::FilesLoader> {
+    let last = Mutex::new(None);
     Box::new(move || {
         // The person may have trusted the workspace since.
         let trust = if trust.is_used() { trust } else { Trust::recorded(&workspace)? };
         let loaded = settings::load(&workspace, trust)?;
-        let skills = guidance::skills(&workspace, trust);
+        let (catalog, skills) = (trust.catalog(&workspace), guidance::skills(&workspace, trust));
+        let instructions = guidance::instructions(&workspace, trust);
+        let list = servers::list(&workspace, trust, &loaded)?;
         let servers = pool.of(&workspace, trust, &loaded)?;
-        Ok(setup::WorkspaceFiles {
-            catalog: trust.catalog(&workspace),
-            instructions: guidance::instructions(&workspace, trust),
-            tools: setup::tools_with(&loaded.config, &skills, Some(&servers))?,
-            skills,
-        })
+        let read = Some((catalog.clone(), skills.clone(), instructions.clone(), list, loaded.config.clone()));
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last == read {
+            return Ok(None);
+        }
+        let tools = setup::tools_with(&loaded.config, &skills, Some(&servers))?;
+        *last = read;
+        Ok(Some(setup::WorkspaceFiles { catalog, instructions, skills, tools }))
     })
 }
 

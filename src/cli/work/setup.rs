@@ -36,8 +36,8 @@ use super::choice::ModelSetup;
 /// Loads the environment of a workspace.
 pub(crate) type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
-/// Reads the files of a workspace that may change while it is hosted.
-pub(crate) type FilesLoader = dyn Fn() -> Result<WorkspaceFiles, Fail> + Send + Sync;
+/// Reads the files of a workspace that may change while it is hosted; `None` if they did not change since the last call.
+pub(crate) type FilesLoader = dyn Fn() -> Result<Option<WorkspaceFiles>, Fail> + Send + Sync;
 
 /// What sessions have of files.
 pub(crate) struct WorkspaceFiles {
@@ -159,8 +159,10 @@ impl Parts {
                 let home = home.clone();
                 builder.home_loader(move || {
                     let files = files().map_err(|fail| fail.to_string())?;
-                    let home = home.clone().catalog(files.catalog).instructions(files.instructions);
-                    Ok(home.skills(files.skills).tools(files.tools))
+                    Ok(files.map(|files| {
+                        let home = home.clone().catalog(files.catalog).instructions(files.instructions);
+                        home.skills(files.skills).tools(files.tools)
+                    }))
                 })
             }
             None => builder,
