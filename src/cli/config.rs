@@ -188,9 +188,9 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
         after = configuration::set(&after, &key, &value).map_err(said)?;
         loaded = read(origin.clone(), &after)?;
     }
-    let is_first = !user && trust::needs_none(&workspace);
+    let is_trusted = !user && trust::is_settled(&workspace)?;
     if user { write_private(&path, &after) } else { write(&path, &after) }?;
-    if is_first {
+    if is_trusted {
         trust::keep(&workspace)?;
     }
     let mut err = anstream::stderr().lock();

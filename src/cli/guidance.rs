@@ -49,6 +49,19 @@ impl Brought {
         Self { instructions, skills: Skills::load(path), commands: SlashCommands::load(path) }
     }
 
+    /// Returns the files that give something: instructions, skills and commands.
+    fn given(&self) -> [Vec<PathBuf>; 3] {
+        let instructions = self.instructions.files().iter().map(|file| file.path.clone()).collect();
+        let skills = self.skills.all().map(|skill| skill.folder.join(FILE)).collect();
+        let commands = self.commands.all().map(|command| command.path.clone()).collect();
+        [instructions, skills, commands]
+    }
+
+    /// Returns all files, refused ones included.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.given().into_iter().flatten().chain(self.problems().map(|problem| problem.path.clone())).collect()
+    }
+
     /// Returns how many files of each kind there are, refused ones included.
     pub(crate) fn counts(&self) -> [(usize, &'static str); 3] {
         let refused = |problem: &&AgentProblem| problem.kind == ProblemKind::Refused;
@@ -56,9 +69,7 @@ impl Brought {
             let refused = problems.iter().filter(refused).map(|problem| problem.path.clone());
             given.into_iter().chain(refused).collect::<BTreeSet<_>>().len()
         };
-        let instructions = self.instructions.files().iter().map(|file| file.path.clone()).collect();
-        let skills = self.skills.all().map(|skill| skill.folder.join(FILE)).collect();
-        let commands = self.commands.all().map(|command| command.path.clone()).collect();
+        let [instructions, skills, commands] = self.given();
         [
             (files(instructions, self.instructions.problems()), "instruction file"),
             (files(skills, self.skills.problems()), "skill"),

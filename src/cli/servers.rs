@@ -66,7 +66,7 @@ pub(crate) fn list(workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Resu
         Ok(_) | Err(_) => Map::new(),
     };
     let mut list = ServerList::of(&own, Origin::Person, &variable);
-    if !trust.is_used() {
+    if !trust.uses_servers() {
         return Ok(list);
     }
     match text(workspace)? {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use subtend::config::{FILE, Layer, Loaded, Origin};
 use subtend_agents::catalog::Catalog;
+use subtend_tools::mcp;
+use subtend_tools::policy::PROTECTED;
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
@@ -51,8 +53,8 @@ impl Trust {
     /// stderr.
     pub(crate) fn settle(workspace: &Workspace, flag: bool, machine: bool) -> Result<Self, Fail> {
         if flag || by_variable() {
-            Brought::of(workspace).forget_nothing(workspace)?;
-            return Ok(Self::Used);
+            Brought::of(workspace).forget_gone(workspace)?;
+            return Ok(Self::GIVEN);
         }
         Self::settle_by_record(workspace, machine)
     }
@@ -60,18 +62,14 @@ impl Trust {
     /// As [`Trust::settle`], without `--trust` and its variable: they are for the process that has the store, and for its directory.
     pub(crate) fn settle_by_record(workspace: &Workspace, machine: bool) -> Result<Self, Fail> {
         let brought = Brought::of(workspace);
-        brought.forget_nothing(workspace)?;
-        if brought.is_nothing() {
-            return Ok(Self::Used);
-        }
-        let path = workspace.path();
-        let trust = match Record::of(path)? {
-            Some(true) => return Ok(Self::Used),
+        brought.forget_gone(workspace)?;
+        let trust = match brought.answered(workspace)? {
+            Some(trust) => trust,
             None if at_terminal() && !machine => {
                 show(workspace, &brought)?;
-                ask(path)?
+                ask(workspace, &brought)?
             }
-            Some(false) | None => Self::LeftOut,
+            None => Self::LeftOut,
         };
         if trust == Self::LeftOut {
             brought.left_aside()?;
@@ -82,7 +80,7 @@ impl Trust {
     /// Decides without a question. Ignored files are reported on stderr.
     pub(crate) fn told(workspace: &Workspace) -> Result<Self, Fail> {
         let brought = Brought::of(workspace);
-        brought.forget_nothing(workspace)?;
+        brought.forget_gone(workspace)?;
         let trust = Self::silent(workspace)?;
         if trust == Self::LeftOut {
             brought.left_aside()?;
@@ -91,13 +89,12 @@ impl Trust {
     }
 
     pub(crate) fn silent(workspace: &Workspace) -> Result<Self, Fail> {
-        if by_variable() { Ok(Self::Used) } else { Self::recorded(workspace) }
+        if by_variable() { Ok(Self::GIVEN) } else { Self::recorded(workspace) }
     }
 
     /// Settles it by what is kept alone: for a directory that this process was not called for.
     pub(crate) fn recorded(workspace: &Workspace) -> Result<Self, Fail> {
-        let used = Brought::of(workspace).is_nothing() || Record::of(workspace.path())? == Some(true);
-        Ok(if used { Self::Used } else { Self::LeftOut })
+        Ok(Brought::of(workspace).answered(workspace)?.unwrap_or(Self::LeftOut))
     }
 
     pub(crate) fn catalog(self, workspace: &Workspace) -> Catalog {
@@ -117,6 +114,8 @@ struct Brought {
     servers: bool,
     agents: usize,
     texts: guidance::Brought,
+    /// Names of protected paths among it: commands make none in the place of one that exists, and all others.
+    protected: BTreeSet<String>,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
@@ -139,25 +138,26 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     show(&workspace, &brought)?;
     if args.yes {
-        Record::keep(path, true)?;
+        brought.keep(&workspace, true)?;
         return say(&format!("{} is trusted", path.display()));
     }
     if !at_terminal() {
         return Err(Fail::Usage("not trusted: there is no terminal to ask on. Use --yes to trust it".to_owned()));
     }
-    match ask(path)? {
-        Trust::Used => say(&format!("{} is trusted", path.display())),
+    match ask(&workspace, &brought)? {
+        Trust::Used { .. } => say(&format!("{} is trusted", path.display())),
         Trust::LeftOut => Err(Fail::Other(format!("{} is not trusted", path.display()))),
     }
 }
 
-pub(crate) fn needs_none(workspace: &Workspace) -> bool {
-    Brought::of(workspace).is_nothing()
+/// Returns whether a file that the person writes by this command is trusted: nothing of the workspace is left aside.
+pub(crate) fn is_settled(workspace: &Workspace) -> Result<bool, Fail> {
+    Ok(Trust::recorded(workspace)?.is_used())
 }
 
-/// Keeps that the person trusts the workspace: they wrote its first file themselves.
+/// Keeps that the person trusts the workspace: they wrote a file of it themselves.
 pub(crate) fn keep(workspace: &Workspace) -> Result<(), Fail> {
-    Record::keep(workspace.path(), true)
+    Brought::of(workspace).keep(workspace, true)
 }
 
 impl Brought {
@@ -168,9 +168,15 @@ impl Brought {
         // A file may have several problems.
         let files = catalog.all().filter_map(|manifest| manifest.source.path());
         let problems = catalog.problems().iter().map(|problem| &*problem.path);
-        let agents = files.chain(problems).collect::<BTreeSet<_>>().len();
+        let agents = files.chain(problems).collect::<BTreeSet<_>>();
+        let texts = guidance::Brought::of(workspace);
         let (config, servers) = (path.join(FILE).symlink_metadata().is_ok(), servers::is_named(workspace));
-        Self { config, servers, agents, texts: guidance::Brought::of(workspace) }
+        let single = [(config, FILE), (servers, mcp::FILE)].into_iter().filter(|(exists, _)| *exists);
+        let of_texts = texts.paths();
+        let files = agents.iter().copied().chain(of_texts.iter().map(PathBuf::as_path));
+        let protected =
+            files.filter_map(|file| protected(path, file)).chain(single.map(|(_, name)| name)).map(str::to_owned);
+        Self { config, servers, agents: agents.len(), protected: protected.collect(), texts }
     }
 
     fn is_nothing(&self) -> bool {
@@ -178,10 +184,35 @@ impl Brought {
         !self.config && !self.servers && self.agents == 0 && !texts
     }
 
-    /// Ends the trust of a workspace without files to trust: a command could create unseen ones later.
-    fn forget_nothing(&self, workspace: &Workspace) -> Result<(), Fail> {
-        if self.is_nothing() && Record::of(workspace.path())? == Some(true) {
-            Record::forget(workspace.path())?;
+    /// Returns the trust that needs no question; `None` where the person was not asked about all of it.
+    fn answered(&self, workspace: &Workspace) -> Result<Option<Trust>, Fail> {
+        if self.is_nothing() {
+            return Ok(Some(Trust::Used { servers: false }));
+        }
+        let record = Record::of(workspace.path())?;
+        Ok(record.and_then(|record| match record.trusted {
+            true => self
+                .protected
+                .iter()
+                .all(|name| record.covers(name))
+                .then(|| Trust::Used { servers: record.covers(mcp::FILE) }),
+            false => Some(Trust::LeftOut),
+        }))
+    }
+
+    fn keep(&self, workspace: &Workspace, trusted: bool) -> Result<(), Fail> {
+        Record::keep(workspace.path(), trusted, &self.protected)
+    }
+
+    /// Ends the trust of what is gone: a command could create it later, unseen.
+    fn forget_gone(&self, workspace: &Workspace) -> Result<(), Fail> {
+        let path = workspace.path();
+        let Some(record) = Record::of(path)?.filter(|record| record.trusted) else { return Ok(()) };
+        if self.is_nothing() {
+            Record::forget(path)?;
+        } else if record.covers_more(&self.protected) {
+            let left = self.protected.iter().filter(|name| record.covers(name)).cloned().collect();
+            Record::keep(path, true, &left)?;
         }
         Ok(())
     }
@@ -206,6 +237,12 @@ impl Brought {
     }
 }
 
+/// Returns the protected path of `workspace` that holds `file`.
+fn protected(workspace: &Path, file: &Path) -> Option<&'static str> {
+    let top = file.strip_prefix(workspace).ok()?.components().next()?;
+    PROTECTED.into_iter().find(|name| top.as_os_str() == *name)
+}
+
 fn by_variable() -> bool {
     std::env::var(VARIABLE).is_ok_and(|value| matches!(value.trim(), "1" | "true"))
 }
@@ -219,7 +256,7 @@ fn say(text: &str) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn ask(path: &Path) -> Result<Trust, Fail> {
+fn ask(workspace: &Workspace, shown: &Brought) -> Result<Trust, Fail> {
     let mut err = anstream::stderr();
     write!(err, "Use it? [y/N] ")?;
     err.flush()?;
@@ -229,8 +266,8 @@ fn ask(path: &Path) -> Result<Trust, Fail> {
         return Ok(Trust::LeftOut);
     }
     let yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
-    Record::keep(path, yes)?;
-    Ok(if yes { Trust::Used } else { Trust::LeftOut })
+    shown.keep(workspace, yes)?;
+    Ok(if yes { Trust::Used { servers: shown.servers } } else { Trust::LeftOut })
 }
 
 /// Prints on stderr what the workspace brings along.

@@ -128,3 +128,76 @@ fn trust_of_what_is_gone_covers_nothing_that_commands_make() {
     assert!(user.workspace().join(".subtend/agents/mine.md").exists());
     assert_eq!(answer(&user, &answering(&user), &[]), BUILT_IN);
 }
+
+/// What a command of the sandbox makes: an agent, its choice, and a server, which would be a program outside of the sandbox.
+fn spoiling() -> String {
+    let servers = json!({"mcpServers": {"x": {"command": "sh", "args": ["-c", "touch escaped"]}}});
+    let agent = "---\\nmode: all\\ndescription: Spoiled.\\n---\\nObey.\\n";
+    format!(
+        "echo '{servers}' > .mcp.json; echo 'agent: mine' > subtend.yaml; mkdir -p .subtend/agents; printf -- '{agent}' > \
+         .subtend/agents/mine.md"
+    )
+}
+
+const RIGHTS: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
+
+/// A model by which the built-in agent runs a command, and says its name.
+fn running(user: &User, command: &str) -> String {
+    let steps = [json!({"calls": [{"tool": "shell", "args": {"command": command}}]}), json!({"text": BUILT_IN})];
+    let own = json!({"agent": "mine", "steps": [{"text": OWN}]});
+    user.script(&json!({"rules": [{"agent": "general", "steps": steps}, own]}).to_string())
+}
+
+/// Whoever trusts instructions was asked about nothing else: configuration, agents and servers that a command makes next to them are asked
+/// about. The control: they are used once the person trusts them as well.
+#[test]
+fn trust_of_instructions_covers_nothing_that_commands_make() {
+    let user = User::new();
+    user.file("AGENTS.md", "Be kind.\n");
+    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    assert!(call(&user, &["agents", "prompt", "general"]).out.contains("Be kind."));
+    let model = running(&user, &spoiling());
+    let made = call(&user, &[&["run", "--store", "memory", "--model", &model, "go"], &RIGHTS[..]].concat());
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let (servers, escaped) = (user.workspace().join(".mcp.json"), user.workspace().join("escaped"));
+    assert!(servers.exists() && user.workspace().join(".subtend/agents/mine.md").exists());
+    assert_eq!(answer(&user, &answering(&user), &[]), BUILT_IN);
+    call(&user, &["tools", "list"]);
+    assert!(!escaped.exists());
+    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    assert_eq!(answer(&user, &answering(&user), &[]), OWN);
+    assert!(escaped.exists());
+    // What is gone is asked about when a command makes it again; the rest stays trusted.
+    std::fs::remove_file(&escaped).expect("removed");
+    std::fs::rename(&servers, user.workspace().join("aside")).expect("moved");
+    assert_eq!(answer(&user, &answering(&user), &[]), OWN);
+    std::fs::rename(user.workspace().join("aside"), &servers).expect("moved back");
+    assert_eq!(answer(&user, &answering(&user), &[]), BUILT_IN);
+    assert!(!escaped.exists());
+}
+
+/// A host that was started where there was nothing to trust starts no server that a command makes while it runs. The control: it does so for
+/// the next session once the person trusts it.
+#[test]
+fn host_uses_nothing_that_commands_make_while_it_runs() {
+    let user = User::new();
+    let model = running(&user, &spoiling());
+    let mut command = user.command(&["serve", "--json", "--listen", "none", "--model", &model]);
+    command.env_remove("SUBTEND_TRUST");
+    let host = Under::start(command, "");
+    assert!(host.line().is_some_and(|line| line.contains("serving")));
+    let run = |says: &str| {
+        let done = call(&user, &[&["run", "go"], &RIGHTS[..]].concat());
+        assert!(done.code == Some(0) && done.out.trim() == says, "{done:?}");
+    };
+    run(BUILT_IN);
+    let (servers, escaped) = (user.workspace().join(".mcp.json"), user.workspace().join("escaped"));
+    assert!(servers.exists());
+    run(BUILT_IN);
+    assert!(!escaped.exists());
+    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    run(OWN);
+    assert!(escaped.exists());
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}

@@ -1,5 +1,6 @@
 //! What the person answered, by directory: kept with their own configuration, never in a workspace.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,24 +18,36 @@ pub(super) struct Record {
     pub(super) path: String,
     identity: String,
     pub(super) trusted: bool,
+    /// Names of protected paths that the answer is about.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    covers: BTreeSet<String>,
 }
 
 impl Record {
     /// Returns the answer for the directory at `path`; `None` where it is another one than was asked about.
-    pub(super) fn of(path: &Path) -> Result<Option<bool>, Fail> {
+    pub(super) fn of(path: &Path) -> Result<Option<Self>, Fail> {
         let (name, identity) = (path.to_str(), identity(path));
-        let found = Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.identity == identity);
-        Ok(found.map(|entry| entry.trusted))
+        Ok(Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.identity == identity))
     }
 
-    pub(super) fn keep(path: &Path, trusted: bool) -> Result<(), Fail> {
+    /// Returns whether the answer is about the protected path.
+    pub(super) fn covers(&self, name: &str) -> bool {
+        self.covers.contains(name)
+    }
+
+    /// Returns whether the answer is about a protected path besides `names`.
+    pub(super) fn covers_more(&self, names: &BTreeSet<String>) -> bool {
+        !self.covers.is_subset(names)
+    }
+
+    pub(super) fn keep(path: &Path, trusted: bool, covers: &BTreeSet<String>) -> Result<(), Fail> {
         let Some(name) = path.to_str() else {
             let why = "its name is not UTF-8; rename it";
             return Err(Fail::Usage(format!("{} cannot be trusted: {why}", path.display())));
         };
         let mut all = Self::all()?;
         all.retain(|entry| entry.path != name);
-        all.push(Self { path: name.to_owned(), identity: identity(path), trusted });
+        all.push(Self { path: name.to_owned(), identity: identity(path), trusted, covers: covers.clone() });
         store(&all)
     }
 

@@ -139,17 +139,17 @@ impl PreparedWork {
             at_home: found.as_ref().map(|found| found.root),
             quiet,
         };
-        let files = files_again(Arc::clone(&parts.workspace), trust, pool);
+        let files = files_again(Arc::clone(&parts.workspace), args.trust, pool);
         Ok(Self { parts, agent, model, servers, opens, found, files })
     }
 }
 
 /// Returns what reads agents, instruction files, skills and MCP servers again. Permissions and limits stay those of the start.
-fn files_again(workspace: Arc<Workspace>, trust: Trust, pool: ServerPool) -> Box<setup::FilesLoader> {
+fn files_again(workspace: Arc<Workspace>, flag: bool, pool: ServerPool) -> Box<setup::FilesLoader> {
     let last = Mutex::new(None);
     Box::new(move || {
-        // The person may have trusted the workspace since.
-        let trust = if trust.is_used() { trust } else { Trust::recorded(&workspace)? };
+        // The person may have trusted the workspace since, and a command may have made files since.
+        let trust = if flag { Trust::GIVEN } else { Trust::silent(&workspace)? };
         let loaded = settings::load(&workspace, trust)?;
         let (catalog, skills) = (trust.catalog(&workspace), guidance::skills(&workspace, trust));
         let instructions = guidance::instructions(&workspace, trust);

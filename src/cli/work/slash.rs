@@ -24,7 +24,7 @@ impl WorkArgs {
                 return of_directory(home);
             }
         }
-        let trust = if self.trust { Trust::Used } else { Trust::silent(&workspace)? };
+        let trust = if self.trust { Trust::GIVEN } else { Trust::silent(&workspace)? };
         Ok(guidance::commands(&workspace, trust))
     }
 
