@@ -348,10 +348,11 @@ fn line(row: &ApprovalRow) -> String {
         (Some(AskVerdict::Deny), Some(AskBy::Closed)) => ("denied: the call ended first", BAD),
         (Some(AskVerdict::Deny), Some(AskBy::Person) | None) => ("denied", BAD),
     };
-    // A command of several lines is listed whole: its first line alone may say something else.
-    let several = row.plan.is_none() && row.whole.contains('\n');
+    let resource = first_line(&row.whole, 80);
+    // What the line does not show whole is listed below it: its beginning alone may say something else.
+    let is_cut = row.plan.is_none() && row.whole != resource;
     let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
-    let text = row.plan.as_deref().map(str::trim_end).or(args).or_else(|| several.then_some(&*row.whole));
+    let text = row.plan.as_deref().map(str::trim_end).or(args).or_else(|| is_cut.then_some(&*row.whole));
     let lines = text.into_iter().flat_map(|text| text.split('\n'));
     let plan: String = lines.map(|line| format!("\n    {}", exact(line)).trim_end_matches(' ').to_owned()).collect();
     format!(
@@ -359,7 +360,6 @@ fn line(row: &ApprovalRow) -> String {
         session = In(DIM, row.session),
         call = named(row),
         action = clip(&row.action, 40),
-        resource = first_line(&row.whole, 80),
         word = In(style, word),
     )
 }

@@ -158,3 +158,28 @@ fn approval_from_another_terminal_names_what_was_shown() {
     assert_eq!(std::fs::read_to_string(user.workspace().join("made.txt")).expect("the file"), hidden);
     stop(host);
 }
+
+/// A command is listed whole where the line has no room for it: what harms may come last. The control: one that fits is on the line alone.
+#[test]
+fn approval_from_another_terminal_shows_the_whole_command() {
+    let long = format!("git status --porcelain {} ; touch spoiled", "-v ".repeat(40));
+    let attacks: [&str; 3] = [&long, &format!("true{}; touch spoiled", " ".repeat(300)), "true; touch spoiled"];
+    for attack in attacks {
+        let user = User::new();
+        let call = json!({"tool": "shell", "args": {"command": attack}});
+        let script = json!({"rules": [{"agent": "*", "steps": [{"calls": [call]}, {"text": "ran"}]}]});
+        let model = user.script(&script.to_string());
+        let host = user.start(&["serve", "--json", "--listen", "none"]);
+        host.line().expect("it serves");
+        let run = user.start(&["run", "--json", "--model", &model, "--ask", "shell.run", "go"]);
+        let asked = run.until(|event| event["record"]["ask_opened"].is_object());
+        let id = asked["session"].as_str().expect("an id").to_owned();
+        let listed = user.call(&["approvals", &id]);
+        assert!(listed.out.contains(attack), "{listed:?}");
+        assert_eq!(listed.out.lines().count(), if attack.len() > 80 { 2 } else { 1 }, "{listed:?}");
+        assert_eq!(user.call(&["approvals", &id, "--deny", "1.0"]).code, Some(0));
+        run.done();
+        assert!(!user.workspace().join("spoiled").exists());
+        stop(host);
+    }
+}
