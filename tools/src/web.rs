@@ -10,6 +10,7 @@ mod fetch;
 mod html;
 mod page;
 mod search;
+mod table;
 mod untrusted;
 
 use std::sync::Arc;

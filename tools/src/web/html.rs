@@ -15,6 +15,7 @@ use reqwest::Url;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::table;
 use crate::tool::ToolError;
 
 /// Elements and comments of one page.
@@ -23,6 +24,15 @@ const ELEMENTS: usize = 150_000;
 const PARSED: usize = 512;
 /// Levels of a page that are written.
 const WRITTEN: usize = 200;
+/// Bytes that a page may become. Addresses are made whole, elements that are open are made again in each block, and each line is indented
+/// by the lists and quotes around it: a small page may ask for gigabytes.
+const BECOMES: usize = 8 << 20;
+/// Bytes by which a list or a quote may indent a line.
+const INDENT: usize = 12;
+/// Children of one element: the writer takes quadratic time to join equal ones.
+const CHILDREN: usize = 20_000;
+/// Bytes of an address in a page; a longer one is left out.
+const LONGEST: usize = 8 << 10;
 /// Bytes that are parsed before the bounds are checked. One of them may make as many elements as are open.
 const PIECE: usize = 256;
 /// The stack of the thread: [`WRITTEN`] levels, each of which takes several calls.
@@ -75,7 +85,8 @@ fn markdown(html: &str, base: &Url, stops: &dyn Fn() -> bool) -> Markdown {
         ol_number_spacing: 1,
         ..Options::default()
     };
-    let writer = HtmlToMarkdown::builder().options(options).skip_tags(SKIPPED.to_vec()).build();
+    let writer = HtmlToMarkdown::builder().options(options).skip_tags(SKIPPED.to_vec());
+    let writer = writer.add_handler(vec!["table"], table::table).build();
     Markdown { text: writer.tree_to_markdown(&dom.document), is_cut: unparsed || unwritten }
 }
 
@@ -96,28 +107,81 @@ fn parse(html: &str, stops: &dyn Fn() -> bool) -> (RcDom, bool) {
     (parser.finish(), !rest.is_empty())
 }
 
-/// Removes what is nested too deeply, and makes addresses whole. Returns whether something was removed.
+/// Removes what is nested too deeply or would become too large, and makes addresses whole. Returns whether something was removed.
 fn prepare(document: &Handle, base: &Url) -> bool {
     let mut is_cut = false;
-    let mut nodes = vec![(Rc::clone(document), 0_usize)];
-    while let Some((node, depth)) = nodes.pop() {
-        if let NodeData::Element { attrs, .. } = &node.data {
-            attrs.borrow_mut().retain_mut(|attribute| is_kept(attribute, base));
+    let mut left = BECOMES;
+    let mut nodes = vec![(Rc::clone(document), Around::default())];
+    while let Some((node, around)) = nodes.pop() {
+        let mut around = around;
+        match &node.data {
+            NodeData::Element { name, attrs, .. } => {
+                around.depth = around.depth.saturating_add(1);
+                match name.local {
+                    local_name!("li") | local_name!("blockquote") => around.indents = around.indents.saturating_add(1),
+                    local_name!("code") => around.codes = around.codes.saturating_add(1),
+                    _ => {}
+                }
+                let mut attrs = attrs.borrow_mut();
+                attrs.retain_mut(|attribute| is_kept(attribute, base));
+                let bytes = attrs.iter().map(|attribute| attribute.value.len()).fold(0, usize::saturating_add);
+                // An element begins and ends lines.
+                if !around.takes(&mut left, bytes, 2) {
+                    attrs.clear();
+                    left = 0;
+                }
+            }
+            NodeData::Text { contents } => {
+                let mut text = contents.borrow_mut();
+                let lines = text.bytes().filter(|byte| *byte == b'\n').count();
+                if !around.takes(&mut left, text.len(), lines) {
+                    text.clear();
+                    left = 0;
+                }
+            }
+            NodeData::Document
+            | NodeData::Doctype { .. }
+            | NodeData::Comment { .. }
+            | NodeData::ProcessingInstruction { .. } => {}
         }
         let mut children = node.children.borrow_mut();
-        if depth >= WRITTEN {
-            is_cut |= !children.is_empty();
-            children.clear();
-        }
-        nodes.extend(children.iter().map(|child| (Rc::clone(child), depth.saturating_add(1))));
+        let room = if around.depth >= WRITTEN || left == 0 { 0 } else { CHILDREN };
+        is_cut |= left == 0 || children.len() > room;
+        children.truncate(room);
+        // In the order of the page: what is left out is its end.
+        nodes.extend(children.iter().rev().map(|child| (Rc::clone(child), around)));
     }
     is_cut
+}
+
+/// What is around a node.
+#[derive(Clone, Copy, Default)]
+struct Around {
+    depth: usize,
+    /// Elements that indent each line in them.
+    indents: usize,
+    /// Elements whose text is searched once for each of them.
+    codes: usize,
+}
+
+impl Around {
+    /// Takes what a text with so many lines costs; false if that is not left.
+    fn takes(self, left: &mut usize, bytes: usize, lines: usize) -> bool {
+        let indents = lines.saturating_mul(INDENT).saturating_mul(self.indents);
+        let cost = bytes.saturating_mul(self.codes.saturating_add(1)).saturating_add(lines).saturating_add(indents);
+        let rest = left.checked_sub(cost);
+        *left = rest.unwrap_or(*left);
+        rest.is_some()
+    }
 }
 
 /// Makes an address whole, and returns whether the attribute is kept: addresses of the web and of mail are.
 fn is_kept(attribute: &mut Attribute, base: &Url) -> bool {
     if !matches!(attribute.name.local, local_name!("href") | local_name!("src")) {
         return true;
+    }
+    if attribute.value.len() > LONGEST {
+        return false;
     }
     match base.join(&attribute.value) {
         Ok(whole) if matches!(whole.scheme(), "http" | "https" | "mailto") => {
@@ -261,6 +325,63 @@ mod tests {
     /// Each of these takes minutes, gigabytes or more stack than there is where a bound is missing.
     #[tokio::test]
     async fn pages_that_are_bombs_are_cut() {
+        let most = 4 << 20;
+        let filled = |start: &str, rest: &str| start.to_owned() + &rest.repeat((most - start.len()) / rest.len());
+        let link = format!("<p><a href=\"/{}\">x", "y".repeat(1 << 20));
+        for (name, html) in [
+            ("a link that is open in each block", filled(&link, "<p>x")),
+            ("a short link that is open in each block", filled(&link.replace(&"y".repeat(1 << 19), ""), "<p>x")),
+            ("lines in quotes", filled(&("<blockquote>".repeat(150) + "<pre>"), "a\n")),
+            ("lines in lists", filled(&("<ol start=2147483647><li>".repeat(90) + "<pre>"), "a\n")),
+            ("code in code", filled(&("<code>".repeat(150) + &"` ".repeat(1 << 20)), &"`".repeat(1_500))),
+            ("equal elements", filled("", "<i>x</i>")),
+        ] {
+            let begun = tokio::time::Instant::now();
+            let cut = converted(&html).await;
+            let took = begun.elapsed();
+            assert!(cut.is_cut && cut.text.len() <= 2 * BECOMES, "{name}: {} bytes", cut.text.len());
+            assert!(took < Duration::from_secs(60), "{name}: {took:?}");
+        }
+        // The control: a page of as many bytes that asks for no more of them is whole.
+        let whole = converted(&filled("<pre>", "a line of text, as long as lines of text are\n")).await;
+        assert!(!whole.is_cut && whole.text.len() > most - 100, "{} bytes", whole.text.len());
+    }
+
+    /// A page of long addresses: each relative one takes all of it.
+    #[tokio::test]
+    async fn addresses_of_a_page_are_bounded_together() {
+        let permit = || async { Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap() };
+        let base = Url::parse(&format!("https://example.org/{}", "y".repeat(8_000))).unwrap();
+        let cut = convert("<a href=\"#\">x</a> ".repeat(100_000), base, permit().await).await.unwrap();
+        assert!(cut.is_cut && cut.text.len() <= 2 * BECOMES, "{} bytes", cut.text.len());
+        let whole = convert("<a href=\"#\">x</a> ".repeat(100), page(), permit().await).await.unwrap();
+        assert!(!whole.is_cut && whole.text.len() > 2_500);
+    }
+
+    /// Tables whose cells are filled to the width of their columns or to the longest row, and tables that are read twice at each level.
+    #[tokio::test]
+    async fn tables_that_are_bombs_become_little() {
+        let wide = format!("<table><tr><th>{}</th></tr>{}", "x".repeat(2 << 20), "<tr><td>".repeat(60_000));
+        let many = format!("<table><tr>{}</tr>{}", "<th>".repeat(15_000), "<tr><td>".repeat(15_000));
+        let nested = "<table><thead></thead><caption>".repeat(90) + "x";
+        let cells = "<table><tr><th>|".repeat(60) + "x";
+        for (name, html) in [("wide", wide), ("many", many), ("nested", nested), ("cells", cells)] {
+            let begun = tokio::time::Instant::now();
+            let table = converted(&html).await;
+            let took = begun.elapsed();
+            assert!(table.text.len() <= 2 * BECOMES, "{name}: {} bytes", table.text.len());
+            assert!(took < Duration::from_secs(60), "{name}: {took:?}");
+        }
+        let text = "C\n| a | b |\n| - | - |\n| 1 | 2&#124;3 |\n| 4 |";
+        let html = "<table><caption>C</caption><thead><tr><th>a<th>b</thead><tbody><tr><td>1<td>2|3<tr><td>4</table>";
+        assert_eq!(converted(html).await, Markdown { text: text.to_owned(), is_cut: false });
+        // Of layouts and of tables in cells, the text.
+        let layout = "<table><tr><td>a<td><table><tr><th>b<td>c</table></table>";
+        assert_eq!(converted(layout).await.text, "a\n\nb\n\nc");
+    }
+
+    #[tokio::test]
+    async fn pages_that_are_too_large_are_cut() {
         let formats: String = (0..500).map(|ix| format!("<b a{ix}>")).collect();
         let hidden: String = (0..2_000).map(|ix| format!("<p><b a{ix}>x</p>")).collect();
         for (name, html) in [
