@@ -4,6 +4,7 @@
 //! processes in a guard or over HTTP, and are shared by all sessions there. A server that ended is a tool error; the next call starts
 //! it again, within a budget. What a server says of its tools is data: bounded, printable, and compared with what it said before.
 
+mod answering;
 mod client;
 mod config;
 mod connection;

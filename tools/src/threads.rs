@@ -1,22 +1,56 @@
-//! Threads of their own for connections to servers. The HTTP library reads interim responses (1xx) for as long as they come, without
-//! giving its thread back: two servers that send them without end held both threads of a runtime, with its limits and cancels.
+//! Threads of their own for connections to servers. The HTTP library reads interim responses (1xx) for as long as they come: servers that
+//! send them without end held the threads of a runtime, with its limits and cancels, and connections to other servers.
 
-use std::sync::OnceLock;
+use std::future::Future;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
-/// Reading and TLS take little time: what is read is parsed on the threads of the caller.
-const THREADS: usize = 2;
+const NAME: &str = "subtend-http";
 
-/// Returns the runtime of all connections of this process. It is never shut down, since its threads may not come back.
+/// Does `work` on a thread that it has for itself, with all connections that it opens. They end with it, and when this is dropped.
 ///
 /// # Errors
-/// When the system gives no threads.
-pub(crate) fn handle() -> Result<&'static Handle, String> {
-    static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
-    let made = || {
-        let made = Builder::new_multi_thread().worker_threads(THREADS).thread_name("subtend-http").enable_all().build();
-        made.map_err(|error| error.to_string())
+/// When the system gives no thread.
+pub(crate) async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, String> {
+    let stop = CancellationToken::new();
+    let _dropped = stop.clone().drop_guard();
+    let (send, receive) = oneshot::channel();
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let run = move || {
+        let done = runtime.block_on(stop.run_until_cancelled(work));
+        // Not waited for: the system may still resolve a name.
+        runtime.shutdown_background();
+        if let Some(done) = done {
+            // The caller may have left.
+            drop(send.send(done));
+        }
     };
-    RUNTIME.get_or_init(made).as_ref().map(Runtime::handle).map_err(Clone::clone)
+    std::thread::Builder::new().name(NAME.to_owned()).spawn(run).map_err(|error| error.to_string())?;
+    receive.await.map_err(|_| "its thread ended".to_owned())
+}
+
+/// A thread for the connections of one server, which ends with this.
+pub(crate) struct ServerThread(Option<Runtime>);
+
+impl ServerThread {
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start() -> Result<Self, String> {
+        let made = Builder::new_multi_thread().worker_threads(1).thread_name(NAME).enable_all().build();
+        made.map(|runtime| Self(Some(runtime))).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn handle(&self) -> Option<&Handle> {
+        self.0.as_ref().map(Runtime::handle)
+    }
+}
+
+impl Drop for ServerThread {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }

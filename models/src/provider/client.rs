@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(50);
 pub(super) struct Client {
     http: reqwest::Client,
     /// Where connections are read.
-    threads: &'static Handle,
+    threads: Handle,
     pub(super) protocol: Protocol,
     pub(super) model: Arc<str>,
     pub(super) key: Option<Key>,
@@ -62,7 +62,7 @@ impl Client {
         };
         let address = address.map_err(ProviderError::BadHost)?;
         let http = http(&address)?;
-        let threads = threads::handle().map_err(ProviderError::Client)?;
+        let threads = threads::of(&address.origin()).map_err(ProviderError::Client)?;
         Ok(Self { http, threads, protocol, model, key, key_name, address, is_home })
     }
 

@@ -1,7 +1,9 @@
 //! Endless servers: each has 64 MiB to send, and the client leaves long before.
 
-use std::sync::Arc;
+use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use subtend_models::model::{Deltas, Model as _, ModelError};
 use subtend_models::provider::{Provider, Target};
@@ -9,6 +11,7 @@ use subtend_session::outcome::ModelFail;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::server::{Reply, answer, request};
 
@@ -133,4 +136,41 @@ async fn text_without_end_is_refused() {
     let says = "the answer has more than 16777216 bytes of content";
     assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says));
     assert!(sent < READ_AT_MOST, "{sent}");
+}
+
+/// A server that sends interim responses without end has threads of its own: calls of other servers are answered meanwhile. The control:
+/// one more call of that server is not even sent within that time, or not answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn interim_responses_without_end_hold_no_other_server() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let tell = tell.clone();
+            std::thread::spawn(move || {
+                let asked = connection.read(&mut [0; 65_536]);
+                let hints = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(4_096);
+                // The client may have left.
+                let mut open = asked.map(drop).and_then(|()| tell.send(()).map_err(std::io::Error::other));
+                while open.is_ok() {
+                    open = connection.write_all(&hints);
+                }
+            });
+        }
+    });
+    let calls = |url: &str| {
+        let target = Target::parse("openai/m").and_then(|target| target.with_base_url(url)).unwrap();
+        let provider = Provider::new(target).unwrap();
+        async move { provider.call(request(), Deltas::none()).await }
+    };
+    let held: Vec<_> = (0..4).map(|_| tokio::spawn(calls(&url))).collect();
+    tokio::task::spawn_blocking(move || told.iter().take(2).for_each(drop)).await.unwrap();
+    let begun = Instant::now();
+    let other = super::server::Server::start([Reply::with_head("401 Unauthorized", "{}")]).await;
+    let error = tokio::time::timeout(Duration::from_secs(20), calls(&other.url)).await.unwrap().unwrap_err();
+    assert_eq!(error.kind, ModelFail::Auth, "{error}");
+    let took = begun.elapsed();
+    assert!(tokio::time::timeout(took, calls(&url)).await.is_err());
+    held.iter().for_each(JoinHandle::abort);
 }

@@ -14,12 +14,14 @@ use rmcp::service::{
 };
 use rmcp::{ErrorData, RoleClient};
 
+use super::answering::{OpenRequests, answering};
 use super::client::Client;
 use super::config::{Reached, ServerConfig};
 use super::process::{self, ServerLife};
 use super::{http, result};
 use crate::commands::Commands;
 use crate::guard::Guard;
+use crate::threads::ServerThread;
 use crate::tool::Progress;
 
 /// Time for a server to start, and to list its tools.
@@ -46,6 +48,9 @@ pub(super) struct ServerConnection {
     service: RunningService<RoleClient, Client>,
     client: Client,
     life: Option<ServerLife>,
+    open: OpenRequests,
+    /// Reads the connections of a server over HTTP.
+    _thread: Option<ServerThread>,
 }
 
 /// Why a call has no result.
@@ -75,35 +80,40 @@ impl ServerConnection {
 
     /// Starts a server; the error says whether it ended by itself.
     async fn begin(config: &ServerConfig, ground: &Ground, mode: ClientLifecycleMode) -> Result<Self, (String, bool)> {
-        let client = Client::default();
+        let (client, open) = (Client::default(), OpenRequests::default());
         let broken = |why: String| (why, false);
-        let (served, life) = match &config.reached {
+        let (served, life, thread) = match &config.reached {
             Reached::Stdio { command, args, env } => {
                 let env = env.iter().map(|(name, value)| (name.into(), value.into()));
                 let started =
                     process::start((command, args), env, &ground.workspace, (ground.guard.as_ref(), &ground.commands));
                 let process = started.map_err(|error| broken(format!("its command cannot be started: {error}")))?;
-                let transport = (process.stdout, process.stdin);
+                let transport = answering((process.stdout, process.stdin), open.clone());
                 let served =
                     tokio::time::timeout(START, serve_client_with_lifecycle(client.clone(), transport, mode)).await;
-                (served, Some(process.life))
+                (served, Some(process.life), None)
             }
             Reached::Http { url, headers } => {
-                let transport = http::transport(url, headers).map_err(broken)?;
+                let (transport, thread) = http::transport(url, headers).map_err(broken)?;
+                let transport = answering(transport, open.clone());
                 let served =
                     tokio::time::timeout(START, serve_client_with_lifecycle(client.clone(), transport, mode)).await;
-                (served, None)
+                (served, None, Some(thread))
             }
         };
         let service = match served {
             Ok(Ok(service)) => service,
             Ok(Err(error)) => {
                 let ended = life.is_some() && matches!(error, ClientInitializeError::ConnectionClosed(_));
-                return Err((not_started(&error, life.as_ref()).await, ended));
+                let why = match open.fault() {
+                    Some(fault) => fault,
+                    None => not_started(&error, life.as_ref()).await,
+                };
+                return Err((why, ended));
             }
             Err(_) => return Err(broken(format!("it did not answer within {} s", START.as_secs()))),
         };
-        Ok(Self { service, client, life })
+        Ok(Self { service, client, life, open, _thread: thread })
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -112,6 +122,9 @@ impl ServerConnection {
 
     /// Returns why it is closed.
     pub(super) async fn obituary(&self) -> String {
+        if let Some(fault) = self.open.fault() {
+            return fault;
+        }
         match &self.life {
             Some(life) => life.obituary().await,
             None => "the connection was closed".to_owned(),

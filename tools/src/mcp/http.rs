@@ -7,9 +7,10 @@ use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use tokio::runtime::Handle;
 
 use crate::http::tls;
-use crate::threads;
+use crate::threads::ServerThread;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// Bytes of one message. The library reads it into trees, without a count of its values: they take sixty times as much.
@@ -18,7 +19,7 @@ const MESSAGE: usize = 4 << 20;
 pub(super) fn transport(
     url: &str,
     headers: &BTreeMap<String, String>,
-) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
+) -> Result<(StreamableHttpClientTransport<reqwest::Client>, ServerThread), String> {
     let mut custom = HashMap::new();
     for (name, value) in headers {
         let bad = || format!("the header `{}` cannot be sent", crate::escape::exact(name));
@@ -31,9 +32,12 @@ pub(super) fn transport(
     config.max_json_response_size = MESSAGE;
     config.max_sse_event_size = MESSAGE;
     let client = client(url).map_err(|error| error.to_string())?;
+    let thread = ServerThread::start()?;
     // The transport starts its tasks here, and they open the connections.
-    let _threads = threads::handle()?.enter();
-    Ok(StreamableHttpClientTransport::with_client(client, config))
+    let entered = thread.handle().map(Handle::enter);
+    let transport = StreamableHttpClientTransport::with_client(client, config);
+    drop(entered);
+    Ok((transport, thread))
 }
 
 /// Redirects are not followed: the headers would go along.

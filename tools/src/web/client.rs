@@ -10,13 +10,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
-use reqwest::{Response, Url};
+use reqwest::{StatusCode, Url};
 use rustls::ClientConfig;
-use tokio_util::context::TokioContext;
 
 use super::address::{InternalHost, is_public, literal, named};
+use super::page::{self, Page, unanswered};
 use crate::http::tls;
 use crate::threads;
 use crate::tool::ToolError;
@@ -78,6 +78,14 @@ impl Resolve for CheckedResolver {
     }
 }
 
+/// An answer to a request.
+pub(super) struct WebAnswer {
+    pub(super) status: StatusCode,
+    pub(super) location: Option<String>,
+    /// Of a status of success.
+    pub(super) page: Option<Page>,
+}
+
 /// Which hosts are reached.
 pub(super) enum Reached {
     /// Public ones, and these.
@@ -103,8 +111,14 @@ impl WebClient {
         Self(Arc::new(ClientParts { reached, resolver, proxies: Matcher::from_system(), tls: OnceLock::new() }))
     }
 
-    /// Requests an address, which is checked first. Redirects are not followed.
-    pub(super) async fn get(&self, url: &Url, headers: HeaderMap) -> Result<Response, ToolError> {
+    /// Requests an address, which is checked first, and reads the page of an answer that has one. Redirects are not followed.
+    pub(super) async fn get(&self, url: &Url, headers: HeaderMap) -> Result<WebAnswer, ToolError> {
+        let (client, url) = (self.clone(), url.clone());
+        let answered = threads::apart(async move { client.answer(&url, headers).await }).await;
+        answered.map_err(|why| ToolError::failed(format!("no HTTP client can be made: {why}")))?
+    }
+
+    async fn answer(&self, url: &Url, headers: HeaderMap) -> Result<WebAnswer, ToolError> {
         let is_listed = match &self.0.reached {
             Reached::Public(hosts) => hosts.iter().any(|host| host.is(url)),
             Reached::All => true,
@@ -124,10 +138,13 @@ impl WebClient {
         let client = self
             .client(url, is_listed, is_proxied)
             .map_err(|why| ToolError::failed(format!("no HTTP client can be made: {why}")))?;
-        let threads =
-            threads::handle().map_err(|why| ToolError::failed(format!("no HTTP client can be made: {why}")))?;
-        let sent = TokioContext::new(client.get(url.clone()).headers(headers).send(), threads.clone());
-        sent.await.map_err(|error| failed(url, &error))
+        let sent = client.get(url.clone()).headers(headers).send().await;
+        let response = sent.map_err(|error| failed(url, &error))?;
+        let status = response.status();
+        let location = response.headers().get(LOCATION);
+        let location = location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned());
+        let page = if status.is_success() { Some(page::read(url, response).await?) } else { None };
+        Ok(WebAnswer { status, location, page })
     }
 
     /// Each request has a client of its own: no connection of another one is used.
@@ -177,20 +194,4 @@ fn failed(url: &Url, error: &reqwest::Error) -> ToolError {
         cause = at.source();
     }
     unanswered(url, error)
-}
-
-/// Returns the error for a request that got no whole answer.
-pub(super) fn unanswered(url: &Url, error: &reqwest::Error) -> ToolError {
-    let (mut why, mut cause) = (String::new(), error.source());
-    while let Some(at) = cause {
-        why = at.to_string();
-        cause = at.source();
-    }
-    let what = match error {
-        error if error.is_timeout() => "did not answer in time",
-        error if error.is_connect() => "cannot be reached",
-        _ => "gave no answer that can be read",
-    };
-    let why = if why.is_empty() { String::new() } else { format!(": {}", named(&why)) };
-    ToolError { retryable: true, ..ToolError::failed(format!("`{}` {what}{why}", named(url.as_str()))) }
 }

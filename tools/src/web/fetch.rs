@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use reqwest::header::LOCATION;
 use reqwest::{StatusCode, Url};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,8 +15,8 @@ use subtend_session::message::ToolSpec;
 use tokio::sync::Semaphore;
 
 use super::address::{self, named};
-use super::client::{WebClient, accept};
-use super::page::{self, PageKind};
+use super::client::{WebAnswer, WebClient, accept};
+use super::page::{self, Page, PageKind};
 use super::{html, untrusted};
 use crate::schema;
 use crate::secrets::Secrets;
@@ -111,22 +110,19 @@ impl Fetcher {
         no_secret(&self.secrets, first.as_str())?;
         let mut url = first.clone();
         for _ in 0..=REDIRECTS {
-            let response = self.client.get(&url, accept(ACCEPT)).await?;
-            let status = response.status();
-            let location = response.headers().get(LOCATION).filter(|_| is_redirect(status));
-            if let Some(location) = location {
-                let to = String::from_utf8_lossy(location.as_bytes()).into_owned();
+            let WebAnswer { status, location, page } = self.client.get(&url, accept(ACCEPT)).await?;
+            if let Some(to) = location.filter(|_| is_redirect(status)) {
                 url = self.followed((&first, &url), &to, call)?;
                 continue;
             }
-            if !status.is_success() {
+            let Some(page) = page else {
                 let message = format!("`{}` answered {status}", named(url.as_str()));
                 return Err(match status {
                     StatusCode::NOT_FOUND | StatusCode::GONE => ToolError::not_found(message),
                     _ => ToolError { retryable: status.is_server_error(), ..ToolError::failed(message) },
                 });
-            }
-            return self.shown(url, response, &args, call).await;
+            };
+            return self.shown(url, page, &args, call).await;
         }
         Err(ToolError::failed(format!("`{}` redirects more than {REDIRECTS} times", named(first.as_str()))))
     }
@@ -168,11 +164,10 @@ impl Fetcher {
     async fn shown(
         &self,
         url: Url,
-        response: reqwest::Response,
+        page: Page,
         args: &FetchArgs,
         call: &ToolInvocation,
     ) -> Result<ToolOutput, ToolError> {
-        let page = page::read(&url, response).await?;
         let address = named(url.as_str());
         let (text, is_cut) = match page.kind {
             PageKind::Text => (page.text, false),

@@ -1,10 +1,11 @@
 //! The answer to a request, as text: its bytes within a bound, decoded by its charset.
 
+use std::error::Error as _;
+
 use encoding_rs::{Encoding, UTF_8};
 use reqwest::{Response, Url};
 
 use super::address::named;
-use super::client::unanswered;
 use crate::tool::ToolError;
 
 /// Bytes of one page, decompressed.
@@ -64,6 +65,22 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
         media: if media.is_empty() { "a page of no stated type".to_owned() } else { named(&media) },
         is_cut,
     })
+}
+
+/// Returns the error for a request that got no whole answer.
+pub(super) fn unanswered(url: &Url, error: &reqwest::Error) -> ToolError {
+    let (mut why, mut cause) = (String::new(), error.source());
+    while let Some(at) = cause {
+        why = at.to_string();
+        cause = at.source();
+    }
+    let what = match error {
+        error if error.is_timeout() => "did not answer in time",
+        error if error.is_connect() => "cannot be reached",
+        _ => "gave no answer that can be read",
+    };
+    let why = if why.is_empty() { String::new() } else { format!(": {}", named(&why)) };
+    ToolError { retryable: true, ..ToolError::failed(format!("`{}` {what}{why}", named(url.as_str()))) }
 }
 
 /// Returns what a type of content is; `None` where it is not text.

@@ -15,9 +15,9 @@ use subtend_session::message::ToolSpec;
 use subtend_session::values::has_too_many;
 
 use super::address::{self, named};
-use super::client::{WebClient, accept};
+use super::client::{WebAnswer, WebClient, accept};
 use super::fetch::no_secret;
-use super::{page, untrusted};
+use super::untrusted;
 use crate::bounded::{head, shown};
 use crate::schema;
 use crate::secrets::Secrets;
@@ -156,16 +156,15 @@ impl Searcher {
         no_secret(&self.secrets, query)?;
         let mut url = self.url.clone();
         url.query_pairs_mut().append_pair("q", query).append_pair("format", "json");
-        let response = self.client.get(&url, self.headers.clone()).await?;
-        let (status, host) = (response.status(), named(self.url.host_str().unwrap_or_default()));
-        if !status.is_success() {
+        let WebAnswer { status, page, .. } = self.client.get(&url, self.headers.clone()).await?;
+        let host = named(self.url.host_str().unwrap_or_default());
+        let Some(page) = page else {
             let retryable = status.is_server_error() || status.as_u16() == 429;
             return Err(ToolError {
                 retryable,
                 ..ToolError::failed(format!("the search engine `{host}` answered {status}"))
             });
-        }
-        let page = page::read(&self.url, response).await?;
+        };
         if has_too_many(page.text.as_bytes()) {
             return Err(ToolError::failed(format!("the search engine `{host}` answered with too many values")));
         }
