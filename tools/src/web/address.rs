@@ -62,7 +62,8 @@ impl FromStr for InternalHost {
         let (plain, secure) = (plain.map_err(|_| bad())?, secure.map_err(|_| bad())?);
         // Each scheme drops its own port.
         let port = plain.port().or(secure.port());
-        let host = plain.host_str().ok_or_else(bad)?.to_owned();
+        let host = plain.host_str().ok_or_else(bad)?;
+        let host = host.strip_suffix('.').unwrap_or(host).to_owned();
         Ok(Self { host, port })
     }
 }
@@ -94,7 +95,48 @@ pub(super) fn parse(text: &str) -> Result<Url, ToolError> {
         ));
     }
     url.set_fragment(None);
+    normalise(&mut url).map_err(|why| bad(&why))?;
     Ok(url)
+}
+
+/// Writes an address as the rules name it: without the dot after a host, and with no character escaped that needs it not. Servers take both
+/// spellings for the same.
+fn normalise(url: &mut Url) -> Result<(), String> {
+    let host = url.host_str().and_then(|host| host.strip_suffix('.')).map(str::to_owned);
+    if let Some(host) = host {
+        url.set_host(Some(&host)).map_err(|error| format!("has no usable host: {error}"))?;
+    }
+    let path = unescaped(url.path());
+    if path != url.path() {
+        url.set_path(&path);
+    }
+    if let Some(query) = url.query().map(unescaped).filter(|query| url.query() != Some(query)) {
+        url.set_query(Some(&query));
+    }
+    Ok(())
+}
+
+/// Replaces escapes of letters, digits and `-._~` by these, and writes others in capitals.
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('%') {
+        out.push_str(before);
+        let escape = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok().zip(Some(digits)));
+        let escape = escape.filter(|(_, digits)| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let Some((byte, digits)) = escape else {
+            out.push('%');
+            rest = after;
+            continue;
+        };
+        match char::from(byte) {
+            plain if plain.is_ascii_alphanumeric() || "-._~".contains(plain) => out.push(plain),
+            _ => out.extend(['%'].into_iter().chain(digits.chars().map(|digit| digit.to_ascii_uppercase()))),
+        }
+        rest = after.get(2..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    out
 }
 
 /// Returns an address for messages.
@@ -213,6 +255,23 @@ mod tests {
         assert_eq!(spelled.map(host), [(); 6].map(|()| Some("127.0.0.1".to_owned())));
         assert_eq!(host("http://[::ffff:7f00:1]/").as_deref(), Some("::ffff:127.0.0.1"));
         assert_eq!(host("http://localhost/"), None);
+    }
+
+    #[test]
+    fn spellings_of_one_address_are_one_text() {
+        let plain = "https://example.org/a-b/c?q=d%2F";
+        let spelled = [
+            "https://example.org./a-b/c?q=d%2f",
+            "https://example.org/%61%2D%62/c?%71=%64%2F",
+            "https://EXAMPLE.org:443/x/../a%2db/./%63?q=d%2f",
+        ];
+        assert_eq!(spelled.map(|text| parse(text).unwrap().to_string()), [plain; 3]);
+        // What means something else stays.
+        for other in ["https://example.org/a%2Fb%25%20", "https://example.org/%?%2&%G1", "https://example.org/a%C3%A9"]
+        {
+            assert_eq!(parse(other).unwrap().as_str(), other);
+        }
+        assert!(parse("https://./").is_err());
     }
 
     #[test]
