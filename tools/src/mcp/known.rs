@@ -7,6 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use subtend_session::ids::Hash;
 
+/// Tools of one server that are remembered: one that invents names without end fills no file.
+const MOST: usize = 1_024;
+
 /// Digests by workspace, server and tool.
 type Digests = BTreeMap<String, BTreeMap<String, BTreeMap<String, String>>>;
 
@@ -42,15 +45,19 @@ impl KnownTools {
         let read = self.read(&mut kept);
         let known = kept.entry(workspace.display().to_string()).or_default().entry(server.to_owned()).or_default();
         let before = known.clone();
-        let mut changed = Vec::new();
+        let (mut changed, mut bound) = (Vec::new(), Ok(()));
         for (tool, said) in tools {
+            if known.len() >= MOST && !known.contains_key(*tool) {
+                bound = Err(format!("it has named more than {MOST} tools, and of others no change will be noticed"));
+                continue;
+            }
             let digest: String = Hash::of(said.as_bytes()).0.iter().map(|byte| format!("{byte:02x}")).collect();
             if known.insert((*tool).to_owned(), digest.clone()).is_some_and(|old| old != digest) {
                 changed.push((*tool).to_owned());
             }
         }
         let wrote = if *known == before { Ok(()) } else { self.write(&kept) };
-        (changed, read.and(wrote))
+        (changed, read.and(wrote).and(bound))
     }
 
     fn read(&self, kept: &mut Digests) -> Result<(), String> {
@@ -105,6 +112,19 @@ mod tests {
         assert_eq!(says(&open(), "two"), none);
         let (other, _) = open().changed(Path::new("/other"), "s", &[("a", "three".to_owned())]);
         assert_eq!(other, none, "another workspace has another server");
+    }
+
+    #[test]
+    fn names_without_end_are_remembered_to_a_bound() {
+        let known = KnownTools::in_memory();
+        for round in 0..20 {
+            let names: Vec<String> = (0..256).map(|ix| format!("t{round}-{ix}")).collect();
+            let said: Vec<(&str, String)> = names.iter().map(|name| (&**name, "x".to_owned())).collect();
+            let (_, kept) = known.changed(Path::new("/w"), "s", &said);
+            assert_eq!(kept.is_ok(), round < 4, "{round}");
+        }
+        let all = known.lock.lock().unwrap();
+        assert_eq!(all.values().flat_map(BTreeMap::values).map(BTreeMap::len).sum::<usize>(), MOST);
     }
 
     #[test]

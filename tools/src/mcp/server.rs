@@ -22,8 +22,10 @@ use crate::tool::{ToolError, ToolInvocation, ToolOutput};
 /// Starts within [`WINDOW`]; one more is refused.
 const STARTS: usize = 5;
 const WINDOW: Duration = Duration::from_mins(10);
-/// How long changes of a list are gathered.
+/// How long changes of a list are gathered: each time longer for a server that says so without a pause, and short again after one.
 const SETTLING: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// What is known of one server, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,9 +195,13 @@ impl LiveServer {
         tokio::spawn(ServerConnection::subscribe(peer, client.clone()));
         let (server, connection) = (Arc::downgrade(self), Arc::downgrade(&up));
         tokio::spawn(async move {
+            let mut settling = SETTLING;
             loop {
+                let listed = Instant::now();
                 client.changed().await;
-                tokio::time::sleep(SETTLING).await;
+                settling = if listed.elapsed() > PAUSE { SETTLING } else { settling };
+                tokio::time::sleep(settling).await;
+                settling = settling.saturating_mul(2).min(LONGEST);
                 if !refresh(&server, &connection).await {
                     return;
                 }

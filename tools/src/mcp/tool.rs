@@ -51,7 +51,8 @@ impl Tool for ServerTool {
         let Some(answers) = args.and_then(|args| args.get(ANSWERS)) else { return vec![call] };
         let question = self.server.question(&self.names.name).unwrap_or_default();
         let resource = format!("{} asks: {question} Answer: {answers}", self.server.config.name);
-        vec![call, Access { action: format!("answer:{}", self.server.config.name).into(), resource: resource.into() }]
+        // First, so that it is what a person is asked about where both need an approval.
+        vec![Access { action: format!("answer:{}", self.server.config.name).into(), resource: resource.into() }, call]
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
