@@ -5,7 +5,7 @@
 /// ```
 /// use subtend_session::unseen::is_unseen;
 ///
-/// assert!(['\u{1b}', '\n', '\u{200b}', '\u{202e}', '\u{feff}'].into_iter().all(is_unseen));
+/// assert!(['\u{1b}', '\n', '\u{200b}', '\u{202e}', '\u{feff}', '\u{1d173}'].into_iter().all(is_unseen));
 /// assert!(!['a', ' ', 'ü', '字'].into_iter().any(is_unseen));
 /// ```
 pub fn is_unseen(c: char) -> bool {
@@ -15,7 +15,7 @@ pub fn is_unseen(c: char) -> bool {
             '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
             | '\u{200b}'..='\u{200d}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}'
             | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e0fff}')
+            | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Returns whether a character looks like a space but is not one: a shell takes it as part of a word.
