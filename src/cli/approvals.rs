@@ -19,7 +19,7 @@ use super::fail::{Code, Fail};
 use super::hosted::Hosted;
 use super::paint::{BAD, DIM, GOOD, In, ODD, clip, exact, first_line, harmless};
 use super::store_reader::StoreReader;
-use super::work::approve;
+use super::work::{approve, frame};
 use crate::cli::json;
 
 /// Lists calls that wait for approval, and answers them.
@@ -110,6 +110,8 @@ impl WaitingApproval {
         })
     }
 }
+
+const INDENT: &str = "    ";
 
 /// Hexadecimal digits of a digest that are shown and compared.
 const DIGITS: usize = 12;
@@ -353,8 +355,12 @@ fn line(row: &ApprovalRow) -> String {
     let is_cut = row.plan.is_none() && row.whole != resource;
     let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
     let text = row.plan.as_deref().map(str::trim_end).or(args).or_else(|| is_cut.then_some(&*row.whole));
-    let lines = text.into_iter().flat_map(|text| text.split('\n'));
-    let plan: String = lines.map(|line| format!("\n    {}", exact(line)).trim_end_matches(' ').to_owned()).collect();
+    let shown = text.map(|text| match frame::columns() {
+        Some(columns) => frame::framed(text, Some(columns.saturating_sub(INDENT.len()))),
+        None => exact(text),
+    });
+    let lines = shown.iter().flat_map(|text| text.split('\n'));
+    let plan: String = lines.map(|line| format!("\n{INDENT}{line}").trim_end_matches(' ').to_owned()).collect();
     format!(
         "{session} call {call}  {action} on {resource}  {word}{plan}",
         session = In(DIM, row.session),

@@ -40,6 +40,7 @@ mod environments;
 pub(crate) mod face;
 mod follow;
 mod found_session;
+pub(crate) mod frame;
 mod hosted;
 mod limit;
 mod listening;

@@ -12,13 +12,18 @@ use subtend_session::ids::{CallId, Hash, SessionId, Text, TurnNo};
 use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::workspace::Workspace;
 use tokio::sync::mpsc;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::super::fail::Fail;
-use super::super::paint::{clip, exact, first_line};
+use super::super::paint::{clip, first_line};
 use super::diff;
+use super::frame::{columns, framed};
 
 /// Columns of what an agent wants to do.
 const COLUMNS: usize = 90;
+/// The words around it, with the count of lines that follow.
+const AROUND: usize = 40;
+const LEAST: usize = 12;
 
 /// You, at the terminal: asked about calls that need an approval.
 pub(crate) struct Approving {
@@ -121,7 +126,7 @@ impl ListedCall {
         let (session, call) = self.id()?;
         let Self { root, path, tool, args, action, resource, plan, digest, .. } = self;
         let approval = Approval { root, session, path, call, tool, action, resource, args, plan };
-        Ok(OpenQuestion { session, call, digest, question: question(&approval, workspace) })
+        Ok(OpenQuestion { session, call, digest, question: question(&approval, workspace, columns()) })
     }
 }
 
@@ -236,21 +241,20 @@ impl Approving {
 }
 
 /// The question, with the whole plan, command or diff: the person who approves it must be able to read all of it.
-fn question(approval: &Approval, workspace: Option<&Workspace>) -> String {
+fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<usize>) -> String {
     if let Some(plan) = &approval.plan {
         let (path, agent) = (clip(&approval.path, 40), clip(&approval.resource, 64));
-        let plan = exact(plan);
+        let plan = framed(plan.trim_end(), columns);
         return format!("{path} has a plan:\n\n{plan}\n\nlet {agent} carry it out? [y]es, [N]o: continue planning");
     }
-    let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), COLUMNS);
+    let (path, action, tool) = (clip(&approval.path, 40), clip(&approval.action, 40), clip(&approval.tool, 24));
+    // One row: a terminal would begin the next one with text of the call.
+    let around = path.width().saturating_add(action.width()).saturating_add(tool.width()).saturating_add(AROUND);
+    let room = columns.map_or(COLUMNS, |columns| columns.saturating_sub(around).clamp(LEAST, COLUMNS));
+    let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), room);
     let whole = whole(approval, workspace).filter(|whole| *whole != resource);
-    let whole = whole.map(|whole| format!("\n\n{}\n", framed(&whole))).unwrap_or_default();
-    format!(
-        "{} asks for {} on {resource} ({}){whole}\nallow? [y]es, [a]lways in this session, [N]o",
-        clip(&approval.path, 40),
-        clip(&approval.action, 40),
-        clip(&approval.tool, 24),
-    )
+    let whole = whole.map(|whole| format!("\n\n{}\n", framed(&whole, columns))).unwrap_or_default();
+    format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es, [a]lways in this session, [N]o")
 }
 
 /// All that the call does: the command that runs, the lines that change, or the arguments.
@@ -277,11 +281,6 @@ pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
     command.unwrap_or_else(|| recorded.to_owned())
 }
 
-/// Each line behind a mark, with every character in it visible: no line can pass for a part of the question.
-pub(crate) fn framed(text: &str) -> String {
-    exact(text).split('\n').map(|line| format!("| {line}")).collect::<Vec<_>>().join("\n")
-}
-
 /// Returns the verdict of a line, if it has one.
 pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
     match line.trim().to_ascii_lowercase().as_str() {
@@ -296,6 +295,7 @@ pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
 mod tests {
     use subtend_session::record::AskBy;
 
+    use super::super::super::paint::exact;
     use super::super::live::tests::{ROOT, asks, event, id};
     use super::*;
 
@@ -342,8 +342,8 @@ mod tests {
         };
         let dir = tempfile::tempdir().expect("a directory");
         let workspace = Workspace::open(dir.path()).expect("a workspace");
-        let told = question(&approval, Some(&workspace));
-        assert!(told.starts_with("a3f9c1 has a plan:\n\n1. Write `a`.\n2. Test it."), "{told}");
+        let told = question(&approval, Some(&workspace), None);
+        assert!(told.starts_with("a3f9c1 has a plan:\n\n| 1. Write `a`.\n| 2. Test it."), "{told}");
         assert!(told.ends_with("\n\nlet build carry it out? [y]es, [N]o: continue planning"), "{told}");
         assert!(!told.contains('\u{1b}'), "{told:?}");
         let other = Approval {
@@ -354,11 +354,11 @@ mod tests {
             ..approval
         };
         assert_eq!(
-            question(&other, Some(&workspace)),
+            question(&other, Some(&workspace), None),
             "a3f9c1 asks for shell.run on make (shell)\nallow? [y]es, [a]lways in this session, [N]o"
         );
         let folded = "git status # look only\ntouch PWNED \u{202e}\u{200b}\u{1b}[2J\r\n";
-        let told = question(&Approval { resource: folded.into(), ..other.clone() }, Some(&workspace));
+        let told = question(&Approval { resource: folded.into(), ..other.clone() }, Some(&workspace), None);
         assert_eq!(
             told,
             "a3f9c1 asks for shell.run on git status # look only (and 2 more lines) (shell)\n\n| git status # look only\n\
@@ -366,7 +366,8 @@ mod tests {
         );
         // What the arguments say is not what runs: two keys of one name.
         let args = "{\"command\": \"ls\", \"command\": \"rm\"}";
-        let told = question(&Approval { resource: "rm".into(), args: args.into(), ..other.clone() }, Some(&workspace));
+        let told =
+            question(&Approval { resource: "rm".into(), args: args.into(), ..other.clone() }, Some(&workspace), None);
         assert!(!told.contains("ls"), "{told}");
         // A shortened one is shown whole, if it is the one whose hash was recorded.
         let (command, other_one) = (format!("{} \u{202e}", "x".repeat(2000)), "y".repeat(2002));
@@ -374,11 +375,11 @@ mod tests {
         for (given, is_shown) in [(&command, true), (&other_one, false)] {
             let args = serde_json::json!({"command": given}).to_string();
             let long = Approval { resource: recorded.as_str().into(), args: args.into(), ..other.clone() };
-            assert_eq!(question(&long, Some(&workspace)).contains(&format!("| {}", exact(given))), is_shown);
+            assert_eq!(question(&long, Some(&workspace), None).contains(&format!("| {}", exact(given))), is_shown);
         }
         let args = "{\"city\": \"x\"}";
         let fetch = Approval { action: "tool:rain".into(), tool: "rain".into(), args: args.into(), ..other };
-        assert!(question(&fetch, Some(&workspace)).contains("\n\n| {\"city\": \"x\"}\n\nallow?"));
+        assert!(question(&fetch, Some(&workspace), None).contains("\n\n| {\"city\": \"x\"}\n\nallow?"));
     }
 
     #[test]
