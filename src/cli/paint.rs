@@ -84,7 +84,8 @@ pub(crate) fn limited(until_ms: i64) -> String {
 
 /// Returns a moment in UTC: `24 Nov 2026 08:58:15 UTC`.
 fn moment(ms: i64) -> String {
-    let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+    // A damaged record may hold any number, and a year has four digits.
+    let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms.min(253_402_300_799_999)).unwrap_or(0));
     format!("{} UTC", httpdate::fmt_http_date(at).get(5..25).unwrap_or_default())
 }
 
@@ -207,6 +208,8 @@ mod tests {
         let says = "waits for the provider's limit until 24 Nov 2026 08:58:15 UTC";
         assert_eq!(doing(Phase::WaitingMidTurn, Some(1_795_510_695_000)), says);
         assert_eq!(doing(Phase::WaitingMidTurn, None), "waiting");
+        let far = "waits for the provider's limit until 31 Dec 9999 23:59:59 UTC";
+        assert_eq!([i64::MAX, 253_402_300_800_000].map(|ms| doing(Phase::WaitingMidTurn, Some(ms))), [far; 2]);
     }
 
     #[test]

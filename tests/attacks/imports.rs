@@ -13,11 +13,17 @@ use subtend_session::state::State;
 
 /// An afternoon with a child and an approval for good.
 const EXPORT: &str = include_str!("../../journal/fixtures/1/kinds.jsonl");
+/// A run that waits for its children.
+const WAITING: &str = include_str!("../../journal/fixtures/1/example.jsonl");
 /// The same records, as an engine keeps them.
 const FRAMES: &str = include_str!("../../journal/fixtures/1/kinds.hex");
 
 fn lines() -> Vec<Value> {
-    EXPORT.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    lines_of(EXPORT)
+}
+
+fn lines_of(export: &str) -> Vec<Value> {
+    export.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 /// Seals, numbers and sums lines, as an attacker does who writes an export by hand.
@@ -109,6 +115,30 @@ fn import_refuses_frames_of_absurd_times() {
         let taken = imported(lines);
         let refused = taken.as_ref().is_err_and(|why| why.contains(&format!("is of {at_ms} ms")));
         assert_eq!((taken.is_ok(), refused), (is_taken, !is_taken), "{at_ms}");
+    }
+}
+
+/// Nor are times that a run waits for: a view would fail at the year 10000. The control: the last moment that counts.
+#[test]
+fn import_refuses_runs_that_wait_for_absurd_times() {
+    let latest = 253_402_300_799_999_i64;
+    let attacks: [(&str, &str, i64); 6] = [
+        ("run_parked", "why", i64::MAX),
+        ("run_parked", "why", latest + 1),
+        ("run_parked", "why", -1),
+        ("run_opened", "wall_cap_at", i64::MAX),
+        ("run_opened", "wall_cap_at", -1),
+        ("ask_opened", "deadline_at", i64::MAX),
+    ];
+    let control =
+        [("run_parked", "why", latest), ("run_opened", "wall_cap_at", latest), ("ask_opened", "deadline_at", 0)];
+    for (kind, field, at) in attacks.into_iter().chain(control) {
+        let mut lines = lines_of(if kind == "run_parked" { WAITING } else { EXPORT });
+        record(&mut lines, kind)[field] = if field == "why" { json!({"limit": {"until": at}}) } else { json!(at) };
+        let taken = imported(lines);
+        let refused = taken.as_ref().is_err_and(|why| why.contains(&format!("of a run is at {at} ms")));
+        assert_eq!(refused, !(0..=latest).contains(&at), "{kind}.{field} at {at}");
+        assert!(refused || kind == "run_parked" || taken.is_ok(), "{kind}.{field} at {at}");
     }
 }
 

@@ -81,7 +81,8 @@ pub(super) fn span(ms: u64) -> String {
 
 /// Returns a moment in UTC: `24 Nov 2026 08:58:15`.
 pub(super) fn moment(ms: i64) -> String {
-    let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+    // A damaged record may hold any number, and a year has four digits.
+    let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms.min(253_402_300_799_999)).unwrap_or(0));
     httpdate::fmt_http_date(at).get(5..25).unwrap_or_default().to_owned()
 }
 

@@ -3,7 +3,7 @@
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Short, Text};
 use subtend_session::place::OnRestart;
-use subtend_session::record::{AskVerdict, Record, SessionCreated};
+use subtend_session::record::{AskVerdict, Park, Record, SessionCreated};
 use subtend_session::unseen::turns;
 use subtend_session::usage::Usage;
 
@@ -15,6 +15,9 @@ const LINE: usize = 4 << 10;
 const DEPTH: u32 = 1_000;
 /// Most tokens, or millionths of a dollar, in one number.
 const FIGURE: u64 = 1_000_000_000_000;
+
+/// End of the year 9999 in milliseconds since 1970; no host has a later time.
+pub(super) const LATEST: i64 = 253_402_300_799_999;
 
 type Wrong = String;
 
@@ -65,6 +68,15 @@ fn judge(record: &Record) -> Result<(), Wrong> {
     }
     if let Record::NoticeTaken(taken) = record {
         return taken.items.iter().try_for_each(|item| usage(&item.usage));
+    }
+    if let Record::RunParked { why: Park::Limit { until }, .. } = record {
+        return time("reset", *until);
+    }
+    if let Record::RunOpened(opened) = record {
+        return opened.wall_cap_at.iter().try_for_each(|at| time("cap", *at));
+    }
+    if let Record::AskOpened { deadline_at, .. } = record {
+        return deadline_at.iter().try_for_each(|at| time("deadline", *at));
     }
     if let Record::InputAccepted(input) = record {
         let Some(other) = &input.agent_override else { return Ok(()) };
@@ -118,6 +130,14 @@ fn workspace(text: &Text) -> Result<(), Wrong> {
 
 fn depth(depth: u32) -> Result<(), Wrong> {
     if depth <= DEPTH { Ok(()) } else { Err(format!("the depth {depth} is above the limit of {DEPTH}")) }
+}
+
+/// A later time cannot be shown, and no timer waits for it.
+fn time(what: &str, ms: i64) -> Result<(), Wrong> {
+    match (0..=LATEST).contains(&ms) {
+        true => Ok(()),
+        false => Err(format!("the {what} of a run is at {ms} ms, which is before 1970 or after the year 9999")),
+    }
 }
 
 fn usage(usage: &Usage) -> Result<(), Wrong> {

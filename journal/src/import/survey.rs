@@ -13,9 +13,6 @@ use crate::codec;
 use crate::export::line::{AnyHeader, Count, Def, Deleted, End, FrameLine};
 use crate::export::{FORMAT, Scope, Tally};
 
-/// End of the year 9999 in milliseconds since 1970; no host has a later time.
-const LATEST: i64 = 253_402_300_799_999;
-
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) line: u64,
@@ -144,7 +141,7 @@ impl Survey {
         if count == 0 {
             return Err(lines.damaged(format!("a frame of session {id} without records")));
         }
-        if !(0..=LATEST).contains(&at_ms) {
+        if !(0..=fields::LATEST).contains(&at_ms) {
             return Err(lines.damaged(format!(
                 "a frame of session {id} is of {at_ms} ms, which is before 1970 or after the year 9999"
             )));
