@@ -72,6 +72,7 @@ mod verify;
 mod web;
 mod work;
 mod workspace;
+mod worktree;
 
 const AFTER: &str = "\
 Exit codes: 0 completed · 1 failed · 2 usage · 3 store refused (in use, newer, damaged) · 4 out of turns or budget · \
@@ -121,6 +122,7 @@ enum Verb {
     Prompt(agents::prompt::Args),
     Config(config::Args),
     Trust(trust::Args),
+    Worktree(worktree::Args),
     Token(token::Args),
     Verify(verify::Args),
     Drill(drill::Args),
@@ -187,6 +189,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Prompt(args) => agents::prompt::deprecated(&args),
         Verb::Config(args) => config::verb(&args),
         Verb::Trust(args) => trust::verb(&args),
+        Verb::Worktree(args) => worktree::verb(&args),
         Verb::Token(args) => token::verb(&args),
         Verb::Verify(args) => verify::verb(&args),
         Verb::Drill(args) => drill::verb(&args),

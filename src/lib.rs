@@ -176,6 +176,7 @@ pub mod tools {
     #[cfg(feature = "web")]
     pub use subtend_tools::web;
     pub use subtend_tools::workspace::{Workspace, WorkspaceError};
+    pub use subtend_tools::worktree::{self, Worktrees};
 }
 
 /// The vocabulary: identities, outcomes, authority, limits.
@@ -190,7 +191,7 @@ pub mod session {
     pub use subtend_session::limits::Limits;
     pub use subtend_session::message::{Message, ToolSpec, Transcript};
     pub use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
-    pub use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service, Source};
+    pub use subtend_session::place::{BranchKind, Isolation, Mode, OnRestart, Owner, Place, Service, Source, Worktree};
     pub use subtend_session::settings::{Effort, Settings};
     pub use subtend_session::state::Phase;
     pub use subtend_session::usage::Usage;

@@ -43,4 +43,6 @@ mod web;
 #[cfg(feature = "web")]
 pub(crate) mod web_server;
 mod words;
+#[cfg(all(target_os = "linux", feature = "cli"))]
+mod worktree;
 mod writing;

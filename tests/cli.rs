@@ -39,3 +39,5 @@ mod usage;
 mod waiting;
 #[cfg(feature = "web")]
 mod web;
+#[cfg(unix)]
+pub(crate) mod worktree;

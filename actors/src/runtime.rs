@@ -275,6 +275,7 @@ impl Runtime {
         let session = given.unwrap_or_else(|| self.rooms.host.ids.session());
         let mut created = template.created.clone();
         created.place = Place::Root;
+        created.worktree = agents.own(session, template.isolation, None).map_err(OpenSessionError::Workspace)?;
         created.task = task;
         created.short = session.short();
         created.title = options.title;

@@ -95,6 +95,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         caller: front.caller.is_some(),
         turns: front.turns,
         detached: is(front.detached),
+        isolation: front.isolation.unwrap_or_default(),
         on_restart: front.on_restart.unwrap_or_default(),
         body: body.into(),
         hidden: is(front.hidden),

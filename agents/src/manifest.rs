@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::{Hash, Text};
-use subtend_session::place::OnRestart;
+use subtend_session::place::{Isolation, OnRestart};
 use subtend_session::settings::Settings;
 
 use crate::product::Product;
@@ -45,6 +45,9 @@ pub struct Manifest {
     /// wall-clock cap. Never a model's choice.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
+    /// Where the tools of its sessions work.
+    #[serde(skip_serializing_if = "is_none")]
+    pub isolation: Isolation,
     /// What a restart of the host does with its runs; a run resumes only if all its owners do.
     #[serde(skip_serializing_if = "fails")]
     pub on_restart: OnRestart,
@@ -68,6 +71,11 @@ pub struct Manifest {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
 fn fails(on_restart: &OnRestart) -> bool {
     *on_restart == OnRestart::Fail
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+fn is_none(isolation: &Isolation) -> bool {
+    *isolation == Isolation::None
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
@@ -137,6 +145,7 @@ impl Manifest {
             caller: false,
             turns: None,
             detached: false,
+            isolation: Isolation::None,
             on_restart: OnRestart::Fail,
             body,
             hidden: false,
@@ -218,6 +227,7 @@ mod tests {
             Manifest { plan_exit: true, ..critic() },
             Manifest { instructions: false, ..critic() },
             Manifest { detached: true, ..critic() },
+            Manifest { isolation: Isolation::Worktree, ..critic() },
             Manifest { rules: Some(RuleSet { default: Verdict::Deny, rules: Vec::new() }), ..critic() },
         ] {
             assert_ne!(here.hash(), other.hash(), "{other:?}");

@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::Value;
 use subtend_session::ids::Text;
-use subtend_session::place::OnRestart;
+use subtend_session::place::{Isolation, OnRestart};
 use subtend_session::settings::Effort;
 
 use crate::manifest::AgentMode;
@@ -75,6 +75,9 @@ pub(crate) struct FrontMatter {
     pub(crate) turns: Option<u32>,
     /// Whether its runs have no owner, and run until their own cap.
     pub(crate) detached: Option<bool>,
+    /// Where its tools work: in the workspace, or in a git worktree of each session's own.
+    #[schemars(with = "Option<String>", extend("enum" = ["none", "worktree", null]))]
+    pub(crate) isolation: Option<Isolation>,
     /// What a restart of the host does with its runs.
     #[schemars(with = "Option<String>", extend("enum" = ["fail", "resume", null]))]
     pub(crate) on_restart: Option<OnRestart>,

@@ -63,6 +63,7 @@ fn opened(tool: &str, args: &str) -> InputResult {
         shown_tools: vec!["read".into(), "list".into()],
         nested: false,
         source: Source::Internal,
+        isolates: true,
     };
     match offered.read(tool, args) {
         Some(Ok(Request::Start(start))) => {

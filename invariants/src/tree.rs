@@ -7,7 +7,7 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
-use subtend_session::place::{BranchKind, Owner, Place};
+use subtend_session::place::{BranchKind, Owner, Place, Worktree};
 use subtend_session::record::BranchCreated;
 
 /// The parent has the record of the call or branch that created a child.
@@ -69,6 +69,11 @@ fn place(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     if let Some(state) = seen.view.state {
         let max = state.limits.max_depth;
         ensure(*depth <= max, InvariantId::T2, session, || format!("depth {depth} where {max} is the limit"))?;
+    }
+    let parents = world.sessions.get(parent).and_then(|parent| parent.created);
+    if let (Some(created), Some(parents)) = (seen.created, parents) {
+        let fits = Worktree::fits(created.worktree, session, parents.worktree);
+        ensure(fits, InvariantId::T2, session, || format!("it works in {:?}, not its own", created.worktree))?;
     }
     let Some(above) = world.sessions.get(parent).and_then(|parent| parent.place()) else { return Ok(()) };
     let step = match kind {

@@ -6,7 +6,7 @@ use crate::authority::Authority;
 use crate::command::ChildPlan;
 use crate::effect::Birth;
 use crate::ids::{CallId, Interned, MsgRef, RunNo, Seq, SessionId, Short};
-use crate::place::{BranchKind, Mode, Owner, Place};
+use crate::place::{BranchKind, Mode, Owner, Place, Worktree};
 use crate::record::{From, InputAccepted, Lane, Record, RunOpened, SessionCreated};
 use crate::state::State;
 
@@ -43,6 +43,8 @@ pub(crate) fn child(
         call: Some(call),
         depth: parent.created.place.depth().saturating_add(1),
     };
+    let above = parent.created.worktree;
+    created.worktree = created.worktree.map(|_| Worktree::own(plan.child, above)).or(above);
     created.short = short;
     created.ceiling = ceiling;
     let input = InputAccepted {

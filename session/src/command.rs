@@ -343,7 +343,7 @@ pub struct ChildPlan {
     pub input: InputId,
     /// The child's first user message.
     pub prompt: Text,
-    /// The birth record; `decide` sets `place`, `short` and `ceiling`.
+    /// The birth record; `decide` sets `place`, `short` and `ceiling`, and whose worktree it is if it names any.
     pub created: SessionCreated,
     /// The manifest's own authority: met with the parent's ceiling.
     pub manifest: Arc<Authority>,

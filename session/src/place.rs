@@ -50,6 +50,39 @@ impl Place {
     }
 }
 
+/// Where the tools of a session work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// Where its parent works, or in the workspace.
+    #[default]
+    None,
+    /// In a git worktree of its own.
+    Worktree,
+}
+
+/// The worktree that a session works in, and what it was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worktree {
+    /// The session that it is made for: this one, or one above.
+    pub of: SessionId,
+    /// The session whose worktree it continues; the workspace if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<SessionId>,
+}
+
+impl Worktree {
+    /// Returns the worktree of session `of`, whose parent works in `above`.
+    pub fn own(of: SessionId, above: Option<Self>) -> Self {
+        Self { of, from: above.map(|above| above.of) }
+    }
+
+    /// Returns whether `session` may work in `worktree`: its own, or where its parent works, `above`.
+    pub fn fits(worktree: Option<Self>, session: SessionId, above: Option<Self>) -> bool {
+        worktree == above || worktree == Some(Self::own(session, above))
+    }
+}
+
 /// The origin of a session's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

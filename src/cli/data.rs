@@ -75,8 +75,8 @@ impl StoreArgs {
         let place = self.place()?;
         let Some(store) = place.path().map(Path::to_owned) else { return Ok(place.data.into_iter().collect()) };
         let data = store.parent().filter(|_| self.named().is_none());
-        let host = place.host_dir();
-        Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(host).collect())
+        let beside = place.host_dir().into_iter().chain(place.worktrees());
+        Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(beside).collect())
     }
 
     /// Has a command find the store again.
@@ -172,6 +172,15 @@ impl StoreLocation {
             PathBuf::from(name)
         };
         self.data.as_ref().map(|data| data.join("host")).or_else(|| self.path().map(beside))
+    }
+
+    /// Returns the directory of worktrees, alongside that of the host.
+    pub(crate) fn worktrees(&self) -> Option<PathBuf> {
+        let host = self.host_dir()?;
+        Some(match &self.data {
+            Some(data) => data.join("worktrees"),
+            None => host.with_extension("worktrees"),
+        })
     }
 
     pub(crate) fn name(&self) -> String {

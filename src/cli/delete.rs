@@ -15,6 +15,7 @@ use super::fail::{Code, Fail};
 use super::hosted;
 use super::paint::{clip, count, harmless, size};
 use super::store_reader::StoreReader;
+use super::worktree;
 
 /// Sessions that the question lists.
 const LISTED: usize = 20;
@@ -63,6 +64,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             return Err(Fail::Other("nothing is deleted".into()));
         }
         let done: DeleteReply = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
+        worktree::forget(&args.store, &hosted.journal)?;
         told(args, done.sessions)
     })
 }

@@ -4,7 +4,7 @@ use clap::Command;
 use clap::builder::StyledStr;
 
 /// Commands in the order of help, each with its example.
-const EXAMPLES: [(&str, &str); 50] = [
+const EXAMPLES: [(&str, &str); 55] = [
     ("run", "subtend run --allow 'fs.write=docs/**' \"Describe each module of src in docs/modules.md\""),
     ("chat", "subtend chat --agent plan"),
     ("attach", "subtend attach a3f9c1"),
@@ -45,6 +45,11 @@ const EXAMPLES: [(&str, &str); 50] = [
     ("config set", "subtend config set --user llm.model anthropic/claude-sonnet-4-5"),
     ("config schema", "subtend config schema config > subtend.schema.json"),
     ("trust", "subtend trust --list"),
+    ("worktree list", "subtend worktree list"),
+    ("worktree diff", "subtend worktree diff a3f9c1"),
+    ("worktree merge", "subtend worktree merge a3f9c1"),
+    ("worktree discard", "subtend worktree discard a3f9c1"),
+    ("worktree keep", "subtend worktree keep a3f9c1"),
     ("token create", "subtend token create phone --scope read"),
     ("token list", "subtend token list"),
     ("token revoke", "subtend token revoke phone"),

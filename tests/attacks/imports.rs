@@ -103,6 +103,45 @@ fn sec7_names_of_an_export_are_judged_field_by_field() {
     }
 }
 
+/// A session that would work in the worktree of one that is not above it. The control: where its parent works.
+#[test]
+fn x14_import_refuses_a_worktree_of_another_session() {
+    let own = |lines: &[Value], nth: usize| {
+        let births = lines.iter().filter_map(|line| line.get("frame"));
+        let mut births = births.filter(|frame| frame["records"][0].get("session_created").is_some());
+        births.nth(nth).expect("a birth")["session"].clone()
+    };
+    let (root, child) = (own(&lines(), 0), own(&lines(), 1));
+    let stranger = "01920000-0000-7000-8000-0000000000ff";
+    let (top, lower) = (root.clone(), child.clone());
+    let works = |of_root: Value, of_child: Value| {
+        let mut lines = lines();
+        for line in &mut lines {
+            let Some(frame) = line.get_mut("frame") else { continue };
+            let session = frame["session"].clone();
+            if let Some(created) = frame["records"][0].get_mut("session_created") {
+                let at = [session, created["place"]["child"]["parent"].clone()];
+                let of_it = [(&lower, &of_child), (&top, &of_root)].into_iter().find(|(id, _)| at.contains(id));
+                created["worktree"] = of_it.map_or(Value::Null, |(_, worktree)| worktree.clone());
+            }
+        }
+        imported(lines).map(drop)
+    };
+    let of = |of: &Value| json!({ "of": of });
+    for (root, child) in [
+        (of(&json!(stranger)), of(&json!(stranger))),
+        (Value::Null, of(&json!(stranger))),
+        (Value::Null, json!({"of": child, "from": stranger})),
+        (of(&child), of(&child)),
+    ] {
+        let refused = works(root, child).expect_err("a stranger's");
+        assert!(refused.contains("works in the worktree of another session than its parent"), "{refused}");
+    }
+    works(Value::Null, of(&child)).expect("its own");
+    works(of(&root), of(&root)).expect("its parent's");
+    works(of(&root), json!({"of": child, "from": root})).expect("its own, from its parent's");
+}
+
 /// Times that no host had. The control: the last moment that counts.
 #[test]
 fn import_refuses_frames_of_absurd_times() {

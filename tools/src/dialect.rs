@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
-use subtend_session::place::Mode;
+use subtend_session::place::{Isolation, Mode};
 use subtend_session::title::one_line;
 use subtend_session::unseen::is_unseen;
 
@@ -78,6 +78,8 @@ pub struct StartRequest {
     pub label: Option<Text>,
     /// Its title in listings, if the call names one.
     pub title: Option<Text>,
+    /// Where its tools work, if the call says so.
+    pub isolation: Option<Isolation>,
     /// A JSON object passed to the child unchanged.
     pub metadata: Option<Text>,
     /// Turn allowance, if the call names one.
@@ -109,6 +111,7 @@ impl StartRequest {
             mode,
             label: None,
             title: None,
+            isolation: None,
             metadata: None,
             turns: None,
             output_tokens: None,
@@ -172,6 +175,8 @@ pub struct Offered {
     pub nested: bool,
     /// The origin of its calls.
     pub source: Source,
+    /// Whether a call of `task` may ask for a worktree.
+    pub isolates: bool,
 }
 
 impl Offered {
@@ -184,7 +189,7 @@ impl Offered {
     pub fn specs(&self, manage: bool) -> Vec<ToolSpec> {
         let (shown, mut specs) = (&self.shown, Vec::new());
         if self.has(Dialect::Task) && !shown.is_empty() {
-            specs.push(task::spec(shown));
+            specs.push(task::spec(shown, self.isolates));
         }
         if self.has(Dialect::SpawnTask) && !shown.is_empty() {
             specs.push(spawn_task::spec(shown));

@@ -27,6 +27,7 @@ pub mod typed;
 #[cfg(feature = "web")]
 pub mod web;
 pub mod workspace;
+pub mod worktree;
 
 pub use subtend_session::escape;
 

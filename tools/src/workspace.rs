@@ -25,6 +25,7 @@ pub use crate::path::resource;
 pub struct Workspace {
     dir: Dir,
     path: PathBuf,
+    alone: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +58,17 @@ impl Workspace {
         let dir = Dir::open_ambient_dir(path, ambient_authority()).map_err(failed)?;
         // A directory without list permission opens fine and then fails in every tool.
         dir.entries().map_err(failed)?;
-        Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()) })
+        Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()), alone: false })
+    }
+
+    /// Has commands write nowhere else: they run in a sandbox, or not at all.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { alone: true, ..self }
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
     }
 
     /// Returns its path when it was opened: for display, never to open files.

@@ -15,7 +15,7 @@ use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
 use crate::calls::in_flight::{ParsedCalls, TurnAtWork};
-use crate::calls::model_call::{self, Called, Patience, Pulse};
+use crate::calls::model_call::{self, Called, ModelOutcome, Patience, Pulse};
 use crate::calls::model_calls::{Later, ModelCallStart};
 use crate::calls::reservation::{Claim, limit_of, tokens_of};
 use crate::cell::driver::Driver;
@@ -53,6 +53,8 @@ impl Driver {
             return;
         }
         self.renew_offer();
+        // A worktree is made before its session's first answer, after the record of its birth is durable.
+        let intent = intent.or_else(|| self.state.created.worktree.map(|_| self.written.last_lsn));
         let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
         let (called, mut request) = self.request(&at);
         let claim = match self.claim(&called, (turn, attempt)) {
@@ -137,6 +139,8 @@ impl Driver {
         let cells = Arc::clone(&self.cells);
         let (agents, offer) = (Arc::clone(&self.agents), Arc::clone(&self.offer));
         let patience = Patience::of(&self.state.limits);
+        let place = self.agents.workplace(&self.state);
+        let is_typed = context(&self.state).format.is_some();
         let task_stop = stop.clone();
         // Whether the call may have cost something: a local call costs what it reports.
         let costs = called.member.model.leaves_process() || self.cells.host.hooks.is_some();
@@ -146,8 +150,17 @@ impl Driver {
         let work = Box::pin(async move {
             cells.host.faults.strike(Point::TurnTask, "model");
             let coming = async {
+                if let Err(error) = place.ready().await {
+                    return (Ok(ModelOutcome::Error(error)), called);
+                }
                 let (called, call) = cells.calls.resolve(&at, called, call).await;
-                (cells.calls.call(call, &called, pulse, patience, &began).await, called)
+                let came = cells.calls.call(call, &called, pulse, patience, &began).await;
+                match came {
+                    Ok(ModelOutcome::Answer(answer)) if !is_typed => {
+                        (Ok(ModelOutcome::Answer(place.noted(at.session, answer).await)), called)
+                    }
+                    came => (came, called),
+                }
             };
             tokio::select! {
                 biased;

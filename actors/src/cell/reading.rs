@@ -55,12 +55,18 @@ impl Driver {
         let reading = FilesReading { turn, no: self.cells.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
         self.work.reading = Some(reading);
         let (cells, session, halt) = (Arc::clone(&self.cells), self.session(), self.cells.life.halt.clone());
-        let workspace = Arc::clone(&self.agents.workspace);
+        let place = self.agents.workplace(&self.state);
         self.cells.life.tasks.spawn(async move {
             let host = Arc::clone(&cells.host);
             let reads = tokio::task::spawn_blocking(move || {
                 host.faults.strike(Point::Reading, "files");
-                wishes.iter().flat_map(|wish| wish.read(&workspace)).collect()
+                match place.open() {
+                    Ok(workspace) => wishes.iter().flat_map(|wish| wish.read(&workspace)).collect(),
+                    Err(error) => {
+                        tracing::error!(%error, "the files of a task cannot be read");
+                        FileTexts::new()
+                    }
+                }
             });
             // A disk that does not answer delays no shutdown.
             let read = tokio::select! {

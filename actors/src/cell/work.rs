@@ -28,6 +28,7 @@ impl Driver {
             return false;
         }
         self.cells.host.options.durable_before_call
+            || self.state.created.worktree.is_some()
             || match self.parsed_call(call) {
                 Some(Parsed::Tool(tool, _)) => tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly,
                 _ => true,
@@ -108,6 +109,7 @@ impl Driver {
     }
 
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
+        let local = Local { tool: self.agents.workplace(&self.state).around(local.tool), ..local };
         let hooked = self.hooked(run, call, &local);
         let Local { tool, args, .. } = local;
         let stop = StopSignals::default();

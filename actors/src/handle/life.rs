@@ -15,6 +15,7 @@ use subtend_session::record::From;
 
 use super::{BranchOptions, Control, ControlError, Input, SendError, SessionHandle, Stopped, WaitError};
 use crate::answer::Receipt;
+use crate::calls::workplace::forget;
 
 /// The default message that continues an ended session (B6).
 const GO_ON: &str = "Continue your previous work.";
@@ -177,7 +178,7 @@ impl SessionHandle {
             self.ended_below().await?;
         }
         self.all_settled().await?;
-        let mut deleted = 0;
+        let (mut deleted, mut gone) = (0, Vec::new());
         // A branch may be created meanwhile: repeated until nothing is left.
         for _ in 0..ROUNDS {
             let mut left = self.parents_first().map_err(|error| self.sessions.life.unread(&error))?;
@@ -188,7 +189,10 @@ impl SessionHandle {
             let mut begun = false;
             for (id, _) in left {
                 match self.of_tree(id).order(Command::Delete { by: By::Person }).await {
-                    Ok(_) => deleted += 1,
+                    Ok(_) => {
+                        deleted += 1;
+                        gone.push(id);
+                    }
                     // Its run started meanwhile, below a deleted session: it ends with it.
                     Err(ControlError::Working(_)) if id != self.id => begun = true,
                     Err(error) => return Err(error),
@@ -200,6 +204,7 @@ impl SessionHandle {
             }
             self.all_settled().await?;
         }
+        forget(self.sessions.environments.home().worktrees.clone(), gone).await;
         Ok(deleted)
     }
 

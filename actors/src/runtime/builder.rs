@@ -15,12 +15,14 @@ use subtend_supervision::{Budgets, Ledger};
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
+use subtend_tools::worktree::Worktrees;
 use tokio_util::sync::CancellationToken;
 
 use crate::approvals::Approver;
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::prices::Prices;
+use crate::calls::workplace::forget_deleted;
 use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
@@ -57,6 +59,7 @@ pub struct Builder {
     faults: Faults,
     hooks: Option<Arc<dyn Hooks>>,
     on_boot: Box<dyn Fn(BootProgress) + Send + Sync>,
+    worktrees: Option<Arc<Worktrees>>,
 }
 
 impl Default for Builder {
@@ -74,6 +77,7 @@ impl Default for Builder {
             faults: Faults::default(),
             hooks: None,
             on_boot: Box::new(|_| ()),
+            worktrees: None,
         }
     }
 }
@@ -258,6 +262,12 @@ impl Builder {
         self
     }
 
+    /// Sets the worktrees of sessions that work in one of their own (`isolation: worktree`); without them, no such session starts.
+    pub fn worktrees(mut self, worktrees: Worktrees) -> Self {
+        self.worktrees = Some(Arc::new(worktrees));
+        self
+    }
+
     /// Receives progress of the boot sweep.
     pub fn on_boot(mut self, progress: impl Fn(BootProgress) + Send + Sync + 'static) -> Self {
         self.on_boot = Box::new(progress);
@@ -297,6 +307,7 @@ impl Builder {
             options: self.options.clone(),
             faults: self.faults.clone(),
             approvals: Arc::new(Approvals::default()),
+            worktrees: self.worktrees,
         };
         let home = self.home.agents(shared.clone(), &self.prices, None)?;
         let load_home = self.load_home.map(|load| loading_home(load, shared.clone(), self.prices.clone()));
@@ -325,6 +336,7 @@ impl Builder {
         let booted = async {
             let report = rooms.recovery.boot(&*on_boot).await?;
             runtime.complete_deletions().await?;
+            forget_deleted(rooms.environments.home().worktrees.clone(), runtime.journal()).await;
             Ok::<_, BootError>(report)
         };
         match booted.await {

@@ -19,6 +19,7 @@ use subtend_tools::option::ToolOptions;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
+use subtend_tools::worktree::Worktrees;
 
 use crate::approvals::questions::Approvals;
 use crate::calls::model_set::ModelSet;
@@ -198,6 +199,7 @@ pub(crate) struct SharedParts {
     pub(crate) options: Options,
     pub(crate) faults: Faults,
     pub(crate) approvals: Arc<Approvals>,
+    pub(crate) worktrees: Option<Arc<Worktrees>>,
 }
 
 impl Environment {
@@ -224,7 +226,7 @@ impl Environment {
             Some(workspace) => workspace,
             None => Arc::new(Workspace::open(PathBuf::from("."))?),
         };
-        let SharedParts { journal, options, faults, approvals } = shared;
+        let SharedParts { journal, options, faults, approvals, worktrees } = shared;
         Ok(Agents {
             catalog: self.catalog.unwrap_or_else(Catalog::builtin),
             tools,
@@ -233,6 +235,7 @@ impl Environment {
             servers: self.servers,
             workspace_name: workspace_name.unwrap_or_else(|| workspace.path().to_string_lossy().into()),
             workspace,
+            worktrees,
             unusable: None,
             limits: Interned::new(Arc::new(self.limits))?,
             policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,

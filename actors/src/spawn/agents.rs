@@ -11,15 +11,19 @@ use subtend_agents::manifest::Manifest;
 use subtend_agents::skill::Skills;
 use subtend_journal::Journal;
 use subtend_session::authority::Authority;
-use subtend_session::ids::{Interned, Text};
+use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::Limits;
+use subtend_session::place::{Isolation, Worktree};
+use subtend_session::state::State;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
+use subtend_tools::worktree::Worktrees;
 
 use super::caches::ToolSets;
 use crate::approvals::questions::Approvals;
 use crate::calls::model_set::ModelSet;
+use crate::calls::workplace::Workplace;
 use crate::faults::Faults;
 use crate::values::options::Options;
 
@@ -31,7 +35,10 @@ pub(crate) struct Agents {
     /// The model of sessions whose agent names none.
     pub(crate) default_model: Text,
     pub(crate) servers: Vec<Text>,
+    /// For sessions without a worktree: see [`Agents::workplace`].
     pub(crate) workspace: Arc<Workspace>,
+    /// The worktrees of the host, if it has a directory for them.
+    pub(crate) worktrees: Option<Arc<Worktrees>>,
     pub(crate) workspace_name: Text,
     /// Why no session may run here: the environment could not be loaded.
     pub(crate) unusable: Option<Text>,
@@ -65,6 +72,7 @@ impl Agents {
             default_model: self.default_model.clone(),
             servers: Vec::new(),
             workspace: Arc::clone(&self.workspace),
+            worktrees: None,
             workspace_name,
             unusable: Some(why.into()),
             limits: self.limits.clone(),
@@ -99,6 +107,7 @@ impl Agents {
             default_model: self.default_model.clone(),
             servers: self.servers.clone(),
             workspace: Arc::clone(&self.workspace),
+            worktrees: self.worktrees.clone(),
             workspace_name: self.workspace_name.clone(),
             unusable: self.unusable.clone(),
             limits: self.limits.clone(),
@@ -115,6 +124,42 @@ impl Agents {
             faults: self.faults.clone(),
             approvals: Arc::clone(&self.approvals),
         }
+    }
+
+    /// Returns where the tools of `state`'s session work.
+    pub(crate) fn workplace(&self, state: &State) -> Workplace {
+        let (workspace, worktrees) = (Arc::clone(&self.workspace), self.worktrees.clone());
+        Workplace { workspace, worktree: state.created.worktree, worktrees }
+    }
+
+    /// Returns the worktree of a new session of an agent with `own` isolation, started with `asked`, if it has one of its own. The heart sets
+    /// what it was made from.
+    ///
+    /// # Errors
+    /// Why it cannot be started so.
+    pub(crate) fn own(
+        &self,
+        session: SessionId,
+        own: Isolation,
+        asked: Option<Isolation>,
+    ) -> Result<Option<Worktree>, String> {
+        match (own, asked) {
+            (Isolation::Worktree, Some(Isolation::None)) => {
+                Err("this agent works in a worktree of its own, and no call changes that: leave `isolation` out"
+                    .to_owned())
+            }
+            (Isolation::None, None | Some(Isolation::None)) => Ok(None),
+            (Isolation::Worktree, None) | (_, Some(Isolation::Worktree)) => {
+                self.can_isolate().map(|()| Some(Worktree::own(session, None)))
+            }
+        }
+    }
+
+    pub(crate) fn can_isolate(&self) -> Result<(), String> {
+        if self.worktrees.is_none() {
+            return Err("no worktree can be made: this host has no directory for them".to_owned());
+        }
+        Worktrees::check(self.workspace.path()).map_err(|error| error.to_string())
     }
 
     pub(crate) fn limits_body(&self) -> Arc<Limits> {

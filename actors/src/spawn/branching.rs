@@ -48,6 +48,10 @@ impl Agents {
         };
         created.limits = within(state, turns)?;
         created.workspace = Arc::clone(&state.created.workspace);
+        if kind == BranchKind::Subagent {
+            let isolation = self.catalog.get(name).map(|manifest| manifest.isolation).unwrap_or_default();
+            created.worktree = self.own(state.id, isolation, None).map_err(ControlError::Refused)?;
+        }
         // Neither is lost by branching off.
         created.tools = state.tools.clone();
         created.source = state.created.source;

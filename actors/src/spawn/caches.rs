@@ -8,7 +8,7 @@ use subtend_agents::skill::Skill;
 use subtend_session::authority::Authority;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{Hash, SessionId, Text};
-use subtend_session::place::Source;
+use subtend_session::place::{Isolation, Source};
 use subtend_session::record::SessionCreated;
 
 use super::tool_set::ToolSet;
@@ -56,6 +56,7 @@ pub(crate) struct Template {
     /// Turn allowance set by the manifest itself.
     pub(crate) own_turns: Option<u32>,
     pub(crate) detached: bool,
+    pub(crate) isolation: Isolation,
     /// Instruction files of the workspace in its prompt.
     pub(crate) read: Vec<Text>,
     /// Skills in its prompt.

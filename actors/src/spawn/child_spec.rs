@@ -91,6 +91,7 @@ impl Agents {
             ceiling: self.policy.clone(),
             limits: self.limits.clone(),
             workspace: Arc::clone(&self.workspace_name),
+            worktree: None,
             inspectable: manifest.inspectable,
             on_restart: manifest.on_restart,
             caller_line: manifest.caller,
@@ -114,6 +115,7 @@ impl Agents {
             turns: manifest.turns.unwrap_or(self.limits_body().turns),
             own_turns: manifest.turns,
             detached: manifest.detached,
+            isolation: manifest.isolation,
             read,
             skills: self.skilled(caller),
         });
@@ -214,6 +216,7 @@ impl Agents {
         }
         created.workspace = Arc::clone(&state.created.workspace);
         created.metadata = asked.metadata.clone();
+        created.worktree = self.own(state.id, template.isolation, asked.isolation).map_err(unisolated)?;
         let dialects: &[Dialect] = if asked.dialect.nests() { &offer.opens.dialects } else { &[] };
         // The parent's are among the host's, which the template names.
         created.dialects.retain(|name| dialects.iter().any(|dialect| *dialect.name() == **name));
@@ -324,6 +327,10 @@ impl Agents {
             created.model = named.unwrap_or_else(|| self.minions(state).1);
         }
     }
+}
+
+fn unisolated(why: String) -> Refusal {
+    Refusal { kind: ToolErrorKind::Refused, message: why.into() }
 }
 
 fn unrecorded(error: serde_json::Error) -> Refusal {

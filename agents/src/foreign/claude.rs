@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use subtend_session::authority::Verdict;
 use subtend_session::ids::Text;
+use subtend_session::place::Isolation;
 use subtend_session::settings::Effort;
 
 use super::fields::{Fields, field, not};
@@ -35,6 +36,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     model(&mut fields, &mut manifest)?;
     manifest.settings.effort = effort(&mut fields, "effort")?;
     manifest.turns = fields.count("maxTurns")?;
+    manifest.isolation = isolation(&mut fields)?;
     manifest.instructions = !fields.flag("omitClaudeMd")?;
     let mut rights = rights(&mut fields, &mut manifest)?;
     bounds(&mut fields, &mut rights)?;
@@ -44,6 +46,14 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
         ("memory", "agents have no memory of their own here"),
     ]);
     super::finished(file, fields, rights, manifest)
+}
+
+fn isolation(fields: &mut Fields) -> Result<Isolation, BadManifest> {
+    match fields.text("isolation")?.as_deref() {
+        None | Some("none") => Ok(Isolation::None),
+        Some("worktree") => Ok(Isolation::Worktree),
+        Some(other) => Err(not("isolation", "`worktree` or `none`", &Value::from(other))),
+    }
 }
 
 fn model(fields: &mut Fields, manifest: &mut Manifest) -> Result<(), BadManifest> {
@@ -231,10 +241,6 @@ fn bounds(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {
         ),
         Some("plan") => rights.bound(&["fs.write", "shell.run"], Verdict::Deny),
         Some(other) => return Err(not("permissionMode", "a mode of Claude Code", &Value::from(other))),
-    }
-    if let Some(isolation) = fields.text("isolation")? {
-        rights.bound(&["fs.write"], Verdict::Ask);
-        rights.note(format!("`isolation: {isolation}`: there is no worktree of its own, so writes are asked"));
     }
     if let Some(hooks) = fields.take("hooks") {
         hooked(&hooks, rights);

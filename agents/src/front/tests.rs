@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::place::OnRestart;
+use subtend_session::place::{Isolation, OnRestart};
 use subtend_session::settings::{Effort, Settings};
 
 use super::*;
@@ -39,6 +39,7 @@ detached: true
 on_restart: resume
 hidden: true
 plan_exit: true
+isolation: worktree
 instructions: false
 colour: {shade: blue}
 ---
@@ -71,12 +72,13 @@ Review the change.
         body: "Review the change.\n".into(),
         hidden: true,
         plan_exit: true,
+        isolation: Isolation::Worktree,
         instructions: false,
         extra: BTreeMap::from([("colour".to_owned(), json!({"shade": "blue"}))]),
         source: Source::Host,
     };
     let warning = "unknown key `colour` is kept without effect; the keys are name, mode, \
-                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, on_restart, hidden, plan_exit, instructions";
+                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, isolation, on_restart, hidden, plan_exit, instructions";
     assert_eq!(read(text), Ok(Parsed { manifest, warnings: vec![warning.to_owned()] }));
 }
 
@@ -230,7 +232,6 @@ fn a1_an_unknown_key_that_restricts_refuses_the_file() {
         ("readonly", "true", 2),
         ("readOnly", "true", 2),
         ("sandbox_mode", "read-only", 2),
-        ("isolation", "worktree", 2),
         ("maxTurns", "4", 3),
         ("max_tokens", "400", 3),
         ("steps", "4", 3),

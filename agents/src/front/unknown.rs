@@ -48,7 +48,7 @@ const RESTRICTIONS: [(&[&str], &str); 5] = [
         &["allow", "allowed", "allows", "allowlist", "whitelist"],
         "write `tools: [NAME]` for the tools that it is offered at most, or `permissions: {\"*\": deny, ACTION: allow}`",
     ),
-    (&["readonly", "sandbox", "isolation", "isolated"], "write `permissions: {fs.write: deny, shell.run: deny}`"),
+    (&["readonly", "sandbox", "isolated"], "write `permissions: {fs.write: deny, shell.run: deny}`"),
     (
         &["max", "limit", "limits", "steps", "timeout", "budget"],
         "write `turns: N` or `output_tokens: N`, or set `limits` in subtend.yaml",

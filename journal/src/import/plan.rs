@@ -6,7 +6,7 @@ use std::io::{BufRead, Seek};
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{self, Changes, InflightChange, Row};
-use subtend_session::place::{BranchKind, Owner, Place};
+use subtend_session::place::{BranchKind, Owner, Place, Worktree};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
@@ -57,7 +57,7 @@ struct ImportPlan<'a, R> {
     /// Root of each session, by the frame of its birth.
     roots: BTreeMap<usize, SessionId>,
     /// Position and line of each session.
-    places: BTreeMap<SessionId, (At, Place)>,
+    places: BTreeMap<SessionId, (At, Place, Option<Worktree>)>,
 }
 
 pub(super) fn plan<R: BufRead + Seek>(
@@ -123,7 +123,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         if left.next().is_some() {
             return Err(ImportError::Leftover { session: id, line: at.line });
         }
-        self.stands(id, session, at, fold.place.as_ref())?;
+        self.stands(id, session, at, fold.state.as_ref())?;
         let rows = fold.rows(epoch, created_ms.unwrap_or(at_ms), at_ms);
         self.planned.sessions.extend(rows);
         Ok(())
@@ -223,9 +223,10 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     /// Checks that the parent of a session is in the file: trees are complete.
-    fn stands(&mut self, id: SessionId, session: &Session, at: At, place: Option<&Place>) -> Result<(), ImportError> {
+    fn stands(&mut self, id: SessionId, session: &Session, at: At, state: Option<&State>) -> Result<(), ImportError> {
         let damaged = |why| ImportError::Damaged { line: at.line, why };
-        let Some(place) = place else { return Ok(()) };
+        let Some(created) = state.map(|state| &state.created) else { return Ok(()) };
+        let (place, worktree) = (&created.place, created.worktree);
         let root = place.root(id);
         for above in [Some(root), place.parent()].into_iter().flatten() {
             if !self.survey.sessions.contains_key(&above) {
@@ -238,15 +239,19 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             return Err(damaged(format!("session {id} is of the tree of {root}, in an export of that of {tree}")));
         }
         self.roots.extend(session.frames.iter().map(|ix| (*ix, root)));
-        self.places.insert(id, (at, place.clone()));
+        self.places.insert(id, (at, place.clone(), worktree));
         Ok(())
     }
 
     fn trees(&self) -> Result<(), ImportError> {
-        for (id, (at, place)) in &self.places {
-            let Place::Child { parent, root, kind, depth, .. } = place else { continue };
-            let Some((_, above)) = self.places.get(parent) else { continue };
+        for (id, (at, place, worktree)) in &self.places {
             let damaged = |why| Err(ImportError::Damaged { line: at.line, why });
+            let of_parent = place.parent().and_then(|parent| self.places.get(&parent)).and_then(|above| above.2);
+            if !Worktree::fits(*worktree, *id, of_parent) {
+                return damaged(format!("session {id} works in the worktree of another session than its parent"));
+            }
+            let Place::Child { parent, root, kind, depth, .. } = place else { continue };
+            let Some((_, above, _)) = self.places.get(parent) else { continue };
             let tree = above.root(*parent);
             if tree != *root {
                 return damaged(format!("session {id} is of the tree of {root}, and its parent of that of {tree}"));

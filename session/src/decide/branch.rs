@@ -11,7 +11,7 @@ use crate::effect::{Birth, Rejection, Reply};
 use crate::ids::{Interned, MsgRef, RunNo, Seq, SessionId, Short};
 use crate::message::{Message, Transcript};
 use crate::outcome::By;
-use crate::place::{BranchKind, Place};
+use crate::place::{BranchKind, Place, Worktree};
 use crate::record::{BranchCreated, Record, SessionCreated};
 
 const NAMED: usize = 8;
@@ -162,6 +162,10 @@ impl Draft<'_> {
         let agent = Arc::clone(&created.agent);
         self.emit(Record::BranchCreated(Box::new(BranchCreated { child, short: short.clone(), agent, kind, at, by })));
         self.reply(Reply::Branched { child, short: short.clone() });
-        Ok(Record::SessionCreated(Box::new(SessionCreated { short, ceiling, ..created })))
+        // A conversation that continues does so where its tools have worked.
+        let above = self.state.created.worktree;
+        let own = created.worktree.filter(|_| kind == BranchKind::Subagent).map(|_| Worktree::own(child, above));
+        let worktree = own.or(above);
+        Ok(Record::SessionCreated(Box::new(SessionCreated { short, ceiling, worktree, ..created })))
     }
 }

@@ -6,7 +6,7 @@ use crate::authority::Authority;
 use crate::ids::{Hash, InputId, Interned, RunNo, Short, Text};
 use crate::limits::Limits;
 use crate::message::Transcript;
-use crate::place::{Mode, OnRestart, Owner, Place, Source};
+use crate::place::{Mode, OnRestart, Owner, Place, Source, Worktree};
 
 /// The birth of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct SessionCreated {
     pub limits: Interned<Limits>,
     /// The workspace root, as the host gave it.
     pub workspace: Text,
+    /// The worktree that its tools work in; the workspace itself if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<Worktree>,
     /// Whether listings and pickers show it as its own row.
     #[serde(default)]
     pub inspectable: bool,

@@ -13,7 +13,7 @@ use subtend_session::ids::{CallId, Interned, MsgRef, Seq};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::By;
-use subtend_session::place::{BranchKind, Mode, Place};
+use subtend_session::place::{BranchKind, Mode, Place, Worktree};
 use subtend_session::record::{BranchCreated, Record, SessionCreated};
 use subtend_session::state::State;
 
@@ -93,6 +93,24 @@ pub(crate) fn points(heart: &Heart) -> Vec<u64> {
 /// Two questions with their answers.
 pub(crate) fn talked() -> Heart {
     Heart::root().then(send(1, "one")).then(answers(1, "first")).then(send(2, "two")).then(answers(2, "second"))
+}
+
+/// Only a new task may have a worktree of its own.
+#[test]
+fn x14_branch_works_where_its_session_worked() {
+    let parents = Worktree::own(session(ME), None);
+    for (kind, worktree) in [
+        (BranchKind::Human, parents),
+        (BranchKind::Service, parents),
+        (BranchKind::Subagent, Worktree::own(session(CHILD), Some(parents))),
+    ] {
+        let mut heart = talked();
+        Arc::make_mut(&mut heart.state.created).worktree = Some(parents);
+        let mut plan = branch_plan(CHILD, kind, None);
+        plan.created.worktree = Some(Worktree::own(session(0xEE), None));
+        let decision = heart.tell(Command::Branch(Box::new(plan))).unwrap();
+        assert_eq!(birth(&decision).1.worktree, Some(worktree), "{kind:?}");
+    }
 }
 
 #[test]

@@ -67,6 +67,7 @@ pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
         ceiling: Interned::new(authority()).unwrap(),
         limits: Interned::new(Arc::new(limits)).unwrap(),
         workspace: "/work".into(),
+        worktree: None,
         inspectable: false,
         on_restart: OnRestart::Fail,
         caller_line: false,

@@ -11,7 +11,7 @@ use subtend_session::ids::{AttemptNo, InputId, RunKey, RunNo, Seq, Short, TurnNo
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{FailKind, ModelFail, Outcome};
-use subtend_session::place::{Mode, Owner};
+use subtend_session::place::{Mode, Owner, Worktree};
 use subtend_session::record::{Lane, Prompt, Record, Stop};
 
 use crate::given::*;
@@ -297,6 +297,33 @@ fn root_without_slot_or_deadline_writes_nothing_while_waiting() {
     let mut heart = started().then(calls(1, vec![blocking()]));
     assert_eq!(heart.says(spawn(1, Mode::Blocking, &[(0, 0xB1)])), "+0 spawned > Wm");
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "result turn > W");
+}
+
+/// A child is born with a worktree of its own if the plan names any, whatever that says, and else with its parent's.
+#[test]
+fn x14_birth_records_whose_worktree_a_session_works_in() {
+    let born = |above: Option<Worktree>, planned: Option<Worktree>| {
+        let mut heart = started().then(calls(1, vec![blocking()]));
+        Arc::make_mut(&mut heart.state.created).worktree = above;
+        let mut planned_child = plan(0xB1, Mode::Blocking);
+        planned_child.created.worktree = planned;
+        let verdict = SpawnVerdict { call: call(1, 0), verdict: Ok(Plan::Child(Box::new(planned_child))) };
+        let decision = heart.tell(Command::Spawn { turn: TurnNo(1), verdicts: vec![verdict] }).unwrap();
+        let birth = &decision.births[0];
+        Heart::born(birth.session, birth.records.clone()).state.created.worktree
+    };
+    let (me, child, stranger) = (session(ME), session(0xB1), session(0xEE));
+    let forged = Some(Worktree { of: stranger, from: Some(stranger) });
+    let parents = Worktree::own(me, None);
+    assert_eq!(born(None, None), None);
+    assert_eq!(born(None, forged), Some(Worktree { of: child, from: None }));
+    assert_eq!(born(Some(parents), None), Some(parents));
+    assert_eq!(born(Some(parents), forged), Some(Worktree { of: child, from: Some(me) }));
+    for (worktree, fits) in
+        [(None, false), (Some(parents), true), (Some(Worktree::own(child, Some(parents))), true), (forged, false)]
+    {
+        assert_eq!(Worktree::fits(worktree, child, Some(parents)), fits, "{worktree:?}");
+    }
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
         ceiling: interned(Arc::new(ceiling())),
         limits: interned(Arc::new(limits(whole))),
         workspace: "/w".into(),
+        worktree: None,
         inspectable: true,
         caller_line: false,
         dialects: Vec::new(),

@@ -9,7 +9,7 @@ use super::super::client::Attached;
 use super::super::data::{StoreLocation, no_room};
 use super::super::paint::{clip, count, size};
 use super::super::progress::Teller;
-use super::super::verify;
+use super::super::{verify, worktree};
 use super::{DoctorArea, Finding, Grade};
 
 /// Hosts, one after the other, through which the store is read before this process opens it itself.
@@ -125,7 +125,32 @@ fn opened(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
     findings.push(waits(journal).unwrap_or_else(|error| unread(&error)));
     findings.push(imports(journal).unwrap_or_else(|error| unread(&error)));
     findings.extend(contents(journal).unwrap_or_else(|error| vec![unread(&error)]));
+    findings.extend(worktrees(journal, place));
     findings
+}
+
+/// Worktrees without a session, which nothing removes.
+fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
+    let worktrees = worktree::of(place).ok()??;
+    let entries = match worktrees.list() {
+        Ok(entries) if entries.is_empty() => return None,
+        Ok(entries) => entries,
+        Err(error) => {
+            let advice = "let this user read the directory of the worktrees";
+            return Some(Finding::bad(DoctorArea::Store, "worktrees", error.to_string(), advice));
+        }
+    };
+    let lives = |id: SessionId| journal.head(id).is_ok_and(|head| head.is_some_and(|head| !head.deleted));
+    let left: Vec<String> =
+        entries.iter().filter(|entry| !lives(entry.session)).map(|entry| entry.session.to_string()).collect();
+    let all = count(entries.len() as u64, "worktree");
+    Some(match left.as_slice() {
+        [] => Finding::good(DoctorArea::Store, "worktrees", all),
+        left => {
+            let found = format!("{all}; of no session: {}", left.join(", "));
+            Finding::note(DoctorArea::Store, "worktrees", found, "`subtend worktree discard ID` removes one")
+        }
+    })
 }
 
 /// A database tells of weak settings that its address accepts.

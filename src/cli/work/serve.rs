@@ -109,6 +109,7 @@ impl ServeArgs {
             load: None,
             files: None,
             at_home: None,
+            worktrees: None,
             quiet: false,
         };
         Ok(PreparedServices { parts, found })

@@ -25,6 +25,7 @@ use subtend_tools::registry::{Registry, RegistryBuilder};
 use subtend_tools::secrets::Secrets;
 use subtend_tools::tool::Tool;
 use subtend_tools::workspace::Workspace;
+use subtend_tools::worktree::Worktrees;
 
 use super::super::data::{self, StoreLocation};
 use super::super::fail::Fail;
@@ -73,6 +74,8 @@ pub(crate) struct Parts {
     pub(crate) files: Option<Box<FilesLoader>>,
     /// The tree that works in this environment, whatever its root was opened with.
     pub(crate) at_home: Option<SessionId>,
+    /// Those of the store.
+    pub(crate) worktrees: Option<Worktrees>,
     pub(crate) quiet: bool,
 }
 
@@ -153,7 +156,10 @@ impl Parts {
             .skills(self.skills)
             .tool_options(self.tool_options);
         let home = self.models.give(self.bounds.into_iter().fold(home, Environment::bounds));
-        let builder = Runtime::builder();
+        let builder = match self.worktrees {
+            Some(worktrees) => Runtime::builder().worktrees(worktrees),
+            None => Runtime::builder(),
+        };
         let builder = match self.files {
             Some(files) => {
                 let home = home.clone();

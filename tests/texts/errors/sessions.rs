@@ -183,3 +183,31 @@ fn errors_of_a_killed_session_are_as_reviewed() {
     }
     page.check("errors_killed_sessions");
 }
+
+#[cfg(unix)]
+#[test]
+fn errors_of_worktrees_are_as_reviewed() {
+    use serde_json::json;
+
+    use crate::cli::worktree::{delegates, isolated, repository, run, writes};
+
+    let mut page = Page::new();
+    page.call("worktree list");
+    page.call("worktree diff root");
+    page.user.file("a.txt", "a\n");
+    let steps = [writes("a.txt", "b\n"), json!({"text": "done"})];
+    let model = delegates(&page.user, &isolated(), &steps);
+    run(&page.user, &model);
+    page.name_sessions();
+    page.call("worktree list");
+    page.call("worktree diff root");
+    repository(&page.user);
+    run(&page.user, &model);
+    let child = page.user.json(&["worktree", "list", "--json"])[0]["session"].as_str().expect("an id").to_owned();
+    page.name(&child, "<child>");
+    page.call(&format!("worktree merge {child}"));
+    page.call(&format!("worktree discard {child}"));
+    page.user.file("a.txt", "c\n");
+    page.call(&format!("worktree merge {child} --yes"));
+    page.check("errors_worktrees");
+}

@@ -112,10 +112,19 @@ impl Tool for Shell {
             if let Some(error) = ruled_out(&authority, &sandbox) {
                 return Err(error);
             }
+            let alone = call.workspace.is_alone();
+            if let (true, Err(missing)) = (alone, &sandbox) {
+                return Err(ToolError::denied(format!(
+                    "{NAME} is refused: this session works in a worktree of its own, and nothing would keep a command from \
+                     writing elsewhere: {missing}. Use the file tools."
+                )));
+            }
             let over = match guard.as_deref() {
                 // Where a sandbox exists, a session with limits never runs a command outside of it.
                 Some(guard)
-                    if sandbox::is_needed(&authority) || sandbox.is_ok() && sandbox::is_needed(&call.authority) =>
+                    if alone
+                        || sandbox::is_needed(&authority)
+                        || sandbox.is_ok() && sandbox::is_needed(&call.authority) =>
                 {
                     Over::Sandbox(guard, &authority)
                 }

@@ -133,7 +133,7 @@ fn claude_modes_hooks_and_worktrees_only_lower() {
         ("permissionMode: bypassPermissions", [Allow; 6]),
         ("permissionMode: dontAsk", [Allow; 6]),
         ("permissionMode: plan", [Allow, Deny, Deny, Allow, Allow, Allow]),
-        ("isolation: worktree", [Allow, Ask, Allow, Allow, Allow, Allow]),
+        ("isolation: worktree", [Allow; 6]),
         (
             "hooks: {PreToolUse: [{matcher: Bash, hooks: [{type: command, command: ./check}]}]}",
             [Allow, Allow, Ask, Allow, Allow, Allow],

@@ -1,0 +1,145 @@
+//! Where a session's tools work: in the workspace, or in a worktree, which is made before the first of them.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use subtend_journal::Journal;
+use subtend_models::model::{Answer, ModelError};
+use subtend_session::authority::{Access, Authority};
+use subtend_session::call::ToolEffect;
+use subtend_session::ids::{SessionId, Text};
+use subtend_session::message::ToolSpec;
+use subtend_session::outcome::ModelFail;
+use subtend_session::place::Worktree;
+use subtend_tools::display::Display;
+use subtend_tools::option::ToolOption;
+use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
+use subtend_tools::workspace::Workspace;
+use subtend_tools::worktree::{WorktreeOrigin, Worktrees, note};
+
+#[derive(Clone)]
+pub(crate) struct Workplace {
+    pub(crate) workspace: Arc<Workspace>,
+    pub(crate) worktree: Option<Worktree>,
+    /// Those of the host; a session may have been recorded by one that had some.
+    pub(crate) worktrees: Option<Arc<Worktrees>>,
+}
+
+impl Workplace {
+    /// Returns the directory, and makes the worktree if it is missing. Blocks.
+    pub(crate) fn open(&self) -> Result<Arc<Workspace>, String> {
+        let Some(worktree) = self.worktree else { return Ok(Arc::clone(&self.workspace)) };
+        let worktrees = self.worktrees.as_ref().ok_or("this host has no directory for worktrees")?;
+        let origin = match worktree.from {
+            Some(above) => WorktreeOrigin::Worktree(above),
+            None => WorktreeOrigin::Workspace(self.workspace.path()),
+        };
+        worktrees.open(worktree.of, origin).map_err(|error| error.to_string())
+    }
+
+    async fn opened(self) -> Result<Arc<Workspace>, String> {
+        let opened = tokio::task::spawn_blocking(move || self.open()).await;
+        opened.unwrap_or_else(|error| Err(format!("the worktree cannot be opened: {error}")))
+    }
+
+    /// Makes the worktree of a run that begins. A run without one ends: what it changed would not be its own.
+    pub(crate) async fn ready(&self) -> Result<(), ModelError> {
+        if self.worktree.is_none() {
+            return Ok(());
+        }
+        let opened = self.clone().opened().await;
+        opened.map(drop).map_err(|why| ModelError::new(ModelFail::InvalidRequest, why))
+    }
+
+    /// Adds to the last answer of `session` what is changed in its own worktree.
+    pub(crate) async fn noted(&self, session: SessionId, mut answer: Answer) -> Answer {
+        let own = self.worktree.is_some_and(|worktree| worktree.of == session);
+        let (true, true, Some(worktrees)) = (own, answer.calls.is_empty(), self.worktrees.clone()) else {
+            return answer;
+        };
+        let Some(text) = answer.text.as_ref().filter(|text| !text.trim().is_empty()) else { return answer };
+        let changes = tokio::task::spawn_blocking(move || note(session, &worktrees.changes(session))).await;
+        if let Ok(note) = changes {
+            answer.text = Some(format!("{}\n\n{note}", text.trim_end()).into());
+        }
+        answer
+    }
+
+    /// Has `tool` work here.
+    pub(crate) fn around(self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
+        if self.worktree.is_some() { Arc::new(InWorktree { tool, place: self }) } else { tool }
+    }
+}
+
+/// Removes the worktrees of deleted sessions. One that cannot be removed remains: the next start tries it again.
+pub(crate) async fn forget(worktrees: Option<Arc<Worktrees>>, of: Vec<SessionId>) {
+    let Some(worktrees) = worktrees.filter(|_| !of.is_empty()) else { return };
+    let removed = tokio::task::spawn_blocking(move || {
+        for session in of {
+            if let Err(error) = worktrees.discard(session) {
+                tracing::warn!(%session, %error, "the worktree of a deleted session remains");
+            }
+        }
+    });
+    // A panic there leaves no more than an error does.
+    drop(removed.await);
+}
+
+/// Removes worktrees of deleted sessions that an earlier process left.
+pub(crate) async fn forget_deleted(worktrees: Option<Arc<Worktrees>>, journal: &Journal) {
+    let is_deleted = |id: &SessionId| journal.head(*id).ok().flatten().is_some_and(|head| head.deleted);
+    let entries = worktrees.as_ref().and_then(|worktrees| worktrees.list().ok()).unwrap_or_default();
+    let left = entries.into_iter().map(|entry| entry.session).filter(is_deleted).collect();
+    forget(worktrees, left).await;
+}
+
+/// A tool of a session with a worktree.
+struct InWorktree {
+    tool: Arc<dyn Tool>,
+    place: Workplace,
+}
+
+impl Tool for InWorktree {
+    fn spec(&self) -> &ToolSpec {
+        self.tool.spec()
+    }
+
+    fn effect(&self) -> ToolEffect {
+        self.tool.effect()
+    }
+
+    fn access(&self, args: Option<&Value>) -> Vec<Access> {
+        self.tool.access(args)
+    }
+
+    fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
+        self.tool.ruled_out(authority)
+    }
+
+    fn options(&self) -> &[ToolOption] {
+        self.tool.options()
+    }
+
+    fn display(&self) -> Display {
+        self.tool.display()
+    }
+
+    fn render_input(&self, args: &Value) -> Option<Text> {
+        self.tool.render_input(args)
+    }
+
+    fn render_output(&self, result: &str) -> Option<Text> {
+        self.tool.render_output(result)
+    }
+
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        let (tool, place) = (Arc::clone(&self.tool), self.place.clone());
+        async move {
+            let workspace = place.opened().await.map_err(ToolError::failed)?;
+            tool.run(ToolInvocation { workspace, ..call }).await
+        }
+        .boxed()
+    }
+}

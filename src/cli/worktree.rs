@@ -1,0 +1,285 @@
+//! `subtend worktree`: the changes of sessions that work in a git worktree of their own.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use clap::Subcommand;
+use serde::Serialize;
+use subtend_journal::Journal;
+use subtend_session::ids::SessionId;
+use subtend_tools::worktree::{Merged, WorktreeChanges, WorktreeEntry, WorktreeError, Worktrees};
+
+use super::control;
+use super::data::{StoreArgs, StoreLocation};
+use super::fail::{Code, Fail};
+use super::paint::{count, harmless};
+use super::store_reader::StoreReader;
+use super::{guard, json};
+
+/// Shows, merges and removes the worktrees of sessions (`isolation: worktree`).
+///
+/// Such a session changes files on a branch of its own. A merge brings them into the files of its workspace, all or none,
+/// and commits nothing there.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: WorktreeCommand,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum WorktreeCommand {
+    /// List worktrees and their changes
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the changes of a worktree as a patch
+    Diff {
+        #[command(flatten)]
+        of: SessionArgs,
+
+        /// Print one JSON object with the changed files instead
+        #[arg(long)]
+        json: bool,
+    },
+    /// Merge the changes into the files of the workspace; shows them and asks first
+    Merge {
+        #[command(flatten)]
+        of: SessionArgs,
+
+        /// Merge without asking; required where stdin or stderr is not a terminal
+        #[arg(long, short)]
+        yes: bool,
+
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a worktree and its branch with all changes; asks first
+    Discard {
+        #[command(flatten)]
+        of: SessionArgs,
+
+        /// Discard without asking; required where stdin or stderr is not a terminal
+        #[arg(long, short)]
+        yes: bool,
+    },
+    /// Commit the changes on the branch, and remove the worktree without the branch
+    Keep {
+        #[command(flatten)]
+        of: SessionArgs,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+struct SessionArgs {
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
+    session: String,
+}
+
+#[derive(Serialize)]
+struct ListedWorktree<'a> {
+    #[serde(flatten)]
+    entry: &'a WorktreeEntry,
+    path: std::path::PathBuf,
+    /// Whether its session exists.
+    session_exists: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<&'a WorktreeChanges>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Returns the worktrees of a store; `None` for a store in memory or one that another machine may have.
+pub(crate) fn of(place: &StoreLocation) -> Result<Option<Worktrees>, Fail> {
+    let Some(dir) = place.worktrees() else { return Ok(None) };
+    let guard = guard::guard().map_err(|error| {
+        Fail::Other(format!("the running program cannot be found, so no command could be guarded: {error}"))
+    })?;
+    Ok(Some(Worktrees::new(dir, Some(guard))))
+}
+
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let place = args.store.place()?;
+    let worktrees = of(&place)?.ok_or_else(|| place.none())?;
+    match &args.what {
+        WorktreeCommand::List { json } => list(args, &worktrees, *json),
+        WorktreeCommand::Diff { of, json } => diff(&worktrees, found(args, &worktrees, of)?, *json),
+        WorktreeCommand::Merge { of, yes, json } => {
+            let session = idle(args, &worktrees, of)?;
+            merge(&worktrees, session, *yes, *json)
+        }
+        WorktreeCommand::Discard { of, yes } => {
+            let session = idle(args, &worktrees, of)?;
+            let changes = worktrees.changes(session)?;
+            let question = format!("{}\nDiscard them? [y/N] ", harmless(&changes.summary()));
+            if !changes.files.is_empty() && !confirmed(*yes, "discarded", &question)? {
+                return Err(Fail::Other("nothing is discarded".into()));
+            }
+            worktrees.discard(session)?;
+            said(&format!("discarded worktree {}", changes.branch))
+        }
+        WorktreeCommand::Keep { of } => {
+            let session = idle(args, &worktrees, of)?;
+            let branch = worktrees.keep(session)?;
+            said(&format!("kept branch {branch} with the changes; its worktree is removed"))
+        }
+    }
+}
+
+/// Removes the worktrees of deleted sessions.
+pub(crate) fn forget(store: &StoreArgs, journal: &Journal) -> Result<(), Fail> {
+    let Some(worktrees) = of(&store.place()?)? else { return Ok(()) };
+    for entry in worktrees.list()? {
+        if journal.head(entry.session)?.is_some_and(|head| head.deleted) {
+            worktrees.discard(entry.session)?;
+        }
+    }
+    Ok(())
+}
+
+fn said(text: &str) -> Result<Code, Fail> {
+    control::say(text)?;
+    Ok(Code::Done)
+}
+
+fn list(args: &Args, worktrees: &Worktrees, as_json: bool) -> Result<Code, Fail> {
+    let entries = worktrees.list()?;
+    let known: BTreeSet<SessionId> = match StoreReader::open(&args.store)? {
+        Some(reader) => reader.heads().keys().copied().collect(),
+        None => BTreeSet::new(),
+    };
+    let mut out = anstream::stdout().lock();
+    let mut rows = Vec::new();
+    let changes: Vec<_> = entries.iter().map(|entry| worktrees.changes(entry.session)).collect();
+    for (entry, changes) in entries.iter().zip(&changes) {
+        let exists = known.contains(&entry.session);
+        if as_json {
+            rows.push(ListedWorktree {
+                entry,
+                path: worktrees.path(entry.session),
+                session_exists: exists,
+                changes: changes.as_ref().ok(),
+                error: changes.as_ref().err().map(ToString::to_string),
+            });
+            continue;
+        }
+        let text = match changes {
+            Ok(changes) => changes.summary(),
+            Err(error) => error.to_string(),
+        };
+        let gone = if exists { "" } else { " (its session is deleted)" };
+        writeln!(out, "{}  {}{gone}  {}", entry.session.short().0, entry.branch, harmless(&text))?;
+    }
+    if as_json {
+        json::write(&mut out, &rows)?;
+        writeln!(out)?;
+    } else if entries.is_empty() {
+        writeln!(anstream::stderr(), "no worktrees: an agent with `isolation: worktree` has one")?;
+    }
+    Ok(Code::Done)
+}
+
+fn diff(worktrees: &Worktrees, session: SessionId, as_json: bool) -> Result<Code, Fail> {
+    let (changes, patch) = worktrees.diff(session)?;
+    let mut out = anstream::stdout().lock();
+    if as_json {
+        json::write(&mut out, &changes)?;
+        writeln!(out)?;
+    } else if std::io::stdout().is_terminal() {
+        writeln!(out, "{}", lines(&patch))?;
+    } else {
+        out.write_all(&patch)?;
+    }
+    Ok(Code::Done)
+}
+
+/// The patch for a terminal: nothing in it controls the terminal.
+fn lines(patch: &[u8]) -> String {
+    let text = String::from_utf8_lossy(patch);
+    text.lines().map(harmless).collect::<Vec<_>>().join("\n")
+}
+
+fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) -> Result<Code, Fail> {
+    if let Some(merged) = worktrees.recover(session)? {
+        drop(writeln!(anstream::stderr(), "an interrupted merge was finished: {}", told(&merged)));
+    }
+    let (changes, patch) = worktrees.diff(session)?;
+    if !changes.files.is_empty() {
+        let question = format!("{}\n{}\nMerge? [y/N] ", lines(&patch), harmless(&changes.summary()));
+        if !confirmed(yes, "merged", &question)? {
+            return Err(Fail::Other("nothing is merged".into()));
+        }
+    }
+    let merged = worktrees.merge(session, &changes.tip)?;
+    if as_json {
+        let mut out = anstream::stdout().lock();
+        json::write(&mut out, &merged)?;
+        writeln!(out)?;
+        return Ok(Code::Done);
+    }
+    said(&told(&merged))
+}
+
+fn told(merged: &Merged) -> String {
+    let left = match merged.left.as_slice() {
+        [] => String::new(),
+        left => format!("; left as they are, since they were changed meanwhile: {}", left.join(", ")),
+    };
+    format!("merged {}{left}", count(u64::try_from(merged.files.len()).unwrap_or(u64::MAX), "file"))
+}
+
+/// Asks a person.
+fn confirmed(yes: bool, what: &str, question: &str) -> Result<bool, Fail> {
+    if yes {
+        return Ok(true);
+    }
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(Fail::Usage(format!(
+            "nothing is {what}: this asks first, and no terminal can answer; use --yes to do it without asking"
+        )));
+    }
+    let mut err = anstream::stderr();
+    write!(err, "{question}")?;
+    err.flush()?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Returns the session whose worktree `of` means. One of a deleted session is found by its id.
+fn found(args: &Args, worktrees: &Worktrees, of: &SessionArgs) -> Result<SessionId, Fail> {
+    if let Ok(id) = of.session.parse()
+        && worktrees.list()?.iter().any(|entry| entry.session == id)
+    {
+        return Ok(id);
+    }
+    StoreReader::must_open(&args.store)?.find(&of.session)
+}
+
+/// As [`found`], of a session that changes nothing now.
+fn idle(args: &Args, worktrees: &Worktrees, of: &SessionArgs) -> Result<SessionId, Fail> {
+    let session = found(args, worktrees, of)?;
+    let Some(reader) = StoreReader::open(&args.store)?.filter(StoreReader::is_hosted) else { return Ok(session) };
+    for (id, _) in reader.journal().inflight()? {
+        let works_there = reader.birth(id)?.and_then(|created| created.worktree).is_some_and(|it| it.of == session);
+        if works_there {
+            return Err(Fail::Other(format!(
+                "session {} works in that worktree: wait for its end, or `subtend cancel {}`",
+                id.short().0,
+                id.short().0
+            )));
+        }
+    }
+    Ok(session)
+}
+
+impl From<WorktreeError> for Fail {
+    fn from(error: WorktreeError) -> Self {
+        Self::Other(error.to_string())
+    }
+}

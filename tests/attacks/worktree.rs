@@ -1,0 +1,92 @@
+//! Sessions in worktrees that reach for the tree of their parent, or for the worktree of another.
+
+use serde_json::{Value, json};
+use subtend_tools::sandbox;
+
+use crate::cli::call::User;
+use crate::cli::worktree::{delegates, git, isolated, repository, run, writes};
+
+fn shell(command: &str) -> Value {
+    json!({"calls": [{"tool": "shell", "args": {"command": command}}]})
+}
+
+/// Everything is allowed to the parent. The file tools and commands of its isolated child reach nothing of the workspace: not by
+/// absolute paths, not by `..`, not by links, not through git. The control: a child without isolation does all of it.
+#[test]
+fn worktree_is_the_authority_of_its_session() {
+    if sandbox::probe().is_err() {
+        println!("not tried: without a sandbox such a session has no shell");
+        return;
+    }
+    let spoils = |user: &User| {
+        let workspace = user.workspace();
+        let at = |path: &str| workspace.join(path).display().to_string();
+        let link =
+            format!("ln -s {0} sub/out; echo spoiled > sub/out/link.txt; echo spoiled > {0}/shell.txt", at("sub"));
+        let hook = format!("echo spoiled > {}", at(".git/hooks/pre-commit"));
+        [
+            writes(&at("absolute.txt"), "spoiled"),
+            shell(&link),
+            writes("sub/out/through.txt", "spoiled"),
+            shell(&hook),
+            shell(&format!(
+                "git --git-dir={} commit --allow-empty -qm spoiled; git commit --allow-empty -qm spoiled",
+                at(".git")
+            )),
+            writes("own.txt", "fine"),
+            json!({"text": "done"}),
+        ]
+    };
+    let head = |user: &User| git(&user.workspace(), &["rev-parse", "main"]);
+    let spoiled = |user: &User| {
+        let files =
+            ["absolute.txt", "sub/link.txt", "sub/shell.txt", "sub/through.txt", ".git/hooks/pre-commit", "own.txt"];
+        files.into_iter().filter(|path| user.workspace().join(path).exists()).collect::<Vec<_>>()
+    };
+    let user = User::new();
+    repository(&user);
+    let before = head(&user);
+    let out = run(&user, &delegates(&user, &isolated(), &spoils(&user)));
+    assert_eq!((spoiled(&user), head(&user)), (Vec::new(), before), "{out}");
+    assert!(out.contains("own.txt +1 -0"), "{out}");
+
+    let control = User::new();
+    repository(&control);
+    run(&control, &delegates(&control, &json!({}), &spoils(&control)));
+    let met = spoiled(&control);
+    assert!(
+        met.contains(&"sub/shell.txt") && met.contains(&"own.txt") && met.contains(&".git/hooks/pre-commit"),
+        "{met:?}"
+    );
+}
+
+/// What a session below does without isolation of its own is in the worktree of its parent, at any depth. And no call lifts what a
+/// manifest asks for.
+#[test]
+fn worktree_holds_all_sessions_below_and_no_call_lifts_it() {
+    let user = User::new();
+    repository(&user);
+    let task = |agent: &str, more: Value| {
+        let mut args = json!({"subagent_type": agent, "prompt": "work"});
+        args.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        json!({"calls": [{"tool": "task", "args": args}]})
+    };
+    let agent = |name: &str, more: &str| {
+        user.file(
+            &format!(".subtend/agents/{name}.md"),
+            &format!("---\nmode: all\ndescription: Works.\n{more}---\nWork.\n"),
+        );
+    };
+    agent("upper", "isolation: worktree\n");
+    agent("lower", "");
+    let rules = json!([
+        {"agent": "upper", "steps": [task("lower", json!({})), {"text": "done"}]},
+        {"agent": "lower", "steps": [writes("deep.txt", "spoiled"), {"text": "done"}]},
+        {"agent": "*", "steps": [task("upper", json!({"isolation": "none"})), task("upper", json!({})), {"text": "done"}]},
+    ]);
+    let out = run(&user, &user.script(&json!({ "rules": rules }).to_string()));
+    assert!(out.contains("this agent works in a worktree of its own, and no call changes that"), "{out}");
+    assert!(out.contains("deep.txt +1 -0") && !user.workspace().join("deep.txt").exists(), "{out}");
+    let listed = user.json(&["worktree", "list", "--json"]);
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed:#}");
+}

@@ -1,0 +1,223 @@
+//! Children in worktrees of their own, and what a person does with them.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::call::User;
+
+/// Makes the workspace a repository with its files committed.
+pub(crate) fn repository(user: &User) {
+    user.file("a.txt", "one\ntwo\n");
+    user.file("sub/b.txt", "b\n");
+    user.file(".gitignore", ".subtend\n");
+    git(&user.workspace(), &["init", "-q", "-b", "main"]);
+    git(&user.workspace(), &["add", "-A"]);
+    git(&user.workspace(), &["commit", "-q", "-m", "first"]);
+}
+
+pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.current_dir(dir).args(["-c", "user.name=p", "-c", "user.email=p@localhost"]).args(args);
+    let done = command.output().expect("git runs");
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).trim().to_owned()
+}
+
+/// A parent that starts `worker` with these arguments besides, which does `steps`.
+pub(crate) fn delegates(user: &User, more: &Value, steps: &[Value]) -> String {
+    user.file(".subtend/agents/worker.md", "---\nmode: all\ndescription: Works.\non_restart: resume\n---\nWork.\n");
+    let mut args = json!({"subagent_type": "worker", "prompt": "work"});
+    args.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+    let parent = [json!({"calls": [{"tool": "task", "args": args}]}), json!({"text": "done"})];
+    let rules = json!([{"agent": "worker", "steps": steps}, {"agent": "*", "steps": parent}]);
+    user.script(&json!({ "rules": rules }).to_string())
+}
+
+pub(crate) fn isolated() -> Value {
+    json!({"isolation": "worktree"})
+}
+
+pub(crate) fn writes(path: &str, content: &str) -> Value {
+    json!({"calls": [{"tool": "write", "args": {"path": path, "content": content}}]})
+}
+
+pub(crate) fn run(user: &User, model: &str) -> String {
+    let done = user.call(&["run", "--json", "--model", model, "go", "--allow", "fs.*", "--allow", "shell.run"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.out
+}
+
+fn worktrees(user: &User) -> Vec<Value> {
+    user.json(&["worktree", "list", "--json"]).as_array().expect("an array").clone()
+}
+
+fn content(user: &User, path: &str) -> Option<String> {
+    std::fs::read_to_string(user.workspace().join(path)).ok()
+}
+
+#[test]
+fn x14_person_sees_and_merges_what_a_child_changed() {
+    let user = User::new();
+    repository(&user);
+    let steps = [writes("a.txt", "one\nTWO\n"), writes("new.txt", "n\n"), json!({"text": "changed them"})];
+    let out = run(&user, &delegates(&user, &isolated(), &steps));
+    // Its parent is told what was changed, where, and how a person takes it.
+    assert!(out.contains("changed them\\n\\n[worktree subtend/"), "{out}");
+    assert!(out.contains("2 files changed, +2 -1 lines: a.txt +1 -1, new.txt +1 -0."), "{out}");
+    assert_eq!((content(&user, "a.txt").as_deref(), content(&user, "new.txt")), (Some("one\ntwo\n"), None));
+    let listed = worktrees(&user);
+    let [row] = listed.as_slice() else { panic!("{listed:?}") };
+    let id = row["session"].as_str().expect("an id");
+    assert_eq!((&row["session_exists"], row["changes"]["files"].as_array().map(Vec::len)), (&json!(true), Some(2)));
+    let diff = user.call(&["worktree", "diff", id]);
+    assert!(diff.out.contains("-two\n+TWO\n") && diff.out.contains("+++ b/new.txt"), "{diff:?}");
+    let asked = user.call(&["worktree", "merge", id]);
+    assert!(asked.code == Some(2) && asked.err.contains("use --yes to do it without asking"), "{asked:?}");
+    assert_eq!(content(&user, "new.txt"), None);
+    let merged = user.call(&["worktree", "merge", id, "--yes"]);
+    assert_eq!((merged.code, &*merged.out), (Some(0), "merged 2 files\n"), "{merged:?}");
+    assert_eq!(content(&user, "a.txt").as_deref(), Some("one\nTWO\n"));
+    // A deletion of the session takes the worktree and the branch along.
+    let root = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(user.call(&["delete", &root, "--yes"]).code, Some(0));
+    assert_eq!(worktrees(&user), Vec::<Value>::new());
+    assert_eq!(git(&user.workspace(), &["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
+    let user = User::new();
+    repository(&user);
+    let model = delegates(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
+    run(&user, &model);
+    run(&user, &model);
+    let listed = worktrees(&user);
+    let id = |ix: usize| listed[ix]["session"].as_str().expect("an id").to_owned();
+    let kept = user.call(&["worktree", "keep", &id(0)]);
+    assert!(kept.code == Some(0) && kept.out.starts_with("kept branch subtend/"), "{kept:?}");
+    let discarded = user.call(&["worktree", "discard", &id(1), "--yes"]);
+    assert_eq!(discarded.code, Some(0), "{discarded:?}");
+    assert_eq!(worktrees(&user), Vec::<Value>::new());
+    let branch = listed[0]["branch"].as_str().expect("a branch");
+    let refs = git(&user.workspace(), &["for-each-ref", "--format=%(refname:short)"]);
+    assert_eq!(refs.lines().collect::<Vec<_>>(), ["main", branch]);
+    assert_eq!(git(&user.workspace(), &["show", &format!("{branch}:new.txt")]), "n");
+    let none = user.call(&["worktree", "diff", &id(1)]);
+    assert!(none.code == Some(1) && none.err.contains("has no worktree"), "{none:?}");
+}
+
+/// The manifest asks for it, in a workspace that is no repository: the call fails with the reason, and nothing is written.
+#[test]
+fn x14_isolation_without_a_repository_is_refused_with_its_reason() {
+    let user = User::new();
+    let model = delegates(&user, &json!({}), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
+    let text = "---\nmode: all\ndescription: Works.\nisolation: worktree\n---\nWork.\n";
+    user.file(".subtend/agents/worker.md", text);
+    let out = run(&user, &model);
+    assert!(out.contains("lies in no git repository") && out.contains("or leave `isolation` out"), "{out}");
+    assert_eq!(content(&user, "new.txt"), None);
+    let started = user.call(&["run", "--agent", "worker", "--model", &model, "go"]);
+    assert!(started.code != Some(0) && started.err.contains("lies in no git repository"), "{started:?}");
+    // The control: without the key it works in the workspace.
+    user.file(".subtend/agents/worker.md", &text.replace("isolation: worktree", "isolation: none"));
+    run(&user, &model);
+    assert_eq!(content(&user, "new.txt").as_deref(), Some("n\n"));
+}
+
+#[test]
+fn x14_values_besides_worktree_and_none_are_errors() {
+    let user = User::new();
+    user.file(".subtend/agents/worker.md", "---\nmode: all\ndescription: Works.\nisolation: container\n---\nWork.\n");
+    user.file(".claude/agents/other.md", "---\nname: other\ndescription: Works.\nisolation: remote\n---\nWork.\n");
+    let agents = user.call(&["agents", "check", ".subtend/agents/worker.md", ".claude/agents/other.md"]);
+    let all = agents.out + &agents.err;
+    assert!(
+        all.contains("`isolation` must be") && all.contains("\"container\"") && all.contains("\"remote\""),
+        "{all}"
+    );
+}
+
+/// A store that was put back from before its sessions: `doctor` names what is left of them, and it can be removed.
+#[test]
+fn x14_doctor_lists_worktrees_without_a_session() {
+    let user = User::new();
+    repository(&user);
+    let doctor = |user: &User| {
+        let findings = user.json(&["doctor", "--json"]);
+        let mut findings = findings["findings"].as_array().expect("an array").clone();
+        findings.retain(|finding| finding["check"] == json!("worktrees"));
+        findings.iter().map(|finding| finding["found"].as_str().expect("a text").to_owned()).collect::<Vec<_>>()
+    };
+    run(&user, &delegates(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]));
+    assert_eq!(doctor(&user), ["1 worktree"]);
+    let id = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
+    std::fs::remove_dir_all(user.data().join("redb")).expect("a store");
+    run(&user, &user.script(&json!({"rules": [{"agent": "*", "steps": [{"text": "hello"}]}]}).to_string()));
+    assert_eq!(doctor(&user), [format!("1 worktree; of no session: {id}")]);
+    assert_eq!(user.call(&["worktree", "discard", &id, "--yes"]).code, Some(0));
+    assert_eq!(doctor(&user), Vec::<String>::new());
+}
+
+/// A kill while a child works: its run resumes in the worktree that it had, with what it had written.
+#[test]
+fn x14_child_resumes_after_a_kill_in_its_worktree() {
+    let user = User::new();
+    repository(&user);
+    let steps = [
+        writes("first.txt", "1\n"),
+        writes("second.txt", "2\n"),
+        json!({"calls": [{"tool": "shell", "args": {"command": "sleep 600"}}]}),
+        json!({"text": "done"}),
+    ];
+    user.steady("steady", "primary");
+    let model = delegates(&user, &isolated(), &steps);
+    let args =
+        ["run", "--json", "--agent", "steady", "--model", &model, "go", "--allow", "fs.*", "--allow", "shell.run"];
+    let killed = user.start(&args);
+    let at = killed.until(|event| {
+        event["record"]["call_started"].is_object()
+            && event["record"]["call_started"]["access"]["action"] == json!("shell.run")
+    });
+    killed.signal("KILL");
+    assert_eq!(killed.done().code, None);
+    let child = at["session"].as_str().expect("an id").to_owned();
+    let parent = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let on = user.call(&["continue", &parent, "--model", &model]);
+    assert_eq!(on.code, Some(0), "{on:?}");
+    let listed = worktrees(&user);
+    let files = listed[0]["changes"]["files"].as_array().map(Vec::len);
+    assert_eq!((listed[0]["session"].as_str(), files), (Some(&*child), Some(2)), "{listed:?}");
+    assert_eq!(content(&user, "first.txt"), None);
+}
+
+/// SIGKILL at any moment of a merge: what follows finishes it, and nothing is half merged then.
+#[test]
+fn x14_sigkill_at_any_moment_of_a_merge_loses_nothing() {
+    let user = User::new();
+    repository(&user);
+    let many: Vec<Value> =
+        (0..12).map(|n| json!({"tool": "write", "args": {"path": format!("d{n}/f.txt"), "content": "x\n"}})).collect();
+    let model = delegates(&user, &isolated(), &[json!({ "calls": many }), json!({"text": "done"})]);
+    let present = || (0..12).filter(|n| content(&user, &format!("d{n}/f.txt")).is_some()).count();
+    let (mut killed, mut partial) = (0, 0);
+    for wait_ms in [0, 20, 40, 60, 80, 100, 120, 140, 160, 200, 240, 300] {
+        run(&user, &model);
+        let id = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
+        let merge = user.start(&["worktree", "merge", &id, "--yes"]);
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        drop(Command::new("kill").args(["-KILL", &merge.pid().to_string()]).status());
+        killed += i32::from(merge.done().code.is_none());
+        partial += i32::from((1..12).contains(&present()));
+        let again = user.call(&["worktree", "merge", &id, "--yes"]);
+        assert_eq!((again.code, present()), (Some(0), 12), "{wait_ms} ms: {again:?}");
+        assert_eq!(user.call(&["worktree", "discard", &id, "--yes"]).code, Some(0));
+        assert_eq!(worktrees(&user), Vec::<Value>::new());
+        git(&user.workspace(), &["clean", "-qfd", "-e", ".subtend"]);
+    }
+    println!("{killed} kills, {partial} of them between two files");
+    assert!(killed > 0, "the control: some were killed");
+}

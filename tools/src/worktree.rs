@@ -1,0 +1,356 @@
+//! Worktrees: each session of its own one has a directory with a branch of the workspace's git repository.
+//!
+//! A directory of the host holds all of them: `ID/` is a worktree, `ID.json` its entry, `ID.merge/` a merge that is not finished. The
+//! entry is written before anything is done, and says what: [`Worktrees::open`] makes the rest of a worktree whose making was killed,
+//! and every call finishes a merge or a removal that was.
+//!
+//! Contents are read and written by git under no settings of the repository ([`git`]), and never through the file `.git` of a worktree,
+//! which its session may have replaced.
+
+mod changes;
+mod git;
+mod make;
+mod merge;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use subtend_session::ids::SessionId;
+
+use crate::guard::Guard;
+use crate::workspace::{Workspace, WorkspaceError};
+use git::{Git, GitPlace};
+
+pub use changes::{ChangedFile, WorktreeChanges, note};
+pub use merge::Merged;
+
+/// The worktrees of a host, in one directory.
+#[derive(Clone, Debug)]
+pub struct Worktrees {
+    dir: PathBuf,
+    git: Git,
+    /// The step before which a test has the process die, and how often it passes that step before.
+    #[cfg(test)]
+    dies_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
+}
+
+/// Where the files of a new worktree come from.
+#[derive(Clone, Copy, Debug)]
+pub enum WorktreeOrigin<'a> {
+    /// The last commit of the repository that this directory lies in.
+    Workspace(&'a Path),
+    /// All that the session of this worktree has changed until now.
+    Worktree(SessionId),
+}
+
+/// A worktree as its host knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorktreeEntry {
+    pub session: SessionId,
+    pub stage: Stage,
+    /// The git directory that the worktree belongs to.
+    pub repository: PathBuf,
+    /// The directory of the workspace in the repository: empty, or with a `/` at its end.
+    pub prefix: String,
+    /// The directory that its changes are merged into.
+    pub target: PathBuf,
+    pub branch: String,
+    /// The commit that it differs from by its changes.
+    pub base: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    Making,
+    Ready,
+    /// Being removed, with its branch.
+    Discarding,
+    /// Being removed without its branch.
+    Keeping,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WorktreeError {
+    #[error(
+        "no worktree can be made: {} lies in no git repository ({why}). Run `git init` there, commit its files, or leave `isolation` out",
+        path.display()
+    )]
+    NoRepository { path: PathBuf, why: String },
+    #[error("no worktree can be made: the repository of {} has no commit ({why}). Commit its files first", path.display())]
+    NoCommit { path: PathBuf, why: String },
+    #[error("session {0} has no worktree: `subtend worktree list` shows those that exist")]
+    Missing(SessionId),
+    #[error("git {verb} failed: {why}")]
+    Git { verb: String, why: String },
+    #[error("the worktree changed after its changes were shown: check them again, then repeat the command")]
+    Changed,
+    #[error("nothing was merged: {}", .0.join("; "))]
+    Conflicts(Vec<String>),
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    #[error("the worktree cannot be {what}: {source}")]
+    Io { what: &'static str, source: io::Error },
+    #[cfg(test)]
+    #[error("died")]
+    Died,
+}
+
+/// Returns the conversion of an error of the file system.
+fn cannot(what: &'static str) -> impl Fn(io::Error) -> WorktreeError {
+    move |source| WorktreeError::Io { what, source }
+}
+
+impl Worktrees {
+    /// Returns the worktrees in `dir`, which is created with the first one. With a guard git ends with this process.
+    pub fn new(dir: impl Into<PathBuf>, guard: Option<Guard>) -> Self {
+        Self {
+            dir: dir.into(),
+            git: Git::new(guard),
+            #[cfg(test)]
+            dies_before: None,
+        }
+    }
+
+    /// Returns why no worktree can be made of the directory `workspace`, as far as the file system shows without git.
+    ///
+    /// # Errors
+    /// [`WorktreeError::NoRepository`].
+    pub fn check(workspace: &Path) -> Result<(), WorktreeError> {
+        let path = workspace.canonicalize().unwrap_or_else(|_| workspace.into());
+        if path.ancestors().any(|dir| dir.join(".git").exists()) {
+            return Ok(());
+        }
+        let why = "no directory above it has a `.git`".to_owned();
+        Err(WorktreeError::NoRepository { path: workspace.into(), why })
+    }
+
+    /// Opens the worktree of a session for its tools, and makes it where it is missing or not finished. Blocks.
+    ///
+    /// # Errors
+    /// If it cannot be made: see [`WorktreeError`].
+    pub fn open(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<Arc<Workspace>, WorktreeError> {
+        let _lock = self.lock(session)?;
+        let entry = match self.settled(session)? {
+            Some(entry) if entry.stage == Stage::Ready => entry,
+            Some(entry) => self.make(entry)?,
+            None => self.make(self.begin(session, origin)?)?,
+        };
+        Ok(Arc::new(Workspace::open(self.root(&entry))?.alone()))
+    }
+
+    /// Returns all worktrees, by session.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn list(&self) -> Result<Vec<WorktreeEntry>, WorktreeError> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(cannot("listed"))?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(cannot("listed"))?.file_name();
+            let id = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(|id| id.parse().ok());
+            if let Some(id) = id {
+                found.extend(self.entry(id)?);
+            }
+        }
+        found.sort_by_key(|entry| entry.session);
+        Ok(found)
+    }
+
+    /// Returns the worktree of a session, and finishes what was interrupted of it.
+    ///
+    /// # Errors
+    /// [`WorktreeError::Missing`].
+    pub fn find(&self, session: SessionId) -> Result<WorktreeEntry, WorktreeError> {
+        let _lock = self.lock(session)?;
+        self.ready(session)
+    }
+
+    /// Removes the worktree of a session, if it exists, with its branch.
+    ///
+    /// # Errors
+    /// If something of it cannot be removed: a repetition continues.
+    pub fn discard(&self, session: SessionId) -> Result<(), WorktreeError> {
+        self.remove(session, Stage::Discarding)
+    }
+
+    /// Commits the changes on the branch, and removes the worktree without the branch. Returns its name.
+    ///
+    /// # Errors
+    /// As [`Worktrees::discard`], and if the changes cannot be committed.
+    pub fn keep(&self, session: SessionId) -> Result<String, WorktreeError> {
+        let entry = self.find(session)?;
+        self.changes(session)?;
+        self.remove(session, Stage::Keeping)?;
+        Ok(entry.branch)
+    }
+
+    fn remove(&self, session: SessionId, stage: Stage) -> Result<(), WorktreeError> {
+        if self.entry(session)?.is_none() {
+            return Ok(());
+        }
+        let _lock = self.lock(session)?;
+        let Some(mut entry) = self.settled(session)? else { return Ok(()) };
+        self.step("removing")?;
+        entry.stage = stage;
+        self.write(&entry)?;
+        self.finish_removal(&entry)
+    }
+
+    /// Returns a worktree that is ready, with what was interrupted of it finished.
+    fn ready(&self, session: SessionId) -> Result<WorktreeEntry, WorktreeError> {
+        let entry = self.settled(session)?.filter(|entry| entry.stage == Stage::Ready);
+        entry.ok_or(WorktreeError::Missing(session))
+    }
+
+    /// Finishes an interrupted merge or removal, and returns the entry that is left. Requires the lock.
+    fn settled(&self, session: SessionId) -> Result<Option<WorktreeEntry>, WorktreeError> {
+        let Some(mut entry) = self.entry(session)? else { return Ok(None) };
+        match entry.stage {
+            Stage::Making => {}
+            Stage::Ready => drop(self.resume_merge(&mut entry)?),
+            Stage::Discarding | Stage::Keeping => {
+                self.finish_removal(&entry)?;
+                return Ok(None);
+            }
+        }
+        Ok(Some(entry))
+    }
+
+    fn entry(&self, session: SessionId) -> Result<Option<WorktreeEntry>, WorktreeError> {
+        let text = match fs::read(self.file(session, "json")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(cannot("read"))?,
+        };
+        serde_json::from_slice(&text).map(Some).map_err(|error| cannot("read")(error.into()))
+    }
+
+    fn write(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
+        let text = serde_json::to_vec(entry).map_err(|error| cannot("recorded")(error.into()))?;
+        replace(&self.file(entry.session, "json"), &text).map_err(cannot("recorded"))
+    }
+
+    /// Keeps other processes and tasks from changing the worktree meanwhile. The system returns the lock of a process that ends.
+    fn lock(&self, session: SessionId) -> Result<File, WorktreeError> {
+        fs::create_dir_all(&self.dir).map_err(cannot("locked"))?;
+        let path = self.file(session, "lock");
+        loop {
+            let file =
+                File::options().create(true).truncate(false).write(true).open(&path).map_err(cannot("locked"))?;
+            file.lock().map_err(cannot("locked"))?;
+            // A removal takes the lock file along: then another process may lock a new one.
+            if is_at(&file, &path) {
+                return Ok(file);
+            }
+        }
+    }
+
+    fn file(&self, session: SessionId, kind: &str) -> PathBuf {
+        self.dir.join(format!("{session}.{kind}"))
+    }
+
+    /// Returns the directory of a worktree.
+    pub fn path(&self, session: SessionId) -> PathBuf {
+        self.dir.join(session.to_string())
+    }
+
+    /// Returns the directory of the session's files: that of the workspace in the worktree.
+    fn root(&self, entry: &WorktreeEntry) -> PathBuf {
+        self.path(entry.session).join(&entry.prefix)
+    }
+
+    /// What git keeps of a worktree in the repository.
+    fn administration(&self, entry: &WorktreeEntry) -> PathBuf {
+        entry.repository.join("worktrees").join(entry.session.to_string())
+    }
+
+    /// Works on the files of a worktree, in a repository without settings that borrows the other's objects.
+    fn plainly(&self, entry: &WorktreeEntry) -> Result<GitPlace, WorktreeError> {
+        let format = if entry.base.len() > 40 { "sha256" } else { "sha1" };
+        let dir = self.dir.join(format!("plain-{format}.git"));
+        fs::create_dir_all(dir.join("refs")).map_err(cannot("read"))?;
+        let version = u8::from(format == "sha256");
+        let extension = if version == 1 { "[extensions]\n\tobjectFormat = sha256\n" } else { "" };
+        for (name, text) in [
+            ("HEAD", "ref: refs/heads/none\n".to_owned()),
+            ("config", format!("[core]\n\trepositoryformatversion = {version}\n\tbare = false\n{extension}")),
+        ] {
+            if fs::read_to_string(dir.join(name)).ok().as_deref() != Some(&text) {
+                replace(&dir.join(name), text.as_bytes()).map_err(cannot("read"))?;
+            }
+        }
+        let variables = vec![
+            ("GIT_DIR", dir.into_os_string()),
+            ("GIT_OBJECT_DIRECTORY", entry.repository.join("objects").into()),
+            ("GIT_INDEX_FILE", self.administration(entry).join("index").into()),
+            ("GIT_WORK_TREE", self.path(entry.session).into()),
+        ];
+        Ok(GitPlace { variables, plain: true, ..GitPlace::default() })
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests die here")]
+    fn step(&self, _: &'static str) -> Result<(), WorktreeError> {
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn step(&self, name: &'static str) -> Result<(), WorktreeError> {
+        use std::sync::atomic::Ordering;
+
+        match &self.dies_before {
+            Some((step, left)) if *step == name && left.fetch_sub(1, Ordering::Relaxed) == 0 => {
+                Err(WorktreeError::Died)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let id = |found: io::Result<fs::Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
+    id(file.metadata()).is_some_and(|file| Some(file) == id(fs::metadata(path)))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
+}
+
+/// Writes a file so that a reader, or a start after a power failure, finds the old or the new text.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let mut file = File::create(&name)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&name, path)?;
+    if let Some(dir) = path.parent() {
+        File::open(dir)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Removes a file or a directory, if it exists.
+fn gone(path: &Path) -> Result<(), WorktreeError> {
+    let removed = match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("removed")(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

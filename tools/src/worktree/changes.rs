@@ -1,0 +1,148 @@
+//! What a session changed: committed on its branch, and listed against the base.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use subtend_session::ids::{SessionId, Text};
+
+use super::git::GitPlace;
+use super::make::reference;
+use super::{WorktreeEntry, WorktreeError, Worktrees};
+use crate::escape::harmless;
+
+/// Files that a summary names.
+const NAMED: usize = 8;
+
+/// The changes of a worktree since its base.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WorktreeChanges {
+    pub branch: String,
+    /// The commit that holds them.
+    pub tip: String,
+    pub files: Vec<ChangedFile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChangedFile {
+    /// Its path in the workspace.
+    pub path: String,
+    /// Added lines; `None` of a file that is not text.
+    pub added: Option<u64>,
+    pub removed: Option<u64>,
+}
+
+impl WorktreeChanges {
+    /// Returns the files and lines in one line: `2 files changed, +3 -1 lines: a.rs +3, b.rs -1`.
+    pub fn summary(&self) -> String {
+        if self.files.is_empty() {
+            return "no changes".to_owned();
+        }
+        let sum = |of: fn(&ChangedFile) -> Option<u64>| self.files.iter().filter_map(of).fold(0, u64::saturating_add);
+        let files = if self.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", self.files.len()) };
+        let mut text = format!("{files} changed, +{} -{} lines:", sum(|file| file.added), sum(|file| file.removed));
+        for (ix, file) in self.files.iter().take(NAMED).enumerate() {
+            let comma = if ix == 0 { "" } else { "," };
+            let _ = write!(text, "{comma} {}", harmless(&file.path));
+            match (file.added, file.removed) {
+                (Some(added), Some(removed)) => _ = write!(text, " +{added} -{removed}"),
+                _ => text.push_str(" (binary)"),
+            }
+        }
+        if let Some(more) = self.files.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            let _ = write!(text, ", and {more} more");
+        }
+        text
+    }
+}
+
+impl Worktrees {
+    /// Commits all changes on the branch of the worktree, and returns them.
+    ///
+    /// # Errors
+    /// If the session has no worktree, or git cannot commit its files.
+    pub fn changes(&self, session: SessionId) -> Result<WorktreeChanges, WorktreeError> {
+        let _lock = self.lock(session)?;
+        let entry = self.ready(session)?;
+        self.changes_of(&entry)
+    }
+
+    /// Returns the changes as a patch.
+    ///
+    /// # Errors
+    /// As [`Worktrees::changes`], and if the patch is longer than 64 MiB.
+    pub fn diff(&self, session: SessionId) -> Result<(WorktreeChanges, Vec<u8>), WorktreeError> {
+        let _lock = self.lock(session)?;
+        let entry = self.ready(session)?;
+        let changes = self.changes_of(&entry)?;
+        let args = ["diff-tree", "-r", "--patch", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
+        let args = [&args[..], &["--no-commit-id", &entry.base, &changes.tip]].concat();
+        let patch = self.git.run(&self.plainly(&entry)?, &args)?;
+        Ok((changes, patch))
+    }
+
+    /// As [`Worktrees::changes`]; for a caller that has the lock.
+    pub(super) fn changes_of(&self, entry: &WorktreeEntry) -> Result<WorktreeChanges, WorktreeError> {
+        let tip = self.commit(entry)?;
+        let args = ["diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"];
+        let args = [&args[..], &["--no-commit-id", &entry.base, &tip]].concat();
+        let out = self.git.run(&self.plainly(entry)?, &args)?;
+        let files = out.split(|byte| *byte == 0).filter(|line| !line.is_empty()).map(|line| {
+            let line = String::from_utf8_lossy(line);
+            let mut parts = line.splitn(3, '\t');
+            let mut number = || parts.next().and_then(|part| part.parse().ok());
+            let (added, removed) = (number(), number());
+            let path = parts.next().unwrap_or_default();
+            ChangedFile { path: path.strip_prefix(&entry.prefix).unwrap_or(path).to_owned(), added, removed }
+        });
+        Ok(WorktreeChanges { branch: entry.branch.clone(), tip, files: files.collect() })
+    }
+
+    /// Returns a commit of all files as they are now: the last one of the branch if it has them all.
+    fn commit(&self, entry: &WorktreeEntry) -> Result<String, WorktreeError> {
+        self.unlock(entry)?;
+        let plain = self.plainly(entry)?;
+        let mut list: Vec<String> =
+            ["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"].map(str::to_owned).into();
+        let excluded = entry.repository.join("info/exclude");
+        if let Some(excluded) = excluded.to_str().filter(|_| excluded.is_file()) {
+            list.push(format!("--exclude-from={excluded}"));
+        }
+        let out = self.git.run(&plain, &list)?;
+        // A directory is named for a repository in it, which belongs to that one.
+        let paths = out.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !path.ends_with(b"/"));
+        let paths: BTreeSet<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
+        let paths: Vec<Vec<u8>> = paths.into_iter().collect();
+        self.step("add")?;
+        self.git.run_for(&plain, &["update-index", "--add", "--remove", "--replace", "--"], &paths)?;
+        let tree = self.git.line(&plain, &["write-tree"])?;
+        let tip = self.tip(&entry.repository, &entry.branch)?.unwrap_or_else(|| entry.base.clone());
+        if self.git.line(&plain, &["rev-parse", &format!("{tip}^{{tree}}")])? == tree {
+            return Ok(tip);
+        }
+        self.step("commit")?;
+        let message = format!("Changes of session {}", entry.session);
+        let commit = self.git.line(&plain, &["commit-tree", "-p", &tip, "-m", &message, &tree])?;
+        self.step("advance")?;
+        let at = GitPlace::repository(&entry.repository);
+        self.git.run(&at, &["update-ref", &reference(&entry.branch), &commit, &tip])?;
+        Ok(commit)
+    }
+}
+
+/// Returns the line about a session's worktree for the reader of its result.
+pub fn note(session: SessionId, changes: &Result<WorktreeChanges, WorktreeError>) -> Text {
+    let name = session.short();
+    let name = &name.0;
+    match changes {
+        Ok(changes) if changes.files.is_empty() => format!("[worktree {}: no changes]", changes.branch),
+        Ok(changes) => format!(
+            "[worktree {}: {}. They are on that branch only: a person sees them by `subtend worktree diff {name}` and takes \
+             them by `subtend worktree merge {name}`]",
+            changes.branch,
+            changes.summary()
+        ),
+        Err(error) => format!("[worktree: its changes cannot be listed: {error}]"),
+    }
+    .into()
+}

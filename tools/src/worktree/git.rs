@@ -1,0 +1,243 @@
+//! Runs git within bounds, without anything that a repository could have executed.
+//!
+//! A repository names programs in its configuration (filters, `core.fsmonitor`, hooks). Two measures keep them from running:
+//! commands about refs and worktrees override the settings that such a command reads, and commands about file contents run in a
+//! plain repository of the host that has no configuration and borrows the objects of the other.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::WorktreeError;
+use crate::guard::Guard;
+
+/// The longest answer of git that is read: larger files are not merged.
+const MOST: u64 = 64 << 20;
+/// The part of its messages that is kept.
+const SAID: u64 = 4 << 10;
+/// How long one command may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Bytes of paths in one command.
+const ARGUMENTS: usize = 64 << 10;
+/// Settings of a repository that would execute something, or start work in the background.
+const OVERRIDDEN: [(&str, &str); 11] = [
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.untrackedCache", "false"),
+    ("core.sshCommand", "false"),
+    ("core.pager", "cat"),
+    ("core.editor", "true"),
+    ("commit.gpgSign", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("submodule.recurse", "false"),
+    ("protocol.allow", "never"),
+];
+
+/// How git is started.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Git {
+    guard: Option<Guard>,
+}
+
+/// Where a command works, besides its arguments.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GitPlace {
+    /// The current directory, for a command that finds its repository there.
+    pub(super) here: Option<PathBuf>,
+    pub(super) variables: Vec<(&'static str, OsString)>,
+    /// Whether settings of the person are left out, too.
+    pub(super) plain: bool,
+}
+
+impl GitPlace {
+    /// Finds the repository of the directory `here`.
+    pub(super) fn found_from(here: &Path) -> Self {
+        Self { here: Some(here.into()), ..Self::default() }
+    }
+
+    /// Works on refs and worktrees of `repository`.
+    pub(super) fn repository(repository: &Path) -> Self {
+        Self { variables: vec![("GIT_DIR", repository.into())], ..Self::default() }
+    }
+}
+
+pub(super) struct GitAnswer {
+    pub(super) status: ExitStatus,
+    pub(super) out: Vec<u8>,
+    said: Vec<u8>,
+}
+
+impl Git {
+    pub(super) fn new(guard: Option<Guard>) -> Self {
+        Self { guard }
+    }
+
+    /// Runs a command that must succeed, and returns its output.
+    pub(super) fn run<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<Vec<u8>, WorktreeError> {
+        let answer = self.ask(at, args)?;
+        if answer.status.success() { Ok(answer.out) } else { Err(failed(args, &answer.why())) }
+    }
+
+    /// As [`Git::run`], for output of one line.
+    pub(super) fn line<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<String, WorktreeError> {
+        let out = self.run(at, args)?;
+        let text = String::from_utf8(out).map_err(|_| failed(args, "its answer is not UTF-8 text"))?;
+        Ok(text.trim_end_matches('\n').to_owned())
+    }
+
+    /// Runs a command for `paths`, in as many calls as they need.
+    pub(super) fn run_for(&self, at: &GitPlace, args: &[&str], paths: &[Vec<u8>]) -> Result<(), WorktreeError> {
+        let mut rest = paths.iter().peekable();
+        while rest.peek().is_some() {
+            let mut all: Vec<OsString> = args.iter().map(OsString::from).collect();
+            let mut bytes = 0_usize;
+            while let Some(path) = rest.next_if(|path| bytes == 0 || bytes.saturating_add(path.len()) < ARGUMENTS) {
+                bytes = bytes.saturating_add(path.len()).saturating_add(1);
+                all.push(os(path)?);
+            }
+            self.run(at, &all)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a command whose exit code is an answer.
+    pub(super) fn ask<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<GitAnswer, WorktreeError> {
+        let unstarted = |error: io::Error| {
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            let why =
+                if is_missing { "the program git is not on PATH; install it".to_owned() } else { error.to_string() };
+            failed(args, &why)
+        };
+        let mut child = self.command(at, args).spawn().map_err(unstarted)?;
+        // Its end tells a guard to end git, too: also where this process is killed.
+        let leash = child.stdin.take();
+        let (send, answers) = mpsc::channel();
+        let (out, said) = (child.stdout.take(), child.stderr.take());
+        let sent = send.clone();
+        std::thread::spawn(move || drop(sent.send((true, read(out, MOST)))));
+        std::thread::spawn(move || drop(send.send((false, read(said, SAID)))));
+        let (mut whole, mut out, mut said) = (true, Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let Ok((is_out, (bytes, is_whole))) = answers.recv_timeout(PATIENCE) else {
+                drop(leash);
+                end(&mut child, self.guard.is_none());
+                return Err(failed(args, &format!("it did not end within {} s", PATIENCE.as_secs())));
+            };
+            if is_out {
+                (out, whole) = (bytes, is_whole);
+            } else {
+                said = bytes;
+            }
+        }
+        let status = child.wait().map_err(|error| failed(args, &error.to_string()))?;
+        drop(leash);
+        if !whole {
+            return Err(failed(args, &format!("its answer is longer than {} MiB", MOST >> 20)));
+        }
+        Ok(GitAnswer { status, out, said })
+    }
+
+    fn command<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Command {
+        let args = args.iter().map(|arg| arg.as_ref().to_owned());
+        let mut command = match &self.guard {
+            Some(guard) => {
+                let argv: Vec<OsString> = std::iter::once("git".into()).chain(args).collect();
+                let mut command = guard.command(&argv);
+                command.stdin(Stdio::piped());
+                command
+            }
+            None => {
+                let mut command = Command::new("git");
+                command.args(args).stdin(Stdio::null());
+                command
+            }
+        };
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.current_dir(at.here.as_deref().unwrap_or(Path::new("/")));
+        command.env_clear().env("PATH", path());
+        for name in ["HOME", "XDG_CONFIG_HOME", "TMPDIR"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
+        for (name, value) in [
+            ("LC_ALL", "C"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("GIT_ALLOW_PROTOCOL", "none"),
+            ("GIT_OPTIONAL_LOCKS", "0"),
+            ("GIT_LITERAL_PATHSPECS", "1"),
+            ("GIT_AUTHOR_NAME", "subtend"),
+            ("GIT_AUTHOR_EMAIL", "subtend@localhost"),
+            ("GIT_COMMITTER_NAME", "subtend"),
+            ("GIT_COMMITTER_EMAIL", "subtend@localhost"),
+        ] {
+            command.env(name, value);
+        }
+        if at.plain {
+            command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_ATTR_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+        }
+        command.env("GIT_CONFIG_COUNT", OVERRIDDEN.len().to_string());
+        for (ix, (key, value)) in OVERRIDDEN.iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{ix}"), key).env(format!("GIT_CONFIG_VALUE_{ix}"), value);
+        }
+        command.envs(at.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+impl GitAnswer {
+    pub(super) fn why(&self) -> String {
+        let said = String::from_utf8_lossy(&self.said);
+        let said = said.trim().replace('\n', "; ");
+        if said.is_empty() { self.status.to_string() } else { said }
+    }
+}
+
+/// Entries of `PATH` that do not depend on a current directory: git must not come from a workspace.
+fn path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let absolute = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
+    std::env::join_paths(absolute).unwrap_or_default()
+}
+
+/// Reads to the end, and returns at most `most` bytes with whether that was all.
+fn read(from: Option<impl io::Read>, most: u64) -> (Vec<u8>, bool) {
+    let (Some(mut from), mut bytes) = (from, Vec::new()) else { return (Vec::new(), true) };
+    let read = from.by_ref().take(most).read_to_end(&mut bytes);
+    let rest = io::copy(&mut from, &mut io::sink());
+    (bytes, read.is_ok() && rest.is_ok_and(|rest| rest == 0))
+}
+
+fn end(child: &mut Child, is_group: bool) {
+    #[cfg(unix)]
+    if is_group && let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+        // The group may be gone already.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    #[cfg(not(unix))]
+    if is_group {
+        drop(child.kill());
+    }
+    drop(child.wait());
+}
+
+fn failed<A: AsRef<OsStr>>(args: &[A], why: &str) -> WorktreeError {
+    let verb = args.iter().map(|arg| arg.as_ref().to_string_lossy()).find(|arg| !arg.starts_with('-'));
+    WorktreeError::Git { verb: verb.unwrap_or_default().into_owned(), why: why.to_owned() }
+}
+
+#[cfg(unix)]
+pub(super) fn os(bytes: &[u8]) -> Result<OsString, WorktreeError> {
+    Ok(std::os::unix::ffi::OsStrExt::from_bytes(bytes)).map(|name: &OsStr| name.to_owned())
+}
+
+#[cfg(not(unix))]
+pub(super) fn os(bytes: &[u8]) -> Result<OsString, WorktreeError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| failed(&["ls-files"], "a path is not UTF-8"))?;
+    Ok(text.into())
+}

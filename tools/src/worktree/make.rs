@@ -1,0 +1,138 @@
+//! How a worktree is made and removed: each step can be repeated.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use subtend_session::ids::SessionId;
+
+use super::git::GitPlace;
+use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cannot, gone};
+
+/// Digits of the session's id in its branch.
+const DIGITS: usize = 12;
+
+impl Worktrees {
+    /// Records what is to be made. From here on its base is fixed, however often the rest is repeated.
+    pub(super) fn begin(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<WorktreeEntry, WorktreeError> {
+        self.step("record")?;
+        let branch = branch(session);
+        let (repository, prefix, target, head) = match origin {
+            WorktreeOrigin::Workspace(workspace) => {
+                let (repository, prefix) = self.repository(workspace)?;
+                let at = GitPlace::found_from(workspace);
+                let head = self.git.line(&at, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]);
+                let head =
+                    head.map_err(|error| WorktreeError::NoCommit { path: workspace.into(), why: error.to_string() })?;
+                (repository, prefix, workspace.to_owned(), head)
+            }
+            WorktreeOrigin::Worktree(above) => {
+                let tip = self.changes(above)?.tip;
+                let above = self.find(above)?;
+                let target = self.root(&above);
+                (above.repository, above.prefix, target, tip)
+            }
+        };
+        // The session continues on a branch that was kept.
+        let kept = self.tip(&repository, &branch)?;
+        let base = kept.unwrap_or(head);
+        let entry = WorktreeEntry { session, stage: Stage::Making, repository, prefix, target, branch, base };
+        self.write(&entry)?;
+        Ok(entry)
+    }
+
+    /// Makes the rest of a worktree. No tool has worked in it yet: what is there of it is made again.
+    pub(super) fn make(&self, mut entry: WorktreeEntry) -> Result<WorktreeEntry, WorktreeError> {
+        let at = GitPlace::repository(&entry.repository);
+        self.unlock(&entry)?;
+        self.step("base")?;
+        self.git.run(&at, &["update-ref", &base_of(&entry), &entry.base])?;
+        self.step("branch")?;
+        self.git.run(&at, &["update-ref", &reference(&entry.branch), &entry.base])?;
+        self.step("directory")?;
+        let path = self.path(entry.session);
+        gone(&path)?;
+        gone(&self.administration(&entry))?;
+        let add = ["worktree", "add", "--quiet", "--force", "--no-checkout"].map(std::ffi::OsStr::new);
+        self.git.run(&at, &[&add[..], &[path.as_os_str(), entry.branch.as_ref()]].concat())?;
+        self.step("files")?;
+        let plain = self.plainly(&entry)?;
+        self.git.run(&plain, &["read-tree", &entry.base])?;
+        self.step("checkout")?;
+        self.git.run(&plain, &["checkout-index", "--all", "--force", "--index"])?;
+        fs::create_dir_all(self.root(&entry)).map_err(cannot("made"))?;
+        self.step("ready")?;
+        entry.stage = Stage::Ready;
+        self.write(&entry)?;
+        Ok(entry)
+    }
+
+    /// Removes a worktree; its entry goes last, so that a repetition finds the rest.
+    pub(super) fn finish_removal(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
+        self.step("unmerge")?;
+        gone(&self.file(entry.session, "merge"))?;
+        self.step("remove directory")?;
+        gone(&self.path(entry.session))?;
+        self.step("remove administration")?;
+        // Where the repository is gone, nothing of it is left to remove.
+        if entry.repository.exists() {
+            gone(&self.administration(entry))?;
+            self.unlock(entry)?;
+            let at = GitPlace::repository(&entry.repository);
+            if entry.stage == Stage::Discarding {
+                self.git.run(&at, &["update-ref", "-d", &reference(&entry.branch)])?;
+            }
+            self.step("remove base")?;
+            self.git.run(&at, &["update-ref", "-d", &base_of(entry)])?;
+        }
+        self.step("forget")?;
+        gone(&self.file(entry.session, "json"))?;
+        if cfg!(unix) { gone(&self.file(entry.session, "lock")) } else { Ok(()) }
+    }
+
+    /// Removes the locks that a killed git left on what is this worktree's alone. Requires the worktree's own lock.
+    pub(super) fn unlock(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
+        gone(&self.administration(entry).join("index.lock"))?;
+        for name in [reference(&entry.branch), base_of(entry)] {
+            gone(&entry.repository.join(format!("{name}.lock")))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the git directory of the repository that `workspace` lies in, and the way from its top to `workspace`.
+    fn repository(&self, workspace: &Path) -> Result<(PathBuf, String), WorktreeError> {
+        let none = |why: String| WorktreeError::NoRepository { path: workspace.into(), why };
+        let at = GitPlace::found_from(workspace);
+        let asked =
+            ["rev-parse", "--path-format=absolute", "--is-inside-work-tree", "--git-common-dir", "--show-prefix"];
+        let answer = self.git.line(&at, &asked).map_err(|error| none(error.to_string()))?;
+        let lines: Vec<&str> = answer.split('\n').collect();
+        match lines.as_slice() {
+            ["true", common] => Ok(((*common).into(), String::new())),
+            ["true", common, prefix] => Ok(((*common).into(), (*prefix).to_owned())),
+            _ => Err(none("it has no working tree, or a name with a line break".to_owned())),
+        }
+    }
+
+    /// Returns the last commit of a branch; `None` without the branch.
+    pub(super) fn tip(&self, repository: &Path, branch: &str) -> Result<Option<String>, WorktreeError> {
+        let name = format!("{}^{{commit}}", reference(branch));
+        let answer = self.git.ask(&GitPlace::repository(repository), &["rev-parse", "--verify", "--quiet", &name])?;
+        let text = String::from_utf8_lossy(&answer.out).trim().to_owned();
+        Ok(Some(text).filter(|text| answer.status.success() && !text.is_empty()))
+    }
+}
+
+fn branch(session: SessionId) -> String {
+    let digits = session.0.simple().to_string();
+    let at = digits.len().saturating_sub(DIGITS);
+    format!("subtend/{}", digits.get(at..).unwrap_or_default())
+}
+
+pub(super) fn reference(branch: &str) -> String {
+    format!("refs/heads/{branch}")
+}
+
+/// The reference that keeps the base from being collected.
+pub(super) fn base_of(entry: &WorktreeEntry) -> String {
+    format!("refs/subtend/base/{}", entry.session)
+}

@@ -1,0 +1,399 @@
+//! A merge into the files of a workspace, in two parts: a plan, which changes nothing, and its execution, which a later call finishes
+//! where it is interrupted.
+//!
+//! Neither the index nor a commit of the workspace changes: the files arrive there as if they had been edited.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Component, Path, PathBuf};
+
+use cap_std::fs::{Dir, OpenOptions};
+use serde::{Deserialize, Serialize};
+use subtend_session::ids::{Hash, SessionId};
+
+use super::git::GitPlace;
+use super::make::base_of;
+use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, gone, replace};
+use crate::escape::harmless;
+use crate::workspace::{Workspace, beneath};
+
+/// Bytes of a file that is merged.
+const MOST: u64 = 64 << 20;
+const PLAN: &str = "plan.json";
+
+/// What a merge did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Merged {
+    /// Files that it changed.
+    pub files: Vec<String>,
+    /// Files that were changed by others after an interrupted merge was planned; they were left as they are.
+    pub left: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct MergePlan {
+    tip: String,
+    items: Vec<MergeItem>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct MergeItem {
+    path: String,
+    before: FileState,
+    after: FileState,
+    /// The file of the plan that has the content.
+    content: usize,
+}
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FileState {
+    Absent,
+    File {
+        hash: Hash,
+        executable: bool,
+    },
+    Link {
+        to: String,
+    },
+    /// A directory, a device, or a path that leads over a link.
+    Other,
+}
+
+/// One side of a change, with its content.
+struct Side {
+    seen: FileState,
+    bytes: Vec<u8>,
+}
+
+/// A change between base and tip, as git lists it.
+struct RawChange {
+    path: String,
+    modes: [String; 2],
+    objects: [String; 2],
+}
+
+impl Worktrees {
+    /// Merges the changes of a worktree, as [`Worktrees::changes`] returned them with `tip`, into the workspace that it was made from. All
+    /// files or none: a file that was changed there too is merged by lines. Blocks.
+    ///
+    /// # Errors
+    /// [`WorktreeError::Changed`] if there are other changes by now, [`WorktreeError::Conflicts`] with each file that cannot be merged.
+    pub fn merge(&self, session: SessionId, tip: &str) -> Result<Merged, WorktreeError> {
+        let _lock = self.lock(session)?;
+        let mut entry = self.ready(session)?;
+        if self.changes_of(&entry)?.tip != tip {
+            return Err(WorktreeError::Changed);
+        }
+        let dir = self.file(session, "merge");
+        gone(&dir)?;
+        fs::create_dir(&dir).map_err(cannot("merged"))?;
+        let target = Workspace::open(&entry.target)?;
+        let (mut items, mut conflicts) = (Vec::new(), Vec::new());
+        for change in self.raw(&entry, tip)? {
+            match self.planned(&entry, &target, &change, (&dir, items.len()))? {
+                Ok(item) => items.extend(item),
+                Err(why) => conflicts.push(format!("`{}` {why}", harmless(&change.path))),
+            }
+        }
+        if !conflicts.is_empty() {
+            gone(&dir)?;
+            return Err(WorktreeError::Conflicts(conflicts));
+        }
+        // Files make room for directories, and the other way round.
+        items.sort_by_key(|item: &MergeItem| item.after != FileState::Absent);
+        self.step("plan")?;
+        let plan = serde_json::to_vec(&MergePlan { tip: tip.to_owned(), items });
+        replace(&dir.join(PLAN), &plan.map_err(|error| cannot("merged")(error.into()))?).map_err(cannot("merged"))?;
+        self.resume_merge(&mut entry)?.map_or_else(|| Ok(Merged::default()), Ok)
+    }
+
+    /// Finishes an interrupted merge; `None` without one.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn recover(&self, session: SessionId) -> Result<Option<Merged>, WorktreeError> {
+        let _lock = self.lock(session)?;
+        match self.entry(session)? {
+            Some(mut entry) => self.resume_merge(&mut entry),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`Worktrees::recover`]; for a caller that has the lock.
+    pub(super) fn resume_merge(&self, entry: &mut WorktreeEntry) -> Result<Option<Merged>, WorktreeError> {
+        let dir = self.file(entry.session, "merge");
+        let plan = match fs::read(dir.join(PLAN)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            plan => plan.map_err(cannot("merged"))?,
+        };
+        let plan: MergePlan = serde_json::from_slice(&plan).map_err(|error| cannot("merged")(error.into()))?;
+        let target = Workspace::open(&entry.target)?;
+        let mut merged = Merged::default();
+        for item in &plan.items {
+            self.step("file")?;
+            let present = seen(&target, &item.path).map_err(cannot("merged"))?.seen;
+            if present == item.before {
+                self.put(&target, item, (&dir, entry.session)).map_err(cannot("merged"))?;
+            } else if present != item.after {
+                merged.left.push(item.path.clone());
+                continue;
+            }
+            merged.files.push(item.path.clone());
+        }
+        self.step("merged")?;
+        let at = GitPlace::repository(&entry.repository);
+        self.git.run(&at, &["update-ref", &base_of(entry), &plan.tip])?;
+        entry.base = plan.tip;
+        self.write(entry)?;
+        self.step("unplan")?;
+        gone(&dir.join(PLAN))?;
+        gone(&dir)?;
+        Ok(Some(merged))
+    }
+
+    fn raw(&self, entry: &WorktreeEntry, tip: &str) -> Result<Vec<RawChange>, WorktreeError> {
+        let args =
+            ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-commit-id", &entry.base, tip];
+        let out = self.git.run(&self.plainly(entry)?, &args)?;
+        let text = String::from_utf8(out)
+            .map_err(|_| WorktreeError::Conflicts(vec!["the name of a changed file is not UTF-8".to_owned()]))?;
+        let mut parts = text.split('\0');
+        let mut changes = Vec::new();
+        while let (Some(head), Some(path)) = (parts.next(), parts.next()) {
+            let mut fields = head.trim_start_matches(':').split(' ').map(str::to_owned);
+            let mut field = || fields.next().unwrap_or_default();
+            changes.push(RawChange { path: path.to_owned(), modes: [field(), field()], objects: [field(), field()] });
+        }
+        Ok(changes)
+    }
+
+    /// Returns how one file is merged: `None` if it is as it should be, an error if it cannot be.
+    fn planned(
+        &self,
+        entry: &WorktreeEntry,
+        target: &Workspace,
+        change: &RawChange,
+        (dir, content): (&Path, usize),
+    ) -> Result<Result<Option<MergeItem>, String>, WorktreeError> {
+        let Some(path) = change.path.strip_prefix(&entry.prefix) else {
+            return Ok(Err(format!("lies outside of the workspace {}", entry.target.display())));
+        };
+        let [base, theirs] = [0, 1].map(|ix| self.side(entry, change, ix));
+        let (base, theirs) = (base?, theirs?);
+        let ours = match seen(target, path) {
+            Ok(ours) => ours,
+            Err(error) => return Ok(Err(format!("cannot be read in the workspace: {error}"))),
+        };
+        if [&base.seen, &theirs.seen].contains(&&FileState::Other) {
+            return Ok(Err("is a repository of its own".to_owned()));
+        }
+        if let FileState::Link { to } = &theirs.seen
+            && leads_out(path, to)
+        {
+            return Ok(Err(format!("is a link that leads out of the workspace, to `{}`", harmless(to))));
+        }
+        let merged = match (&ours.seen, &base.seen, &theirs.seen) {
+            (ours, _, theirs) if ours == theirs => return Ok(Ok(None)),
+            (
+                FileState::File { executable: our, .. },
+                FileState::File { executable: old, .. },
+                FileState::File { executable: new, .. },
+            ) => {
+                let executable = if new == old { *our } else { *new };
+                match self.lines(entry, dir, [&ours.bytes, &base.bytes, &theirs.bytes])? {
+                    Some(bytes) => Side { seen: FileState::File { hash: Hash::of(&bytes), executable }, bytes },
+                    None => return Ok(Err("was changed in the workspace, too, in the same lines".to_owned())),
+                }
+            }
+            (ours, base, _) if ours == base => theirs,
+            (FileState::Other, ..) => {
+                return Ok(Err("is a directory in the workspace, or lies behind a link".to_owned()));
+            }
+            (FileState::Absent, ..) => return Ok(Err("was removed in the workspace".to_owned())),
+            (FileState::File { .. } | FileState::Link { .. }, ..) => {
+                return Ok(Err("was changed in the workspace, too".to_owned()));
+            }
+        };
+        if merged.seen == ours.seen {
+            return Ok(Ok(None));
+        }
+        if let FileState::File { .. } = merged.seen {
+            let mut file = fs::File::create(dir.join(content.to_string())).map_err(cannot("merged"))?;
+            file.write_all(&merged.bytes).and_then(|()| file.sync_all()).map_err(cannot("merged"))?;
+        }
+        Ok(Ok(Some(MergeItem { path: path.to_owned(), before: ours.seen, after: merged.seen, content })))
+    }
+
+    /// Returns a file of one of the two commits, with the line ends of a working tree.
+    fn side(&self, entry: &WorktreeEntry, change: &RawChange, ix: usize) -> Result<Side, WorktreeError> {
+        let (mode, object) = (change.modes.get(ix), change.objects.get(ix));
+        let (mode, object) = (mode.map_or("", String::as_str), object.map_or("", String::as_str));
+        let plain = self.plainly(entry)?;
+        let file = |executable| {
+            let path = format!("--path={}", change.path);
+            let bytes = self.git.run(&plain, &["cat-file", "--filters", &path, object])?;
+            Ok(Side { seen: FileState::File { hash: Hash::of(&bytes), executable }, bytes })
+        };
+        match mode {
+            "000000" => Ok(Side { seen: FileState::Absent, bytes: Vec::new() }),
+            "100644" => file(false),
+            "100755" => file(true),
+            "120000" => {
+                let to = self.git.run(&plain, &["cat-file", "blob", object])?;
+                let to = String::from_utf8_lossy(&to).into_owned();
+                Ok(Side { seen: FileState::Link { to }, bytes: Vec::new() })
+            }
+            _ => Ok(Side { seen: FileState::Other, bytes: Vec::new() }),
+        }
+    }
+
+    /// Merges by lines; `None` where both sides changed the same.
+    fn lines(&self, entry: &WorktreeEntry, dir: &Path, sides: [&[u8]; 3]) -> Result<Option<Vec<u8>>, WorktreeError> {
+        let [ours, base, theirs] = sides;
+        if ours == base || ours == theirs {
+            return Ok(Some(theirs.to_vec()));
+        }
+        if theirs == base {
+            return Ok(Some(ours.to_vec()));
+        }
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for (name, bytes) in ["ours", "base", "theirs"].into_iter().zip(sides) {
+            let path = dir.join(name);
+            fs::write(&path, bytes).map_err(cannot("merged"))?;
+            paths.push(path);
+        }
+        let mut args = vec!["merge-file".into(), "-p".into(), "--quiet".into()];
+        args.extend(paths.iter().map(|path| path.as_os_str().to_owned()));
+        let answer = self.git.ask(&self.plainly(entry)?, &args)?;
+        paths.iter().try_for_each(|path| gone(path))?;
+        Ok(answer.status.success().then_some(answer.out))
+    }
+
+    /// Has `item` be as it is after the merge.
+    fn put(&self, target: &Workspace, item: &MergeItem, (plan, session): (&Path, SessionId)) -> io::Result<()> {
+        let root = target.dir();
+        let (above, name) = item.path.rsplit_once('/').unwrap_or((".", &item.path));
+        if item.after == FileState::Absent {
+            beneath::dir(root, Path::new(above))?.remove_file(name)?;
+            prune(root, above);
+            return Ok(());
+        }
+        let dir = if above == "." { beneath::dir(root, Path::new("."))? } else { beneath::make_dir(root, above)? };
+        let temporary = format!(".subtend-{session}.tmp");
+        match dir.remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        match &item.after {
+            FileState::File { executable, .. } => {
+                let mut options = OpenOptions::new();
+                options.write(true).create_new(true);
+                let mut file = dir.open_with(&temporary, &options)?;
+                file.write_all(&fs::read(plan.join(item.content.to_string()))?)?;
+                mark(&dir, name, &file, *executable)?;
+                file.sync_all()?;
+            }
+            FileState::Link { to } => link(&dir, to, &temporary)?,
+            FileState::Absent | FileState::Other => return Ok(()),
+        }
+        dir.rename(&temporary, &dir, name)
+    }
+}
+
+/// Returns what is at `path`, without following links.
+fn seen(target: &Workspace, path: &str) -> io::Result<Side> {
+    let other = |seen| Ok(Side { seen, bytes: Vec::new() });
+    let (dir, name) = match beneath::parent(target.dir(), Path::new(path)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return other(FileState::Absent),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory || beneath::is_link(&error) => {
+            return other(FileState::Other);
+        }
+        found => found?,
+    };
+    let found = match dir.symlink_metadata(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return other(FileState::Absent),
+        found => found?,
+    };
+    if found.is_symlink() {
+        let to = dir.read_link_contents(name)?;
+        return other(FileState::Link { to: to.to_string_lossy().into_owned() });
+    }
+    if !found.is_file() {
+        return other(FileState::Other);
+    }
+    let mut bytes = Vec::new();
+    beneath::file(&dir, name)?.take(MOST.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MOST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {} MiB", MOST >> 20)));
+    }
+    Ok(Side { seen: FileState::File { hash: Hash::of(&bytes), executable: is_executable(&found) }, bytes })
+}
+
+/// Returns whether a link at `path` with the target `to` leads out of the tree.
+fn leads_out(path: &str, to: &str) -> bool {
+    let mut depth = path.matches('/').count();
+    for part in Path::new(to).components() {
+        match part {
+            Component::Normal(_) => depth = depth.saturating_add(1),
+            Component::CurDir => {}
+            Component::ParentDir => match depth.checked_sub(1) {
+                Some(less) => depth = less,
+                None => return true,
+            },
+            Component::Prefix(_) | Component::RootDir => return true,
+        }
+    }
+    false
+}
+
+/// Removes directories that the removal of a file left empty.
+fn prune(root: &Dir, path: &str) {
+    let mut path = Path::new(path);
+    while path != Path::new("") && path != Path::new(".") {
+        let removed = beneath::parent(root, path).and_then(|(dir, name)| dir.remove_dir(name));
+        let (Ok(()), Some(above)) = (removed, path.parent()) else { return };
+        path = above;
+    }
+}
+
+#[cfg(unix)]
+fn is_executable(found: &cap_std::fs::Metadata) -> bool {
+    use cap_std::fs::PermissionsExt as _;
+
+    found.permissions().mode() & 0o100 != 0
+}
+
+#[cfg(not(unix))]
+fn is_executable(_: &cap_std::fs::Metadata) -> bool {
+    false
+}
+
+/// Gives a new file the mode of the one that it replaces, executable or not.
+#[cfg(unix)]
+fn mark(dir: &Dir, name: &str, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
+    use cap_std::fs::PermissionsExt as _;
+
+    let mut permissions = file.metadata()?.permissions();
+    let before = dir.symlink_metadata(name).ok().filter(cap_std::fs::Metadata::is_file);
+    let mode = before.map_or_else(|| permissions.mode(), |found| found.permissions().mode()) & 0o777;
+    let read = (mode & 0o444) >> 2;
+    permissions.set_mode(if executable { mode | read } else { mode & !0o111 });
+    file.set_permissions(permissions)
+}
+
+#[cfg(not(unix))]
+fn mark(_: &Dir, _: &str, _: &cap_std::fs::File, _: bool) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn link(dir: &Dir, to: &str, name: &str) -> io::Result<()> {
+    dir.symlink(to, name)
+}
+
+#[cfg(not(unix))]
+fn link(_: &Dir, _: &str, _: &str) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "symbolic links are made on Unix only"))
+}

@@ -1,0 +1,407 @@
+//! With real repositories: every kill, and every repository that would have something executed.
+
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::*;
+
+const SESSION: &str = "01920000-0000-7000-8000-0000000000aa";
+const OTHER: &str = "01920000-0000-7000-8000-0000000000bb";
+
+struct Repository {
+    dir: TempDir,
+    worktrees: Worktrees,
+}
+
+fn id(text: &str) -> SessionId {
+    text.parse().unwrap()
+}
+
+impl Repository {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let worktrees = Worktrees::new(dir.path().join("worktrees"), None);
+        let scene = Self { dir, worktrees };
+        fs::create_dir(scene.repo()).unwrap();
+        scene.git(&["init", "-q", "-b", "main"]);
+        scene.file("a.txt", "one\ntwo\nthree\nfour\nfive\n");
+        scene.file("sub/b.txt", "b\n");
+        scene.file(".gitignore", "ignored\n");
+        scene.commit();
+        scene
+    }
+
+    fn repo(&self) -> PathBuf {
+        self.dir.path().join("repo")
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        let mut command = Command::new("git");
+        command.current_dir(self.repo()).args(["-c", "user.name=p", "-c", "user.email=p@localhost"]).args(args);
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    }
+
+    fn commit(&self) {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", "x"]);
+    }
+
+    fn file(&self, path: &str, text: &str) {
+        put(&self.repo().join(path), text);
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.repo().join(path)).unwrap()
+    }
+
+    fn dies_before(&self, step: &'static str) -> Worktrees {
+        self.dies_after(0, step)
+    }
+
+    /// Returns worktrees whose process dies at a step that it has passed so often.
+    fn dies_after(&self, times: usize, step: &'static str) -> Worktrees {
+        Worktrees { dies_before: Some((step, Arc::new(times.into()))), ..self.worktrees.clone() }
+    }
+
+    fn open(&self) -> PathBuf {
+        opened(&self.worktrees, &self.repo()).unwrap()
+    }
+
+    fn merge(&self) -> Result<Merged, WorktreeError> {
+        merged(&self.worktrees)
+    }
+
+    /// What is not left of a worktree that is gone.
+    fn traces(&self) -> Vec<String> {
+        let mut traces: Vec<String> =
+            self.git(&["for-each-ref", "--format=%(refname)"]).lines().map(str::to_owned).collect();
+        traces.retain(|name| name != "refs/heads/main");
+        let worktrees = self.git(&["worktree", "list", "--porcelain"]);
+        traces.extend(worktrees.lines().filter(|line| line.starts_with("worktree ")).skip(1).map(str::to_owned));
+        let files = fs::read_dir(self.dir.path().join("worktrees")).unwrap().map(|file| file.unwrap().file_name());
+        traces.extend(files.map(|name| name.into_string().unwrap()).filter(|name| !name.starts_with("plain-")));
+        traces
+    }
+}
+
+fn put(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn opened(worktrees: &Worktrees, from: &Path) -> Result<PathBuf, WorktreeError> {
+    Ok(worktrees.open(id(SESSION), WorktreeOrigin::Workspace(from))?.path().to_owned())
+}
+
+fn merged(worktrees: &Worktrees) -> Result<Merged, WorktreeError> {
+    let tip = worktrees.changes(id(SESSION))?.tip;
+    worktrees.merge(id(SESSION), &tip)
+}
+
+/// Returns what a worktree has changed, by path and content after it.
+fn changed(scene: &Repository) {
+    let at = scene.open();
+    put(&at.join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
+    put(&at.join("new/dir/c.txt"), "c\n");
+    fs::remove_file(at.join("sub/b.txt")).unwrap();
+    put(&at.join("run.sh"), "#!/bin/sh\n");
+    fs::set_permissions(at.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("a.txt", at.join("link")).unwrap();
+    put(&at.join("ignored"), "not mine");
+}
+
+fn assert_merged(scene: &Repository) {
+    assert_eq!(scene.read("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
+    assert_eq!(scene.read("new/dir/c.txt"), "c\n");
+    assert!(!scene.repo().join("sub").exists(), "the directory is empty");
+    assert_eq!(fs::read_link(scene.repo().join("link")).unwrap(), Path::new("a.txt"));
+    assert_eq!(fs::metadata(scene.repo().join("run.sh")).unwrap().permissions().mode() & 0o111, 0o111);
+    assert!(!scene.repo().join("ignored").exists());
+    let files = scene.git(&["status", "--porcelain", "-uall"]);
+    let files: Vec<&str> = files.lines().map(|line| line.trim_start().split_once(' ').unwrap().1.trim()).collect();
+    assert_eq!(files, ["a.txt", "sub/b.txt", "link", "new/dir/c.txt", "run.sh"]);
+    assert_eq!(scene.git(&["rev-parse", "--abbrev-ref", "HEAD"]), "main");
+}
+
+#[test]
+fn x14_changes_stay_on_a_branch_until_they_are_merged() {
+    let scene = Repository::new();
+    changed(&scene);
+    let changes = scene.worktrees.changes(id(SESSION)).unwrap();
+    assert_eq!(
+        changes.summary(),
+        "5 files changed, +4 -2 lines: a.txt +1 -1, link +1 -0, new/dir/c.txt +1 -0, run.sh +1 -0, sub/b.txt +0 -1"
+    );
+    assert_eq!(changes.branch, "subtend/0000000000aa");
+    assert_eq!(scene.git(&["status", "--porcelain"]), "", "nothing of it is in the workspace");
+    assert_eq!(scene.git(&["rev-parse", &changes.branch]), changes.tip);
+    let patch = String::from_utf8(scene.worktrees.diff(id(SESSION)).unwrap().1).unwrap();
+    assert!(patch.contains("-one\n+ONE\n") && patch.contains("new file mode 120000"), "{patch}");
+    assert_eq!(scene.merge().unwrap().files.len(), 5);
+    assert_merged(&scene);
+    // What is merged is not a change any more, and later changes are.
+    assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files, []);
+    put(&scene.open().join("later"), "x\n");
+    assert_eq!(scene.merge().unwrap().files, ["later"]);
+}
+
+#[test]
+fn x14_worktree_is_a_worktree_of_git_in_the_same_directory() {
+    let scene = Repository::new();
+    let at = opened(&scene.worktrees, &scene.repo().join("sub")).unwrap();
+    assert_eq!(fs::read_to_string(at.join("b.txt")).unwrap(), "b\n");
+    assert!(at.ends_with("sub"));
+    assert!(scene.git(&["worktree", "list"]).contains("[subtend/0000000000aa]"));
+    let status = Command::new("git").current_dir(&at).args(["status", "--porcelain"]).output().unwrap();
+    assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
+    put(&at.join("n"), "n\n");
+    assert_eq!(scene.merge().unwrap().files, ["n"]);
+    assert_eq!(scene.read("sub/n"), "n\n");
+}
+
+#[test]
+fn x14_a_session_below_starts_with_what_its_parent_changed() {
+    let scene = Repository::new();
+    put(&scene.open().join("p"), "p\n");
+    let below = scene.worktrees.open(id(OTHER), WorktreeOrigin::Worktree(id(SESSION))).unwrap();
+    assert_eq!(fs::read_to_string(below.path().join("p")).unwrap(), "p\n");
+    put(&below.path().join("q"), "q\n");
+    let tip = scene.worktrees.changes(id(OTHER)).unwrap().tip;
+    assert_eq!(scene.worktrees.merge(id(OTHER), &tip).unwrap().files, ["q"]);
+    assert!(!scene.repo().join("q").exists(), "its parent's worktree is what it changes");
+    assert_eq!(scene.merge().unwrap().files, ["p", "q"]);
+}
+
+/// A kill at any step of making: the next call makes it whole, with the base of the first.
+#[test]
+fn x14_killed_making_is_repeated_from_its_record() {
+    let steps = ["record", "base", "branch", "directory", "files", "checkout", "ready"];
+    for step in steps {
+        let scene = Repository::new();
+        let first = scene.git(&["rev-parse", "HEAD"]);
+        assert!(matches!(opened(&scene.dies_before(step), &scene.repo()), Err(WorktreeError::Died)), "{step}");
+        assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}: nothing half made is shown");
+        scene.file("a.txt", "committed later\n");
+        scene.commit();
+        let at = scene.open();
+        // Before the record there is nothing to repeat.
+        let base = if step == "record" { scene.git(&["rev-parse", "HEAD"]) } else { first };
+        assert_eq!(scene.git(&["rev-parse", "subtend/0000000000aa"]), base, "{step}");
+        assert_eq!(
+            scene.git(&["show", &format!("{base}:a.txt")]),
+            fs::read_to_string(at.join("a.txt")).unwrap().trim()
+        );
+        assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files, [], "{step}");
+    }
+}
+
+/// A kill at any step of a merge, at each file: nothing or, after the next call, all is merged.
+#[test]
+fn x14_killed_merge_is_finished_by_the_next_call() {
+    for step in ["add", "commit", "advance", "plan"] {
+        let scene = Repository::new();
+        changed(&scene);
+        assert!(matches!(merged(&scene.dies_before(step)), Err(WorktreeError::Died)), "{step}");
+        assert_eq!(scene.git(&["status", "--porcelain"]), "", "{step}: nothing is merged");
+        assert_eq!(scene.worktrees.recover(id(SESSION)).unwrap(), None);
+        assert_eq!(scene.merge().unwrap().files.len(), 5, "{step}");
+        assert_merged(&scene);
+    }
+    for (times, step) in [(0, "file"), (1, "file"), (2, "file"), (3, "file"), (4, "file"), (0, "merged"), (0, "unplan")]
+    {
+        let scene = Repository::new();
+        changed(&scene);
+        assert!(matches!(merged(&scene.dies_after(times, step)), Err(WorktreeError::Died)), "{step}");
+        let half = scene.git(&["status", "--porcelain", "-uall"]).lines().count();
+        assert_eq!(half, if step == "file" { times } else { 5 }, "the control: it died there");
+        let recovered = scene.worktrees.recover(id(SESSION)).unwrap().unwrap();
+        assert_eq!((recovered.files.len(), recovered.left.len()), (5, 0), "{step}");
+        assert_merged(&scene);
+        assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files, [], "{step}");
+    }
+}
+
+/// Between two files: those that others changed after the kill are left to them.
+#[test]
+fn x14_recovered_merge_leaves_what_was_changed_after_the_kill() {
+    let scene = Repository::new();
+    changed(&scene);
+    assert!(merged(&scene.dies_before("file")).is_err());
+    scene.file("a.txt", "mine\n");
+    // Any call finishes it.
+    let recovered = scene.worktrees.recover(id(SESSION)).unwrap().unwrap();
+    assert_eq!(recovered.left, ["a.txt"]);
+    assert_eq!((scene.read("a.txt"), scene.read("new/dir/c.txt")), ("mine\n".into(), "c\n".into()));
+}
+
+#[test]
+fn x14_killed_removal_is_finished_by_the_next_call() {
+    for step in ["unmerge", "remove directory", "remove administration", "remove base", "forget"] {
+        for keeps in [false, true] {
+            let scene = Repository::new();
+            changed(&scene);
+            let remove = |worktrees: &Worktrees| match keeps {
+                true => worktrees.keep(id(SESSION)).map(drop),
+                false => worktrees.discard(id(SESSION)),
+            };
+            assert!(matches!(remove(&scene.dies_before(step)), Err(WorktreeError::Died)), "{step}");
+            // Whatever is called next.
+            assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}");
+            let kept: &[&str] = if keeps { &["refs/heads/subtend/0000000000aa"] } else { &[] };
+            let mut traces = scene.traces();
+            traces.retain(|name| !name.ends_with(".lock"));
+            assert_eq!(traces, kept, "{step}");
+            if keeps {
+                assert_eq!(scene.git(&["show", "subtend/0000000000aa:a.txt"]), "ONE\ntwo\nthree\nfour\nfive");
+            }
+        }
+    }
+    // The control: before the record of the removal nothing is removed.
+    let scene = Repository::new();
+    changed(&scene);
+    assert!(scene.dies_before("removing").discard(id(SESSION)).is_err());
+    assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files.len(), 5);
+    scene.worktrees.discard(id(SESSION)).unwrap();
+    assert_eq!(scene.traces(), Vec::<String>::new());
+}
+
+#[test]
+fn x14_lines_that_both_changed_are_merged_or_refused() {
+    let scene = Repository::new();
+    put(&scene.open().join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
+    scene.file("a.txt", "one\ntwo\nthree\nfour\nFIVE\n");
+    assert_eq!(scene.merge().unwrap().files, ["a.txt"]);
+    assert_eq!(scene.read("a.txt"), "ONE\ntwo\nthree\nfour\nFIVE\n");
+
+    let scene = Repository::new();
+    changed(&scene);
+    scene.file("a.txt", "mine\ntwo\nthree\nfour\nfive\n");
+    scene.file("run.sh", "mine\n");
+    fs::remove_dir_all(scene.repo().join("sub")).unwrap();
+    let refused = scene.merge().unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "nothing was merged: `a.txt` was changed in the workspace, too, in the same lines; `run.sh` was changed in the \
+         workspace, too"
+    );
+    assert_eq!(
+        (scene.read("a.txt"), scene.repo().join("new").exists()),
+        ("mine\ntwo\nthree\nfour\nfive\n".into(), false)
+    );
+}
+
+/// What was shown is what is merged (P-11).
+#[test]
+fn x14_merge_refuses_what_changed_after_it_was_shown() {
+    let scene = Repository::new();
+    changed(&scene);
+    let tip = scene.worktrees.changes(id(SESSION)).unwrap().tip;
+    put(&scene.open().join("a.txt"), "another\n");
+    assert!(matches!(scene.worktrees.merge(id(SESSION), &tip), Err(WorktreeError::Changed)));
+    assert_eq!(scene.git(&["status", "--porcelain"]), "");
+    assert_eq!(scene.merge().unwrap().files.len(), 5, "the control: as it is shown now");
+}
+
+#[test]
+fn x14_without_a_repository_or_a_commit_it_is_refused() {
+    let scene = Repository::new();
+    let bare = scene.dir.path().join("bare");
+    fs::create_dir(&bare).unwrap();
+    let why = opened(&scene.worktrees, &bare).unwrap_err().to_string();
+    assert!(why.contains("lies in no git repository") && why.contains("Run `git init` there"), "{why}");
+    assert!(Worktrees::check(&bare).is_err() && Worktrees::check(&scene.repo().join("sub")).is_ok());
+    assert!(Command::new("git").current_dir(&bare).args(["init", "-q"]).status().unwrap().success());
+    let why = opened(&scene.worktrees, &bare).unwrap_err().to_string();
+    assert!(why.contains("has no commit"), "{why}");
+}
+
+/// Hooks, filters, `core.fsmonitor` and the rest of a repository's settings name programs. None is run by anything here.
+#[test]
+fn x14_nothing_that_a_repository_names_is_executed() {
+    let scene = Repository::new();
+    let evil = scene.dir.path().join("evil");
+    put(&evil, &format!("#!/bin/sh\necho \"$0 $*\" >> {}\ncat\n", scene.dir.path().join("ran").display()));
+    fs::set_permissions(&evil, fs::Permissions::from_mode(0o755)).unwrap();
+    let ran = || fs::read_to_string(scene.dir.path().join("ran")).unwrap_or_default();
+    scene.file(".gitattributes", "* filter=evil diff=evil merge=evil\n");
+    scene.commit();
+    let evil = evil.to_str().unwrap();
+    for key in ["filter.evil.clean", "filter.evil.smudge", "diff.evil.textconv", "diff.evil.command", "diff.external"] {
+        scene.git(&["config", key, evil]);
+    }
+    for key in ["core.fsmonitor", "core.sshCommand", "core.pager", "core.editor", "gpg.program", "core.askPass"] {
+        scene.git(&["config", key, evil]);
+    }
+    scene.git(&["config", "merge.evil.driver", evil]);
+    scene.git(&["config", "commit.gpgSign", "true"]);
+    for hook in
+        ["post-checkout", "reference-transaction", "post-index-change", "pre-commit", "post-commit", "post-merge"]
+    {
+        let path = scene.repo().join(".git/hooks").join(hook);
+        fs::copy(evil, path).unwrap();
+    }
+    let at = scene.open();
+    put(&at.join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
+    scene.file("a.txt", "one\ntwo\nthree\nfour\nFIVE\n");
+    // A repository in the worktree, and a worktree that claims to be of it: both are the session's own words.
+    let nested = at.join("nested");
+    fs::create_dir(&nested).unwrap();
+    let git = |dir: &Path, args: &[&str]| {
+        let mut command = Command::new("git");
+        command.current_dir(dir).args(["-c", "user.name=p", "-c", "user.email=p@localhost"]).args(args);
+        assert!(command.status().unwrap().success(), "{args:?}");
+    };
+    git(&nested, &["init", "-q"]);
+    put(&nested.join("x"), "x");
+    git(&nested, &["add", "-A"]);
+    git(&nested, &["commit", "-q", "-m", "x"]);
+    git(&nested, &["config", "core.fsmonitor", evil]);
+    put(&at.join(".git"), &format!("gitdir: {}\n", nested.join(".git").display()));
+    assert_eq!(ran(), "");
+    scene.worktrees.diff(id(SESSION)).unwrap();
+    assert_eq!(scene.merge().unwrap().files, ["a.txt"]);
+    scene.worktrees.keep(id(SESSION)).unwrap();
+    scene.open();
+    scene.worktrees.discard(id(SESSION)).unwrap();
+    assert_eq!(ran(), "");
+    // The control: git itself runs them.
+    drop(Command::new("git").current_dir(scene.repo()).args(["status"]).output().unwrap());
+    assert!(ran().contains("evil"), "{}", ran());
+}
+
+/// Links that a session makes lead neither a later merge nor a later tool out of the tree.
+#[test]
+fn x14_links_of_a_worktree_lead_no_merge_out() {
+    let scene = Repository::new();
+    let outside = scene.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let at = scene.open();
+    symlink(&outside, at.join("absolute")).unwrap();
+    symlink("../outside", at.join("relative")).unwrap();
+    put(&at.join("fine"), "x\n");
+    let refused = scene.merge().unwrap_err().to_string();
+    assert!(
+        refused.contains("`absolute` is a link that leads out") && refused.contains("`relative` is a link"),
+        "{refused}"
+    );
+    assert!(!scene.repo().join("fine").exists());
+    fs::remove_file(at.join("absolute")).unwrap();
+    fs::remove_file(at.join("relative")).unwrap();
+    // In the workspace a directory is a link by now: nothing is written behind it.
+    put(&at.join("sub/new"), "x\n");
+    fs::remove_dir_all(scene.repo().join("sub")).unwrap();
+    symlink(&outside, scene.repo().join("sub")).unwrap();
+    let refused = scene.merge().unwrap_err().to_string();
+    assert!(refused.contains("`sub/new` is a directory in the workspace, or lies behind a link"), "{refused}");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    fs::remove_file(scene.repo().join("sub")).unwrap();
+    assert_eq!(scene.merge().unwrap().files, ["fine", "sub/new"], "the control");
+}
