@@ -316,6 +316,9 @@ pub struct McpServer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub timeout: Option<u64>,
+    /// Whether its process starts in the workspace: its program must run nothing that lies there, as npx does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub in_workspace: bool,
 }
 
 /// What is said of an option of a tool.

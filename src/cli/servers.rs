@@ -39,9 +39,11 @@ impl ServerPool {
         }
         let guard =
             guard::guard().map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
-        let ground =
-            Ground { workspace: workspace.path().to_owned(), guard: Some(guard), commands: loaded.config.commands() };
-        let file = settings::user_file().and_then(|file| Some(file.parent()?.join(KNOWN)));
+        let own = settings::user_file().and_then(|file| Some(file.parent()?.to_owned()));
+        let file = own.as_ref().map(|own| own.join(KNOWN));
+        let (workspace_path, commands) = (workspace.path().to_owned(), loaded.config.commands());
+        let elsewhere = own.filter(|own| own.is_dir());
+        let ground = Ground { workspace: workspace_path, elsewhere, guard: Some(guard), commands };
         let known = Arc::new(file.map_or_else(KnownTools::in_memory, KnownTools::in_file));
         let servers = Servers::new(list.clone(), ground, known, setup::keys());
         all.insert(workspace.path().to_owned(), (list, servers.clone()));

@@ -108,6 +108,25 @@ fn a_server_named_like_a_persons_is_refused() {
     assert!(!user.workspace().join("stolen").exists());
 }
 
+/// Many programs run what lies in their directory, as `npx` does the packages of a clone: a server of the person starts where no repository
+/// wrote. The control: one that the person lets start in the workspace.
+#[test]
+fn a_server_of_the_person_runs_nothing_of_the_workspace() {
+    let user = User::new();
+    user.file("node_modules/notes", "touch stolen\n");
+    std::fs::create_dir_all(user.config().join("subtend")).expect("a directory");
+    let starts = |in_workspace: bool| {
+        let script = "[ ! -e node_modules/notes ] || . ./node_modules/notes; exit 1";
+        let server = json!({"command": "sh", "args": ["-c", script], "in_workspace": in_workspace});
+        let own = json!({"mcp": {"servers": {"notes": server}}});
+        std::fs::write(user.config().join("subtend/subtend.yaml"), own.to_string()).expect("a file");
+        let listed = call(&user, &["tools", "list"]);
+        assert!(listed.out.contains("its process ended"), "{listed:?}");
+        user.workspace().join("stolen").exists()
+    };
+    assert_eq!([false, true].map(starts), [false, true]);
+}
+
 #[test]
 fn a_workspace_names_no_servers_in_its_configuration() {
     let user = User::new();

@@ -248,6 +248,7 @@ fn config(name: &str, mode: &str) -> ServerConfig {
             env: [("GIVEN".to_owned(), "value".to_owned())].into(),
         },
         timeout: None,
+        in_workspace: true,
     }
 }
 
@@ -261,7 +262,12 @@ impl ServerScene {
     }
 
     async fn within(dir: TempDir, servers: Vec<ServerConfig>) -> Self {
-        let ground = Ground { workspace: dir.path().to_owned(), guard: Some(guard()), commands: Commands::default() };
+        let ground = Ground {
+            workspace: dir.path().to_owned(),
+            elsewhere: None,
+            guard: Some(guard()),
+            commands: Commands::default(),
+        };
         let list = ServerList { servers, problems: Vec::new() };
         let servers = Servers::new(list, ground, known(dir.path()), Secrets::of([("API_KEY", "sk-0123456789")]));
         if let Some(settled) = servers.settle() {
@@ -537,6 +543,14 @@ async fn a_question_to_a_person_is_answered_by_an_approved_call() {
         ask && shown.starts_with("fake asks: Which city?") && shown.ends_with("Answer: [{\"city\":\"Lisbon\"}]"),
         "{shown}"
     );
+    // Where the tool needs an approval too, the question is about the answer all the same.
+    let asked = Authority::of(RuleSet::only(Verdict::Ask));
+    let Classified::Ready { access: Some(access), ask: true, .. } =
+        scene.registry().classify("mcp__fake__ask", &args.to_string(), &asked, None, true, &|_| false)
+    else {
+        panic!("it is asked about");
+    };
+    assert_eq!((&*access.action, &*access.resource), ("answer:fake", &*shown));
     let said = text(scene.call("ask", args).await);
     assert_eq!(said, "answered: {\"action\":\"accept\",\"content\":{\"city\":\"Lisbon\"}}");
     let unfit = text(scene.call("ask", json!({"mcp_answers": [{"town": 1}]})).await);
@@ -574,7 +588,12 @@ async fn secrets_in_results_of_servers_are_redacted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_before_the_servers_are_up_waits_for_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    let ground = Ground { workspace: dir.path().to_owned(), guard: Some(guard()), commands: Commands::default() };
+    let ground = Ground {
+        workspace: dir.path().to_owned(),
+        elsewhere: None,
+        guard: Some(guard()),
+        commands: Commands::default(),
+    };
     let list = ServerList { servers: vec![config("fake", "plain")], problems: Vec::new() };
     let servers = Servers::new(list, ground, known(dir.path()), Secrets::default());
     let scene = ServerScene { dir, servers };

@@ -43,6 +43,8 @@ pub struct ServerConfig {
     pub reached: Reached,
     /// The longest call of a tool, besides the session's own limit.
     pub timeout: Option<Duration>,
+    /// Whether its process starts in the workspace.
+    pub in_workspace: bool,
 }
 
 /// The servers of one place, and why others cannot be used.
@@ -82,6 +84,8 @@ struct ServerEntry {
     timeout: Option<u64>,
     #[serde(default)]
     disabled: bool,
+    #[serde(default)]
+    in_workspace: bool,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -183,7 +187,9 @@ fn server(
             return Err("`env` has a name that no variable can have".to_owned());
         }
     }
-    Ok(Some(ServerConfig { name, origin, reached, timeout: entry.timeout.map(|ms| Duration::from_millis(ms.max(1))) }))
+    let timeout = entry.timeout.map(|ms| Duration::from_millis(ms.max(1)));
+    let in_workspace = entry.in_workspace || origin == Origin::Workspace;
+    Ok(Some(ServerConfig { name, origin, reached, timeout, in_workspace }))
 }
 
 /// Checks an address: its credentials and those of headers may not go over the network in the open.
@@ -262,6 +268,7 @@ mod tests {
                 env: env.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
             },
             timeout: None,
+            in_workspace: true,
         }
     }
 
@@ -282,6 +289,7 @@ mod tests {
                 headers: [("Authorization".into(), "Bearer t0p".into())].into(),
             },
             timeout: Some(Duration::from_millis(5)),
+            in_workspace: true,
         };
         let fs = stdio("fs", "npx", &["-y", "x@1"], &[("KEY", "t0p")]);
         assert_eq!(list, ServerList { servers: vec![fs, web], problems: Vec::new() });

@@ -38,6 +38,8 @@ const ROUNDS: usize = 4;
 pub struct Ground {
     /// The directory of its processes.
     pub workspace: PathBuf,
+    /// The directory of processes that do not start in the workspace: many programs run what lies in theirs. `None` for the workspace.
+    pub elsewhere: Option<PathBuf>,
     /// Without one, processes that leave their group may outlive the runtime.
     pub guard: Option<Guard>,
     pub commands: Commands,
@@ -85,8 +87,8 @@ impl ServerConnection {
         let (served, life, thread) = match &config.reached {
             Reached::Stdio { command, args, env } => {
                 let env = env.iter().map(|(name, value)| (name.into(), value.into()));
-                let started =
-                    process::start((command, args), env, &ground.workspace, (ground.guard.as_ref(), &ground.commands));
+                let place = ground.elsewhere.as_ref().filter(|_| !config.in_workspace).unwrap_or(&ground.workspace);
+                let started = process::start((command, args), env, place, (ground.guard.as_ref(), &ground.commands));
                 let process = started.map_err(|error| broken(format!("its command cannot be started: {error}")))?;
                 let transport = answering((process.stdout, process.stdin), open.clone());
                 let served =

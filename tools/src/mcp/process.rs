@@ -43,11 +43,11 @@ pub(super) struct ServerLife {
     fault: Arc<Mutex<Option<String>>>,
 }
 
-/// Starts `command` in `workspace` with the variables that commands get, and `env`.
+/// Starts `command` in the directory `place` with the variables that commands get, and `env`.
 pub(super) fn start(
     (command, args): (&str, &[String]),
     env: impl Iterator<Item = (OsString, OsString)>,
-    workspace: &Path,
+    place: &Path,
     (guard, commands): (Option<&Guard>, &Commands),
 ) -> io::Result<Process> {
     let mut process = match guard {
@@ -62,7 +62,7 @@ pub(super) fn start(
             process
         }
     };
-    process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(workspace);
+    process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(place);
     #[cfg(unix)]
     process.process_group(0);
     process.kill_on_drop(guard.is_none());
