@@ -82,6 +82,9 @@ pub mod start {}
 #[doc = include_str!("guide/subagents.md")]
 pub mod subagents {}
 
+#[doc = include_str!("guide/processes.md")]
+pub mod processes {}
+
 #[doc = include_str!("guide/testing.md")]
 #[cfg_attr(feature = "testing", doc = include_str!("guide/testing_example.md"))]
 pub mod testing_agents {}

@@ -167,6 +167,7 @@ pub mod tools {
     pub use subtend_tools::mcp;
     pub use subtend_tools::option::{self, BadOption, OptionKind, ToolOption, ToolOptions};
     pub use subtend_tools::policy::{BadRule, CannotKeep, HostPolicy, PROTECTED};
+    pub use subtend_tools::processes::Processes;
     pub use subtend_tools::registry::{Classified, LiveTools, Registry, RegistryBuilder, RegistryError, Ruling};
     pub use subtend_tools::sandbox;
     pub use subtend_tools::secrets::Secrets;

@@ -28,6 +28,8 @@ mod moved;
 mod output;
 mod paths;
 mod present;
+#[cfg(target_os = "linux")]
+mod processes;
 mod products;
 mod rules;
 #[cfg(all(unix, feature = "cli"))]

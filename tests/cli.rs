@@ -19,6 +19,8 @@ mod memory;
 mod moving;
 mod named;
 mod permissions;
+#[cfg(target_os = "linux")]
+mod processes;
 mod prompt;
 mod reading;
 mod reload;

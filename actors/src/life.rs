@@ -7,6 +7,7 @@ use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::SessionId;
 use subtend_session::state::State;
 use subtend_supervision::Gate;
+use subtend_tools::processes::Processes;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +24,8 @@ pub(crate) struct Lifecycle {
     pub(crate) tasks: TaskTracker,
     /// Completions that arrived too late: counted, not recorded.
     pub(crate) stale: AtomicU64,
+    /// Background processes; they stop with the runtime.
+    pub(crate) processes: Processes,
     stopping: AtomicBool,
     /// Set by an orderly shutdown, and not by a drop.
     in_order: AtomicBool,
@@ -38,6 +41,7 @@ impl Lifecycle {
             halt,
             tasks: TaskTracker::new(),
             stale: AtomicU64::new(0),
+            processes: Processes::default(),
             stopping: AtomicBool::new(false),
             in_order: AtomicBool::new(false),
             watch: Mutex::default(),
@@ -60,6 +64,13 @@ impl Lifecycle {
         self.gate.close();
         self.stopping.store(true, Ordering::Release);
         self.in_order.fetch_or(in_order, Ordering::AcqRel);
+        self.processes.stop();
+    }
+
+    /// Waits for the end of all tasks and processes, which were stopped.
+    pub(crate) async fn ended(&self) {
+        self.tasks.wait().await;
+        self.processes.ended().await;
     }
 
     /// Returns why the runtime does not answer.

@@ -439,7 +439,7 @@ impl Runtime {
         rooms.directory.clear();
         rooms.waiters.close();
         // The actors have ended, with their work: its tasks end at their next poll.
-        rooms.life.tasks.wait().await;
+        rooms.life.ended().await;
         rooms.log.events.close();
         let report = ShutdownReport {
             drained,

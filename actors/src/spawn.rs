@@ -2,6 +2,7 @@
 
 pub(crate) mod agents;
 pub(crate) mod ancestors;
+pub(crate) mod background;
 pub(crate) mod branching;
 pub(crate) mod caches;
 pub(crate) mod child_spec;

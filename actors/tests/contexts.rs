@@ -297,3 +297,36 @@ async fn k2_end_of_a_job_reaches_the_model_once() {
         assert_eq!(given(dialect, false).await, ["completion"], "{dialect:?}: injected at the rest point");
     }
 }
+
+/// An unchecked end of a task that came when its owner had no turn left enters the next turn once (R9).
+#[tokio::test(start_paused = true)]
+async fn r9_unchecked_result_enters_the_next_turn_once() {
+    let journal = journal();
+    let dialects = Dialects { offered: vec![Dialect::SpawnTask], ..Dialects::default() };
+    let (runtime, asked) = asked(builder(&journal).dialects(dialects), |request| match &*latest(request) {
+        "go" if answers(request) == 0 => {
+            let args = json!({"type": "worker", "prompt": "child", "description": "count"});
+            (1, calls([("spawn_task", args)]))
+        }
+        "go" => (1_000, text("late")),
+        "child" => (20, text("found it")),
+        _ => (1, text("noted")),
+    })
+    .await;
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(5).await;
+    session.interrupt().await.expect("interrupted");
+    seconds(60).await;
+    let before = requests(&asked, &session).len();
+    assert_eq!(before, 2, "the end of the task opens no turn after an interrupt");
+    say(&session, "and?").await;
+    let next = requests(&asked, &session)[before].clone();
+    let told: Vec<&String> = next.iter().filter(|message| message.contains("found it")).collect();
+    assert_eq!(told.len(), 1, "{next:#?}");
+    assert!(told[0].starts_with("completion: ") && told[0].contains("(count): completed]"), "{next:#?}");
+    say(&session, "again").await;
+    let later = last(&asked, &session);
+    assert_eq!(later.iter().filter(|message| message.contains("found it")).count(), 1, "{later:#?}");
+    shut(runtime).await;
+}

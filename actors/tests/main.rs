@@ -68,6 +68,7 @@ mod plan_exit;
 mod pools;
 #[cfg(feature = "fault-points")]
 mod presence;
+mod processes;
 mod queue;
 mod queued_states;
 #[cfg(feature = "fault-points")]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
+use subtend_tools::processes::Processes;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::{Progress, ToolError, ToolInvocation, ToolKey};
 use subtend_tools::workspace::Workspace;
@@ -82,6 +83,7 @@ impl Tree {
             cancel: CancellationToken::new(),
             max_bytes: 10_000,
             progress: Progress::none(),
+            processes: Processes::default(),
         };
         Some(self.runtime.block_on(tool.run(call)).map(|output| output.content.to_string()))
     }

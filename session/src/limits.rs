@@ -68,7 +68,7 @@ pub struct Limits {
     pub ask_ms: u64,
     /// How long a check waits for its run; the timeout ends only the wait.
     pub check_ms: u64,
-    /// Wall-clock time of a detached run.
+    /// Wall-clock time of a detached run, and working time of a background process.
     pub detached_ms: u64,
     pub inherited_bytes: u64,
     /// Whether a run waits for the reset of a provider's limit that exceeds its turn; off, it fails at once.

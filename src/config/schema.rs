@@ -76,7 +76,7 @@ const LIMITS: [(&str, &str); 33] = [
     ("wall_ms", "Wall-clock time of a person's run."),
     ("ask_ms", "How long a question waits for a person; then it is denied."),
     ("check_ms", "How long a check waits for its task; the task continues."),
-    ("detached_ms", "Wall-clock time of a run without an owner."),
+    ("detached_ms", "Wall-clock time of a run without an owner, and working time of a background process."),
     ("inherited_bytes", "What a branch may take over from where it branches off."),
     ("park", "Whether a run waits for the reset of a provider's usage limit; `off` fails at once."),
 ];

@@ -1,11 +1,13 @@
-//! The tools over a workspace: list, read, search, write, edit, shell.
+//! The tools over a workspace: list, read, search, write, edit, shell, process.
 
+pub(crate) mod background;
+mod confined;
 mod edit;
 mod list;
 mod open;
 mod read;
 mod search;
-mod shell;
+pub(crate) mod shell;
 pub(crate) mod skill;
 mod write;
 
@@ -30,6 +32,7 @@ use crate::tool::Tool;
 use file_tool::FileTool;
 
 pub(crate) fn tools(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Tool>> {
+    let process = background::ProcessTool::new(guard.as_ref());
     vec![
         Arc::new(FileTool::<list::ListTool>::new()),
         Arc::new(FileTool::<read::ReadTool>::new()),
@@ -37,5 +40,6 @@ pub(crate) fn tools(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Too
         Arc::new(FileTool::<write::WriteTool>::new()),
         Arc::new(FileTool::<edit::EditTool>::new()),
         Arc::new(shell::Shell::new(guard, commands)),
+        Arc::new(process),
     ]
 }

@@ -7,7 +7,8 @@
 //! ([`CommandLimits`](crate::commands::CommandLimits)). No session rules apply to the guard. A restricted command runs in a
 //! sandbox ([`crate::sandbox`]) that the guard creates; its authority is the first line of the guard's input.
 //!
-//! A command that reads, such as an MCP server, gets the guard's input (`PIPED`). The end of that input still ends it.
+//! A command that reads, such as an MCP server or a background process, gets the guard's input (`PIPED`); of a sandboxed one
+//! what follows the first line. The end of that input still ends it: it may end by itself, then gets SIGTERM, and is killed.
 
 #[cfg(unix)]
 mod limits;
@@ -57,7 +58,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
 
     let mut args = args.into_iter().peekable();
     let held = args.next_if(|first| first == HELD).is_some();
-    let piped = !held && args.next_if(|first| first == PIPED).is_some();
+    let piped = args.next_if(|first| first == PIPED).is_some();
     let Some(program) = args.next() else {
         eprintln!("guard: no command is given");
         return 127;
@@ -90,7 +91,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let left = std::sync::Arc::clone(&held);
     std::thread::spawn(move || {
         match input {
-            Some(input) => piped::pass(input),
+            Some(input) => piped::pass(input, leader),
             None => {
                 let mut byte = [0];
                 // Nothing more is written: the read ends at the end of the pipe or with an error, which counts the same.
@@ -133,7 +134,7 @@ fn hold(command: Command) -> Started {
         .map_err(|error| format!("its authority cannot be read: {error}"))
         .and_then(|authority| sandbox::start(command, authority));
     match held {
-        Ok(held) => Ok((held.child.id(), None, Some(held))),
+        Ok(mut held) => Ok((held.child.id(), held.child.stdin.take(), Some(held))),
         Err(why) => Err((NOT_RUN, format!("{WHY}{why}"))),
     }
 }

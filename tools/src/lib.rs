@@ -6,6 +6,7 @@
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
+pub mod background;
 pub mod closure;
 pub mod commands;
 pub mod dialect;
@@ -16,6 +17,7 @@ pub mod mcp;
 pub mod option;
 pub mod plan_exit;
 pub mod policy;
+pub mod processes;
 pub mod registry;
 pub mod sandbox;
 pub mod secrets;
@@ -38,5 +40,6 @@ mod builtin;
 mod http;
 mod near;
 mod path;
+mod redacted;
 mod result;
 mod schema;

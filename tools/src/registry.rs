@@ -24,6 +24,7 @@ use crate::dialect::{self, minion};
 use crate::guard::Guard;
 use crate::option::{self, BadOption};
 use crate::plan_exit;
+use crate::redacted;
 use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError};
 use crate::{arguments, near};
@@ -149,7 +150,7 @@ impl RegistryBuilder {
 
     pub fn build(self) -> Registry {
         let Self { tools, secrets, live } = self;
-        let guarded = |entry: RegisteredTool| RegisteredTool { tool: secrets.guard(entry.tool), ..entry };
+        let guarded = |entry: RegisteredTool| RegisteredTool { tool: redacted::guard(&secrets, entry.tool), ..entry };
         Registry { tools: Arc::new(tools.into_iter().map(|(name, entry)| (name, guarded(entry))).collect()), live }
     }
 }

@@ -1,20 +1,10 @@
-//! Redaction of secret values in tool results.
+//! Secret values and their redaction in texts and streams.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use serde_json::Value;
-use subtend_session::authority::{Access, Authority};
-use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;
-use subtend_session::message::ToolSpec;
-
-use crate::display::Display;
-use crate::option::ToolOption;
-use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolOutput};
 
 /// The shortest redacted value: a shorter one is part of other texts.
 pub const SHORTEST: usize = 8;
@@ -57,79 +47,56 @@ impl Secrets {
         }
         text
     }
+}
 
-    /// Wraps `tool` so that its results, errors and progress hold no secret.
-    pub(crate) fn guard(&self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
-        if self.is_empty() { tool } else { Arc::new(Redacted { tool, secrets: self.clone() }) }
+/// Redacts a stream: a value that comes in several parts is found.
+#[derive(Default)]
+pub(crate) struct RedactedStream {
+    secrets: Secrets,
+    /// The start of what may be a value.
+    held: Vec<u8>,
+}
+
+impl RedactedStream {
+    pub(crate) fn new(secrets: Secrets) -> Self {
+        Self { secrets, held: Vec::new() }
     }
 
-    fn output(&self, output: ToolOutput) -> ToolOutput {
-        match self.redact(&output.content) {
-            Cow::Borrowed(_) => output,
-            Cow::Owned(content) => ToolOutput { content: content.into(), ..output },
+    /// Adds `bytes` and passes on what cannot be a part of a value any more; at the end, all.
+    pub(crate) fn push(&mut self, bytes: &[u8], is_end: bool, into: &mut impl Extend<u8>) {
+        if self.secrets.is_empty() {
+            return into.extend(bytes.iter().copied());
         }
-    }
-
-    fn error(&self, error: ToolError) -> ToolError {
-        let message = self.redact(&error.message).into_owned();
-        ToolError { message, ..error }
+        self.held.extend_from_slice(bytes);
+        let mut at = 0_usize;
+        while let Some(rest) = self.held.get(at..).filter(|rest| !rest.is_empty()) {
+            // The longest value comes first: while it may still come, no shorter one is replaced.
+            let found = self.secrets.0.iter().find_map(|(name, value)| {
+                let value = value.as_bytes();
+                if rest.starts_with(value) {
+                    return Some(Some((name, value.len())));
+                }
+                (!is_end && value.starts_with(rest)).then_some(None)
+            });
+            match found {
+                Some(Some((name, length))) => {
+                    into.extend(format!("[{name} redacted]").into_bytes());
+                    at = at.saturating_add(length);
+                }
+                Some(None) => break,
+                None => {
+                    into.extend(rest.first().copied());
+                    at = at.saturating_add(1);
+                }
+            }
+        }
+        self.held.drain(..at.min(self.held.len()));
     }
 }
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Secrets").field(&self.0.iter().map(|(name, _)| &**name).collect::<Vec<_>>()).finish()
-    }
-}
-
-struct Redacted {
-    tool: Arc<dyn Tool>,
-    secrets: Secrets,
-}
-
-impl Tool for Redacted {
-    fn spec(&self) -> &ToolSpec {
-        self.tool.spec()
-    }
-
-    fn effect(&self) -> ToolEffect {
-        self.tool.effect()
-    }
-
-    fn leaves_process(&self) -> bool {
-        self.tool.leaves_process()
-    }
-
-    fn access(&self, args: Option<&Value>) -> Vec<Access> {
-        self.tool.access(args)
-    }
-
-    fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
-        self.tool.ruled_out(authority)
-    }
-
-    fn options(&self) -> &[ToolOption] {
-        self.tool.options()
-    }
-
-    fn display(&self) -> Display {
-        self.tool.display()
-    }
-
-    fn render_input(&self, args: &Value) -> Option<Text> {
-        self.tool.render_input(args)
-    }
-
-    fn render_output(&self, result: &str) -> Option<Text> {
-        self.tool.render_output(result)
-    }
-
-    fn run(&self, mut call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        let (secrets, progress) = (self.secrets.clone(), call.progress.clone());
-        call.progress = Progress::to(move |line| progress.send(secrets.redact(&line).into_owned()));
-        let secrets = self.secrets.clone();
-        let running = self.tool.run(call);
-        async move { running.await.map(|output| secrets.output(output)).map_err(|error| secrets.error(error)) }.boxed()
     }
 }
 
@@ -142,5 +109,25 @@ mod tests {
         let secrets = Secrets::of([("SHORT", "abcdefgh"), ("LONG", " abcdefgh-ijkl\n"), ("TINY", "abc")]);
         assert_eq!(secrets.redact("abcdefgh-ijkl abcdefgh abc"), "[LONG redacted] [SHORT redacted] abc");
         assert_eq!(secrets.redact("nothing"), Cow::Borrowed("nothing"));
+    }
+
+    #[test]
+    fn r9_a_value_in_parts_is_redacted_in_a_stream() {
+        let secrets = Secrets::of([("SHORT", "abcdefgh"), ("LONG", "abcdefgh-ijkl")]);
+        for text in ["xabcdefgh-ijkl abcdefgh-ij abcdefg abcabcdefgh", "abcdefgh-", "abcdefg", "", "aabcdefghh"] {
+            for size in 1..=text.len().max(1) {
+                let (mut stream, mut out) = (RedactedStream::new(secrets.clone()), Vec::new());
+                text.as_bytes().chunks(size).for_each(|part| stream.push(part, false, &mut out));
+                stream.push(&[], true, &mut out);
+                assert_eq!(String::from_utf8(out).unwrap(), secrets.redact(text), "{text} in parts of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn r9_a_prompt_that_begins_no_value_is_not_held_back() {
+        let (mut stream, mut out) = (RedactedStream::new(Secrets::of([("KEY", "sk-0123456789")])), Vec::new());
+        stream.push(b"Password: s", false, &mut out);
+        assert_eq!(out, b"Password: ");
     }
 }

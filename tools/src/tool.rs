@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::display::Display;
 use crate::option::ToolOption;
+use crate::processes::Processes;
 use crate::workspace::Workspace;
 
 pub use crate::result::{ToolError, ToolOutput};
@@ -83,6 +84,8 @@ pub struct ToolInvocation {
     /// Bytes of the result; more is truncated with a mark.
     pub max_bytes: u64,
     pub progress: Progress,
+    /// The background processes of the runtime.
+    pub processes: Processes,
 }
 
 /// The identity of a call, stable over restarts.

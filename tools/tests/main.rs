@@ -16,6 +16,8 @@ mod hostile;
 mod limits;
 #[cfg(all(target_os = "linux", feature = "mcp"))]
 mod mcp;
+#[cfg(target_os = "linux")]
+mod processes;
 mod properties;
 #[cfg(target_os = "linux")]
 mod race;

@@ -12,6 +12,7 @@ use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::ids::{CallId, RunNo, TurnNo};
 use subtend_tools::commands::Commands;
 use subtend_tools::guard::{self, Guard};
+use subtend_tools::processes::Processes;
 use subtend_tools::registry::Registry;
 use subtend_tools::secrets::Secrets;
 use subtend_tools::tool::{Progress, ToolInvocation, ToolKey};
@@ -37,6 +38,7 @@ pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolInvocat
         cancel: CancellationToken::new(),
         max_bytes: 100_000,
         progress: Progress::none(),
+        processes: Processes::default(),
     }
 }
 
@@ -50,7 +52,7 @@ pub(crate) fn guard() -> Guard {
 /// Returns a guard in an environment that the shell code `setup` changes first.
 pub(crate) fn guard_with(setup: &str) -> Guard {
     let lead = format!(
-        "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; if [ \"$1\" = --piped ]; then export {ROLE}=piper; shift; fi; export {GUARDED}=\"$3\"; \
+        "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; if [ \"$1\" = --piped ]; then export {ROLE}=\"${ROLE}+piper\"; shift; fi; export {GUARDED}=\"$3\"; \
          exec \"$0\" --exact scene::role --nocapture"
     );
     let program = std::env::current_exe().unwrap();
@@ -62,12 +64,8 @@ pub(crate) fn guard_with(setup: &str) -> Guard {
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let command = ["sh".into(), "-c".into(), std::env::var_os(GUARDED).unwrap()] as [OsString; 3];
-    let how = match role.as_str() {
-        "holder" => Some("--held"),
-        "piper" => Some("--piped"),
-        _ => None,
-    };
-    std::process::exit(guard::main(how.map(OsString::from).into_iter().chain(command)));
+    let how = [("holder", "--held"), ("piper", "--piped")].into_iter().filter(|(part, _)| role.contains(part));
+    std::process::exit(guard::main(how.map(|(_, how)| OsString::from(how)).chain(command)));
 }
 
 /// Runs a case of [`runtime`] and prints the output; returns at once in an ordinary test run.

@@ -75,6 +75,8 @@ pub(crate) enum Parsed {
     Check(CheckRequest),
     /// A task of the session that it cancels, as the model named it.
     Cancel(Text),
+    /// A background process of the session that it stops, as the model named it.
+    Stop(Text),
     Await(Jobs),
     Plan(Text),
 }

@@ -12,6 +12,7 @@ use subtend_session::ids::{Lsn, RunKey, SessionId, Text};
 use subtend_session::outcome::{Budget, ModelFail};
 use subtend_session::settings::Settings;
 use subtend_supervision::{Budgets, Ledger};
+use subtend_tools::background::AGENT;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::limits::ParkedRuns;
@@ -90,7 +91,7 @@ impl ModelCalls {
 
     /// Lets the host choose the model of an attempt; a failing hook changes nothing. The turn's deadline applies.
     pub(crate) async fn resolve(&self, at: &Address, called: Called, call: ModelCallStart) -> (Called, ModelCallStart) {
-        let Some(hooks) = &self.hooks else { return (called, call) };
+        let Some(hooks) = self.hooks.as_ref().filter(|_| *called.asked != *AGENT) else { return (called, call) };
         let mut later = match call {
             ModelCallStart::Later(later) => later,
             ModelCallStart::Now(_) => return (called, call),

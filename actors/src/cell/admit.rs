@@ -12,6 +12,7 @@ use subtend_session::place::Mode;
 use subtend_session::record::SpawnGranted;
 use subtend_session::state::State;
 use subtend_supervision::SpawnGrants;
+use subtend_tools::background::AGENT;
 use subtend_tools::dialect::{ContinueRequest, Request, StartRequest, subagent};
 
 use crate::calls::files::FileTexts;
@@ -20,6 +21,7 @@ use crate::cell::cells::Cells;
 use crate::cell::names;
 use crate::hooks::{self, SubagentStart};
 use crate::spawn::agents::Agents;
+use crate::spawn::background;
 use crate::spawn::caches::Template;
 use crate::spawn::child_spec::ChildSpec;
 use crate::spawn::tool_set::{ToolSet, spawning, whitelist};
@@ -41,15 +43,23 @@ impl Cells {
         let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
         let grants = self.calls.ledger.reserve_spawns(root, wanted, state.limits.spawns);
         let (granted, left) = (grants.granted(), grants.remaining());
-        let mut used: u32 = 0;
+        let (mut used, mut processes): (u32, u32) = (0, 0);
         let verdicts = calls
             .iter()
             .map(|ix| {
                 let call = CallId { turn, ix: *ix };
-                let verdict = if used < granted {
+                let parsed = ready.remove(&call);
+                let is_process = parsed.as_ref().is_some_and(background::is_process);
+                let verdict = if let Some(refused) =
+                    is_process.then(|| background::too_many(state, processes)).flatten()
+                {
+                    Err(refused)
+                } else if used < granted {
                     let left = left.saturating_add(granted.saturating_sub(used).saturating_sub(1));
-                    self.plan(state, (agents, offer), (call, ready.remove(&call)), left, read)
-                        .inspect(|_| used = used.saturating_add(1))
+                    self.plan(state, (agents, offer), (call, parsed), left, read).inspect(|_| {
+                        used = used.saturating_add(1);
+                        processes = processes.saturating_add(u32::from(is_process));
+                    })
                 } else {
                     let dialect = state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
                     Err(shaped(dialect, over_limit(state.limits.spawns)))
@@ -174,7 +184,7 @@ impl Cells {
             warnings,
             mode: asked.mode,
             max_turns: turns,
-            deadline_ms: state.limits.run_ms,
+            deadline_ms: if *asked.agent == *AGENT { Some(state.limits.detached_ms) } else { state.limits.run_ms },
             on_restart: template.created.on_restart,
             detached_ms: template.detached.then_some(state.limits.detached_ms),
             grant,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 
+use serde_json::Value;
 use subtend_journal::ReadError;
 use subtend_session::authority::{Access, Verdict};
 use subtend_session::call::{CallKind, Invalid};
@@ -11,6 +12,7 @@ use subtend_session::dialect::jobs::{Jobs, Own};
 use subtend_session::dialect::{Dialect, known_as};
 use subtend_session::ids::{CallId, RunKey, SessionId, Text};
 use subtend_session::state::{Child, Phase, State};
+use subtend_tools::background as tools;
 use subtend_tools::dialect::Request;
 use uuid::Uuid;
 
@@ -18,6 +20,7 @@ use crate::calls::in_flight::Parsed;
 use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
+use crate::spawn::background;
 use crate::spawn::tool_set::spawning;
 
 const SHOWN: usize = 20;
@@ -96,6 +99,9 @@ impl Driver {
                 own_task(&self.state, &check.task, &MANAGED).map(|task| *run = self.state.owned_run(task))
             }
             (CallKind::Cancel { child }, Parsed::Cancel(task)) => self.meant_by_cancel(task).map(|task| *child = task),
+            (CallKind::Cancel { child }, Parsed::Stop(named)) => {
+                background::own(&self.state, named, own_task(&self.state, named, &MANAGED)).map(|own| *child = own)
+            }
             (CallKind::Await { runs, .. }, Parsed::Await(jobs)) => {
                 *runs = self.meant_by_await(jobs);
                 return;
@@ -154,6 +160,13 @@ impl Driver {
             return None;
         }
         if let Parsed::Check(check) = self.parsed_call(call)? { check.timeout_ms } else { None }
+    }
+
+    /// Returns the process that a call of the tool `process` names; `None` for other calls.
+    pub(crate) fn process_of(&self, tool: &str, args: &Value) -> Result<Option<SessionId>, Text> {
+        let named = (tool == tools::PROCESS).then(|| tools::named(args)).flatten();
+        let own = |named| background::own(&self.state, named, own_task(&self.state, named, &MANAGED));
+        named.map(own).transpose()
     }
 
     /// Returns a call as it was parsed. A call that another activation or offer classified is parsed here once.

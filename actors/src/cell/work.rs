@@ -8,7 +8,7 @@ use futures_util::task::noop_waker_ref;
 use serde_json::Value;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
 use subtend_session::command::{Command, Deadline, FoundCall};
-use subtend_session::ids::{CallId, Lsn, RunNo};
+use subtend_session::ids::{CallId, Lsn, RunNo, SessionId};
 use subtend_session::state::{CallPhase, Phase};
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::{Progress, Tool, ToolInvocation, ToolKey};
@@ -83,7 +83,15 @@ impl Driver {
             self.todo.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
             return;
         }
-        self.start_tool(run, call, Local { tool, args, word }, intent);
+        let child = match self.process_of(&tool.spec().name, &args) {
+            Ok(child) => child,
+            Err(content) => {
+                let result = Box::new(CallResult::error(ToolErrorKind::NotFound, content));
+                self.todo.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
+                return;
+            }
+        };
+        self.start_tool(run, call, Local { tool, args, word, child }, intent);
     }
 
     fn word(&self, call: CallId, tool: &dyn Tool, args: &Value) -> GrantedApprovals {
@@ -111,7 +119,7 @@ impl Driver {
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
         let local = Local { tool: self.agents.workplace(&self.state).around(local.tool), ..local };
         let hooked = self.hooked(run, call, &local);
-        let Local { tool, args, .. } = local;
+        let Local { tool, args, child, .. } = local;
         let stop = StopSignals::default();
         let effect = tool.effect();
         let tool_call = ToolInvocation {
@@ -123,6 +131,7 @@ impl Driver {
             cancel: stop.ask.clone(),
             max_bytes: self.state.limits.tool_result_bytes,
             progress: self.progress(call),
+            processes: self.cells.life.processes.about(child),
         };
         let owned = self.run_key().and_then(|key| self.cells.runs.tokens.token(&key)).unwrap_or_default();
         let start = if let Some(hooked) = hooked {
@@ -258,4 +267,6 @@ struct Local {
     tool: Arc<dyn Tool>,
     args: Value,
     word: GrantedApprovals,
+    /// The background process that it is about.
+    child: Option<SessionId>,
 }

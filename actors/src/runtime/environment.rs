@@ -15,6 +15,7 @@ use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::Limits;
+use subtend_tools::background::AGENT;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
@@ -27,6 +28,7 @@ use crate::calls::prices::Prices;
 use crate::faults::Faults;
 use crate::runtime::start_error::StartError;
 use crate::spawn::agents::Agents;
+use crate::spawn::background;
 use crate::spawn::caches::ToolSets;
 use crate::spawn::tool_options;
 use crate::values::answering::pool_name;
@@ -227,8 +229,10 @@ impl Environment {
             None => Arc::new(Workspace::open(PathBuf::from("."))?),
         };
         let SharedParts { journal, options, faults, approvals, worktrees } = shared;
+        let mut catalog = self.catalog.unwrap_or_else(Catalog::builtin);
+        background::add(&mut catalog, &tools);
         Ok(Agents {
-            catalog: self.catalog.unwrap_or_else(Catalog::builtin),
+            catalog,
             tools,
             models: Arc::new(models),
             default_model,
@@ -256,7 +260,7 @@ impl Environment {
 
 /// Returns the models, and the name for sessions without their own.
 fn models(
-    named: HashMap<Text, Arc<dyn Model>>,
+    mut named: HashMap<Text, Arc<dyn Model>>,
     source: Option<Arc<ModelSource>>,
     fallback: Option<Arc<dyn Model>>,
     default: Option<Text>,
@@ -276,6 +280,7 @@ fn models(
         (None, None) => return Err(StartError::NoModel),
     };
     let default = default.unwrap_or_else(|| fallback.name().into());
+    named.insert(AGENT.into(), Arc::new(background::ProcessModel));
     let mut models = Models::new(named, source, fallback);
     for (name, members) in pools {
         models.add_pool(name, members)?;

@@ -11,6 +11,7 @@ use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::place::{BranchKind, Place};
 use subtend_session::state::State;
+use subtend_tools::background::AGENT;
 use subtend_tools::dialect::{Offered, Request, discovery, minion};
 use subtend_tools::plan_exit;
 use subtend_tools::registry::{Registry, Ruling};
@@ -183,6 +184,9 @@ impl Agents {
     /// approver.
     pub(crate) fn classify(&self, offer: &ToolSet, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
         use subtend_tools::registry::Classified as Found;
+        if let Some(started) = self.starts_process(offer, tool, args) {
+            return started;
+        }
         if let Some(read) = self.read(offer, tool, args) {
             return match read {
                 Ok(Request::Start(start)) => {
@@ -214,6 +218,9 @@ impl Agents {
             // Judged like a direct call of the tool, so that the same rules apply.
             Some(Meant::Used(tool, args)) => {
                 (used, found) = (tool, args);
+                if let Some(started) = self.starts_process(offer, &used, &found) {
+                    return started;
+                }
                 (&*used, &*found)
             }
         };
@@ -252,6 +259,7 @@ impl Agents {
                     Ruling::Denied(_) => (None, false),
                 }
             }
+            Parsed::Opens(Request::Start(start)) if *start.agent == *AGENT => (None, false),
             Parsed::Opens(Request::Start(start)) => {
                 let (access, verdict) = offer.starting(&start.agent);
                 let ask = verdict == Verdict::Ask && !always.contains(&access);
@@ -261,6 +269,7 @@ impl Agents {
             | Parsed::Refused(_)
             | Parsed::Check(_)
             | Parsed::Cancel(_)
+            | Parsed::Stop(_)
             | Parsed::Await(_)
             | Parsed::Plan(_) => (None, false),
         }

@@ -4,6 +4,7 @@ use subtend_session::call::CallKind;
 use subtend_session::dialect::Dialect;
 use subtend_session::dialect::jobs::Jobs;
 use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
+use subtend_tools::background;
 use subtend_tools::dialect::{manage, minion, spawn};
 use subtend_tools::plan_exit;
 use uuid::Uuid;
@@ -28,6 +29,10 @@ pub(crate) fn read(offer: &ToolSet, tool: &str, args: &str) -> Option<Result<(Ca
             let kind = CallKind::Await { all: jobs == Jobs::All, runs: Vec::new() };
             (kind, Some(Parsed::Await(jobs)))
         }),
+        background::PROCESS => {
+            let named = background::stops(args).filter(|_| offer.specs.iter().any(|spec| *spec.name == *tool))?;
+            Ok((CallKind::Cancel { child: nobody }, Some(Parsed::Stop(named.into()))))
+        }
         plan_exit::NAME => return proposal(offer, args),
         minion::RETURN if offer.returns => minion::check_return(args).map(|()| (CallKind::Return, None)),
         _ => return None,

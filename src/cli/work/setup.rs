@@ -1,5 +1,6 @@
 //! The one place where the command line meets the runtime.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -137,7 +138,9 @@ pub(super) fn withheld(tools: &Registry, policy: &RuleSet, bounds: &[RuleSet]) -
     let authority = bounds.iter().fold(Authority::of(policy.clone()), met);
     let allowed = |tool: &Arc<dyn Tool>| tool.access(None).iter().all(|of| authority.verdict(of) == Verdict::Allow);
     let all = tools.names().filter_map(|name| tools.get(name));
-    all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority)).map(|why| why.to_string()).collect()
+    let why = all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority));
+    // Two tools may be ruled out for the same reason.
+    why.map(|why| why.to_string()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 impl Parts {

@@ -1,6 +1,7 @@
 //! One command in a process group of its own: bounded output, and a kill of everything that it started.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -11,17 +12,22 @@ use std::time::Duration;
 use subtend_session::authority::Authority;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::environment;
 use crate::bounded::len;
 use crate::commands::Commands;
-use crate::guard::{Guard, LIMITS};
+use crate::guard::{Guard, LIMITS, PIPED};
+use crate::processes::TypedText;
 use crate::sandbox;
 use crate::workspace::Workspace;
 
 /// Time for a killed command to exit, and for its last output.
 const GRACE: Duration = Duration::from_millis(1500);
+
+/// Bytes that a command may write before its output is read at a pace.
+const UNPACED: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(super) enum CommandEnd {
@@ -59,52 +65,107 @@ impl<'a> Over<'a> {
 pub(super) async fn run(
     script: &str,
     workspace: &Workspace,
-    (over, commands): (Over<'_>, &Commands),
+    over: (Over<'_>, &Commands),
     limit: Option<Duration>,
     max_bytes: u64,
     cancel: &CancellationToken,
 ) -> io::Result<Finished> {
-    let guard = over.guard();
-    let mut command = command(script, workspace, over, commands);
-    let mut child = command.spawn()?;
-    let mut leash = Leash { pipe: child.stdin.take(), group: child.id().filter(|_| guard.is_none()) };
-    if let (Over::Sandbox(_, authority), Some(pipe)) = (over, &mut leash.pipe) {
-        let mut line = serde_json::to_vec(authority)?;
-        line.push(b'\n');
-        // A guard that fails to read has said why; after a partial line it runs nothing.
-        drop(pipe.write_all(&line).await);
-    }
+    let running = RunningCommand::start(script, workspace, over, None).await?;
     let output = Mutex::new(Ends::new(usize::try_from(max_bytes).unwrap_or(usize::MAX)));
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let reading = futures_util::future::join(drain(stdout, &output), drain(stderr, &output));
-    tokio::pin!(reading);
-    let timer = async {
-        match limit {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(timer);
-    let mut read = false;
-    let end = loop {
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => break CommandEnd::Cancelled,
-            () = &mut timer => break CommandEnd::TimedOut,
-            status = child.wait() => break CommandEnd::Exited(status?),
-            _ = &mut reading, if !read => read = true,
-        }
-    };
-    leash.pull();
-    if !matches!(end, CommandEnd::Exited(_)) {
-        reap(&mut child).await;
-    }
-    if !read {
-        // Without a guard, a process that left the group may hold the pipe forever.
-        drop(tokio::time::timeout(GRACE, reading).await);
-    }
+    let push = |bytes: &[u8]| output.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+    let end = running.finish([&push, &push], limit, cancel).await?;
     let output = std::mem::take(&mut *output.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(Finished { end, output })
+}
+
+/// A receiver of the bytes of standard output, or of standard error.
+pub(super) type Sink<'a> = &'a (dyn Fn(&[u8]) + Sync);
+
+/// A command that was started. Dropping it kills the command as [`run`] says.
+pub(super) struct RunningCommand {
+    child: Child,
+    leash: Leash,
+    /// The input, whose end also ends a guard.
+    pipe: Option<ChildStdin>,
+    typed: Option<mpsc::Receiver<TypedText>>,
+}
+
+impl RunningCommand {
+    /// Starts `sh -c command` in the workspace; without `typed` its input is empty.
+    pub(super) async fn start(
+        script: &str,
+        workspace: &Workspace,
+        (over, commands): (Over<'_>, &Commands),
+        typed: Option<mpsc::Receiver<TypedText>>,
+    ) -> io::Result<Self> {
+        let unguarded = over.guard().is_none();
+        let mut child = command(script, workspace, (over, commands), typed.is_some()).spawn()?;
+        let (pipe, leash) = (child.stdin.take(), Leash { group: child.id().filter(|_| unguarded) });
+        let mut running = Self { child, leash, pipe, typed };
+        if let (Over::Sandbox(_, authority), Some(pipe)) = (over, &mut running.pipe) {
+            let mut line = serde_json::to_vec(authority)?;
+            line.push(b'\n');
+            // A guard that fails to read has said why; after a partial line it runs nothing.
+            drop(pipe.write_all(&line).await);
+        }
+        Ok(running)
+    }
+
+    /// Waits for the end of the command, at most for `limit`, and kills what is left of it.
+    pub(super) async fn finish(
+        self,
+        [out, err]: [Sink<'_>; 2],
+        limit: Option<Duration>,
+        cancel: &CancellationToken,
+    ) -> io::Result<CommandEnd> {
+        let Self { mut child, leash, pipe, typed } = self;
+        let paced = typed.is_some();
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let reading = futures_util::future::join(drain(stdout, out, paced), drain(stderr, err, paced));
+        tokio::pin!(reading);
+        let timer = async {
+            match limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut read = false;
+        let end = {
+            // Ends with this block, and with it the input.
+            let typing = type_in(pipe, typed);
+            tokio::pin!(timer, typing);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => break CommandEnd::Cancelled,
+                    () = &mut timer => break CommandEnd::TimedOut,
+                    status = child.wait() => break CommandEnd::Exited(status?),
+                    _ = &mut reading, if !read => read = true,
+                    never = &mut typing => match never {},
+                }
+            }
+        };
+        drop(leash);
+        if !matches!(end, CommandEnd::Exited(_)) {
+            reap(&mut child).await;
+        }
+        if !read {
+            // Without a guard, a process that left the group may hold the pipe forever.
+            drop(tokio::time::timeout(GRACE, reading).await);
+        }
+        Ok(end)
+    }
+}
+
+/// Writes what is typed, and holds the pipe until it is dropped.
+async fn type_in(mut pipe: Option<ChildStdin>, typed: Option<mpsc::Receiver<TypedText>>) -> Infallible {
+    if let (Some(pipe), Some(mut typed)) = (&mut pipe, typed) {
+        while let Some((text, told)) = typed.recv().await {
+            // The caller may have given up.
+            let _ = told.send(pipe.write_all(text.as_bytes()).await);
+        }
+    }
+    std::future::pending().await
 }
 
 async fn reap(child: &mut Child) {
@@ -115,23 +176,24 @@ async fn reap(child: &mut Child) {
     }
 }
 
-fn command(script: &str, workspace: &Workspace, over: Over<'_>, commands: &Commands) -> Command {
+fn command(script: &str, workspace: &Workspace, (over, commands): (Over<'_>, &Commands), typed: bool) -> Command {
     let guard = over.guard();
-    let argv: [OsString; 4] = [sandbox::HELD.into(), "sh".into(), "-c".into(), script.into()];
-    let [_, free @ ..] = &argv;
-    let mut command = match over {
-        Over::Sandbox(guard, _) => Command::from(guard.command(&argv)),
-        Over::Guard(guard) => Command::from(guard.command(free)),
-        Over::Nobody => {
-            let [shell, rest @ ..] = free;
-            let mut command = Command::new(shell);
-            command.args(rest);
+    let mut command = match guard {
+        Some(guard) => {
+            let held = matches!(over, Over::Sandbox(..)).then_some(sandbox::HELD);
+            let how = held.into_iter().chain(typed.then_some(PIPED));
+            let argv: Vec<OsString> = how.chain(["sh", "-c", script]).map(OsString::from).collect();
+            Command::from(guard.command(&argv))
+        }
+        None => {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
             command
         }
     };
     // A guard must outlive the future to end what it guards: the closed pipe tells it.
     command.kill_on_drop(guard.is_none());
-    command.stdin(if guard.is_some() { Stdio::piped() } else { Stdio::null() });
+    command.stdin(if guard.is_some() || typed { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     #[cfg(unix)]
     command.process_group(0);
@@ -161,15 +223,13 @@ fn directory(workspace: &Workspace) -> PathBuf {
     workspace.path().into()
 }
 
-/// Kills a command's group when dropped.
+/// Kills a command's group when dropped, if no guard does.
 struct Leash {
-    pipe: Option<ChildStdin>,
     group: Option<u32>,
 }
 
-impl Leash {
-    fn pull(&mut self) {
-        self.pipe = None;
+impl Drop for Leash {
+    fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(group) = self.group.take().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
             // The group may be gone already.
@@ -178,21 +238,19 @@ impl Leash {
     }
 }
 
-impl Drop for Leash {
-    fn drop(&mut self) {
-        self.pull();
-    }
-}
-
-async fn drain(from: Option<impl AsyncRead + Unpin>, into: &Mutex<Ends>) {
+async fn drain(from: Option<impl AsyncRead + Unpin>, into: Sink<'_>, paced: bool) {
     let Some(mut from) = from else { return };
-    let mut buffer = vec![0; 16 << 10];
+    let (mut buffer, mut total) = (vec![0; 16 << 10], 0_u64);
     while let Ok(read) = from.read(&mut buffer).await {
         if read == 0 {
             return;
         }
-        let bytes = buffer.get(..read).unwrap_or_default();
-        into.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        into(buffer.get(..read).unwrap_or_default());
+        total = total.saturating_add(len(read));
+        if paced && total > UNPACED {
+            // A command that writes without end must not take a processor of the host for as long as it lives.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }
 

@@ -11,17 +11,21 @@ use serde_json::Value;
 use subtend_session::authority::{Access, Authority};
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
+use tokio::sync::mpsc;
 
-use super::process::{self, CommandEnd, Over};
+use super::background::attended;
+use super::confined;
+use super::process::{self, CommandEnd, Over, RunningCommand};
 use crate::bounded::head;
 use crate::commands::Commands;
 use crate::guard::Guard;
 use crate::policy;
+use crate::processes;
 use crate::sandbox::{self, Strength, Unsupported};
 use crate::schema;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
-const NAME: &str = "shell";
+pub(crate) const NAME: &str = "shell";
 const MAX_COMMAND: usize = 64 << 10;
 /// Reserved for text about the output.
 const FOOTER: u64 = 200;
@@ -29,7 +33,13 @@ const FOOTER: u64 = 200;
 const MARK: u64 = 60;
 const ABOUT: &str = "Run a command with `sh -c` in the workspace; the result is its output (stdout and stderr together, the \
     middle left out where it is long) and its exit code. Nothing can be typed into it. When the command ends, whatever it \
-    started in the background is stopped. Prefer list, read, search, write and edit for files.";
+    started in the background is stopped. Prefer list, read, search, write and edit for files.
+
+With `background: true` the call returns a session_id at once and the command keeps running, for servers, watchers and long \
+builds. `process` reads its output, types into it and stops it. Its end, with its last output, comes to you by itself. Your own \
+work ends only after it, so stop what you do not need any more.";
+/// How long a background process is watched before the first call about it returns.
+const FIRST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +49,8 @@ struct ShellArgs {
     /// Stop it after this many milliseconds.
     #[schemars(range(min = 1, max = 3_600_000))]
     timeout_ms: Option<u64>,
+    /// Return at once and keep it running.
+    background: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -52,29 +64,35 @@ pub(super) struct Shell {
 impl Shell {
     pub(super) fn new(guard: Option<Guard>, commands: Commands) -> Self {
         let spec = ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: schema::of::<ShellArgs>() };
-        let sandbox = match &guard {
-            Some(_) => sandbox::probe(),
-            None => Err(Unsupported { why: "the runtime was given no guard, and it is the guard that holds".into() }),
-        };
+        let sandbox = confined::strength(guard.as_ref());
         Self { spec, guard: guard.map(Arc::new), commands: Arc::new(commands), sandbox }
     }
 }
 
-fn ruled_out(authority: &Authority, sandbox: &Result<Strength, Unsupported>) -> Option<ToolError> {
-    if !sandbox::is_needed(authority) {
-        return None;
+fn fits(args: &ShellArgs) -> Result<(), ToolError> {
+    if args.command.trim().is_empty() || args.command.contains('\0') || args.command.len() > MAX_COMMAND {
+        return Err(ToolError::bad_args(format!(
+            "the command must have 1 to {MAX_COMMAND} bytes and no NUL: put a long script into a file first"
+        )));
     }
-    let why: &dyn std::fmt::Display = match sandbox {
-        Ok(Strength::FilesAndNetwork) => return None,
-        Ok(Strength::Files) if !sandbox::limits_network(authority) => return None,
-        Ok(Strength::Files) => &"this system's kernel cannot hold TCP (Linux 6.7 or later can)",
-        Err(missing) => missing,
-    };
-    Some(ToolError::denied(format!(
-        "{NAME} is refused: this session's files and network are not all allowed without limits, a command could do \
-         everything that the operating system's user may do, and nothing would hold it to the rules: {why}. Use the file \
-         tools."
-    )))
+    if args.background == Some(true) && args.timeout_ms.is_some() {
+        return Err(ToolError::bad_args(
+            "timeout_ms is for a command that is waited for: leave it out, and stop the process when it is not needed any more",
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the command that schema-valid arguments start in the background; `None` if they do not.
+///
+/// # Errors
+/// If the call would start nothing.
+pub(crate) fn in_background(args: &Value) -> Result<Option<String>, ToolError> {
+    let Ok(args) = serde_json::from_value::<ShellArgs>(args.clone()) else { return Ok(None) };
+    if args.background != Some(true) {
+        return Ok(None);
+    }
+    fits(&args).map(|()| Some(args.command))
 }
 
 impl Tool for Shell {
@@ -93,7 +111,7 @@ impl Tool for Shell {
 
     fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
         // The workspace is unknown here: each call checks what exists there.
-        ruled_out(&policy::for_commands(authority, |_| false), &self.sandbox)
+        confined::ruled_out(&policy::for_commands(authority, |_| false), &self.sandbox)
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
@@ -101,15 +119,11 @@ impl Tool for Shell {
         async move {
             let args: ShellArgs = serde_json::from_value(call.args.clone())
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
-            if args.command.trim().is_empty() || args.command.contains('\0') || args.command.len() > MAX_COMMAND {
-                return Err(ToolError::bad_args(format!(
-                    "the command must have 1 to {MAX_COMMAND} bytes and no NUL: put a long script into a file first"
-                )));
-            }
+            fits(&args)?;
             // The authority may have narrowed since the tool was offered.
             let root = call.workspace.path();
             let authority = policy::for_commands(&call.authority, |path| root.join(path).symlink_metadata().is_ok());
-            if let Some(error) = ruled_out(&authority, &sandbox) {
+            if let Some(error) = confined::ruled_out(&authority, &sandbox) {
                 return Err(error);
             }
             let alone = call.workspace.is_alone();
@@ -131,10 +145,43 @@ impl Tool for Shell {
                 Some(guard) => Over::Guard(guard),
                 None => Over::Nobody,
             };
+            if args.background == Some(true) {
+                return start(&args, &call, over, &commands).await;
+            }
             run(&args, &call, over, &commands).await
         }
         .boxed()
     }
+}
+
+/// Starts a background process in the session that is its own.
+async fn start(
+    args: &ShellArgs,
+    call: &ToolInvocation,
+    over: Over<'_>,
+    commands: &Commands,
+) -> Result<ToolOutput, ToolError> {
+    if call.cancel.is_cancelled() {
+        return Err(ToolError::cancelled());
+    }
+    let (typed, typing) = mpsc::channel(processes::TYPED);
+    let running = RunningCommand::start(&args.command, &call.workspace, (over, commands), Some(typing)).await;
+    let running = running.map_err(|error| ToolError::failed(format!("the command could not be started: {error}")))?;
+    let most = usize::try_from(call.max_bytes).unwrap_or(usize::MAX);
+    let process = call.processes.add(call.key.session, typed, most).ok_or_else(|| {
+        ToolError::refused("a background process is running here already: read it or stop it with the tool process")
+    })?;
+    let (attendance, written) = (process.attend(), Arc::clone(&process));
+    let held = matches!(over, Over::Sandbox(..));
+    call.processes.spawn(Arc::clone(&process), async move {
+        let (out, err) = (|bytes: &[u8]| written.push(0, bytes), |bytes: &[u8]| written.push(1, bytes));
+        match running.finish([&out, &err], None, written.token()).await {
+            Ok(CommandEnd::Exited(status)) => ended(status, held),
+            Ok(CommandEnd::Cancelled | CommandEnd::TimedOut) => "stopped, with all that it started".to_owned(),
+            Err(error) => format!("its end is not known: {error}"),
+        }
+    });
+    attended(&process, attendance, call, FIRST).await
 }
 
 async fn run(

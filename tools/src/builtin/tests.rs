@@ -17,6 +17,7 @@ use subtend_session::call::ToolErrorKind;
 use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
 use tokio_util::sync::CancellationToken;
 
+use crate::processes::Processes;
 use crate::registry::{Classified, Registry};
 use crate::tool::{Progress, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use crate::workspace::Workspace;
@@ -92,6 +93,7 @@ impl Bench {
             cancel: self.cancel.clone(),
             max_bytes: self.max_bytes,
             progress: self.progress.clone(),
+            processes: Processes::default(),
         };
         tool.run(call).await
     }

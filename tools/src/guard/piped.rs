@@ -5,14 +5,18 @@ use std::process::ChildStdin;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Time for a command to end by itself after its input has ended.
-const GRACE: Duration = Duration::from_millis(700);
+const GRACE: Duration = Duration::from_millis(500);
 
-/// Passes standard input on; returns when it has ended and the command had time to end by itself.
+/// Time after SIGTERM.
+const LAST: Duration = Duration::from_millis(250);
+
+/// Passes standard input on; returns when it has ended and the group of `leader` had time to end by itself, then by SIGTERM.
 ///
 /// The command may never read: its full pipe must not hide that the runtime has ended, so the end is watched apart.
-pub(super) fn pass(mut input: ChildStdin) {
+pub(super) fn pass(mut input: ChildStdin, leader: Pid) {
     std::thread::spawn(move || {
         // An error is the end of the command or of the runtime; each is noticed elsewhere. The end of the copy closes the pipe.
         drop(io::copy(&mut io::stdin().lock(), &mut input));
@@ -31,4 +35,7 @@ pub(super) fn pass(mut input: ChildStdin) {
     }
     // The exit of the command ends this process meanwhile.
     std::thread::sleep(GRACE);
+    // It may have ended meanwhile.
+    let _ = kill_process_group(leader, Signal::TERM);
+    std::thread::sleep(LAST);
 }

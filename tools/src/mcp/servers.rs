@@ -13,6 +13,7 @@ use super::connection::Ground;
 use super::known::KnownTools;
 use super::server::{LiveServer, ServerReport};
 use super::tool::ServerTool;
+use crate::redacted;
 use crate::registry::{LiveTools, Registry};
 use crate::secrets::Secrets;
 use crate::tool::Tool;
@@ -89,7 +90,7 @@ impl LiveTools for Servers {
             return None;
         }
         let server = self.0.servers.iter().find(|server| server.may_have(name))?;
-        Some(self.0.secrets.guard(Arc::new(ServerTool::unlisted(name, server)?)))
+        Some(redacted::guard(&self.0.secrets, Arc::new(ServerTool::unlisted(name, server)?)))
     }
 
     fn settle(&self) -> Option<BoxFuture<'static, ()>> {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::snake_case;
 use crate::closure::FnTool;
 use crate::policy::HostPolicy;
+use crate::processes::Processes;
 use crate::registry::{Classified, Registry, RegistryError};
 use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use crate::typed::{IntoOutput, TypedTool};
@@ -91,6 +92,7 @@ fn call(args: Value) -> ToolInvocation {
         cancel: CancellationToken::new(),
         max_bytes: 1000,
         progress: Progress::none(),
+        processes: Processes::default(),
     }
 }
 

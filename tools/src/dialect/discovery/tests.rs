@@ -5,6 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::arguments;
+use crate::processes::Processes;
 use crate::tool::{Progress, ToolKey};
 use crate::workspace::Workspace;
 
@@ -32,6 +33,7 @@ fn got(args: &str, shown: &[Text], max_bytes: u64) -> Value {
         cancel: CancellationToken::new(),
         max_bytes,
         progress: Progress::none(),
+        processes: Processes::default(),
     };
     let output = tool.run(call).now_or_never().unwrap().unwrap();
     assert!(output.content.len() as u64 <= max_bytes);

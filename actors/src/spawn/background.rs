@@ -1,0 +1,200 @@
+//! Background processes: a process is a child session. A model without a network starts its command by `shell`, attends it, and answers
+//! with its last output.
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::json;
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest, Source};
+use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
+use subtend_session::authority::Access;
+use subtend_session::call::{CallKind, ToolErrorKind};
+use subtend_session::command::Refusal;
+use subtend_session::ids::{SessionId, Text};
+use subtend_session::message::Message;
+use subtend_session::place::Mode;
+use subtend_session::record::ToolCall;
+use subtend_session::state::State;
+use subtend_tools::background::{self, AGENT, PROCESS, RUNNING, SHELL};
+use subtend_tools::dialect::Request as Opening;
+use subtend_tools::registry::{Classified as Found, Registry, Ruling};
+
+use crate::calls::in_flight::Parsed;
+use crate::spawn::agents::Agents;
+use crate::spawn::tool_set::{Classified, ToolSet};
+
+/// Turns of a process: its limit is time.
+const TURNS: u32 = 1_000_000;
+
+/// Bytes of output that each turn says, for the owner of a process that is lost or cancelled.
+const SAID: usize = 1 << 10;
+
+/// The longest wait of one call: shorter than any tool may take by default.
+const LONGEST: u64 = 60_000;
+
+/// Adds the agent of processes, if `tools` can start them.
+pub(crate) fn add(catalog: &mut Catalog, tools: &Registry) {
+    if [SHELL, PROCESS].iter().all(|name| tools.get(name).is_some()) {
+        catalog.insert(Manifest {
+            description: "Runs one command in the background.".into(),
+            model: Some(AGENT.into()),
+            tools: Some(vec![SHELL.into(), PROCESS.into()]),
+            turns: Some(TURNS),
+            hidden: true,
+            instructions: false,
+            source: Source::Builtin,
+            ..Manifest::new(AGENT, AgentMode::Subagent, "You run one command and report its end.")
+        });
+    }
+}
+
+impl Agents {
+    /// Classifies a call that starts a background process; `None` for other calls. The process asks for its permission itself, as `shell`.
+    pub(crate) fn starts_process(&self, offer: &ToolSet, tool: &str, args: &str) -> Option<Classified> {
+        if tool != SHELL || *offer.agent == *AGENT || self.catalog.get(AGENT).is_none() {
+            return None;
+        }
+        let all = |_: &Access| true;
+        let found = self.tools.classify(tool, args, &offer.authority, offer.only.as_deref(), true, &all);
+        let Found::Ready { tool, args, .. } = found else { return None };
+        let command = match background::command(&args) {
+            Ok(command) => command?,
+            Err(error) => return Some(Classified::tree(Err(error.message.into()))),
+        };
+        if let Ruling::Denied(error) = Registry::ruling(&*tool, &args, &offer.authority, &all) {
+            return Some(Classified::tree(Err(error.message.into())));
+        }
+        if !offer.specs.iter().any(|spec| *spec.name == *PROCESS) {
+            let told = format!("`background` needs the tool `{PROCESS}`, which is not available in this session");
+            return Some(Classified::tree(Err(told.into())));
+        }
+        let start = Box::new(background::start(AGENT.into(), &command));
+        let ready = Some(Parsed::Opens(Opening::Start(start)));
+        Some(Classified::tree(Ok((CallKind::Child(Mode::Background), ready))))
+    }
+}
+
+/// Returns the process of `state`'s session with the name `named`.
+pub(crate) fn own(state: &State, named: &str, child: Result<SessionId, Text>) -> Result<SessionId, Text> {
+    let child = child?;
+    match state.children.get(&child) {
+        Some(known) if *known.agent == *AGENT => Ok(child),
+        Some(known) => Err(format!("{named} is not a background process: {} works there", known.agent).into()),
+        None => Err(format!("Unknown process `{named}`.").into()),
+    }
+}
+
+/// Returns whether a call starts a background process.
+pub(crate) fn is_process(parsed: &Parsed) -> bool {
+    matches!(parsed, Parsed::Opens(Opening::Start(start)) if *start.agent == *AGENT)
+}
+
+/// Returns why `state`'s session may start no process besides `more` that are about to start: one slot of its tree stays free for agents.
+pub(crate) fn too_many(state: &State, more: u32) -> Option<Refusal> {
+    let most = state.limits.live_runs.saturating_sub(1).max(1);
+    let owned = state.run.iter().flat_map(|run| run.owned.values());
+    let running = owned.filter(|owned| state.children.get(&owned.child).is_some_and(|child| *child.agent == *AGENT));
+    let running = u32::try_from(running.count()).unwrap_or(u32::MAX).saturating_add(more);
+    (running >= most).then(|| Refusal {
+        kind: ToolErrorKind::Limit,
+        message: format!(
+            "not started: {most} of your background processes run already, which is the most (one less than `live_runs`): stop one \
+             with the tool {PROCESS} first"
+        )
+        .into(),
+    })
+}
+
+/// The model of process sessions.
+pub(crate) struct ProcessModel;
+
+impl Model for ProcessModel {
+    fn name(&self) -> &str {
+        AGENT
+    }
+
+    fn leaves_process(&self) -> bool {
+        false
+    }
+
+    /// No limit of a context applies.
+    fn context_window(&self) -> Option<u64> {
+        Some(u64::from(u32::MAX))
+    }
+
+    fn call(&self, request: Request, _: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
+        let attends = request.tools.iter().any(|tool| *tool.name == *PROCESS);
+        std::future::ready(Ok(answer(&request.messages, attends))).boxed()
+    }
+}
+
+fn answer(messages: &[Message], attends: bool) -> Answer {
+    let call = |tool: &str, args: serde_json::Value| ToolCall {
+        provider_id: "process".into(),
+        tool: tool.into(),
+        args: args.to_string().into(),
+    };
+    if let [Message::User { text, .. }] = messages {
+        return Answer::of_calls(None, vec![call(SHELL, json!({"command": &**text, "background": true}))]);
+    }
+    let result =
+        |message: &Message| if let Message::Result { content, .. } = message { Some(content.clone()) } else { None };
+    let mut results = messages.iter().rev().filter_map(result);
+    // Messages of persons change nothing while it runs.
+    if let Some(written) = results.next().and_then(|last| written(&last)).filter(|_| attends) {
+        let wait =
+            u32::try_from(results.count()).ok().and_then(|before| 2_000_u64.checked_shl(before)).unwrap_or(LONGEST);
+        let args = json!({"action": "output", "wait_ms": wait.clamp(2_000, LONGEST)});
+        return Answer::of_calls(written, vec![call(PROCESS, args)]);
+    }
+    let last = messages.last().and_then(result);
+    Answer::of_text(
+        last.unwrap_or_else(|| "This session runs one command and takes no messages: nothing was done.".into()),
+    )
+}
+
+/// Returns the end of what a running process wrote since the last call; `None` if it does not run.
+fn written(result: &str) -> Option<Option<Text>> {
+    let (output, state) = result.rsplit_once('\n').unwrap_or(("", result));
+    let tail = output.get(output.ceil_char_boundary(output.len().saturating_sub(SAID))..).unwrap_or_default();
+    state.starts_with(RUNNING).then(|| (!tail.is_empty()).then(|| tail.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_session::ids::{CallId, Seq, TurnNo};
+
+    use super::*;
+
+    fn result(content: &str) -> Message {
+        Message::Result { call: CallId { turn: TurnNo(1), ix: 0 }, error: false, content: content.into() }
+    }
+
+    fn user(text: &str) -> Message {
+        Message::User { seq: Seq(1), text: text.into() }
+    }
+
+    #[test]
+    fn r9_model_starts_the_command_attends_it_and_reports() {
+        let said = |messages: Vec<Message>| answer(&messages, true);
+        let first = said(vec![user("make")]);
+        let args: serde_json::Value = serde_json::from_str(&first.calls[0].args).unwrap();
+        assert_eq!((&*first.calls[0].tool, args), (SHELL, json!({"command": "make", "background": true})));
+        let next = said(vec![user("make"), result("one\n[running for 1 s; output 0 to 4 of 4 bytes]")]);
+        assert_eq!((next.text.as_deref(), &*next.calls[0].tool), (Some("one"), PROCESS));
+        let silent = said(vec![user("make"), result("[running for 1 s; output 0 to 0 of 0 bytes]")]);
+        assert_eq!((silent.text, silent.calls.len()), (None, 1));
+        let ended = said(vec![user("make"), result("[running\n[exit code 0; output 0 to 9 of 9 bytes]")]);
+        assert!(ended.calls.is_empty() && ended.text.is_some_and(|text| text.contains("exit code 0")));
+    }
+
+    #[test]
+    fn r9_a_message_to_a_process_session_runs_nothing() {
+        let messages = vec![user("make"), result("[exit code 0]"), user("rm -rf .")];
+        assert!(answer(&messages, true).calls.is_empty());
+        let messages = vec![user("make"), user("rm -rf .")];
+        assert!(answer(&messages, true).calls.is_empty());
+        let messages = vec![user("make"), result("[running for 1 s]"), user("rm -rf .")];
+        assert_eq!(&*answer(&messages, true).calls[0].tool, PROCESS);
+    }
+}

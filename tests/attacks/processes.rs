@@ -1,0 +1,146 @@
+//! Background processes as a way around limits, rules and the end of what started them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use subtend_session::authority::Verdict;
+use subtend_tools::guard::Guard;
+
+use super::scene::{AttackScene, RunningHost, call, script, spawn};
+
+fn guard() -> Guard {
+    Guard { program: PathBuf::from(env!("CARGO_BIN_EXE_subtend")), args: vec!["guard".into(), "--".into()] }
+}
+
+fn start(command: &str) -> Value {
+    call("shell", json!({"command": command, "background": true}))
+}
+
+/// The processes that have `mark` as an argument.
+fn marked(mark: &str) -> Vec<String> {
+    let numbers = std::fs::read_dir("/proc").expect("processes").filter_map(Result::ok);
+    let marked = numbers.filter(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
+    });
+    marked.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+async fn until(wanted: impl Fn() -> bool) -> bool {
+    for _ in 0..600 {
+        if wanted() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    false
+}
+
+/// Starts the process, cancels the run when it lives, and returns what is left of it.
+async fn left(host: &RunningHost, command: &str, mark: &str) -> Vec<String> {
+    let session = host.runtime.open("worker").expect("a session");
+    let receipt = session.send(script(&[start(command)])).await.expect("accepted");
+    assert!(until(|| !marked(mark).is_empty()).await, "{command}: it starts");
+    session.cancel().await.expect("cancelled");
+    session.run_ended(receipt.run).await.expect("the run ends");
+    until(|| marked(mark).is_empty()).await;
+    marked(mark)
+}
+
+/// With the guard all ends with the run. The control has none: what leaves its group stays.
+#[tokio::test]
+async fn process_that_forks_away_floods_and_ignores_signals_ends() {
+    const ATTACKS: [(&str, &str); 5] = [
+        ("3031.5", "(setsid sleep 3031.5 &); sleep 3031.5"),
+        ("3032.5", "trap '' TERM HUP INT QUIT; sleep 3032.5; sleep 3032.5"),
+        ("3033.5", "(setsid sh -c 'trap \"\" TERM; (setsid sleep 3033.5 &) ; sleep 3033.5' &); yes flood"),
+        ("3034.5", "exec 0<&- 1>&- 2>&-; sleep 3034.5"),
+        ("3035.5", "for i in 1 2 3 4 5 6 7 8; do (setsid nohup sleep 3035.5 >/dev/null 2>&1 &); done; sleep 3035.5"),
+    ];
+    let mut scene = AttackScene::new().guard(guard());
+    let host = scene.host().await;
+    for (mark, command) in ATTACKS {
+        assert_eq!(left(&host, command, mark).await, Vec::<String>::new(), "{command}");
+    }
+    host.down().await;
+    let mut scene = AttackScene::new();
+    let host = scene.host().await;
+    let control = left(&host, "(setsid sleep 3036.5 &); sleep 3036.5", "3036.5").await;
+    assert_eq!(control.len(), 1, "without the guard it stays");
+    std::process::Command::new("kill").args(&control).status().expect("kill runs");
+    host.down().await;
+}
+
+/// A shell that runs already does nothing that a command may not. The control may do it.
+#[tokio::test]
+async fn typed_text_is_held_to_the_rules_of_commands() {
+    let typed =
+        |id: &str| call("process", json!({"action": "input", "session_id": id, "text": "echo spoiled > top.txt"}));
+    for (rule, content) in [(Verdict::Deny, "plain"), (Verdict::Ask, "plain"), (Verdict::Allow, "spoiled\n")] {
+        let rules = [("shell.run", "*spoiled*", rule)];
+        let mut scene = AttackScene::new().guard(guard()).policy(Verdict::Allow, &rules);
+        let host = scene.host().await;
+        let session = host.runtime.open("worker").expect("a session");
+        let first = session.send(script(&[start("sh"), json!("started")])).await.expect("accepted");
+        assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
+        let child = host.below(session.id(), 1);
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let id = child.short().0.to_string();
+        // The same run takes it, since it waits for its process.
+        let stop = call("process", json!({"action": "stop", "session_id": id}));
+        let wait = call("process", json!({"action": "output", "session_id": id, "wait_ms": 500}));
+        session.send(script(&[typed(&id), wait, stop, json!("done")])).await.expect("accepted");
+        session.run_ended(first.run).await.expect("the run ends");
+        assert_eq!(scene.content("top.txt"), content, "{rule:?}");
+        host.down().await;
+    }
+}
+
+/// Neither a child nor a sibling reaches a process of another session. The control is its owner.
+#[tokio::test]
+async fn process_of_a_relative_is_out_of_reach() {
+    let mut scene = AttackScene::new().guard(guard());
+    let host = scene.host().await;
+    let session = host.runtime.open("worker").expect("a session");
+    let first =
+        session.send(script(&[start("read line; echo $line > top.txt"), json!("started")])).await.expect("accepted");
+    assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
+    let child = host.below(session.id(), 1);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let (short, full) = (child.short().0.to_string(), child.to_string());
+    let types = |id: &str| call("process", json!({"action": "input", "session_id": id, "text": "spoiled"}));
+    let acts = |action: &str, id: &str| call("process", json!({"action": action, "session_id": id}));
+    let attacks: [Value; 6] = [
+        types(&short),
+        types(&full),
+        acts("output", &short),
+        acts("status", &full),
+        acts("stop", &short),
+        call("process", json!({"action": "output"})),
+    ];
+    let relative = spawn("worker", &attacks);
+    session.send(script(&[relative, types(&short), json!("done")])).await.expect("accepted");
+    session.run_ended(first.run).await.expect("the run ends");
+    let relative = *host.kids(session.id()).last().expect("a child");
+    host.refused(relative, attacks.len());
+    assert_eq!(scene.content("top.txt"), "spoiled\n", "the owner types into it");
+    host.down().await;
+}
+
+/// A process counts as a run of its tree: starting many leaves a slot for agents.
+#[tokio::test]
+async fn processes_take_no_slot_of_the_last_agent() {
+    let mut scene = AttackScene::new().guard(guard());
+    let host = scene.host().await;
+    let many: Vec<Value> = (0..8).map(|_| start("sleep 3037.5")).collect();
+    let session = host.runtime.open("worker").expect("a session");
+    let steps = [super::scene::together(&many), spawn("worker", &[json!("done")]), json!("done")];
+    session.send(script(&steps)).await.expect("accepted");
+    // The control: the child works while the processes do.
+    assert!(until(|| host.kids(session.id()).len() == 3).await, "two processes and a child");
+    session.cancel().await.expect("cancelled");
+    session.run_ended(subtend_session::ids::RunNo(1)).await.expect("the run ends");
+    assert!(until(|| marked("3037.5").is_empty()).await);
+    host.down().await;
+}

@@ -1,0 +1,59 @@
+//! A background process of a host that is killed.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::call::User;
+
+fn alive(mark: &str) -> bool {
+    std::fs::read_dir("/proc").expect("processes").filter_map(Result::ok).any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
+    })
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if holds() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{what} does not hold in time");
+}
+
+/// The process of a killed host ends with it, is listed with its end, and its owner's model is told once, with its output.
+#[test]
+fn r9_killed_host_leaves_no_process_and_its_end_is_told() {
+    let user = User::new();
+    let mark = format!("3040.{}", std::process::id());
+    let model = user.script(
+        &json!({ "rules": [ { "agent": "*", "steps": [
+            { "calls": [ { "tool": "shell", "args": { "command": format!("echo served; exec sleep {mark}"), "background": true } } ] },
+            { "text": "I wait." },
+            { "text": "Told: {last}", "repeat": true }
+        ] } ] })
+        .to_string(),
+    );
+    let run = user.start(&["run", "--quiet", "--allow", "shell.run", "--model", &model, "serve"]);
+    until("the process is alive", || alive(&mark));
+    let newest = || user.json(&["sessions", "--json"])[0]["id"].as_str().map(str::to_owned);
+    until("the session is listed", || newest().is_some());
+    let id = newest().expect("a session");
+    let tree = || user.json(&["tree", "--json", &id]);
+    until("the process is attended", || tree()["children"][0]["branch"]["iterations"].as_u64() > Some(1));
+    let listed: Value = tree()["children"][0].clone();
+    assert_eq!((&listed["agent"], &listed["state"]), (&json!("shell.background"), &json!("working")), "{listed:#}");
+    run.signal("KILL");
+    run.done();
+    until("the process is gone", || !alive(&mark));
+    assert_eq!(user.call(&["continue", &id, "--model", &model, "and now?"]).code, Some(0));
+    let shown = user.call(&["show", &id]).out;
+    let (before, told) = shown.split_once("\nnotice\n").expect("the end is told");
+    assert!(before.contains("\"status\":\"started\"") && !told.contains("\nnotice\n"), "once: {shown}");
+    assert!(told.contains("lost: the process ended while the run was in flight\n    served\n"), "{shown}");
+    let ended = tree();
+    assert_eq!(ended["children"][0]["outcome"], json!("lost"), "{ended:#}");
+}

@@ -1,0 +1,243 @@
+//! `process`: the output of a background process, and text for its input.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use subtend_session::authority::{Access, Authority};
+use subtend_session::call::ToolEffect;
+use subtend_session::message::ToolSpec;
+
+use super::confined;
+use crate::bounded::head;
+use crate::guard::Guard;
+use crate::policy;
+use crate::processes::{Attendance, BackgroundProcess, NotTyped, OutputReader, OutputWindow};
+use crate::sandbox::{Strength, Unsupported};
+use crate::schema;
+use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
+
+pub(crate) const NAME: &str = "process";
+/// The start of the last line of a result while the process runs.
+pub(crate) const RUNNING: &str = "[running";
+/// Reserved for text about the output.
+const FOOTER: u64 = 400;
+/// Bytes of output in a result about the own process: it is recorded.
+const OWN: u64 = 4 << 10;
+/// Bytes of the last output, when it has ended.
+const LAST: u64 = 8 << 10;
+const MAX_TEXT: usize = 64 << 10;
+const ABOUT: &str = "Use a process that you started with shell and `background: true`. `output` returns what it wrote since \
+    your last call, up to a bound, and whether it runs; `wait_ms` waits for more. `input` types a line into it, with the \
+    permissions of shell. `status` tells its state alone. `stop` ends it with all that it started.";
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum ProcessAction {
+    #[default]
+    Output,
+    Input,
+    Status,
+    Stop,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ProcessArgs {
+    action: ProcessAction,
+    /// The process, by the id that you were given when you started it.
+    session_id: Option<String>,
+    /// For input: the line, without its end.
+    text: Option<String>,
+    /// For output: the position to read from, in place of where your last call ended.
+    from: Option<u64>,
+    /// For output: how long to wait where there is nothing new, in milliseconds.
+    #[schemars(range(min = 1, max = 60_000))]
+    wait_ms: Option<u64>,
+}
+
+impl ProcessArgs {
+    /// Returns what does not fit together.
+    fn misfit(&self) -> Option<&'static str> {
+        let output = self.action == ProcessAction::Output;
+        let input = self.action == ProcessAction::Input;
+        match self {
+            Self { text: Some(text), .. } if input && (text.len() > MAX_TEXT || text.contains('\0')) => {
+                Some("the text must have at most 65536 bytes and no NUL: put long texts into a file")
+            }
+            Self { text: None, .. } if input => Some("input needs a text: the line to type"),
+            Self { text: Some(_), .. } if !input => Some("text is for the action input"),
+            Self { from: Some(_), .. } if !output => Some("from is for the action output"),
+            Self { wait_ms: Some(_), .. } if !output => Some("wait_ms is for the action output"),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the process that a call stops, as the model named it; `None` for other calls.
+pub(crate) fn stops(args: &str) -> Option<String> {
+    let args: ProcessArgs = serde_json::from_str(args).ok()?;
+    (args.action == ProcessAction::Stop && args.misfit().is_none()).then_some(args.session_id).flatten()
+}
+
+#[derive(Debug)]
+pub(super) struct ProcessTool {
+    spec: ToolSpec,
+    sandbox: Result<Strength, Unsupported>,
+}
+
+impl ProcessTool {
+    pub(super) fn new(guard: Option<&Guard>) -> Self {
+        let spec = ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: schema::of::<ProcessArgs>() };
+        Self { spec, sandbox: confined::strength(guard) }
+    }
+}
+
+impl Tool for ProcessTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn effect(&self) -> ToolEffect {
+        ToolEffect::SideEffect
+    }
+
+    fn access(&self, args: Option<&Value>) -> Vec<Access> {
+        let access = |resource: &str| vec![Access { action: "shell.run".into(), resource: resource.into() }];
+        let Some(args) = args else { return access("*") };
+        match args.get("action").and_then(Value::as_str) {
+            // A shell that waits for input does what is typed.
+            Some("input") => access(args.get("text").and_then(Value::as_str).unwrap_or("*")),
+            // Starting the process was permitted.
+            _ => Vec::new(),
+        }
+    }
+
+    fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
+        confined::ruled_out(&policy::for_commands(authority, |_| false), &self.sandbox)
+    }
+
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        async move {
+            let args: ProcessArgs = serde_json::from_value(call.args.clone())
+                .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
+            if let Some(why) = args.misfit() {
+                return Err(ToolError::bad_args(why));
+            }
+            let session = call.processes.child();
+            let own = session.is_none() && args.session_id.is_none();
+            let process = call.processes.of(session.unwrap_or(call.key.session)).filter(|_| own || session.is_some());
+            let Some(process) = process else {
+                let told = match (&args.session_id, own) {
+                    (Some(named), false) => format!(
+                        "the process {named} is not running here: it waits for its turn or for an approval, or it has ended. Its \
+                         end comes to you by itself"
+                    ),
+                    _ => "session_id is missing: name the process by the id that you were given when you started it".to_owned(),
+                };
+                return Err(ToolError::not_found(told));
+            };
+            let wait = Duration::from_millis(args.wait_ms.unwrap_or_default());
+            match args.action {
+                ProcessAction::Output if own => attended(&process, process.attend(), &call, wait).await,
+                ProcessAction::Output => output(&process, &call, args.from, wait).await,
+                ProcessAction::Input => input(&process, args.text.unwrap_or_default()).await,
+                ProcessAction::Status => Ok(ToolOutput::text(status(&process))),
+                ProcessAction::Stop => {
+                    process.token().cancel();
+                    process.wait(None, Duration::from_secs(5)).await;
+                    Ok(ToolOutput::text(status(&process)))
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Waits in the session of `process` for its end, at most for `limit`. A cancel stops it.
+pub(super) async fn attended(
+    process: &Arc<BackgroundProcess>,
+    attendance: Attendance,
+    call: &ToolInvocation,
+    limit: Duration,
+) -> Result<ToolOutput, ToolError> {
+    tokio::select! {
+        biased;
+        () = call.cancel.cancelled() => {
+            process.token().cancel();
+            process.wait(None, Duration::from_secs(5)).await;
+            return Err(ToolError::cancelled());
+        }
+        () = process.wait(None, limit) => {}
+    }
+    attendance.release();
+    let most = |bytes: u64| bytes.min(call.max_bytes.saturating_sub(FOOTER));
+    let window = match process.end() {
+        Some(_) => process.tail(most(LAST)),
+        None => process.read(OutputReader::Own, None, most(OWN)),
+    };
+    Ok(told(process, &window, call.max_bytes))
+}
+
+async fn output(
+    process: &BackgroundProcess,
+    call: &ToolInvocation,
+    from: Option<u64>,
+    wait: Duration,
+) -> Result<ToolOutput, ToolError> {
+    tokio::select! {
+        biased;
+        () = call.cancel.cancelled() => return Err(ToolError::cancelled()),
+        () = process.wait(Some(OutputReader::Owner), wait) => {}
+    }
+    let window = process.read(OutputReader::Owner, from, call.max_bytes.saturating_sub(FOOTER));
+    Ok(told(process, &window, call.max_bytes))
+}
+
+async fn input(process: &BackgroundProcess, mut text: String) -> Result<ToolOutput, ToolError> {
+    text.push('\n');
+    match process.type_in(text).await {
+        Ok(()) => Ok(ToolOutput::text(format!("typed\n{}", status(process)))),
+        Err(NotTyped::Ended) => {
+            Err(ToolError::refused(format!("nothing was typed: the process reads no more input {}", status(process))))
+        }
+        Err(NotTyped::Full) => {
+            Err(ToolError::refused("nothing was typed: the process does not read what was typed before"))
+        }
+        Err(NotTyped::Slow) => Err(ToolError::limit(
+            "the process has not read the text yet; it gets it when it reads: do not type it again",
+        )),
+    }
+}
+
+fn state(process: &BackgroundProcess) -> String {
+    process.end().unwrap_or_else(|| format!("running for {} s", process.age().as_secs()))
+}
+
+fn status(process: &BackgroundProcess) -> String {
+    let (unread, total) = process.unread(OutputReader::Owner);
+    format!("[{}; {total} bytes of output, {unread} of them unread]", state(process))
+}
+
+fn told(process: &BackgroundProcess, window: &OutputWindow, max_bytes: u64) -> ToolOutput {
+    let OutputWindow { text, skipped, start, end, total } = window;
+    let mut content = String::new();
+    if *skipped > 0 {
+        let _ = writeln!(content, "[... {skipped} bytes left out ...]");
+    }
+    // Invalid UTF-8 takes more bytes as text.
+    let room = usize::try_from(max_bytes.saturating_sub(FOOTER)).unwrap_or(usize::MAX);
+    let text = text.trim_end_matches('\n');
+    content.push_str(head(text, room));
+    if !content.is_empty() && !content.ends_with('\n') {
+        content.push('\n');
+    }
+    let _ = write!(content, "[{}; output {start} to {end} of {total} bytes]", state(process));
+    let cut = *skipped > 0 || *end < *total;
+    ToolOutput { content: content.into(), truncated_from: cut.then_some(*total) }
+}

@@ -1,0 +1,433 @@
+//! Background processes of a runtime: what they wrote, how they ended, and what is typed into them.
+//!
+//! A process belongs to a session of its own and lives as long as calls of that session attend it. The session that started it reads
+//! its output and types into it by the handle of that child.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use subtend_session::ids::SessionId;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::bounded::len;
+use crate::secrets::{RedactedStream, Secrets};
+
+/// Ended processes whose output can still be read.
+const ENDED: usize = 32;
+
+/// Time after which a process that no call attends is stopped.
+const UNATTENDED: Duration = Duration::from_secs(30);
+
+/// Time for a process to read what is typed.
+const TYPING: Duration = Duration::from_secs(5);
+
+/// Texts that wait to be typed.
+pub(crate) const TYPED: usize = 8;
+
+/// Text for the input of a process, and where its writing is reported.
+pub(crate) type TypedText = (String, oneshot::Sender<io::Result<()>>);
+
+/// The background processes of a runtime, as one call sees them. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Processes {
+    shared: Arc<SharedProcesses>,
+    child: Option<SessionId>,
+    secrets: Secrets,
+}
+
+#[derive(Default)]
+struct SharedProcesses {
+    all: Mutex<BTreeMap<SessionId, Arc<BackgroundProcess>>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Processes {
+    /// Returns them for a call about the process of `child`, which is one of the caller's own.
+    #[must_use]
+    pub fn about(&self, child: Option<SessionId>) -> Self {
+        Self { child, ..self.clone() }
+    }
+
+    /// Stops all processes. Processes that are started later stop at once.
+    pub fn stop(&self) {
+        self.shared.stop.cancel();
+    }
+
+    /// Waits until all stopped processes have ended.
+    pub async fn ended(&self) {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    /// Returns the number of running processes.
+    pub fn running(&self) -> usize {
+        self.all().values().filter(|process| process.end().is_none()).count()
+    }
+
+    pub(crate) fn redacting(&self, secrets: &Secrets) -> Self {
+        Self { secrets: secrets.clone(), ..self.clone() }
+    }
+
+    /// Returns the child that the call names, if it names one.
+    pub(crate) fn child(&self) -> Option<SessionId> {
+        self.child
+    }
+
+    pub(crate) fn of(&self, session: SessionId) -> Option<Arc<BackgroundProcess>> {
+        self.all().get(&session).cloned()
+    }
+
+    /// Adds the process of `session`, which keeps `most` bytes of output; `None` if one is running.
+    pub(crate) fn add(
+        &self,
+        session: SessionId,
+        typed: mpsc::Sender<TypedText>,
+        most: usize,
+    ) -> Option<Arc<BackgroundProcess>> {
+        let mut all = self.all();
+        if all.get(&session).is_some_and(|process| process.end().is_none()) {
+            return None;
+        }
+        let ended: Vec<SessionId> =
+            all.iter().filter(|(_, process)| process.end().is_some()).map(|(session, _)| *session).collect();
+        // Ids are ordered by time.
+        for old in ended.iter().take(ended.len().saturating_sub(ENDED)) {
+            all.remove(old);
+        }
+        let process = Arc::new(BackgroundProcess {
+            state: Mutex::new(ProcessState::new(&self.secrets, most)),
+            changed: Notify::new(),
+            stop: self.shared.stop.child_token(),
+            typed,
+            started: Instant::now(),
+        });
+        all.insert(session, Arc::clone(&process));
+        Some(process)
+    }
+
+    /// Runs a process until it has ended, or nothing attends it.
+    pub(crate) fn spawn(
+        &self,
+        process: Arc<BackgroundProcess>,
+        running: impl Future<Output = String> + Send + 'static,
+    ) {
+        self.shared.tasks.spawn(async move {
+            tokio::pin!(running);
+            let end = tokio::select! {
+                biased;
+                end = &mut running => end,
+                () = process.unattended() => {
+                    process.stop.cancel();
+                    running.await
+                }
+            };
+            process.ended(end);
+        });
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<BackgroundProcess>>> {
+        self.shared.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Processes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Processes").field("child", &self.child).finish_non_exhaustive()
+    }
+}
+
+/// A process that was started in the background.
+pub(crate) struct BackgroundProcess {
+    state: Mutex<ProcessState>,
+    /// Notified of output and of the end.
+    changed: Notify,
+    stop: CancellationToken,
+    typed: mpsc::Sender<TypedText>,
+    started: Instant,
+}
+
+struct ProcessState {
+    /// The last output, redacted.
+    kept: VecDeque<u8>,
+    most: usize,
+    total: u64,
+    streams: [RedactedStream; 2],
+    /// Where its owner's last read ended, and the last of its own session.
+    read: [u64; 2],
+    attending: usize,
+    /// When a call attended it last.
+    attended: Instant,
+    end: Option<String>,
+}
+
+impl ProcessState {
+    fn new(secrets: &Secrets, most: usize) -> Self {
+        let streams = [(); 2].map(|()| RedactedStream::new(secrets.clone()));
+        let kept = VecDeque::new();
+        Self { kept, most, total: 0, streams, read: [0; 2], attending: 0, attended: Instant::now(), end: None }
+    }
+
+    fn push(&mut self, stream: usize, bytes: &[u8], is_end: bool) {
+        let Some(redacting) = self.streams.get_mut(stream) else { return };
+        let before = self.kept.len();
+        redacting.push(bytes, is_end, &mut self.kept);
+        self.total = self.total.saturating_add(len(self.kept.len().saturating_sub(before)));
+        let over = self.kept.len().saturating_sub(self.most);
+        drop(self.kept.drain(..over));
+    }
+
+    /// Returns the position of the first byte that is kept.
+    fn first(&self) -> u64 {
+        self.total.saturating_sub(len(self.kept.len()))
+    }
+
+    fn window(&self, from: u64, most: u64) -> OutputWindow {
+        let (first, total) = (self.first(), self.total);
+        let start = self.boundary(from.clamp(first, total));
+        let end = start.saturating_add(most).min(total);
+        // A character is whole, unless nothing else is left.
+        let whole = (0..4).map(|back| end.saturating_sub(back)).find(|end| self.is_boundary(*end));
+        let end = whole.filter(|end| *end > start).unwrap_or(end);
+        let index = |at: u64| usize::try_from(at.saturating_sub(first)).unwrap_or(usize::MAX);
+        let bytes: Vec<u8> = self.kept.range(index(start)..index(end)).copied().collect();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        OutputWindow { text, skipped: start.saturating_sub(from), start, end, total }
+    }
+
+    /// Returns the next position at which a character begins.
+    fn boundary(&self, at: u64) -> u64 {
+        (0..4).map(|on| at.saturating_add(on)).find(|at| self.is_boundary(*at)).unwrap_or(at)
+    }
+
+    fn is_boundary(&self, at: u64) -> bool {
+        let index = usize::try_from(at.saturating_sub(self.first())).unwrap_or(usize::MAX);
+        self.kept.get(index).is_none_or(|byte| byte & 0xc0 != 0x80)
+    }
+}
+
+/// A part of the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OutputWindow {
+    pub(crate) text: String,
+    /// Bytes before it that are not kept any more.
+    pub(crate) skipped: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) total: u64,
+}
+
+/// The reader of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputReader {
+    Owner,
+    Own,
+}
+
+/// Why a text was not typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotTyped {
+    /// It has ended, or reads no more.
+    Ended,
+    /// It does not read what was typed before.
+    Full,
+    /// It did not read it in time, and may still.
+    Slow,
+}
+
+impl BackgroundProcess {
+    pub(crate) fn push(&self, stream: usize, bytes: &[u8]) {
+        self.state().push(stream, bytes, false);
+        self.changed.notify_waiters();
+    }
+
+    fn ended(&self, end: String) {
+        let mut state = self.state();
+        state.push(0, &[], true);
+        state.push(1, &[], true);
+        state.end = Some(end);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Returns how it ended; `None` while it runs.
+    pub(crate) fn end(&self) -> Option<String> {
+        self.state().end.clone()
+    }
+
+    pub(crate) fn token(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Returns at most `most` bytes of output from `from`, by default from where `reader` ended last.
+    pub(crate) fn read(&self, reader: OutputReader, from: Option<u64>, most: u64) -> OutputWindow {
+        let mut state = self.state();
+        let from = from.unwrap_or(*position(&mut state, reader));
+        let window = state.window(from, most);
+        *position(&mut state, reader) = window.end;
+        window
+    }
+
+    /// Returns the last bytes of all output.
+    pub(crate) fn tail(&self, most: u64) -> OutputWindow {
+        let state = self.state();
+        let window = state.window(state.total.saturating_sub(most), most);
+        OutputWindow { skipped: window.start, ..window }
+    }
+
+    /// Returns the bytes that `reader` has not read, and all bytes.
+    pub(crate) fn unread(&self, reader: OutputReader) -> (u64, u64) {
+        let mut state = self.state();
+        let read = *position(&mut state, reader);
+        (state.total.saturating_sub(read), state.total)
+    }
+
+    /// Waits for output that `reader` has not read, or for the end alone; at most for `limit`.
+    pub(crate) async fn wait(&self, reader: Option<OutputReader>, limit: Duration) {
+        let waiting = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if self.end().is_some() || reader.is_some_and(|reader| self.unread(reader).0 > 0) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, waiting).await;
+    }
+
+    pub(crate) async fn type_in(&self, text: String) -> Result<(), NotTyped> {
+        let (told, telling) = oneshot::channel();
+        match self.typed.try_send((text, told)) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => return Err(NotTyped::Full),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(NotTyped::Ended),
+        }
+        match tokio::time::timeout(TYPING, telling).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(_)) | Err(_)) => Err(NotTyped::Ended),
+            Err(_) => Err(NotTyped::Slow),
+        }
+    }
+
+    /// Keeps the process alive until the guard is dropped. A guard that is dropped before it is released stops the process.
+    pub(crate) fn attend(self: &Arc<Self>) -> Attendance {
+        let mut state = self.state();
+        state.attending = state.attending.saturating_add(1);
+        drop(state);
+        Attendance { process: Arc::clone(self), released: false }
+    }
+
+    async fn unattended(&self) {
+        loop {
+            let left = {
+                let state = self.state();
+                let idle = if state.attending > 0 { Duration::ZERO } else { state.attended.elapsed() };
+                UNATTENDED.saturating_sub(idle)
+            };
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ProcessState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn position(state: &mut ProcessState, reader: OutputReader) -> &mut u64 {
+    let [owner, own] = &mut state.read;
+    match reader {
+        OutputReader::Owner => owner,
+        OutputReader::Own => own,
+    }
+}
+
+/// A call that keeps a process alive.
+pub(crate) struct Attendance {
+    process: Arc<BackgroundProcess>,
+    released: bool,
+}
+
+impl Attendance {
+    /// Leaves the process running for the next call that attends it.
+    pub(crate) fn release(mut self) {
+        self.released = true;
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        let mut state = self.process.state();
+        state.attending = state.attending.saturating_sub(1);
+        state.attended = Instant::now();
+        drop(state);
+        if !self.released {
+            self.process.stop.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(most: usize, written: &[&str]) -> ProcessState {
+        let mut state = ProcessState::new(&Secrets::of([("KEY", "sk-0123456789")]), most);
+        written.iter().for_each(|text| state.push(0, text.as_bytes(), false));
+        state
+    }
+
+    #[test]
+    fn r9_windows_continue_and_name_what_was_dropped() {
+        let state = state(8, &["abcdef", "ghijkl"]);
+        let window = |from, most| {
+            let window = state.window(from, most);
+            (window.text, window.skipped, window.start, window.end)
+        };
+        assert_eq!(window(0, 4), ("efgh".to_owned(), 4, 4, 8));
+        assert_eq!(window(8, 100), ("ijkl".to_owned(), 0, 8, 12));
+        assert_eq!(window(12, 4), (String::new(), 0, 12, 12));
+        assert_eq!(window(99, 4), (String::new(), 0, 12, 12), "a position that does not exist yet");
+    }
+
+    #[test]
+    fn r9_windows_split_no_character() {
+        let state = state(100, &["aü€b"]);
+        let mut at = 0;
+        let mut all = String::new();
+        while at < state.total {
+            let window = state.window(at, 3);
+            assert!(window.end > at && !window.text.contains('\u{fffd}'), "{window:?}");
+            all.push_str(&window.text);
+            at = window.end;
+        }
+        assert_eq!(all, "aü€b");
+    }
+
+    /// A key that is split over writes and windows does not appear in any of them.
+    #[test]
+    fn r9_no_window_shows_a_part_of_a_key() {
+        let state = state(1_000, &["key: sk-01", "23456", "789 end"]);
+        for from in 0..state.total {
+            let text = state.window(from, 5).text;
+            assert!(!text.contains("sk-") && !text.contains("345"), "{from}: {text}");
+        }
+        assert_eq!(state.window(0, 100).text, "key: [KEY redacted] end");
+    }
+}

@@ -1,0 +1,295 @@
+//! Background processes as the tools `shell` and `process` keep them: real commands in a guard.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use subtend_session::authority::Authority;
+use subtend_session::ids::SessionId;
+use subtend_tools::processes::Processes;
+use subtend_tools::registry::{Registry, RegistryBuilder};
+use subtend_tools::secrets::Secrets;
+use subtend_tools::tool::{ToolError, ToolInvocation, ToolKey};
+use tokio_util::sync::CancellationToken;
+
+use super::scene::{self, guard};
+
+/// A runtime as its tools see it: the session `CHILD` is a process that `call` about a child means.
+struct Desk {
+    dir: tempfile::TempDir,
+    registry: Registry,
+    processes: Processes,
+    cancel: CancellationToken,
+    max_bytes: u64,
+}
+
+fn child() -> SessionId {
+    "01890a5d-ac96-774b-bcce-b302099a8058".parse().unwrap()
+}
+
+impl Desk {
+    fn new(with: impl FnOnce(RegistryBuilder) -> RegistryBuilder, guarded: bool) -> Self {
+        let tools = Registry::workspace_tools(guarded.then(guard));
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            registry: with(Registry::builder()).tools(tools).unwrap().build(),
+            processes: Processes::default(),
+            cancel: CancellationToken::new(),
+            max_bytes: 10_000,
+        }
+    }
+
+    fn call(&self, args: Value) -> ToolInvocation {
+        let call = scene::call(self.dir.path(), Authority::allow_all(), args);
+        let (cancel, max_bytes) = (self.cancel.clone(), self.max_bytes);
+        ToolInvocation { cancel, max_bytes, processes: self.processes.clone(), ..call }
+    }
+
+    async fn run(&self, tool: &str, call: ToolInvocation) -> Result<String, ToolError> {
+        let came = self.registry.get(tool).unwrap().run(call).await;
+        came.map(|output| output.content.to_string())
+    }
+
+    /// A call in the session of the process.
+    async fn own(&self, tool: &str, args: Value) -> Result<String, ToolError> {
+        let call = self.call(args);
+        let key = ToolKey { session: child(), ..call.key };
+        self.run(tool, ToolInvocation { key, ..call }).await
+    }
+
+    async fn start(&self, command: &str) -> Result<String, ToolError> {
+        self.own("shell", json!({"command": command, "background": true})).await
+    }
+
+    async fn attend(&self) -> Result<String, ToolError> {
+        self.own("process", json!({"action": "output", "wait_ms": 10_000})).await
+    }
+
+    /// A call of the session that started it.
+    async fn about(&self, mut args: Value) -> Result<String, ToolError> {
+        args["session_id"] = "it".into();
+        let call = self.call(args);
+        let processes = call.processes.about(Some(child()));
+        self.run("process", ToolInvocation { processes, ..call }).await
+    }
+
+    /// Reads until `wanted` was read.
+    async fn until(&self, wanted: &str) -> String {
+        let mut all = String::new();
+        for _ in 0..100 {
+            all.push_str(&self.about(json!({"action": "output", "wait_ms": 1_000})).await.unwrap());
+            if all.contains(wanted) {
+                break;
+            }
+        }
+        assert!(all.contains(wanted), "{all}");
+        all
+    }
+}
+
+fn plain(builder: RegistryBuilder) -> RegistryBuilder {
+    builder
+}
+
+/// Whether a process that has `mark` among its arguments is alive.
+fn alive(mark: &str) -> bool {
+    std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(mark) && !String::from_utf8_lossy(&line).contains("sh\0-c")
+    })
+}
+
+async fn gone(mark: &str) {
+    for _ in 0..400 {
+        if !alive(mark) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{mark} is alive");
+}
+
+#[tokio::test]
+async fn r9_output_by_handle_continues_and_ends_with_the_exit() {
+    // The guard of these tests writes lines of its own.
+    let desk = Desk::new(plain, false);
+    let begun = desk.start("echo one; read line; echo got $line; exit 3").await.unwrap();
+    assert!(begun.starts_with("one\n[running for "), "{begun}");
+    assert!(desk.until("one\n").await.contains("[running for "));
+    let silent = desk.about(json!({"action": "output"})).await.unwrap();
+    assert!(silent.starts_with("[running for ") && silent.ends_with("output 4 to 4 of 4 bytes]"), "{silent}");
+    let typed = desk.about(json!({"action": "input", "text": "two"})).await.unwrap();
+    assert!(typed.starts_with("typed\n["), "{typed}");
+    assert_eq!(desk.attend().await.unwrap(), "one\ngot two\n[exit code 3; output 0 to 12 of 12 bytes]");
+    assert_eq!(desk.until("exit code 3").await, "got two\n[exit code 3; output 4 to 12 of 12 bytes]");
+    let again = desk.about(json!({"action": "output", "from": 0})).await.unwrap();
+    assert!(again.starts_with("one\ngot two\n"), "{again}");
+    let late = desk.about(json!({"action": "input", "text": "three"})).await.unwrap_err();
+    assert!(late.message.starts_with("nothing was typed: the process reads no more input"), "{late}");
+}
+
+#[tokio::test]
+async fn r9_without_a_guard_the_group_of_a_process_is_stopped() {
+    let desk = Desk::new(plain, false);
+    desk.start("sleep 3001.5 & sleep 3001.5").await.unwrap();
+    assert!(alive("3001.5"));
+    desk.cancel.cancel();
+    assert_eq!(desk.attend().await, Err(ToolError::cancelled()));
+    gone("3001.5").await;
+}
+
+/// Leaves its group, ignores SIGTERM and never reads its input: the guard ends it all the same.
+#[tokio::test]
+async fn r9_process_that_forks_away_and_ignores_signals_is_stopped() {
+    let desk = Desk::new(plain, true);
+    let command = "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM; sleep 3002.5' &); sleep 3002.5";
+    desk.start(command).await.unwrap();
+    assert!(alive("3002.5"));
+    let stopped = desk.about(json!({"action": "stop"})).await.unwrap();
+    assert!(stopped.starts_with("[stopped, with all that it started; "), "{stopped}");
+    gone("3002.5").await;
+}
+
+#[tokio::test]
+async fn r9_process_may_end_in_order_by_sigterm() {
+    let desk = Desk::new(plain, true);
+    desk.start("trap 'echo bye; exit 0' TERM; while :; do sleep 0.1; done").await.unwrap();
+    desk.about(json!({"action": "stop"})).await.unwrap();
+    desk.until("bye").await;
+}
+
+/// A call that attends a process and is dropped takes it along, as does the end of the runtime.
+#[tokio::test]
+async fn r9_dropped_attendance_and_stopped_runtime_end_processes() {
+    let desk = Arc::new(Desk::new(plain, true));
+    desk.start("sleep 3003.5").await.unwrap();
+    let attending = tokio::spawn({
+        let desk = Arc::clone(&desk);
+        async move { desk.attend().await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(alive("3003.5"));
+    attending.abort();
+    gone("3003.5").await;
+    while desk.processes.running() > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    desk.start("sleep 3004.5").await.unwrap();
+    assert_eq!(desk.processes.running(), 1);
+    desk.processes.stop();
+    desk.processes.ended().await;
+    assert_eq!(desk.processes.running(), 0);
+    gone("3004.5").await;
+    let late = desk.start("sleep 3004.5").await.unwrap();
+    assert!(late.contains("[stopped"), "{late}");
+}
+
+/// In virtual time: the half minute is over at once.
+#[tokio::test(start_paused = true)]
+async fn r9_process_that_no_call_attends_is_stopped() {
+    let desk = Desk::new(plain, true);
+    let begun = desk.start("sleep 3005.5").await.unwrap();
+    assert!(begun.contains("[running"), "{begun}");
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if desk.processes.running() == 0 {
+            break;
+        }
+    }
+    assert_eq!(desk.processes.running(), 0);
+}
+
+/// What a process writes without end is bounded, and its reader learns what was dropped.
+#[tokio::test]
+async fn r9_flood_of_output_is_bounded_and_said() {
+    let desk = Desk { max_bytes: 5_000, ..Desk::new(plain, true) };
+    let begun = desk.start("yes flood").await.unwrap();
+    assert!(begun.len() <= 5_000 && begun.contains("[running for "), "{}", begun.len());
+    for _ in 0..3 {
+        let read = desk.about(json!({"action": "output", "wait_ms": 1_000})).await.unwrap();
+        assert!(read.len() <= 5_000 && read.contains("flood"), "{}", read.len());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let read = desk.about(json!({"action": "output"})).await.unwrap();
+    assert!(read.starts_with("[... ") && read.contains(" bytes left out ...]\n"), "{}", read.len());
+    desk.about(json!({"action": "stop"})).await.unwrap();
+}
+
+/// A process that never reads blocks no call for long, and none of the others.
+#[tokio::test(start_paused = true)]
+async fn r9_input_that_is_not_read_is_reported() {
+    let desk = Desk::new(plain, false);
+    desk.start("sleep 3006.5").await.unwrap();
+    let text = "x".repeat(60_000);
+    // More than the pipe takes, the writer holds, and waits.
+    let typing = (0..16).map(|_| desk.about(json!({"action": "input", "text": text})));
+    let errors: Vec<ToolError> = join_all(typing).await.into_iter().filter_map(Result::err).collect();
+    let told: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+    assert!(told.iter().any(|told| told.starts_with("the process has not read the text yet")), "{told:?}");
+    assert!(told.iter().any(|told| told.contains("does not read what was typed before")), "{told:?}");
+    desk.about(json!({"action": "stop"})).await.unwrap();
+}
+
+/// No read shows a part of a key, wherever it begins: the output is redacted where it comes in. The control has no secrets.
+#[tokio::test]
+async fn r9_no_cursor_splits_a_key_out_of_the_output() {
+    const KEY: &str = "sk-0123456789abcdef";
+    let command = format!("printf 'key: {}'; sleep 0.2; printf '{} end\\n'", &KEY[..8], &KEY[8..]);
+    for (secrets, leaks) in [(Secrets::of([("API_KEY", KEY)]), false), (Secrets::default(), true)] {
+        let desk = Desk::new(|builder| builder.secrets(secrets), true);
+        desk.start(&command).await.unwrap();
+        desk.attend().await.unwrap();
+        let mut shown = Vec::new();
+        for from in 0..50 {
+            shown.push(desk.about(json!({"action": "output", "from": from})).await.unwrap());
+        }
+        assert_eq!(shown.iter().any(|text| text.contains("0123")), leaks, "{shown:#?}");
+        assert_eq!(shown[0].contains("[API_KEY redacted] end"), !leaks, "{}", shown[0]);
+    }
+}
+
+#[tokio::test]
+async fn r9_arguments_without_effect_are_refused() {
+    let desk = Desk::new(plain, true);
+    desk.start("sleep 3007.5").await.unwrap();
+    for (args, told) in [
+        (json!({"action": "output", "text": "x"}), "text is for the action input"),
+        (json!({"action": "input"}), "input needs a text"),
+        (json!({"action": "input", "text": "x", "from": 1}), "from is for the action output"),
+        (json!({"action": "stop", "wait_ms": 1}), "wait_ms is for the action output"),
+    ] {
+        let error = desk.about(args).await.unwrap_err();
+        assert!(error.message.starts_with(told), "{error}");
+    }
+    let both = json!({"command": "true", "background": true, "timeout_ms": 5});
+    assert!(desk.own("shell", both).await.unwrap_err().message.starts_with("timeout_ms is for a command"));
+    let nameless = desk.run("process", desk.call(json!({"action": "output"}))).await.unwrap_err();
+    assert!(nameless.message.starts_with("session_id is missing"), "{nameless}");
+    let second = desk.start("true").await.unwrap_err();
+    assert!(second.message.starts_with("a background process is running here already"), "{second}");
+    desk.about(json!({"action": "stop"})).await.unwrap();
+}
+
+/// A sandboxed process is held to the rules of its session, and reads its input.
+#[tokio::test]
+async fn r9_process_in_a_sandbox_reads_input_and_keeps_to_the_rules() {
+    use subtend_session::authority::{Rule, RuleSet, Verdict};
+    use subtend_tools::sandbox::{Strength, probe};
+
+    if probe() != Ok(Strength::FilesAndNetwork) {
+        return;
+    }
+    let desk = Desk::new(plain, true);
+    std::fs::write(Path::new(desk.dir.path()).join("secret"), "hidden").unwrap();
+    let deny = Rule { action: "fs.*".into(), resource: "secret".into(), verdict: Verdict::Deny };
+    let authority = Arc::new(Authority::of(RuleSet { default: Verdict::Allow, rules: vec![deny] }));
+    let call = desk.call(json!({"command": "read line; echo got $line; cat secret", "background": true}));
+    let key = ToolKey { session: child(), ..call.key };
+    let begun = desk.run("shell", ToolInvocation { key, authority, ..call }).await.unwrap();
+    assert!(begun.contains("[running"), "{begun}");
+    desk.about(json!({"action": "input", "text": "it"})).await.unwrap();
+    let ended = desk.attend().await.unwrap();
+    assert!(ended.contains("got it\n") && !ended.contains("hidden") && ended.contains("exit code 1"), "{ended}");
+}
