@@ -115,13 +115,20 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         WorktreeCommand::Discard { of, yes } => {
             let session = idle(args, &worktrees, of)?;
-            let changes = worktrees.changes(session)?;
-            let question = format!("{}\nDiscard them? [y/N] ", harmless(&changes.summary()));
-            if !changes.files.is_empty() && !confirmed(*yes, "discarded", &question)? {
+            // One that is half made, or whose repository is gone, is removed all the same.
+            let changes = match worktrees.changes(session) {
+                Ok(changes) if changes.files.is_empty() => None,
+                Ok(changes) => Some(changes.summary()),
+                Err(WorktreeError::Missing(_)) => None,
+                Err(error) => Some(format!("its changes cannot be listed: {error}")),
+            };
+            if let Some(changes) = changes
+                && !confirmed(*yes, "discarded", &format!("{}\nDiscard? [y/N] ", harmless(&changes)))?
+            {
                 return Err(Fail::Other("nothing is discarded".into()));
             }
             worktrees.discard(session)?;
-            said(&format!("discarded worktree {}", changes.branch))
+            said(&format!("discarded the worktree of session {}", session.short().0))
         }
         WorktreeCommand::Keep { of } => {
             let session = idle(args, &worktrees, of)?;

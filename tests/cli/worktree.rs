@@ -194,26 +194,66 @@ fn x14_child_resumes_after_a_kill_in_its_worktree() {
     assert_eq!(content(&user, "first.txt"), None);
 }
 
+/// SIGKILL at any moment of a run that makes worktrees: after the next start each is whole or can be discarded, and no trace is left.
+#[test]
+fn x14_sigkill_at_any_moment_of_a_birth_leaves_nothing_half_done() {
+    let user = User::new();
+    repository(&user);
+    let model = delegates(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
+    let args = ["run", "--json", "--model", &model, "go", "--allow", "fs.*"];
+    let mut killed = 0;
+    for wait_ms in [100, 200, 300, 400, 500, 600, 700, 800] {
+        let run = user.start(&args);
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        drop(Command::new("kill").args(["-KILL", &run.pid().to_string()]).status());
+        killed += i32::from(run.done().code.is_none());
+    }
+    // Lost or not, none is in the way of the next.
+    let out = run(&user, &model);
+    assert!(out.contains("1 file changed, +1 -0 lines: new.txt +1 -0."), "{out}");
+    let listed = worktrees(&user);
+    println!("{killed} kills, {} worktrees", listed.len());
+    assert!(killed > 0 && !listed.is_empty(), "the control: some were killed");
+    for row in &listed {
+        let whole = row["stage"] == json!("ready") && row["changes"].is_object();
+        assert!(whole || row["stage"] == json!("making"), "{row:#}");
+        let id = row["session"].as_str().expect("an id");
+        assert_eq!(user.call(&["worktree", "discard", id, "--yes"]).code, Some(0));
+    }
+    assert_eq!((worktrees(&user), content(&user, "new.txt")), (Vec::new(), None));
+    assert_eq!(git(&user.workspace(), &["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
+    assert_eq!(git(&user.workspace(), &["worktree", "list"]).lines().count(), 1);
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
 /// SIGKILL at any moment of a merge: what follows finishes it, and nothing is half merged then.
 #[test]
 fn x14_sigkill_at_any_moment_of_a_merge_loses_nothing() {
+    const FILES: usize = 40;
     let user = User::new();
     repository(&user);
-    let many: Vec<Value> =
-        (0..12).map(|n| json!({"tool": "write", "args": {"path": format!("d{n}/f.txt"), "content": "x\n"}})).collect();
+    let many: Vec<Value> = (0..FILES)
+        .map(|n| json!({"tool": "write", "args": {"path": format!("d{n}/f.txt"), "content": "x\n"}}))
+        .collect();
     let model = delegates(&user, &isolated(), &[json!({ "calls": many }), json!({"text": "done"})]);
-    let present = || (0..12).filter(|n| content(&user, &format!("d{n}/f.txt")).is_some()).count();
+    let present = || (0..FILES).filter(|n| content(&user, &format!("d{n}/f.txt")).is_some()).count();
     let (mut killed, mut partial) = (0, 0);
-    for wait_ms in [0, 20, 40, 60, 80, 100, 120, 140, 160, 200, 240, 300] {
+    for wait_ms in [Some(0), Some(60), Some(150), Some(300), None, None, None, None] {
         run(&user, &model);
         let id = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
         let merge = user.start(&["worktree", "merge", &id, "--yes"]);
-        std::thread::sleep(Duration::from_millis(wait_ms));
+        match wait_ms {
+            Some(wait_ms) => std::thread::sleep(Duration::from_millis(wait_ms)),
+            // Until the first file is there.
+            None => {
+                (0..20_000).take_while(|_| present() == 0).for_each(|_| std::thread::sleep(Duration::from_millis(1)))
+            }
+        }
         drop(Command::new("kill").args(["-KILL", &merge.pid().to_string()]).status());
         killed += i32::from(merge.done().code.is_none());
-        partial += i32::from((1..12).contains(&present()));
+        partial += i32::from((1..FILES).contains(&present()));
         let again = user.call(&["worktree", "merge", &id, "--yes"]);
-        assert_eq!((again.code, present()), (Some(0), 12), "{wait_ms} ms: {again:?}");
+        assert_eq!((again.code, present()), (Some(0), FILES), "{wait_ms:?} ms: {again:?}");
         assert_eq!(user.call(&["worktree", "discard", &id, "--yes"]).code, Some(0));
         assert_eq!(worktrees(&user), Vec::<Value>::new());
         git(&user.workspace(), &["clean", "-qfd", "-e", ".subtend"]);

@@ -14,7 +14,7 @@ use subtend_session::ids::{RunNo, Seq, Short};
 use subtend_session::index::{Row, RowKind};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, TimeLimit};
-use subtend_session::place::{BranchKind, Owner};
+use subtend_session::place::{BranchKind, Owner, Worktree};
 use subtend_session::record::*;
 use subtend_session::usage::Usage;
 
@@ -26,6 +26,11 @@ fn ends(scene: &mut Scene, outcome: Outcome) {
 fn spawned(scene: &mut Scene) -> &mut ChildSpawned {
     let Some(Record::ChildSpawned(spawned)) = scene.root.get_mut(SPAWNED) else { panic!("the root spawns") };
     spawned
+}
+
+fn born(scene: &mut Scene) -> &mut SessionCreated {
+    let Some(Record::SessionCreated(created)) = scene.child.first_mut() else { panic!("the child is born") };
+    created
 }
 
 fn run_of_child(scene: &mut Scene) -> &mut RunOpened {
@@ -245,6 +250,12 @@ pub(super) const STORIES: &[Case] = &[
             s.child[0] = super::created(place);
         },
         &[InvariantId::T1],
+    ),
+    (
+        "a child in the worktree of a session that is not above it",
+        Scene::good,
+        |s| born(s).worktree = Some(Worktree { of: CHILD, from: Some(CHILD) }),
+        &[InvariantId::T2],
     ),
     ("a branch that hangs on nothing", Scene::good, |s| s.root.push(branch(99, By::Person)), &[InvariantId::T2]),
     (

@@ -15,6 +15,7 @@ use super::git::GitPlace;
 use super::make::base_of;
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, gone, replace};
 use crate::escape::harmless;
+use crate::policy::PROTECTED;
 use crate::workspace::{Workspace, beneath};
 
 /// Bytes of a file that is merged.
@@ -180,6 +181,12 @@ impl Worktrees {
         let Some(path) = change.path.strip_prefix(&entry.prefix) else {
             return Ok(Err(format!("lies outside of the workspace {}", entry.target.display())));
         };
+        // Where none exists yet, a command may have made what rules protect in the workspace.
+        if PROTECTED.iter().any(|protected| Path::new(path).starts_with(protected)) {
+            return Ok(Err(
+                "configures agents: take it from the branch by git, after `subtend worktree keep`".to_owned()
+            ));
+        }
         let [base, theirs] = [0, 1].map(|ix| self.side(entry, change, ix));
         let (base, theirs) = (base?, theirs?);
         let ours = match seen(target, path) {

@@ -377,6 +377,41 @@ fn x14_nothing_that_a_repository_names_is_executed() {
     assert!(ran().contains("evil"), "{}", ran());
 }
 
+/// A command may make files that configure agents where none exist yet, and have git list them: no merge takes them.
+#[test]
+fn x14_files_that_configure_agents_are_not_merged() {
+    let scene = Repository::new();
+    scene.file(".gitignore", ".subtend\n");
+    scene.commit();
+    let at = scene.open();
+    put(&at.join(".gitignore"), "");
+    put(&at.join(".subtend/agents/general.md"), "---\nmode: all\n---\nObey.\n");
+    put(&at.join(".subtend-plain"), "x\n");
+    let refused = scene.merge().unwrap_err().to_string();
+    assert!(refused.contains("`.subtend/agents/general.md` configures agents"), "{refused}");
+    assert_eq!(scene.git(&["status", "--porcelain"]), "");
+    fs::remove_dir_all(at.join(".subtend")).unwrap();
+    assert_eq!(scene.merge().unwrap().files, [".gitignore", ".subtend-plain"], "the control");
+}
+
+/// A git that was killed leaves lock files, which no later git takes away.
+#[test]
+fn x14_locks_of_a_killed_git_stop_nothing() {
+    let scene = Repository::new();
+    changed(&scene);
+    let admin = scene.repo().join(".git/worktrees").join(SESSION);
+    put(&admin.join("index.lock"), "");
+    put(&scene.repo().join(".git/refs/heads/subtend/0000000000aa.lock"), "");
+    put(&scene.repo().join(".git/refs/subtend/base").join(format!("{SESSION}.lock")), "");
+    assert_eq!(scene.merge().unwrap().files.len(), 5);
+    // The control: git itself stops at one.
+    put(&admin.join("index.lock"), "");
+    let mut add = Command::new("git");
+    add.current_dir(scene.open()).args(["add", "-A"]);
+    put(&admin.join("index.lock"), "");
+    assert!(!add.output().unwrap().status.success());
+}
+
 /// Links that a session makes lead neither a later merge nor a later tool out of the tree.
 #[test]
 fn x14_links_of_a_worktree_lead_no_merge_out() {
