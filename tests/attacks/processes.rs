@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::record::Record;
 use subtend_tools::guard::Guard;
 
 use super::scene::{AttackScene, RunningHost, call, script, spawn};
@@ -27,6 +29,14 @@ fn marked(mark: &str) -> Vec<String> {
     marked.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
+/// Whether one of them leads a session of its own: it has left the group of its command.
+fn has_left(mark: &str) -> bool {
+    marked(mark).iter().any(|id| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.split_ascii_whitespace().nth(3) == Some(id))
+    })
+}
+
 async fn until(wanted: impl Fn() -> bool) -> bool {
     for _ in 0..600 {
         if wanted() {
@@ -37,11 +47,23 @@ async fn until(wanted: impl Fn() -> bool) -> bool {
     false
 }
 
+/// Waits until the first call of the process's session has returned: the process runs.
+async fn runs(host: &RunningHost, child: SessionId) {
+    for _ in 0..600 {
+        if host.records(child).await.iter().any(|record| matches!(record, Record::CallFinished(_))) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the process does not run");
+}
+
 /// Starts the process, cancels the run when it lives, and returns what is left of it.
 async fn left(host: &RunningHost, command: &str, mark: &str) -> Vec<String> {
     let session = host.runtime.open("worker").expect("a session");
     let receipt = session.send(script(&[start(command)])).await.expect("accepted");
-    assert!(until(|| !marked(mark).is_empty()).await, "{command}: it starts");
+    let there = || if command.contains("setsid") { has_left(mark) } else { !marked(mark).is_empty() };
+    assert!(until(there).await, "{command}: it starts");
     session.cancel().await.expect("cancelled");
     session.run_ended(receipt.run).await.expect("the run ends");
     until(|| marked(mark).is_empty()).await;
@@ -75,8 +97,9 @@ async fn process_that_forks_away_floods_and_ignores_signals_ends() {
 /// A shell that runs already does nothing that a command may not. The control may do it.
 #[tokio::test]
 async fn typed_text_is_held_to_the_rules_of_commands() {
-    let typed =
-        |id: &str| call("process", json!({"action": "input", "session_id": id, "text": "echo spoiled > top.txt"}));
+    let typed = |id: &str| {
+        call("process", json!({"action": "input", "session_id": id, "text": "echo spoiled > top.txt; echo done"}))
+    };
     for (rule, content) in [(Verdict::Deny, "plain"), (Verdict::Ask, "plain"), (Verdict::Allow, "spoiled\n")] {
         let rules = [("shell.run", "*spoiled*", rule)];
         let mut scene = AttackScene::new().guard(guard()).policy(Verdict::Allow, &rules);
@@ -85,11 +108,11 @@ async fn typed_text_is_held_to_the_rules_of_commands() {
         let first = session.send(script(&[start("sh"), json!("started")])).await.expect("accepted");
         assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
         let child = host.below(session.id(), 1);
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        runs(&host, child).await;
         let id = child.short().0.to_string();
         // The same run takes it, since it waits for its process.
         let stop = call("process", json!({"action": "stop", "session_id": id}));
-        let wait = call("process", json!({"action": "output", "session_id": id, "wait_ms": 500}));
+        let wait = call("process", json!({"action": "output", "session_id": id, "wait_ms": 3_000}));
         session.send(script(&[typed(&id), wait, stop, json!("done")])).await.expect("accepted");
         session.run_ended(first.run).await.expect("the run ends");
         assert_eq!(scene.content("top.txt"), content, "{rule:?}");
@@ -107,7 +130,7 @@ async fn process_of_a_relative_is_out_of_reach() {
         session.send(script(&[start("read line; echo $line > top.txt"), json!("started")])).await.expect("accepted");
     assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
     let child = host.below(session.id(), 1);
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    runs(&host, child).await;
     let (short, full) = (child.short().0.to_string(), child.to_string());
     let types = |id: &str| call("process", json!({"action": "input", "session_id": id, "text": "spoiled"}));
     let acts = |action: &str, id: &str| call("process", json!({"action": action, "session_id": id}));
@@ -140,7 +163,7 @@ async fn processes_take_no_slot_of_the_last_agent() {
     // The control: the child works while the processes do.
     assert!(until(|| host.kids(session.id()).len() == 3).await, "two processes and a child");
     session.cancel().await.expect("cancelled");
-    session.run_ended(subtend_session::ids::RunNo(1)).await.expect("the run ends");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     assert!(until(|| marked("3037.5").is_empty()).await);
     host.down().await;
 }

@@ -4,7 +4,7 @@
 //! entry is written before anything is done, and says what: [`Worktrees::open`] makes the rest of a worktree whose making was killed,
 //! and every call finishes a merge or a removal that was.
 //!
-//! Contents are read and written by git under no settings of the repository ([`git`]), and never through the file `.git` of a worktree,
+//! Contents are read and written by git under no settings of the repository (`git`), and never through the file `.git` of a worktree,
 //! which its session may have replaced.
 
 mod changes;
