@@ -203,11 +203,13 @@ impl Llm {
 pub struct Subagents {
     /// Whether models may start any. Where not, no tool for it is offered; what there is can still be read.
     pub enabled: bool,
+    /// Whether running agents of a tree may write to each other, by the tool `message`.
+    pub messages: bool,
 }
 
 impl Default for Subagents {
     fn default() -> Self {
-        Self { enabled: true }
+        Self { enabled: true, messages: false }
     }
 }
 

@@ -165,6 +165,7 @@ pub mod tools {
     pub use subtend_tools::guard::{self, Guard};
     #[cfg(feature = "mcp")]
     pub use subtend_tools::mcp;
+    pub use subtend_tools::message;
     pub use subtend_tools::option::{self, BadOption, OptionKind, ToolOption, ToolOptions};
     pub use subtend_tools::policy::{BadRule, CannotKeep, HostPolicy, PROTECTED};
     pub use subtend_tools::processes::Processes;
@@ -172,7 +173,7 @@ pub mod tools {
     pub use subtend_tools::sandbox;
     pub use subtend_tools::secrets::Secrets;
     pub use subtend_tools::skills::{self, SkillFolder, SkillPlace};
-    pub use subtend_tools::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
+    pub use subtend_tools::tool::{Messenger, Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
     pub use subtend_tools::typed::{IntoOutput, TypedTool};
     #[cfg(feature = "web")]
     pub use subtend_tools::web;

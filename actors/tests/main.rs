@@ -54,6 +54,7 @@ mod late_effects;
 mod life;
 mod limits;
 mod live_tools;
+mod messages;
 mod minions;
 mod models;
 mod money;

@@ -79,6 +79,10 @@ pub enum Bug {
     CompletionsJoinMessages,
     /// A queued message extends a run that a model's call opened (K26).
     MessageExtendsOwnedRun,
+    /// A relative's message renews the turns of the run that takes it (X16).
+    MessageRenewsTurns,
+    /// A relative's message opens a run where none is in flight (X16).
+    MessageOpensRun,
     /// An ask has no deadline (P-5).
     AskWithoutDeadline,
     /// A compaction hides what its run owes to the model (N-8).
@@ -92,7 +96,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::RowsLeftPending,
         Self::NoCheckAfterLast,
         Self::CallsLeftOpen,
@@ -123,6 +127,8 @@ impl Bug {
         Self::OwnersEndNamesPerson,
         Self::CompletionsJoinMessages,
         Self::MessageExtendsOwnedRun,
+        Self::MessageRenewsTurns,
+        Self::MessageOpensRun,
         Self::AskWithoutDeadline,
         Self::OwedCompacted,
         Self::ResetForgotten,

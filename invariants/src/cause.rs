@@ -84,9 +84,11 @@ impl<'a> Traces<'a> {
             (self.streams, self.failed, self.answer) = (false, None, Some(&**answer));
             self.spent = self.spent.saturating_add(1);
         } else if let Record::InputsTaken { ids, .. } = record {
-            (self.spent, self.interrupted, self.out_of_turns) = (0, None, false);
-            let turns = inputs.iter().filter(|input| ids.contains(&input.id)).filter_map(|input| input.turns);
-            self.allowance = turns.chain(self.allowance).min();
+            let taken: Vec<_> = inputs.iter().filter(|input| ids.contains(&input.id)).collect();
+            if !taken.iter().all(|input| input.is_from_relative()) {
+                (self.spent, self.interrupted, self.out_of_turns) = (0, None, false);
+            }
+            self.allowance = taken.iter().filter_map(|input| input.turns).chain(self.allowance).min();
         } else if let Record::RunHeld { why, .. } = record {
             // The call is given up, and the run no longer waits for its provider.
             self.limited = false;

@@ -21,6 +21,7 @@ mod coverage;
 mod effects;
 mod id;
 mod journal;
+mod messages;
 mod notice;
 pub mod observed;
 mod order;
@@ -165,6 +166,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     P5 => asks::always_is_own,
     P6 => authority::model_fields,
     P6 => authority::made_by_whom,
+    P6 => messages::of_relatives,
     P7 => authority::offered,
     H1 => clients::each_event_once,
     H2 => clients::one_effect_per_key,

@@ -8,7 +8,7 @@ use subtend_session::index::{RowKey, RowKind};
 use subtend_session::message::Message;
 use subtend_session::place::Mode;
 use subtend_session::record::{AskVerdict, Hold, Lane, Park, Record};
-use subtend_session::state::{CallPhase, Run, State, Turn};
+use subtend_session::state::{CallPhase, Queued, Run, State, Turn};
 
 pub(super) fn one_end(world: &World<'_>) -> Verdict {
     world.runs().try_for_each(|(key, run)| {
@@ -307,7 +307,10 @@ fn waits_rightly(session: SessionId, seen: &Seen<'_>, state: &State, run: &Run) 
             // A message does not extend a run that answers a model (K26).
             let model = run.opened.owner.answers_a_model();
             let parked = run.limited_until().is_some();
-            let takeable = state.queue.iter().any(|queued| !model || queued.lane() == Lane::Steer);
+            // A relative's message resumes no held run, and none whose turns are spent (X16).
+            let waits = |queued: &Queued| queued.input.is_from_relative() && (hold.is_some() || run.is_spent());
+            let mut queue = state.queue.iter().filter(|queued| !waits(queued));
+            let takeable = queue.any(|queued| !model || queued.lane() == Lane::Steer);
             ensure(local || open || slot || parked || !takeable, InvariantId::S12, session, || {
                 format!("{} inputs wait in run {} at rest or held", state.queue.len(), run.no)
             })?;

@@ -4,6 +4,7 @@ mod clients;
 mod compactions;
 mod durable;
 mod legal;
+mod messages;
 mod order;
 mod scene;
 mod seen;
@@ -365,7 +366,18 @@ const NOTICE: &[Case] = &[
 ];
 
 fn cases() -> Vec<Case> {
-    [JOURNAL, SESSION, TREE, NOTICE, durable::STORIES, compactions::STORIES, order::STORIES, seen::SIGHTS].concat()
+    [
+        JOURNAL,
+        SESSION,
+        TREE,
+        NOTICE,
+        durable::STORIES,
+        compactions::STORIES,
+        messages::STORIES,
+        order::STORIES,
+        seen::SIGHTS,
+    ]
+    .concat()
 }
 
 #[test]

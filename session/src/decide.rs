@@ -8,6 +8,7 @@
 //! |---|---|---|---|---|---|---|---|
 //! | submit `send` | accepted | accepted | accepted | accepted, taken, next turn; a run of a model: accepted | accepted, QUIET | accepted | accepted, opened, started, taken, turn; closed: reopened first |
 //! | submit `steer` | joins the first turn | next boundary | next boundary | accepted, taken, next turn | accepted, QUIET | accepted | as send |
+//! | … of a running relative | as `steer` | next boundary, while turns are left | as W | as W | misplaced | misplaced | misplaced |
 //! | admitted | started, taken, turn; owner over: ended | S | slot awaited: resumed, turn; else S | as Wm | S | S | S |
 //! | model answered, calls | S | answered, calls start | S | S | Hi: answered, calls interrupted, QUIET | answered, calls cancelled, END check | S |
 //! | … final | S | answered, boundary | S | S | Hi: answered, QUIET | answered, END check | S |
@@ -62,6 +63,9 @@
 //! message alone; if none is queued, it takes all system entries and completions together. Completions wait while a
 //! message is queued or is the newest message. *Stored*: the record is a message of the transcript, except the end of a
 //! run that a person opened, which only views show.
+//!
+//! A *message of a relative* comes from a model's call in the parent, a child or a sibling. It is a steering input that
+//! opens and resumes no run and renews no turns; the end of its run removes it from the queue.
 //!
 //! A run that is *parked at a limit* waits mid-turn for its provider: no call of the turn is open, and the attempt is
 //! repeated at the recorded reset (`limit`). Inputs and ends wait for the boundary after it.

@@ -9,7 +9,9 @@ use crate::state::Phase;
 
 pub use changes::{Before, Stamp, born, changes, defs, head, inflight, rows};
 pub use kept::kept;
-pub use obliged::{cancel_by, continue_from, continue_input, notice_from, refusal_from, unreadable_from};
+pub use obliged::{
+    cancel_by, continue_from, continue_input, message_input, notice_from, refusal_from, unreadable_from,
+};
 
 mod changes;
 mod kept;

@@ -120,6 +120,7 @@ fn of_heart(bug: Bug) -> Size {
         Bug::ResetTwice | Bug::SlotKeptAtLimit => Size::LIMIT,
         Bug::AlternativeOverwrites | Bug::BranchSeesLater => Size::BRANCH,
         Bug::RolledBackSeen => Size::ROLLBACK,
+        Bug::MessageRenewsTurns | Bug::MessageOpensRun => Size::MESSAGE,
         Bug::OwedCompacted => Size { crashes: 0, cancels: 0, rollbacks: 0, ..Size::COMPACT },
         Bug::PersonsRunShown | Bug::UnreadTextKept | Bug::MessageExtendsOwnedRun => {
             Size { closes: 0, continues: 0, ..Size::PERSON }

@@ -124,6 +124,7 @@ impl Model for Whole {
             || size.rollbacks > 0
             || size.overflows > 0
             || size.limits > 0
+            || size.messages > 0
         {
             properties.extend(later_verbs(size));
         }
@@ -159,6 +160,7 @@ fn later_verbs(size: Size) -> Vec<Property<Whole>> {
     let services = size.services > 0;
     sometimes(services, "a session is named", |_, state| state.is_named());
     sometimes(size.services > 1, "a session is summed up", |_, state| state.is_summed_up());
+    sometimes(size.messages > 0, "a run completes with a relative's message", |_, state| state.message_taken());
     let limits = size.limits > 0;
     sometimes(limits, "a parked run completes after the reset", |_, state| state.reset_completes());
     sometimes(limits && size.crashes > 0, "a parked run survives a crash", |whole, state| {

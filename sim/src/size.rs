@@ -16,6 +16,8 @@ pub struct Size {
     pub sends: u8,
     /// Inputs by a person, to a child: they open runs without an owner.
     pub resumes: u8,
+    /// Messages between running relatives.
+    pub messages: u8,
     /// Calls that a person moves to the background.
     pub moves: u8,
     pub branches: u8,
@@ -66,6 +68,7 @@ impl Size {
         stops: 0,
         sends: 1,
         resumes: 0,
+        messages: 0,
         moves: 0,
         branches: 0,
         regenerates: 0,
@@ -160,6 +163,9 @@ impl Size {
     pub const LIMITED: Self =
         Self { limits: 2, doubles: 0, crashes: 1, cancels: 1, interrupts: 1, sends: 2, deadlines: 1, ..Self::LIMIT };
 
+    /// A root and one child that write to each other, with turns that run out, an interrupt and inputs.
+    pub const MESSAGE: Self = Self { messages: 2, interrupts: 1, sends: 2, turns: 3, ..Self::PAIR };
+
     /// Two children, siblings or nested.
     pub const MEDIUM: Self = Self { children: 2, depth: 2, tools: 0, crashes: 1, panics: 1, cancels: 1, ..Self::SMALL };
 
@@ -191,7 +197,7 @@ impl Size {
     };
 
     /// The sizes that are checked to the end, by name.
-    pub const NAMED: [(&'static str, Self); 12] = [
+    pub const NAMED: [(&'static str, Self); 13] = [
         ("small", Self::SMALL),
         ("medium", Self::MEDIUM),
         ("held", Self::HELD),
@@ -203,6 +209,7 @@ impl Size {
         ("serving", Self::SERVICE),
         ("rolling_back", Self::ROLLBACK),
         ("compacting", Self::COMPACT),
+        ("writing", Self::MESSAGE),
         ("large", Self::LARGE),
     ];
 }

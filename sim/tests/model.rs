@@ -140,6 +140,12 @@ fn a_child_in_which_a_person_opens_runs_and_which_is_closed() {
 }
 
 #[test]
+fn x16_relatives_that_write_to_each_other() {
+    holds(Size { interrupts: 0, sends: 1, ..Size::MESSAGE });
+    holds(Size { messages: 1, crashes: 1, interrupts: 0, sends: 1, ..Size::MESSAGE });
+}
+
+#[test]
 fn branches_and_regenerated_answers() {
     holds(Size { crashes: 0, ..Size::BRANCH });
     holds(Size { branches: 0, resumes: 0, ..Size::BRANCH });

@@ -20,7 +20,7 @@ pub enum Reach {
 }
 
 /// Every key with what the file of a workspace may do with it, and why; one that ends with `.*` means all below it.
-pub const REACH: [(&str, Reach, &str); 21] = [
+pub const REACH: [(&str, Reach, &str); 22] = [
     ("agent", Reach::Free, "chooses among agents; none does more than options of the command allow"),
     ("sessions.*", Reach::Free, "titles and summaries, by agents without tools"),
     ("host.*", Reach::Own, "bounds of the process, in which sessions of other workspaces run too"),
@@ -30,6 +30,7 @@ pub const REACH: [(&str, Reach, &str); 21] = [
     ("llm.context_windows.*", Reach::Free, "bounds what one call sends"),
     ("llm.output_tokens.*", Reach::Own, "a higher cap would spend more"),
     ("subagents.enabled", Reach::Free, "children do no more than their parents"),
+    ("subagents.messages", Reach::Free, "agents of one tree write to each other, and approve nothing"),
     ("tools.minion.options.model", Reach::Enabled, "chooses who answers"),
     ("tools.minion.templates.*", Reach::Enabled, "a template may name a model"),
     ("tools.options.*", Reach::Enabled, "an option may name a model"),

@@ -79,7 +79,7 @@ llm:
     smart: [offline]
   context_windows: {"ollama/*": 32768}
   output_tokens: {"ollama/*": 4096}
-subagents: {enabled: false}
+subagents: {enabled: false, messages: true}
 tools:
   task: {enabled: false}
   spawn:
@@ -124,7 +124,7 @@ prices:
             context_windows: [("ollama/*".into(), 32_768.try_into().unwrap())].into(),
             output_tokens: [("ollama/*".into(), 4_096.try_into().unwrap())].into(),
         },
-        subagents: Subagents { enabled: false },
+        subagents: Subagents { enabled: false, messages: true },
         tools: Tools {
             task: ToolSwitch { enabled: false },
             spawn: Spawn { enabled: true, profiles: [("researcher".into(), researcher)].into() },

@@ -14,6 +14,7 @@ pub mod display;
 pub mod guard;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+pub mod message;
 pub mod option;
 pub mod plan_exit;
 pub mod policy;
@@ -26,6 +27,7 @@ pub mod skills;
 mod threads;
 pub mod tool;
 pub mod typed;
+mod untrusted;
 #[cfg(feature = "web")]
 pub mod web;
 pub mod workspace;

@@ -86,6 +86,26 @@ pub struct ToolInvocation {
     pub progress: Progress,
     /// The background processes of the runtime.
     pub processes: Processes,
+    /// Delivers messages to relatives of the session; absent outside of a runtime.
+    pub messenger: Option<Arc<dyn Messenger>>,
+}
+
+/// Delivers messages from a running session to its running parent, children and siblings.
+pub trait Messenger: Send + Sync {
+    /// Delivers `text` to the relative `to`: `parent`, a short id or a whole one. Returns the text for the caller's model.
+    ///
+    /// # Errors
+    /// If there is no such relative, if it is not running, or if its queue is full: then nothing is delivered.
+    ///
+    /// # Durability
+    /// The message is durable when this returns. A call that is repeated after a restart is delivered once.
+    fn deliver(self: Arc<Self>, from: ToolKey, to: Text, text: Text) -> BoxFuture<'static, Result<Text, ToolError>>;
+}
+
+impl fmt::Debug for dyn Messenger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Messenger")
+    }
 }
 
 /// The identity of a call, stable over restarts.

@@ -11,7 +11,6 @@ mod html;
 mod page;
 mod search;
 mod table;
-mod untrusted;
 
 use std::sync::Arc;
 

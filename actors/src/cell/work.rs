@@ -11,7 +11,7 @@ use subtend_session::command::{Command, Deadline, FoundCall};
 use subtend_session::ids::{CallId, Lsn, RunNo, SessionId};
 use subtend_session::state::{CallPhase, Phase};
 use subtend_tools::registry::Registry;
-use subtend_tools::tool::{Progress, Tool, ToolInvocation, ToolKey};
+use subtend_tools::tool::{Messenger, Progress, Tool, ToolInvocation, ToolKey};
 
 use crate::calls::in_flight::{Parsed, ToolAtWork};
 use crate::calls::tool_call::{self, StopSignals};
@@ -132,6 +132,7 @@ impl Driver {
             max_bytes: self.state.limits.tool_result_bytes,
             progress: self.progress(call),
             processes: self.cells.life.processes.about(child),
+            messenger: Some(Arc::clone(&self.cells) as Arc<dyn Messenger>),
         };
         let owned = self.run_key().and_then(|key| self.cells.runs.tokens.token(&key)).unwrap_or_default();
         let start = if let Some(hooked) = hooked {

@@ -4,16 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use subtend_session::command::Command;
-use subtend_session::effect::{Rejection, Reply};
 use subtend_session::ids::Text;
 use subtend_session::place::Owner;
 use subtend_session::record::{From, InputAccepted, Lane};
-use tokio::sync::oneshot;
 
 use super::{SendError, SessionHandle, Stopped};
 use crate::answer::Receipt;
-use crate::delivery::inbox::InboxItem;
 use crate::hooks::message::overheard;
 
 /// Bytes of a sender's key.
@@ -145,48 +141,12 @@ impl Input {
         }
         let (session, input) = (self.session, self.input);
         let pass = sessions.life.gate.enter().ok_or(SendError::Stopped(Stopped::Shutdown))?;
-        let mut resent = false;
-        let answer = loop {
-            let (reply, answer) = oneshot::channel();
-            let item = InboxItem::Command(Command::Submit(Box::new(input.clone())), Some(reply));
-            sessions
-                .cells
-                .deliver_input(session.id, item)
-                .map_err(|full| SendError::Busy { what: "the inbox", limit: full.0 as u64 })?;
-            match answer.await {
-                Ok(answer) => break answer,
-                // A panic of the actor lost the input or its answer: by its id it is accepted once.
-                Err(_) if !resent && !sessions.life.is_stopping() => resent = true,
-                Err(_) => return Err(SendError::Stopped(sessions.life.stopped_at(session.id))),
-            }
-        };
+        let own = input.id;
+        let accepted = sessions.cells.submit(session.id, input).await?;
         drop(pass);
-        match answer {
-            // A second send of this call is not a repetition for the caller.
-            Ok((Reply::Accepted { input: id, again }, run)) => {
-                Ok(Receipt { input: id, run, again: again && id != input.id, session })
-            }
-            Ok((
-                Reply::None
-                | Reply::Done(_)
-                | Reply::AlreadyEnded(..)
-                | Reply::NotFound
-                | Reply::Branched { .. }
-                | Reply::Switched { .. },
-                _,
-            )) => Err(SendError::Refused("the session did not take the input".to_owned())),
-            Err(Rejection::Busy { what, limit }) => Err(SendError::Busy { what, limit }),
-            Err(Rejection::BadInput(why)) => Err(SendError::BadInput(why)),
-            Err(
-                other @ (Rejection::Stale(_)
-                | Rejection::Working { .. }
-                | Rejection::Waiting { .. }
-                | Rejection::Deleted
-                | Rejection::NotFound(_)
-                | Rejection::NotYet(_)
-                | Rejection::Misplaced { .. }),
-            ) => Err(SendError::Refused(other.to_string())),
-        }
+        // A second send of this call is not a repetition for the caller.
+        let again = accepted.again && own != accepted.input;
+        Ok(Receipt { input: accepted.input, run: accepted.run, again, session })
     }
 
     fn fits(&self) -> Result<(), SendError> {

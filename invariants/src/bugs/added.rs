@@ -33,6 +33,7 @@ pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
             stay_blocking(state, &decision.records);
             reach(case, state, decision, |owned| owned.mode == Mode::Blocking);
         }
+        Bug::MessageRenewsTurns => renew(case, state, &decision.records),
         Bug::CompletionsJoinMessages => join(case, state, decision),
         Bug::AlternativeOverwrites => overwrite(state, &decision.records),
         Bug::PersonsRunShown => {
@@ -221,6 +222,16 @@ fn stay_blocking(state: &mut State, records: &[Record]) {
         {
             owned.mode = Mode::Blocking;
         }
+    }
+}
+
+/// Renews the turns of a run that takes messages of relatives alone.
+fn renew(case: &Case, state: &mut State, records: &[Record]) {
+    let queued = case.before.queue.iter().filter(|queued| queued.input.is_from_relative());
+    let messages: Vec<InputId> = queued.map(|queued| queued.input.id).collect();
+    let takes = |record: &Record| matches!(record, Record::InputsTaken { ids, .. } if ids.iter().all(|id| messages.contains(id)));
+    if let Some(run) = state.run.as_mut().filter(|_| records.iter().any(takes)) {
+        run.spent = 0;
     }
 }
 

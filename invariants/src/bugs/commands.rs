@@ -7,7 +7,7 @@ use subtend_session::decide;
 use subtend_session::effect::{Decision, Rejection};
 use subtend_session::ids::{InputId, RunNo};
 use subtend_session::place::Owner;
-use subtend_session::record::{Hold, Record};
+use subtend_session::record::{From, Hold, InputAccepted, Lane, Record};
 use subtend_session::state::State;
 
 use super::refold::refold;
@@ -22,6 +22,7 @@ pub(super) fn decide(case: &Case, state: &mut State) -> Result<Decision, Rejecti
         (Bug::RolledBackSeen, Command::Branch(_) | Command::Regenerate(_)) => unhidden(case, state),
         (Bug::QueueOpensAfterTreeCancel, _) => queue_opened(case, state),
         (Bug::MessageExtendsOwnedRun, _) => extended(case, state),
+        (Bug::MessageOpensRun, Command::Submit(input)) if input.is_from_relative() => opened_by(case, state, input),
         (Bug::NoCheckAfterLast, Command::OwnedEnded(_)) => unchecked(case, state),
         _ => plain(case, state, changed(case)),
     }
@@ -120,6 +121,25 @@ fn extended(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     refold(case, &mut other, &longer.records, &longer.records);
     *state = other;
     Ok(longer)
+}
+
+/// Treats a relative's message as an input of the host, which opens a run.
+fn opened_by(case: &Case, state: &mut State, message: &InputAccepted) -> Result<Decision, Rejection> {
+    if case.before.run.is_some() {
+        return plain(case, state, case.command.clone());
+    }
+    let mut other = case.before.clone();
+    let input = InputAccepted { from: From::Host, lane: Lane::Send, as_owner: Owner::Person, ..message.clone() };
+    let mut opened = plain(case, &mut other, Command::Submit(Box::new(input)))?;
+    let decided = opened.records.clone();
+    for record in &mut opened.records {
+        if let Record::InputAccepted(input) = record {
+            **input = message.clone();
+        }
+    }
+    refold(case, &mut other, &decided, &opened.records);
+    *state = other;
+    Ok(opened)
 }
 
 fn taken(records: &[Record]) -> Vec<InputId> {

@@ -4,7 +4,7 @@ use super::draft::Draft;
 use super::limit;
 use crate::command::Deadline;
 use crate::effect::Rejection;
-use crate::ids::RunNo;
+use crate::ids::{InputId, RunNo};
 use crate::message::Message;
 use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Park, Prompt};
@@ -40,8 +40,13 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<Out
     // and completions wait until that is answered.
     let taken = matches!(draft.state.transcript.last(), Some(Message::User { .. }));
     let rest = draft.state.turn().is_some_and(|turn| turn.calls.is_empty());
-    let inputs = draft.takeable(rest && !taken);
+    let mut inputs = draft.takeable(rest && !taken);
     if taken {
+        // Nor does a relative's message come between that input and its answer.
+        let relative = |id: &InputId| {
+            draft.state.queue.iter().any(|queued| queued.input.id == *id && queued.input.is_from_relative())
+        };
+        inputs.retain(|id| !relative(id));
         draft.take_inputs(inputs);
     } else {
         draft.take_with_notices(inputs);

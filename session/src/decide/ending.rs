@@ -7,9 +7,10 @@ use crate::effect::Effect;
 use crate::ids::{CallId, Hash, Text};
 use crate::index;
 use crate::outcome::{By, ModelFail, Outcome};
-use crate::record::{AttemptDiscarded, Hold, Record, RunEnded};
+use crate::record::{AttemptDiscarded, Hold, QueueChange, Record, RunEnded};
 use crate::render;
 use crate::state::CallPhase;
+use crate::state::waiting::ids;
 use crate::usage::Usage;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,7 @@ impl Draft<'_> {
         let notice = index::notice_from(self.state.id, &self.state.created.place, &opened, &ended);
         self.stop_clock();
         let (no, outcome, stands) = (ended.run, ended.outcome.clone(), ended.queue_stands);
+        self.drop_messages();
         self.emit(Record::RunEnded(Box::new(ended)));
         // The next run may open in this decision, and has not worked yet.
         self.clock.worked_ms = 0;
@@ -100,6 +102,15 @@ impl Draft<'_> {
         self.effect(Effect::Ended { run: no, outcome });
         if !stands {
             self.open_next();
+        }
+    }
+
+    /// Removes the messages of relatives that the run did not take: they were for that run alone (X16).
+    fn drop_messages(&mut self) {
+        let messages = self.state.queue.iter().filter(|queued| queued.input.is_from_relative());
+        let left = ids(messages);
+        if !left.is_empty() {
+            self.emit(Record::QueueChanged { change: QueueChange::Removed(left), by: By::Host });
         }
     }
 

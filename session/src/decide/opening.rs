@@ -93,8 +93,12 @@ impl Draft<'_> {
 
     /// Returns the inputs that a boundary takes: all steering ones, else, at a rest point of a run that no model's call
     /// opened, those that go first. A message never extends a run that answers a model: it opens the next one (K26).
+    ///
+    /// A relative's message resumes no held run and extends none whose turns are spent (X16).
     pub(super) fn takeable(&self, rest: bool) -> Vec<InputId> {
-        let steers = messages_last(self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer));
+        let spent = self.run().is_none_or(|run| run.hold.is_some() || run.is_spent());
+        let steers = |queued: &&Queued| queued.lane() == Lane::Steer && !(spent && queued.input.is_from_relative());
+        let steers = messages_last(self.state.queue.iter().filter(steers));
         let extends = self.run().is_some_and(|run| !run.opened.owner.answers_a_model());
         if !steers.is_empty() || !rest || !extends {
             return ids(steers);

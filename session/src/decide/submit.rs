@@ -2,6 +2,7 @@
 
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
+use crate::index::RowKey;
 use crate::outcome::By;
 use crate::record::{From, InputAccepted, Record};
 use crate::state::Phase;
@@ -23,6 +24,9 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
     if input.agent_override.is_some() && !matches!(input.from, From::Person | From::Host) {
         return Err(Rejection::BadInput("only a person or the host may name the agent that answers".into()));
     }
+    if input.is_from_relative() {
+        may_enter(draft, &input)?;
+    }
     let phase = draft.state.phase();
     if draft.state.closed {
         let by = if input.from == From::Person { By::Person } else { By::Host };
@@ -36,6 +40,22 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
         Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::Closing => {}
     }
     Ok(())
+}
+
+/// Checks that a relative's message fits the run in flight (X16): it opens and resumes none, and none that a person
+/// opened exchanges messages with a parent or a sibling (K26). Which sessions are relatives is known to the sender's
+/// side, except a receiver's own children.
+fn may_enter(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
+    let refused = |why| Err(Rejection::Misplaced { command: "message", why });
+    let From::Model { session: sender, .. } = input.from else { return Ok(()) };
+    let Some(run) = draft.run().filter(|run| run.hold.is_none()) else {
+        return refused("its receiver is not running");
+    };
+    let allowed = match draft.state.children.get(&sender) {
+        Some(child) => child.key.is_some_and(|key| !draft.state.arrived.contains(sender, RowKey::Call(key))),
+        None => run.opened.owner.answers_a_model(),
+    };
+    if allowed { Ok(()) } else { refused("a person opened the run of its sender or its receiver") }
 }
 
 fn fits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {

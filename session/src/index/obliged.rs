@@ -2,7 +2,7 @@
 
 use super::RowKey;
 use crate::command::Continue;
-use crate::ids::{CallId, Hash, InputId, RunNo, SessionId};
+use crate::ids::{CallId, Hash, InputId, RunKey, RunNo, SessionId};
 use crate::outcome::{By, FailKind, Outcome, OutcomeKind};
 use crate::place::{Owner, Place};
 use crate::record::{ContinueAsked, ContinueRefusal, Notice, RunEnded, RunOpened};
@@ -73,6 +73,13 @@ pub fn continue_from(session: SessionId, opened: &RunOpened, asked: &ContinueAsk
 /// Returns the input id of a `continue` row: the same on every delivery, so that it takes effect once (rule 5).
 pub fn continue_input(owner: SessionId, key: CallId) -> InputId {
     let name = format!("continue {owner} {key}");
+    InputId(uuid::Builder::from_custom_bytes(Hash::of(name.as_bytes()).0).into_uuid())
+}
+
+/// Returns the input id of the message that `call` of `sender` sends: the same when the call is repeated after a restart,
+/// so that it is accepted once.
+pub fn message_input(sender: RunKey, call: CallId) -> InputId {
+    let name = format!("message {} {} {call}", sender.session, sender.run);
     InputId(uuid::Builder::from_custom_bytes(Hash::of(name.as_bytes()).0).into_uuid())
 }
 

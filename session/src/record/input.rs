@@ -37,6 +37,14 @@ pub struct InputAccepted {
     pub as_owner: Owner,
 }
 
+impl InputAccepted {
+    /// Returns whether another running session of the tree sent it: it enters the run in flight only, and is dropped
+    /// with it (X16).
+    pub fn is_from_relative(&self) -> bool {
+        self.lane == Lane::Steer && matches!(self.from, From::Model { .. })
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum From {

@@ -26,11 +26,11 @@ pub enum Waiting<'a> {
 }
 
 /// The inputs that the queue gives first (B11): the oldest of a person's, by itself; else all of the host's and of agents' results,
-/// together.
+/// together. A relative's message opens no run and comes at no rest point of its own.
 pub(crate) fn first<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<&'a Queued> {
     match queue.clone().find(|queued| queued.is_message()) {
         Some(message) => vec![message],
-        None => queue.collect(),
+        None => queue.filter(|queued| !queued.input.is_from_relative()).collect(),
     }
 }
 

@@ -104,8 +104,7 @@ fn x14_branch_works_where_its_session_worked() {
         (BranchKind::Service, parents),
         (BranchKind::Subagent, Worktree::own(session(CHILD), Some(parents))),
     ] {
-        let mut heart = talked();
-        Arc::make_mut(&mut heart.state.created).worktree = Some(parents);
+        let mut heart = talked().in_worktree(Some(parents));
         let mut plan = branch_plan(CHILD, kind, None);
         plan.created.worktree = Some(Worktree::own(session(0xEE), None));
         let decision = heart.tell(Command::Branch(Box::new(plan))).unwrap();

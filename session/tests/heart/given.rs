@@ -16,7 +16,7 @@ use subtend_session::ids::{
 use subtend_session::index::continue_input;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
-use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
+use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Worktree};
 use subtend_session::record::{
     AgentOverride, Carrier, From, Hold, InputAccepted, Lane, Notice, Park, Record, RunOpened, SessionCreated,
     SpawnGranted, Stop, ToolCall,
@@ -178,6 +178,14 @@ impl Heart {
     pub(crate) fn says(&mut self, command: Command) -> String {
         let decided = self.tell(command);
         short(self, &decided)
+    }
+
+    /// The same, born in a worktree.
+    pub(crate) fn in_worktree(mut self, worktree: Option<Worktree>) -> Self {
+        if let Some(Record::SessionCreated(created)) = self.log.first_mut() {
+            created.worktree = worktree;
+        }
+        self.refolded()
     }
 
     /// Puts records that no verb writes yet.

@@ -24,6 +24,7 @@ mod jobs;
 mod journals;
 mod life;
 mod limits;
+mod messages;
 mod models;
 mod order;
 mod overrides;

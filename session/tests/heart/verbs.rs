@@ -303,8 +303,7 @@ fn root_without_slot_or_deadline_writes_nothing_while_waiting() {
 #[test]
 fn x14_birth_records_whose_worktree_a_session_works_in() {
     let born = |above: Option<Worktree>, planned: Option<Worktree>| {
-        let mut heart = started().then(calls(1, vec![blocking()]));
-        Arc::make_mut(&mut heart.state.created).worktree = above;
+        let mut heart = started().in_worktree(above).then(calls(1, vec![blocking()]));
         let mut planned_child = plan(0xB1, Mode::Blocking);
         planned_child.created.worktree = planned;
         let verdict = SpawnVerdict { call: call(1, 0), verdict: Ok(Plan::Child(Box::new(planned_child))) };

@@ -35,6 +35,8 @@ pub enum Action {
     /// The host delivers the service's answer to the root; `true`: a second time.
     Describe(SessionId, bool),
     Close(SessionId),
+    /// The run in flight of one session writes to a relative of it.
+    Write(SessionId, SessionId),
     Move(SessionId, CallId),
     CancelTree,
     /// A person cancels the run of a session.
@@ -130,6 +132,9 @@ impl System {
         if self.left.resumes > 0 {
             actions.extend(self.journals.keys().filter(|session| **session != ROOT).map(|it| Action::SendTo(*it)));
         }
+        if self.left.messages > 0 {
+            self.to_relatives(actions);
+        }
         let root = self.standing().find(|(session, _)| *session == ROOT).map(|(_, state)| state);
         if self.left.branches > 0 && root.is_some_and(plan::branches) {
             actions.push(Action::Branch);
@@ -152,6 +157,19 @@ impl System {
         }
         let closes = |state: &State| state.run.is_none() && state.queue.is_empty() && state.last.is_some();
         actions.extend(self.standing().filter(|(_, state)| closes(state)).map(|(session, _)| Action::Close(session)));
+    }
+
+    /// Messages of runs in flight to every relative, running or not.
+    fn to_relatives(&self, actions: &mut Vec<Action>) {
+        let parent = |session: &SessionId| self.journals.get(session).and_then(super::journal::place)?.parent();
+        for from in self.journals.keys().filter(|from| self.run_in_flight(**from).is_some()) {
+            let above = parent(from);
+            let related = |to: &&SessionId| {
+                let of = parent(to);
+                *to != from && (of == Some(*from) || above == Some(**to) || (of.is_some() && of == above))
+            };
+            actions.extend(self.journals.keys().filter(related).map(|to| Action::Write(*from, *to)));
+        }
     }
 
     fn by_services(&self, root: &State, actions: &mut Vec<Action>) {

@@ -145,6 +145,19 @@ impl System {
         })
     }
 
+    /// Returns whether a run completed after it took a relative's message.
+    pub(super) fn message_taken(&self) -> bool {
+        self.journals.values().any(|journal| {
+            let sent = |record: &Record| {
+                let Record::InputAccepted(input) = record else { return None };
+                Some(input.id).filter(|_| input.is_from_relative())
+            };
+            let sent: Vec<_> = journal.records.iter().filter_map(sent).collect();
+            let takes = |record: &Record| matches!(record, Record::InputsTaken { ids, .. } if ids.iter().any(|id| sent.contains(id)));
+            journal.records.iter().any(takes) && ends(journal).any(|end| end.outcome == Outcome::Completed)
+        })
+    }
+
     pub(super) fn left_crashes(&self) -> u8 {
         self.left.crashes
     }

@@ -62,6 +62,13 @@ impl System {
                 self.left.closes = self.left.closes.saturating_sub(1);
                 self.tell(whole, *session, vec![Command::Close { by: By::Person }])
             }
+            Action::Write(from, to) => {
+                let Some(run) = self.run_in_flight(*from) else { return false };
+                let input = plan::message(RunKey { session: *from, run }, self.left.messages);
+                self.left.messages = self.left.messages.saturating_sub(1);
+                self.tell(whole, *to, vec![Command::Submit(Box::new(input))]);
+                true
+            }
             Action::Move(session, call) => {
                 self.left.moves = self.left.moves.saturating_sub(1);
                 self.tell(whole, *session, vec![Command::Background { call: *call }])

@@ -11,7 +11,8 @@ use subtend_session::command::{
 };
 use subtend_session::context;
 use subtend_session::effect::Birth;
-use subtend_session::ids::{AttemptNo, CallId, Hash, InputId, Interned, Seq, SessionId, Text, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, Hash, InputId, Interned, RunKey, Seq, SessionId, Text, TurnNo};
+use subtend_session::index::message_input;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::By;
@@ -98,6 +99,19 @@ pub(super) fn input(whole: &Whole, n: u8) -> InputAccepted {
 
 pub(super) fn input_to_child(n: u8) -> InputAccepted {
     given(u128::from(n) << 80)
+}
+
+/// Returns the message of a call of the run in flight; the call itself is not modelled.
+pub(super) fn message(from: RunKey, n: u8) -> InputAccepted {
+    let RunKey { session, run } = from;
+    let call = CallId { turn: TurnNo(1), ix: u32::from(n) };
+    InputAccepted {
+        id: message_input(from, call),
+        from: From::Model { session, run, call },
+        lane: Lane::Steer,
+        as_owner: Owner::Run { session, run, call },
+        ..given(0)
+    }
 }
 
 fn given(id: u128) -> InputAccepted {

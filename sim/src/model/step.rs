@@ -63,6 +63,7 @@ impl System {
             | Action::ServeWith(_)
             | Action::Describe(..)
             | Action::Close(_)
+            | Action::Write(..)
             | Action::Move(..)
             | Action::CancelTree
             | Action::Cancel(_)

@@ -173,6 +173,7 @@ fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
         Asks::Garbage => ("read", json!({"nonesuch": 1})),
         Asks::Continue => ("task", json!({"session_id": own(world, request), "prompt": "again", "background": back})),
         Asks::Check => ("check_task", json!({"taskId": own(world, request), "wait": back})),
+        Asks::Message => ("message", json!({"to": relative(world, request), "text": "read it there"})),
         Asks::Cancel => ("cancel_task", json!({"taskId": own(world, request)})),
     };
     Some(ToolCall { provider_id: format!("c{ix}").into(), tool: tool.into(), args: args.to_string().into() })
@@ -182,6 +183,22 @@ fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
 fn own(world: &World, request: &Request) -> String {
     let kids = world.oracle.lock().kids.get(&request.session).cloned().unwrap_or_default();
     world.chance.pick(&kids).map_or_else(|| "nonesuch".to_owned(), |short| short.to_string())
+}
+
+/// Returns the parent, one of the caller's tasks or siblings, or an unknown one.
+fn relative(world: &World, request: &Request) -> String {
+    if world.chance.one_in(3) {
+        return "parent".to_owned();
+    }
+    let siblings = {
+        let oracle = world.oracle.lock();
+        let parent = oracle.archive.state(request.session).and_then(|state| state.created.place.parent());
+        parent.and_then(|parent| oracle.kids.get(&parent).cloned()).unwrap_or_default()
+    };
+    match world.chance.pick(&siblings) {
+        Some(short) if world.chance.one_in(2) => short.to_string(),
+        _ => own(world, request),
+    }
 }
 
 fn task(world: &World, background: bool) -> Value {

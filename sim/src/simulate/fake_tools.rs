@@ -7,6 +7,7 @@ use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 use subtend_tools::closure::FnTool;
+use subtend_tools::message;
 use subtend_tools::registry::{Registry, RegistryError};
 use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
 
@@ -18,7 +19,8 @@ use crate::simulate::world::{AtWork, World, ordered_panic};
 
 pub(crate) fn registry(world: &Arc<World>) -> Result<Registry, RegistryError> {
     let tools = TOOLS.iter().map(|fake| Arc::new(tool(world, *fake)));
-    tools.into_iter().try_fold(Registry::builder(), |builder, tool| builder.tool(tool)).map(|builder| builder.build())
+    let tools = tools.into_iter().try_fold(Registry::builder(), |builder, tool| builder.tool(tool))?;
+    Ok(tools.tools(world.plan.writes().then(message::tool))?.build())
 }
 
 fn tool(world: &Arc<World>, fake: FakeTool) -> FnTool {

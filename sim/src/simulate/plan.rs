@@ -42,6 +42,11 @@ impl SeedPlan {
         matches!(self.seed % WIDE, 7 | 9 | 11).then_some(1_000)
     }
 
+    /// Returns whether agents may write to their relatives, in some of the same seeds and by another such residue.
+    pub(crate) fn writes(&self) -> bool {
+        matches!(self.seed % WIDE, 3 | 13)
+    }
+
     /// Returns whether the host summarises closed sessions, in some of the same seeds.
     pub(crate) fn summaries(&self) -> bool {
         matches!(self.seed % WIDE, 3 | 7 | 9)
@@ -97,6 +102,7 @@ pub(crate) enum Asks {
     Continue,
     Check,
     Cancel,
+    Message,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +166,7 @@ impl Swarm {
             leaves: chance.one_in(2),
             verbs,
             says: says(&weight),
-            asks: asks(&weight),
+            asks: asks(plan, &weight),
             takes: takes(&weight),
             pauses: [
                 (0, weight().min(3)),
@@ -215,7 +221,7 @@ fn says(weight: &dyn Fn() -> u32) -> Vec<(Says, u32)> {
     ]
 }
 
-fn asks(weight: &dyn Fn() -> u32) -> Vec<(Asks, u32)> {
+fn asks(plan: &SeedPlan, weight: &dyn Fn() -> u32) -> Vec<(Asks, u32)> {
     let some = |asks| (asks, weight());
     vec![
         (Asks::Task, weight().max(2) * 2),
@@ -232,6 +238,7 @@ fn asks(weight: &dyn Fn() -> u32) -> Vec<(Asks, u32)> {
         some(Asks::Continue),
         some(Asks::Check),
         some(Asks::Cancel),
+        (Asks::Message, u32::from(plan.writes()) * 4),
     ]
 }
 

@@ -21,6 +21,7 @@ use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::SessionId;
 use subtend_session::limits::Limits;
 use subtend_tools::mcp::Servers;
+use subtend_tools::message;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::{Registry, RegistryBuilder};
 use subtend_tools::secrets::Secrets;
@@ -102,10 +103,12 @@ fn built_in(config: &Config, more: Vec<Arc<dyn Tool>>) -> Result<RegistryBuilder
     })?;
     let secrets = Secrets::of(provider_keys().chain(web::secret(&config.web)));
     let of_web = web::tools(&config.web, &secrets)?;
+    let message = config.subagents.messages.then(message::tool);
     Registry::builder()
         .secrets(secrets)
         .tools(Registry::workspace_tools_with(Some(guard), config.commands()))
         .and_then(|tools| tools.tools(of_web))
+        .and_then(|tools| tools.tools(message))
         .and_then(|tools| tools.tools(more))
         .map_err(|error| Fail::Other(format!("the tools do not fit together: {error}")))
 }

@@ -34,12 +34,15 @@ impl State {
 
     pub(super) fn inputs_taken(&mut self, ids: &[InputId]) {
         let from = self.transcript.len();
-        if let Some(run) = self.run.as_mut().filter(|run| run.unanswered.is_empty()) {
-            run.asked_from = from;
-        }
+        let mut asked = false;
         for id in ids {
             let Some(input) = self.take_queued(*id) else { continue };
             self.say(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });
+            // A relative's message asks for no answer and renews no allowance.
+            if input.is_from_relative() {
+                continue;
+            }
+            asked = true;
             // Of inputs that one record takes, an answer belongs to the last.
             if input.format.is_some() || input.metadata.is_some() || input.turns.is_some() {
                 self.asked.insert(self.next_seq, Arc::clone(&input));
@@ -53,13 +56,16 @@ impl State {
                 self.tools = input.tools.clone();
             }
             if let Some(run) = &mut self.run {
+                if run.unanswered.is_empty() {
+                    run.asked_from = from;
+                }
                 run.unanswered.push(*id);
                 run.format = input.format.clone().or(run.format.take());
                 run.allowance = input.turns.unwrap_or(run.allowance);
             }
         }
+        let Some(run) = self.run.as_mut().filter(|_| asked) else { return };
         self.about = Some(MsgRef { session: self.id, seq: self.next_seq });
-        let Some(run) = &mut self.run else { return };
         run.spent = 0;
         run.by_notices = false;
         if matches!(run.hold, Some(Hold::Interrupted { .. } | Hold::OutOfTurns)) {

@@ -1,0 +1,141 @@
+//! Messages between running relatives: who is one, and the way to it (X16).
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use subtend_journal::ReadError;
+use subtend_session::ids::{RunKey, SessionId, Text};
+use subtend_session::index::{Head, message_input};
+use subtend_session::place::{BranchKind, Owner};
+use subtend_session::record::{From, InputAccepted, Lane};
+use subtend_session::state::Phase;
+use subtend_tools::background;
+use subtend_tools::message::{PARENT, Relation, framed};
+use subtend_tools::tool::{Messenger, ToolError, ToolKey};
+
+use crate::cell::cells::Cells;
+use crate::values::error::SendError;
+
+/// Relatives that are searched for a short id and listed in errors. Beyond, a whole id is needed.
+const LOOKED_AT: usize = 1_000;
+const SHOWN: usize = 20;
+
+/// A relative of a sender, and what the sender is to it.
+struct Relative {
+    id: SessionId,
+    head: Head,
+    sender: Relation,
+}
+
+impl Messenger for Cells {
+    fn deliver(self: Arc<Self>, from: ToolKey, to: Text, text: Text) -> BoxFuture<'static, Result<Text, ToolError>> {
+        Box::pin(async move {
+            let (receiver, sender) = self.receiver(&from, &to)?;
+            let (session, run, call) = (from.session, from.run, from.call);
+            let (short, agent) = (&sender.short.0, &sender.agent);
+            let input = InputAccepted {
+                id: message_input(RunKey { session, run }, call),
+                key: None,
+                from: From::Model { session, run, call },
+                lane: Lane::Steer,
+                text: framed(&from, receiver.sender, (short, agent), &text),
+                agent_override: None,
+                turns: None,
+                metadata: None,
+                format: None,
+                tools: None,
+                as_owner: Owner::Run { session, run, call },
+            };
+            let name = named(&receiver.head);
+            match self.submit(receiver.id, input).await {
+                Ok(_) => {
+                    Ok(format!("Delivered to {name}: it reads the text before its next turn, if it has one.").into())
+                }
+                Err(SendError::Busy { .. }) => Err(ToolError::limit(format!(
+                    "{name} did not get the message: too much is queued there; try again when it has read some"
+                ))),
+                Err(SendError::Stopped(why)) => {
+                    Err(ToolError { retryable: true, ..ToolError::failed(why.to_string()) })
+                }
+                Err(SendError::BadInput(why) | SendError::Refused(why)) => {
+                    Err(ToolError::refused(format!("{name} did not get the message: {why}")))
+                }
+            }
+        })
+    }
+}
+
+impl Cells {
+    /// Returns the relative `to` of the caller, and the caller.
+    fn receiver(&self, from: &ToolKey, to: &str) -> Result<(Relative, Head), ToolError> {
+        let failed = |error: ReadError| ToolError::failed(format!("the agents of this tree cannot be read: {error}"));
+        let sender = self.log.journal.head(from.session).map_err(failed)?;
+        let sender = sender.ok_or_else(|| ToolError::failed("the session of this call is not stored"))?;
+        // A run that a person opened in a child exchanges nothing with the agents above and next to it (K26).
+        let owned = self.runs.tokens.owner(&RunKey { session: from.session, run: from.run }).is_some();
+        let mut all = self.relatives(from.session, &sender, owned).map_err(failed)?;
+        let is_meant = |relative: &Relative| match to {
+            PARENT => relative.sender == Relation::Child,
+            _ => *relative.head.short.0 == *to || relative.id.to_string() == to,
+        };
+        let mut meant = (0..all.len()).filter(|at| all.get(*at).is_some_and(is_meant));
+        match (meant.next(), meant.next()) {
+            (Some(at), None) => Ok((all.swap_remove(at), sender)),
+            // A short id is unique among the children of one session only.
+            (Some(_), Some(_)) => Err(ToolError::bad_args(format!("two agents have the id {to}: use a whole id"))),
+            (None, _) => Err(ToolError::not_found(unknown(to, owned, &all))),
+        }
+    }
+
+    /// Returns the agents that a run of `session` can write to, running or not.
+    fn relatives(&self, session: SessionId, own: &Head, owned: bool) -> Result<Vec<Relative>, ReadError> {
+        let mut all = Vec::new();
+        let mut add = |id, sender| -> Result<(), ReadError> {
+            let head = self.log.journal.head(id)?.filter(|head| !head.deleted);
+            all.extend(head.map(|head| Relative { id, head, sender }));
+            Ok(())
+        };
+        let children = |of| -> Result<Vec<SessionId>, ReadError> {
+            let mut kids = self.log.journal.kids(of)?;
+            kids.truncate(LOOKED_AT);
+            Ok(kids)
+        };
+        if let Some(parent) = own.parent.filter(|_| owned) {
+            add(parent, Relation::Child)?;
+            for id in children(parent)?.into_iter().filter(|id| *id != session) {
+                add(id, Relation::Sibling)?;
+            }
+        }
+        for id in children(session)? {
+            add(id, Relation::Parent)?;
+        }
+        // Branches of persons, services of the host and background processes are not agents of the tree.
+        let is_agent = |head: &Head| head.kind == Some(BranchKind::Subagent) && *head.agent != *background::AGENT;
+        all.retain(|relative| relative.sender == Relation::Child || is_agent(&relative.head));
+        Ok(all)
+    }
+}
+
+fn named(head: &Head) -> String {
+    format!("{} ({})", head.short.0, head.agent)
+}
+
+/// Returns the error for an unknown relative, with those that are running.
+fn unknown(to: &str, owned: bool, all: &[Relative]) -> String {
+    let to: String = to.chars().take(60).collect();
+    let running = |relative: &&Relative| {
+        relative.sender != Relation::Child
+            && matches!(
+                relative.head.state,
+                Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest
+            )
+    };
+    let mut names: Vec<String> = all.iter().filter(running).take(SHOWN).map(|relative| named(&relative.head)).collect();
+    if owned {
+        names.insert(0, format!("`{PARENT}`"));
+    }
+    if names.is_empty() {
+        return format!("unknown receiver `{to}`: no other agent can be reached from here now");
+    }
+    format!("unknown receiver `{to}`; running: {}", names.join(", "))
+}

@@ -1,0 +1,191 @@
+//! Messages between running relatives (X16).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{
+    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, task, text,
+};
+use serde_json::{Value, json};
+use subtend_actors::Runtime;
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::Journal;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::message::Message;
+use subtend_session::record::Record;
+use subtend_tools::message;
+use subtend_tools::registry::Registry;
+
+/// A runtime whose agents may write to each other.
+async fn writing<F, Fut>(journal: &Journal, rules: Vec<Rule>, answer: F) -> Runtime
+where
+    F: Fn(Request) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
+{
+    let tools = Registry::builder().tool(message::tool()).expect("one tool").build();
+    let builder = builder(journal).policy(RuleSet { default: Verdict::Allow, rules }).tools(tools);
+    builder.model(model(answer)).start().await.expect("a runtime")
+}
+
+fn to(to: &str, text: &str) -> (&'static str, Value) {
+    ("message", json!({"to": to, "text": text}))
+}
+
+fn users(request: &Request) -> Vec<String> {
+    let texts = request.messages.iter().filter_map(|message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// The first id that an error lists, without the parent.
+fn listed(error: &str) -> String {
+    let names = error.split("running: ").nth(1).unwrap_or_default();
+    let ids = names.split(", ").filter_map(|name| name.split_once(" (").map(|(id, _)| id.to_owned()));
+    ids.into_iter().next().unwrap_or_default()
+}
+
+/// The text of a message within its frame.
+fn framed(text: &str) -> Option<(String, String)> {
+    let (about, rest) = text.strip_prefix("[message from ")?.split_once("]\n")?;
+    let lines: Vec<&str> = rest.lines().collect();
+    let relation = about.split_once("), ")?.1.split_once('.')?.0;
+    Some((relation.to_owned(), lines.get(1)?.to_string()))
+}
+
+/// A parent with two tasks: `waits` reads what comes, `writes` sends to its sibling and to its parent.
+async fn family(request: Request) -> Result<Answer, ModelError> {
+    let said = users(&request);
+    match (prompt(&request).as_str(), answers(&request)) {
+        ("parent", 0) => Ok(calls([task("waits", true), task("writes", true)])),
+        ("parent", _) => {
+            Ok(text(&format!("parent: {:?}", said.iter().filter_map(|text| framed(text)).collect::<Vec<_>>())))
+        }
+        ("waits", 0) => {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            Ok(text("nothing came"))
+        }
+        ("waits", _) => Ok(text(&format!("waits: {:?}", framed(&said[1])))),
+        ("writes", 0) => Ok(calls([to("stranger", "hello")])),
+        ("writes", 1) => Ok(calls([to(&listed(&results(&request)[0]), "read it there"), to("parent", "found it")])),
+        _ => Ok(text(&results(&request).join("\n"))),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x16_running_relatives_exchange_messages() {
+    let journal = journal();
+    let runtime = writing(&journal, Vec::new(), family).await;
+    let (session, ended) = ask(&runtime, "parent").await;
+    assert_eq!(ended.text.as_deref(), Some("parent: [(\"an agent that you started\", \"found it\")]"));
+    let tree = session.tree().await.expect("a tree");
+    let mut said = Vec::new();
+    for child in &tree.children {
+        for record in records(&journal, child.id).await {
+            if let Record::RunEnded(ended) = record {
+                said.push(ended.text.map(|text| text.to_string()).unwrap_or_default());
+            }
+        }
+    }
+    said.sort();
+    let [writes, waits] = &*said else { panic!("{said:?}") };
+    assert_eq!(waits, "waits: Some((\"another agent that your parent started\", \"read it there\"))");
+    let lines: Vec<&str> = writes.lines().collect();
+    assert!(lines[0].starts_with("unknown receiver `stranger`; running: `parent`, "), "{writes}");
+    assert!(lines[1].ends_with("it reads the text before its next turn, if it has one."), "{writes}");
+    assert!(lines[2].starts_with("Delivered to ") && lines[2].contains("(worker)"), "{writes}");
+    shut(runtime).await;
+}
+
+/// Returns what the child of a parent gets for its calls, and what it was offered.
+async fn child(rules: Vec<Rule>, sent: [(&'static str, Value); 2]) -> (Vec<String>, bool) {
+    let journal = journal();
+    let answer = move |request: Request| {
+        let sent = sent.clone();
+        async move {
+            Ok(match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => calls([task("child", false)]),
+                ("child", 0) => calls(sent),
+                ("child", _) => text(
+                    &json!([results(&request), offered(&request).iter().any(|name| name == "message")]).to_string(),
+                ),
+                _ => text(&results(&request).join("\n")),
+            })
+        }
+    };
+    let runtime = writing(&journal, rules, answer).await;
+    let (_, ended) = ask(&runtime, "parent").await;
+    shut(runtime).await;
+    let said = ended.text.expect("an answer");
+    let json = said.get(said.find('[').unwrap_or_default()..=said.rfind(']').unwrap_or_default()).unwrap_or_default();
+    serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+fn rule(resource: &str, verdict: Verdict) -> Rule {
+    Rule::written("tool:message", Some(resource), verdict).expect("a rule")
+}
+
+#[tokio::test(start_paused = true)]
+async fn x16_receivers_are_under_authority() {
+    let rules = vec![rule("*", Verdict::Deny), rule("parent", Verdict::Allow)];
+    let (got, offered) = child(rules, [to("parent", "found it"), to("a3f9c1", "read it there")]).await;
+    assert!(got[0].starts_with("Delivered to "), "{got:?}");
+    assert!(got[1].contains("tool:message") || got[1].contains("not allowed"), "{got:?}");
+    assert!(offered);
+    let (got, offered) = child(vec![rule("*", Verdict::Deny)], [to("parent", "a"), to("x", "b")]).await;
+    assert!(!offered && got.iter().all(|got| !got.starts_with("Delivered")), "{got:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x16_message_is_bounded() {
+    let long = "x".repeat(message::MAX_BYTES + 1);
+    let (got, _) = child(Vec::new(), [to("parent", &long), to("parent", " ")]).await;
+    assert_eq!(got[0], "the text has 16385 bytes, 16384 is the most: put the rest into a file and name it");
+    assert!(got[1].contains("text"), "{got:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x16_ended_relatives_get_no_message() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        Ok(match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => calls([task("child", true)]),
+            ("parent", 1) => calls([to("stranger", "hello")]),
+            ("parent", 2) => text("waiting"),
+            ("parent", 3) => calls([to(&listed(&results(&request)[1]), "late")]),
+            ("parent", _) => text(&results(&request)[1..].join("\n")),
+            _ => {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                text("done")
+            }
+        })
+    };
+    let runtime = writing(&journal, Vec::new(), answer).await;
+    let (session, ended) = ask(&runtime, "parent").await;
+    let said = ended.text.expect("an answer");
+    assert!(said.starts_with("unknown receiver `stranger`; running: "), "{said}");
+    assert!(
+        said.ends_with("(worker) did not get the message: message does not fit: its receiver is not running"),
+        "{said}"
+    );
+    let child = session.tree().await.expect("a tree").children[0].id;
+    let inputs = records(&journal, child).await.into_iter().filter(|record| matches!(record, Record::InputAccepted(_)));
+    assert_eq!(inputs.count(), 1, "{said}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn x16_message_is_off_by_default() {
+    let journal = journal();
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    let answer = |request: Request| async move { Ok(text(&offered(&request).join(" "))) };
+    let runtime = builder(&journal).catalog(catalog).model(model(answer)).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    let said: Arc<str> = ended.text.expect("an answer");
+    assert!(said.split(' ').all(|name| name != "message"), "{said}");
+    shut(runtime).await;
+}

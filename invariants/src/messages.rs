@@ -1,0 +1,103 @@
+//! Messages between relatives (X16): who sends them, and what they may not do to the run that takes them.
+
+use std::collections::BTreeSet;
+
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure};
+use subtend_session::call::{CallEnd, CallKind};
+use subtend_session::ids::{CallId, InputId, SessionId};
+use subtend_session::record::{From, InputAccepted, Record};
+
+/// A message comes from a parent, child or sibling, opens no run, and renews no turns.
+pub(super) fn of_relatives(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let sent: Vec<&InputAccepted> = seen.view.records.iter().filter_map(message).collect();
+        for message in &sent {
+            let From::Model { session: sender, .. } = message.from else { continue };
+            ensure(related(world, *session, sender), InvariantId::P6, *session, || {
+                format!("{sender} sent it a message, and is neither its parent, its child nor its sibling")
+            })?;
+        }
+        if !sent.is_empty() {
+            enters(*session, seen, &sent.iter().map(|input| input.id).collect())?;
+        }
+    }
+    Ok(())
+}
+
+fn message(record: &Record) -> Option<&InputAccepted> {
+    let Record::InputAccepted(input) = record else { return None };
+    Some(&**input).filter(|input| input.is_from_relative())
+}
+
+fn related(world: &World<'_>, one: SessionId, other: SessionId) -> bool {
+    let parent = |of: SessionId| world.sessions.get(&of).and_then(|seen| seen.created).and_then(|it| it.place.parent());
+    let (above, of) = (parent(one), parent(other));
+    one != other && (of == Some(one) || above == Some(other) || (of.is_some() && of == above))
+}
+
+/// The turns of the run in flight since an input renewed them.
+#[derive(Default)]
+struct Turns {
+    spent: u32,
+    allowance: u32,
+    /// Proposals that were started: an approved one renews the turns.
+    proposals: BTreeSet<CallId>,
+    /// Whether messages alone were taken since.
+    by_messages: bool,
+}
+
+impl Turns {
+    fn read(&mut self, record: &Record, inputs: &Seen<'_>, sent: &BTreeSet<InputId>) {
+        if let Record::RunOpened(opened) = record {
+            (self.spent, self.allowance, self.by_messages) = (0, opened.max_turns, false);
+        } else if let Record::TurnAnswered(_) = record {
+            self.spent = self.spent.saturating_add(1);
+        } else if let Record::InputsTaken { ids, .. } = record {
+            self.by_messages = ids.iter().all(|id| sent.contains(id));
+            if !self.by_messages {
+                self.spent = 0;
+                self.allowance = turns(inputs, ids).unwrap_or(self.allowance);
+            }
+        } else if let Record::CallStarted { call, kind, .. } = record
+            && matches!(**kind, CallKind::Propose(_))
+        {
+            self.proposals.insert(*call);
+        } else if let Record::CallFinished(finished) = record
+            && finished.end == CallEnd::Ok
+            && self.proposals.contains(&finished.call)
+        {
+            self.spent = 0;
+        }
+    }
+}
+
+/// Returns the allowance that the last of the taken inputs brings, if any.
+fn turns(seen: &Seen<'_>, ids: &[InputId]) -> Option<u32> {
+    let of = |record: &Record| {
+        let Record::InputAccepted(input) = record else { return None };
+        input.turns.filter(|_| ids.contains(&input.id))
+    };
+    seen.view.records.iter().rev().find_map(of)
+}
+
+fn enters(session: SessionId, seen: &Seen<'_>, sent: &BTreeSet<InputId>) -> Verdict {
+    let mut turns = Turns::default();
+    for record in seen.view.records {
+        if let Record::RunOpened(opened) = record {
+            ensure(!opened.inputs.iter().any(|id| sent.contains(id)), InvariantId::P6, session, || {
+                format!("a message of a relative opened run {}", opened.run)
+            })?;
+        }
+        turns.read(record, seen, sent);
+        if let Record::TurnStarted { run, turn, attempt, .. } = record
+            && attempt.0 == 1
+            && turns.by_messages
+        {
+            ensure(turns.spent < turns.allowance, InvariantId::P6, session, || {
+                format!("turn {turn} of run {run} began after {} of {} turns", turns.spent, turns.allowance)
+            })?;
+        }
+    }
+    Ok(())
+}
