@@ -46,6 +46,8 @@ mod syscalls;
 pub(crate) use survey::unread;
 
 use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use subtend_session::authority::Authority;
@@ -133,6 +135,17 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     });
     let child = started.join().map_err(|_| "the sandbox panicked".to_owned())??;
     Ok(SandboxedCommand { child, _scratch: scratch })
+}
+
+/// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to what commands of the system need.
+///
+/// # Errors
+/// If it cannot be restricted, or a directory is missing or lies behind a link.
+#[cfg(target_os = "linux")]
+pub(crate) fn enter_within(within: &[PathBuf], program: &Path) -> Result<(), String> {
+    // The first is the repository, in the workspace as a rule: no link of that one leads further.
+    let workspace = within.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
+    domain::enter_within(within, program, &places(workspace))
 }
 
 /// Fails: this system has no sandbox.

@@ -11,6 +11,7 @@ mod changes;
 mod git;
 mod make;
 mod merge;
+mod repository;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use subtend_session::ids::SessionId;
 
 use crate::guard::Guard;
-use crate::workspace::{Workspace, WorkspaceError};
+use crate::workspace::{Workspace, WorkspaceError, beneath};
 use git::{Git, GitPlace};
 
 pub use changes::{ChangedFile, WorktreeChanges, note};
@@ -141,7 +142,7 @@ impl Worktrees {
             Some(entry) => self.make(entry)?,
             None => self.make(self.begin(session, origin)?)?,
         };
-        Ok(Arc::new(Workspace::open(self.root(&entry))?.alone()))
+        Ok(Arc::new(self.tree(&entry)?.alone()))
     }
 
     /// Returns all worktrees, by session.
@@ -267,6 +268,18 @@ impl Worktrees {
         self.path(entry.session).join(&entry.prefix)
     }
 
+    /// Opens the directory of the session's files, which is made if it is missing. A link on the way is an error: it comes from a commit.
+    fn tree(&self, entry: &WorktreeEntry) -> Result<Workspace, WorktreeError> {
+        let top = Workspace::open(self.path(entry.session))?;
+        match entry.prefix.trim_end_matches('/') {
+            "" => Ok(top),
+            below => {
+                beneath::make_dir(top.dir(), below).map_err(cannot("opened"))?;
+                Ok(Workspace::open(self.root(entry))?)
+            }
+        }
+    }
+
     /// What git keeps of a worktree in the repository.
     fn administration(&self, entry: &WorktreeEntry) -> PathBuf {
         entry.repository.join("worktrees").join(entry.session.to_string())
@@ -279,8 +292,11 @@ impl Worktrees {
         fs::create_dir_all(dir.join("refs")).map_err(cannot("read"))?;
         let version = u8::from(format == "sha256");
         let extension = if version == 1 { "[extensions]\n\tobjectFormat = sha256\n" } else { "" };
+        fs::create_dir_all(dir.join("info")).map_err(cannot("read"))?;
         for (name, text) in [
             ("HEAD", "ref: refs/heads/none\n".to_owned()),
+            // Attributes of a session hide no text from the person who merges it.
+            ("info/attributes", "* !diff\n".to_owned()),
             ("config", format!("[core]\n\trepositoryformatversion = {version}\n\tbare = false\n{extension}")),
         ] {
             if fs::read_to_string(dir.join(name)).ok().as_deref() != Some(&text) {
@@ -293,7 +309,17 @@ impl Worktrees {
             ("GIT_INDEX_FILE", self.administration(entry).join("index").into()),
             ("GIT_WORK_TREE", self.path(entry.session).into()),
         ];
-        Ok(GitPlace { variables, plain: true, ..GitPlace::default() })
+        Ok(GitPlace { variables, within: self.within(&entry.repository)? })
+    }
+
+    /// Works on refs and worktrees of `repository`.
+    fn refs(&self, repository: &Path) -> Result<GitPlace, WorktreeError> {
+        Ok(GitPlace { variables: vec![("GIT_DIR", repository.into())], within: self.within(repository)? })
+    }
+
+    fn within(&self, repository: &Path) -> Result<Vec<PathBuf>, WorktreeError> {
+        fs::create_dir_all(&self.dir).map_err(cannot("read"))?;
+        Ok(vec![repository.into(), self.dir.canonicalize().map_err(cannot("read"))?])
     }
 
     #[cfg(not(test))]

@@ -1,13 +1,13 @@
 //! The Landlock rules for one command.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use subtend_session::authority::Authority;
 
@@ -48,7 +48,6 @@ pub(super) fn probe() -> Result<Strength, String> {
 /// Restricts this thread, and all that it starts, to what `authority` allows in the current directory, to `scratch`, and to `places`.
 pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> Result<(), String> {
     let limited = limits_network(authority);
-    let said = |error: landlock::RulesetError| format!("Landlock does not take the rules: {error}");
     let mut rules = ruleset(limited).and_then(Ruleset::create).map_err(said)?;
     let filter = syscalls::filter(!limited)?;
     let resolvers = places.with_network.iter().filter(|_| !limited);
@@ -57,29 +56,61 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
         let gone = |error| format!("the workspace has no place any more: {error}");
         apart(&std::env::current_dir().map_err(gone)?, &mut readable)?;
     }
-    for path in readable {
-        if path == Path::new(SETTINGS) {
-            allow(&mut rules, path, AccessFs::ReadDir.into())?;
-            for path in readable_by_all(path) {
-                allow(&mut rules, &path, AccessFs::from_read(FS))?;
-            }
-        } else {
-            allow(&mut rules, path, AccessFs::from_read(FS))?;
-        }
-    }
-    for path in &places.devices {
-        allow(&mut rules, path, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate)?;
-    }
+    allow_system(&mut rules, &readable, places)?;
     allow(&mut rules, scratch, AccessFs::from_all(FS))?;
     let here = open(".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| format!("the workspace cannot be opened: {error}"))?;
     WorkspaceSurvey::new(authority).grant(here, &mut |fd, grant| add(&mut rules, fd, access(grant)))?;
+    restrict(rules)?;
+    drop_capabilities()?;
+    syscalls::apply(&filter)
+}
+
+/// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to `places`. No link leads to a
+/// directory: a session may have put it there.
+pub(super) fn enter_within(within: &[PathBuf], program: &Path, places: &Places) -> Result<(), String> {
+    let mut rules = ruleset(false).and_then(Ruleset::create).map_err(said)?;
+    let readable: Vec<&Path> = places.readable.iter().map(|path| &**path).chain([program]).collect();
+    allow_system(&mut rules, &readable, places)?;
+    for path in within {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            .map_err(|error| format!("{} cannot be opened without links: {error}", path.display()))?;
+        add(&mut rules, dir.as_fd(), AccessFs::from_all(FS))?;
+    }
+    restrict(rules)
+}
+
+fn said(error: landlock::RulesetError) -> String {
+    format!("Landlock does not take the rules: {error}")
+}
+
+fn restrict(rules: RulesetCreated) -> Result<(), String> {
     let entered = rules.restrict_self().map_err(said)?;
     if entered.ruleset == RulesetStatus::NotEnforced || !entered.no_new_privs {
         return Err("Landlock took the rules and holds none of them".to_owned());
     }
-    drop_capabilities()?;
-    syscalls::apply(&filter)
+    Ok(())
+}
+
+/// Grants what programs of the system need.
+fn allow_system(rules: &mut RulesetCreated, readable: &[&Path], places: &Places) -> Result<(), String> {
+    for path in readable {
+        if *path == Path::new(SETTINGS) {
+            allow(rules, path, AccessFs::ReadDir.into())?;
+            for path in readable_by_all(path) {
+                allow(rules, &path, AccessFs::from_read(FS))?;
+            }
+        } else {
+            let is_file = path.is_file();
+            let access = if is_file { AccessFs::ReadFile | AccessFs::Execute } else { AccessFs::from_read(FS) };
+            allow(rules, path, access)?;
+        }
+    }
+    for path in &places.devices {
+        allow(rules, path, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate)?;
+    }
+    Ok(())
 }
 
 /// Gives up all capabilities: the superuser's bypass other limits. A domain grants no new ones to started programs.

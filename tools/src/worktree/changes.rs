@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use subtend_session::ids::{SessionId, Text};
 
-use super::git::GitPlace;
 use super::make::reference;
 use super::{WorktreeEntry, WorktreeError, Worktrees};
 use crate::escape::harmless;
@@ -124,7 +123,7 @@ impl Worktrees {
         let message = format!("Changes of session {}", entry.session);
         let commit = self.git.line(&plain, &["commit-tree", "-p", &tip, "-m", &message, &tree])?;
         self.step("advance")?;
-        let at = GitPlace::repository(&entry.repository);
+        let at = self.refs(&entry.repository)?;
         self.git.run(&at, &["update-ref", &reference(&entry.branch), &commit, &tip])?;
         Ok(commit)
     }

@@ -3,6 +3,9 @@
 //! A repository names programs in its configuration (filters, `core.fsmonitor`, hooks). Two measures keep them from running:
 //! commands about refs and worktrees override the settings that such a command reads, and commands about file contents run in a
 //! plain repository of the host that has no configuration and borrows the objects of the other.
+//!
+//! A session may write the `.git` of its workspace, also while git runs: links, alternates and `commondir` in it can name any
+//! repository or file of the person. Where the system has a sandbox, git reaches the repository and the worktrees alone.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
@@ -13,6 +16,8 @@ use std::time::Duration;
 
 use super::WorktreeError;
 use crate::guard::Guard;
+#[cfg(target_os = "linux")]
+use crate::sandbox;
 
 /// The longest answer of git that is read: larger files are not merged.
 const MOST: u64 = 64 << 20;
@@ -43,26 +48,12 @@ pub(super) struct Git {
     guard: Option<Guard>,
 }
 
-/// Where a command works, besides its arguments.
+/// Where a command works, besides its arguments. Settings of the person are left out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GitPlace {
-    /// The current directory, for a command that finds its repository there.
-    pub(super) here: Option<PathBuf>,
     pub(super) variables: Vec<(&'static str, OsString)>,
-    /// Whether settings of the person are left out, too.
-    pub(super) plain: bool,
-}
-
-impl GitPlace {
-    /// Finds the repository of the directory `here`.
-    pub(super) fn found_from(here: &Path) -> Self {
-        Self { here: Some(here.into()), ..Self::default() }
-    }
-
-    /// Works on refs and worktrees of `repository`.
-    pub(super) fn repository(repository: &Path) -> Self {
-        Self { variables: vec![("GIT_DIR", repository.into())], ..Self::default() }
-    }
+    /// The directories of repositories and worktrees that it reaches.
+    pub(super) within: Vec<PathBuf>,
 }
 
 pub(super) struct GitAnswer {
@@ -112,7 +103,7 @@ impl Git {
                 if is_missing { "the program git is not on PATH; install it".to_owned() } else { error.to_string() };
             failed(args, &why)
         };
-        let mut child = self.command(at, args).spawn().map_err(unstarted)?;
+        let mut child = spawn(self.command(at, args), &at.within).map_err(unstarted)?;
         // Its end tells a guard to end git, too: also where this process is killed.
         let leash = child.stdin.take();
         let (send, answers) = mpsc::channel();
@@ -159,13 +150,16 @@ impl Git {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        command.current_dir(at.here.as_deref().unwrap_or(Path::new("/")));
+        command.current_dir("/");
         command.env_clear().env("PATH", path());
         for name in ["HOME", "XDG_CONFIG_HOME", "TMPDIR"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
         for (name, value) in [
             ("LC_ALL", "C"),
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("GIT_ATTR_NOSYSTEM", "1"),
+            ("GIT_CONFIG_GLOBAL", "/dev/null"),
             ("GIT_TERMINAL_PROMPT", "0"),
             ("GIT_NO_LAZY_FETCH", "1"),
             ("GIT_ALLOW_PROTOCOL", "none"),
@@ -177,9 +171,6 @@ impl Git {
             ("GIT_COMMITTER_EMAIL", "subtend@localhost"),
         ] {
             command.env(name, value);
-        }
-        if at.plain {
-            command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_ATTR_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
         }
         command.env("GIT_CONFIG_COUNT", OVERRIDDEN.len().to_string());
         for (ix, (key, value)) in OVERRIDDEN.iter().enumerate() {
@@ -196,6 +187,26 @@ impl GitAnswer {
         let said = said.trim().replace('\n', "; ");
         if said.is_empty() { self.status.to_string() } else { said }
     }
+}
+
+/// Starts git so that it reaches no files of the person outside of `within`, where the system can hold it.
+#[cfg(target_os = "linux")]
+fn spawn(mut command: Command, within: &[PathBuf]) -> io::Result<Child> {
+    if sandbox::probe().is_err() {
+        return command.spawn();
+    }
+    let within = within.to_vec();
+    // The domain holds the thread that enters it, and what it starts.
+    let started = std::thread::spawn(move || {
+        sandbox::enter_within(&within, Path::new(command.get_program())).map_err(io::Error::other)?;
+        command.spawn()
+    });
+    started.join().unwrap_or_else(|_| Err(io::Error::other("the sandbox panicked")))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn spawn(mut command: Command, _: &[PathBuf]) -> io::Result<Child> {
+    command.spawn()
 }
 
 /// Entries of `PATH` that do not depend on a current directory: git must not come from a workspace.

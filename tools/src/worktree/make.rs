@@ -1,12 +1,12 @@
 //! How a worktree is made and removed: each step can be repeated.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use subtend_session::ids::SessionId;
 
 use super::git::GitPlace;
-use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cannot, gone};
+use super::repository::{self, Found};
+use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, gone};
 
 /// Digits of the session's id in its branch.
 const DIGITS: usize = 12;
@@ -18,8 +18,9 @@ impl Worktrees {
         let branch = branch(session);
         let (repository, prefix, target, head) = match origin {
             WorktreeOrigin::Workspace(workspace) => {
-                let (repository, prefix) = self.repository(workspace)?;
-                let at = GitPlace::found_from(workspace);
+                let Found { git_dir, repository, prefix } = repository::find(workspace)?;
+                let within = self.within(&repository)?;
+                let at = GitPlace { variables: vec![("GIT_DIR", git_dir.into())], within };
                 let head = self.git.line(&at, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]);
                 let head =
                     head.map_err(|error| WorktreeError::NoCommit { path: workspace.into(), why: error.to_string() })?;
@@ -42,7 +43,7 @@ impl Worktrees {
 
     /// Makes the rest of a worktree. No tool has worked in it yet: what is there of it is made again.
     pub(super) fn make(&self, mut entry: WorktreeEntry) -> Result<WorktreeEntry, WorktreeError> {
-        let at = GitPlace::repository(&entry.repository);
+        let at = self.refs(&entry.repository)?;
         self.unlock(&entry)?;
         self.step("base")?;
         self.git.run(&at, &["update-ref", &base_of(&entry), &entry.base])?;
@@ -59,7 +60,7 @@ impl Worktrees {
         self.git.run(&plain, &["read-tree", &entry.base])?;
         self.step("checkout")?;
         self.git.run(&plain, &["checkout-index", "--all", "--force", "--index"])?;
-        fs::create_dir_all(self.root(&entry)).map_err(cannot("made"))?;
+        self.tree(&entry)?;
         self.step("ready")?;
         entry.stage = Stage::Ready;
         self.write(&entry)?;
@@ -77,7 +78,7 @@ impl Worktrees {
         if entry.repository.exists() {
             gone(&self.administration(entry))?;
             self.unlock(entry)?;
-            let at = GitPlace::repository(&entry.repository);
+            let at = self.refs(&entry.repository)?;
             if entry.stage == Stage::Discarding {
                 self.git.run(&at, &["update-ref", "-d", &reference(&entry.branch)])?;
             }
@@ -98,25 +99,10 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Returns the git directory of the repository that `workspace` lies in, and the way from its top to `workspace`.
-    fn repository(&self, workspace: &Path) -> Result<(PathBuf, String), WorktreeError> {
-        let none = |why: String| WorktreeError::NoRepository { path: workspace.into(), why };
-        let at = GitPlace::found_from(workspace);
-        let asked =
-            ["rev-parse", "--path-format=absolute", "--is-inside-work-tree", "--git-common-dir", "--show-prefix"];
-        let answer = self.git.line(&at, &asked).map_err(|error| none(error.to_string()))?;
-        let lines: Vec<&str> = answer.split('\n').collect();
-        match lines.as_slice() {
-            ["true", common] => Ok(((*common).into(), String::new())),
-            ["true", common, prefix] => Ok(((*common).into(), (*prefix).to_owned())),
-            _ => Err(none("it has no working tree, or a name with a line break".to_owned())),
-        }
-    }
-
     /// Returns the last commit of a branch; `None` without the branch.
     pub(super) fn tip(&self, repository: &Path, branch: &str) -> Result<Option<String>, WorktreeError> {
         let name = format!("{}^{{commit}}", reference(branch));
-        let answer = self.git.ask(&GitPlace::repository(repository), &["rev-parse", "--verify", "--quiet", &name])?;
+        let answer = self.git.ask(&self.refs(repository)?, &["rev-parse", "--verify", "--quiet", &name])?;
         let text = String::from_utf8_lossy(&answer.out).trim().to_owned();
         Ok(Some(text).filter(|text| answer.status.success() && !text.is_empty()))
     }

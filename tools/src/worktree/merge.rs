@@ -11,7 +11,6 @@ use cap_std::fs::{Dir, OpenOptions};
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::{Hash, SessionId};
 
-use super::git::GitPlace;
 use super::make::base_of;
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, gone, replace};
 use crate::escape::harmless;
@@ -144,7 +143,7 @@ impl Worktrees {
             merged.files.push(item.path.clone());
         }
         self.step("merged")?;
-        let at = GitPlace::repository(&entry.repository);
+        let at = self.refs(&entry.repository)?;
         self.git.run(&at, &["update-ref", &base_of(entry), &plan.tip])?;
         entry.base = plan.tip;
         self.write(entry)?;

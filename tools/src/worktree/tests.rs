@@ -2,6 +2,8 @@
 
 #![cfg(unix)]
 
+mod planted;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};

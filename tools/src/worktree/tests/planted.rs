@@ -1,0 +1,134 @@
+//! What a session plants in the repository of its workspace, or in its worktree.
+
+use super::*;
+
+/// Another repository of the person, which the workspace does not lie in.
+fn private(scene: &Repository) -> PathBuf {
+    let private = scene.dir.path().join("private");
+    fs::create_dir(&private).unwrap();
+    put(&private.join("secret"), "secret\n");
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.current_dir(&private).args(["-c", "user.name=p", "-c", "user.email=p@localhost"]).args(args);
+        assert!(command.status().unwrap().success(), "{args:?}");
+    };
+    git(&["init", "-q", "-b", "main"]);
+    git(&["add", "-A"]);
+    git(&["commit", "-q", "-m", "x"]);
+    private.join(".git")
+}
+
+/// Removes what is at `path`, and puts a link there.
+fn relink(to: &Path, path: &Path) {
+    gone(path).unwrap();
+    symlink(to, path).unwrap();
+}
+
+/// A session that writes `.git` names another repository of the person there: no worktree has its files. The control: git follows each.
+#[test]
+fn x14_workspace_names_no_repository_of_others() {
+    type Spoil = fn(&Path, &Path);
+    let attacks: [(&str, Spoil); 5] = [
+        ("commondir", |git, private| put(&git.join("commondir"), private.to_str().unwrap())),
+        ("gitdir", |git, private| {
+            fs::remove_dir_all(git).unwrap();
+            put(git, &format!("gitdir: {}\n", private.display()));
+        }),
+        ("gitdir and commondir", |git, private| {
+            let own = git.with_file_name("own");
+            fs::rename(git, &own).unwrap();
+            put(&own.join("commondir"), private.to_str().unwrap());
+            put(&own.join("gitdir"), git.to_str().unwrap());
+            put(git, "gitdir: own\n");
+        }),
+        ("link", |git, private| relink(private, git)),
+        ("links in it", |git, private| {
+            ["objects", "refs"].iter().for_each(|name| relink(&private.join(name), &git.join(name)))
+        }),
+    ];
+    for (way, spoil) in attacks {
+        let scene = Repository::new();
+        let private = private(&scene);
+        spoil(&scene.repo().join(".git"), &private);
+        assert_eq!(scene.git(&["show", "HEAD:secret"]), "secret", "{way}: the control");
+        if way == "links in it" && crate::sandbox::probe().is_err() {
+            continue;
+        }
+        let opened = opened(&scene.worktrees, &scene.repo());
+        assert!(opened.is_err(), "{way}: {opened:?}");
+        assert!(!scene.worktrees.path(id(SESSION)).join("secret").exists(), "{way}");
+    }
+}
+
+/// Worktrees and submodules of the person are workspaces as well: their repositories name them.
+#[test]
+fn x14_worktrees_and_submodules_have_worktrees() {
+    let scene = Repository::new();
+    let linked = scene.dir.path().join("linked");
+    scene.git(&["worktree", "add", "-q", "-b", "topic", linked.to_str().unwrap()]);
+    put(&opened(&scene.worktrees, &linked).unwrap().join("n"), "n\n");
+    assert_eq!(scene.merge().unwrap().files, ["n"]);
+    assert_eq!(fs::read_to_string(linked.join("n")).unwrap(), "n\n");
+    let private = private(&scene);
+    let from = private.parent().unwrap().to_str().unwrap();
+    scene.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", from, "module"]);
+    let below = scene.worktrees.open(id(OTHER), WorktreeOrigin::Workspace(&scene.repo().join("module"))).unwrap();
+    assert_eq!(fs::read_to_string(below.path().join("secret")).unwrap(), "secret\n");
+}
+
+/// Where a session has the top of its tree elsewhere, its commit has a link in place of the workspace: it leads to no other directory.
+#[test]
+fn x14_commit_with_a_link_in_place_of_the_workspace() {
+    let scene = Repository::new();
+    let outside = scene.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let link = scene.repo().join("repo");
+    symlink(&outside, &link).unwrap();
+    symlink(&outside, scene.repo().join("in")).unwrap();
+    scene.commit();
+    scene.git(&["config", "core.worktree", "../.."]);
+    let at = opened(&scene.worktrees, &scene.repo()).unwrap();
+    assert_eq!(at.canonicalize().unwrap(), scene.worktrees.path(id(SESSION)).canonicalize().unwrap());
+    fs::remove_file(scene.repo().join("in")).unwrap();
+    fs::create_dir(scene.repo().join("in")).unwrap();
+    let below = scene.worktrees.open(id(OTHER), WorktreeOrigin::Workspace(&scene.repo().join("in")));
+    assert!(below.is_err(), "{below:?}");
+}
+
+/// A session that puts links into what git keeps of a worktree has nothing written elsewhere.
+#[test]
+fn x14_links_of_a_repository_lead_no_git_out() {
+    if crate::sandbox::probe().is_err() {
+        println!("not tried: nothing holds git here");
+        return;
+    }
+    let outside = |scene: &Repository| scene.dir.path().join("outside");
+    for name in ["worktrees/ID/index", "refs/heads/subtend", "objects"] {
+        let scene = Repository::new();
+        let at = scene.open();
+        put(&at.join("new"), "new\n");
+        let path = scene.repo().join(".git").join(name.replace("ID", SESSION));
+        fs::rename(&path, outside(&scene)).unwrap();
+        if name.ends_with("index") {
+            fs::remove_file(outside(&scene)).unwrap();
+        }
+        relink(&outside(&scene), &path);
+        let changes = scene.worktrees.changes(id(SESSION));
+        assert!(changes.is_err(), "{name}: {changes:?}");
+        assert!(!name.ends_with("index") || !outside(&scene).exists(), "{name}");
+    }
+}
+
+/// What a session says of files in `.gitattributes` hides no text from the person.
+#[test]
+fn x14_attributes_hide_no_text_from_a_diff() {
+    let scene = Repository::new();
+    let at = scene.open();
+    put(&at.join(".gitattributes"), "*.sh -diff\n*.py binary\n");
+    put(&at.join("x.sh"), "spoiled\n");
+    put(&at.join("x.py"), "spoiled\n");
+    let (changes, patch) = scene.worktrees.diff(id(SESSION)).unwrap();
+    let patch = String::from_utf8(patch).unwrap();
+    assert_eq!(patch.matches("+spoiled").count(), 2, "{patch}");
+    assert!(!changes.summary().contains("binary"), "{}", changes.summary());
+}
