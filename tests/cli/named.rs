@@ -263,6 +263,17 @@ fn a6_a_tool_option_names_the_model_that_answers() {
 }
 
 #[test]
+fn a6_a_tool_option_whose_model_is_replaced_is_a_warning() {
+    let user = User::new();
+    user.file("subtend.yaml", "tools: {minion: {enabled: true, options: {systemPrompt: \"\", model: openai/beta}}}\n");
+    let said = user.call(&["run", "--model", "offline", "hi"]).err;
+    let warns = "`tools.minion.options.model`: `offline` answers instead of `openai/beta`, since no model with a server is named";
+    assert!(said.lines().any(|line| line.contains(warns)), "{said}");
+    user.file("subtend.yaml", "tools: {minion: {enabled: true, options: {systemPrompt: \"\", model: offline}}}\n");
+    assert!(!user.call(&["run", "--model", "offline", "hi"]).err.contains("tools.minion"));
+}
+
+#[test]
 fn s6_the_default_pool_answers_and_agents_find_theirs() {
     let (user, server) = (User::new(), EchoServer::new());
     user.file(".subtend/agents/frugal.md", "---\nmode: primary\npool: cheap\n---\nYou save.\n");

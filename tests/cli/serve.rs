@@ -233,6 +233,47 @@ fn h5_one_host_serves_two_workspaces() {
 }
 
 #[test]
+fn a11_limit_above_the_slots_of_the_serving_host_is_refused() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let args = ["serve", "--json", "--listen", "none", "--host", "slots=4", "--model", &model];
+    let host = user.start(&args);
+    let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
+    let other = user.data().with_file_name("other");
+    std::fs::create_dir(&other).expect("a directory");
+    let open = |live_runs: u32| {
+        std::fs::write(other.join("subtend.yaml"), format!("limits: {{live_runs: {live_runs}}}\n")).expect("written");
+        assert_eq!(user.call(&["trust", "--yes", &other.to_string_lossy()]).code, Some(0));
+        let stream = UnixStream::connect(line["socket"].as_str().expect("a socket")).expect("connected");
+        http(
+            stream,
+            "POST /v1/sessions",
+            "host: local\r\ncontent-type: application/json\r\n",
+            &json!({"workspace": other}).to_string(),
+        )
+    };
+    let refused = open(5);
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.body.contains("the limit `live_runs` of 5 is above `slots` of the host, 4"), "{refused:?}");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+    let host = user.start(&args);
+    let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
+    std::fs::write(other.join("subtend.yaml"), "limits: {live_runs: 3}\n").expect("written");
+    assert_eq!(user.call(&["trust", "--yes", &other.to_string_lossy()]).code, Some(0));
+    let stream = UnixStream::connect(line["socket"].as_str().expect("a socket")).expect("connected");
+    let opened = http(
+        stream,
+        "POST /v1/sessions",
+        "host: local\r\ncontent-type: application/json\r\n",
+        &json!({"workspace": other}).to_string(),
+    );
+    assert_eq!(opened.status, 201, "{opened:?}");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}
+
+#[test]
 fn h8_log_has_a_line_for_each_request_with_its_trace() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");

@@ -26,7 +26,11 @@ pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, words: Option<&str>, 
     let models = catalog.all().filter_map(|manifest| known.missed(manifest));
     let tools_of = catalog.all().flat_map(|manifest| missing_tools(manifest, tools));
     let found = catalog.problems().iter().cloned();
-    let found = found.chain(models).chain(tools_of).chain(profiles(loaded, catalog, tools));
+    let found = found
+        .chain(models)
+        .chain(known.missed_by_minions(loaded))
+        .chain(tools_of)
+        .chain(profiles(loaded, catalog, tools));
     found.chain(templates(loaded, tools)).collect()
 }
 
@@ -118,14 +122,41 @@ impl KnownModels {
     /// Returns what to say of a manifest whose model cannot answer.
     fn missed(&self, manifest: &Manifest) -> Option<AgentProblem> {
         let (path, model) = (manifest.source.path()?, manifest.model.as_ref()?);
+        let message = format!("`model`: {}", self.instead(model)?);
+        Some(AgentProblem { product: product(&manifest.source), ..warning(path.to_owned(), message) })
+    }
+
+    /// Returns what happens where a named model cannot answer.
+    fn instead(&self, model: &str) -> Option<String> {
         let why = self.why_not(model)?;
         let taken = self.named.first().map_or("offline", String::as_str);
         let script = matches!(ModelSpec::parse(model), Ok(ModelSpec::Scripted(_)));
-        let message = match self.for_all && !script {
-            true => format!("`model`: the default one, `{taken}`, answers instead, since {why}"),
-            false => format!("`model`: its runs fail, since {why}"),
+        Some(match self.for_all && !script {
+            true => format!("the default one, `{taken}`, answers instead, since {why}"),
+            false => format!("its runs fail, since {why}"),
+        })
+    }
+
+    /// Returns a warning for each model of minions that cannot answer.
+    fn missed_by_minions(&self, loaded: &Loaded) -> Vec<AgentProblem> {
+        let minion = &loaded.config.tools.minion;
+        let own = (Key::from(["tools", "minion", "options", "model"]), minion.options.model.as_ref());
+        let named = minion.templates.iter().map(|(name, template)| {
+            (Key::from(["tools", "minion", "templates", &**name, "model"]), template.model.as_ref())
+        });
+        let all = std::iter::once(own).chain(named);
+        let problem = |(key, model): (Key, Option<&Text>)| {
+            let (Origin::User(path) | Origin::Project(path)) = loaded.origin(&key) else { return None };
+            Some(warning(path, format!("`{key}`: {}", self.instead(model?).or_else(|| self.uncalled(model?))?)))
         };
-        Some(AgentProblem { product: product(&manifest.source), ..warning(path.to_owned(), message) })
+        if minion.enabled { all.filter_map(problem).collect() } else { Vec::new() }
+    }
+
+    /// Returns what answers for a provider's model where only models without a server are named.
+    fn uncalled(&self, model: &str) -> Option<String> {
+        let taken = self.named.first().filter(|_| self.for_all && !calls_nobody(model))?;
+        let is_named = self.named.iter().any(|name| name == model);
+        (!is_named).then(|| format!("`{taken}` answers instead of `{model}`, since no model with a server is named"))
     }
 
     fn why_not(&self, model: &str) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use subtend::config::HostConfig;
 use subtend_actors::{Environment, EnvironmentKey};
 use subtend_session::authority::{RuleSet, Verdict};
 
@@ -34,7 +35,10 @@ fn load(key: &EnvironmentKey, (store, servers): (&StoreArgs, &ServerPool), slots
     let trust = Trust::recorded(&workspace)?;
     let loaded = settings::load(&workspace, trust)?;
     let dialects = settings::dialects(&loaded, &workspace)?;
-    let (mut limits, _) = limit::bounds(&[], &[], &loaded)?;
+    let (mut limits, host) = limit::bounds(&[], &[], &loaded)?;
+    if key.opening {
+        limit::fits(&limits, &[], &loaded, &HostConfig { slots, ..host })?;
+    }
     limits.live_runs = limits.live_runs.min(slots);
     limits.live_person_runs = limits.live_person_runs.min(slots);
     let model = key.model.as_deref();

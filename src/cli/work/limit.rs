@@ -24,9 +24,17 @@ pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Resul
     }
     let mut set: Limits = read(limits, &said.config.limits, "--limit")?;
     set.check().map_err(|error| Fail::Usage(format!("{error} (--limit)")))?;
-    for (name, value) in host.exceeded_by(&set) {
+    fits(&set, limits, said, &host)?;
+    set.live_runs = set.live_runs.min(host.slots);
+    set.live_person_runs = set.live_person_runs.min(host.slots);
+    Ok((set, host))
+}
+
+/// Checks that no limit that was set, by an option or in a file, is above a bound of the host. A default one is lowered.
+pub(super) fn fits(set: &Limits, options: &[String], said: &Loaded, host: &HostConfig) -> Result<(), Fail> {
+    for (name, value) in host.exceeded_by(set) {
         let by_option =
-            limits.iter().any(|word| word.split('=').next().is_some_and(|of| of.trim().replace('-', "_") == name));
+            options.iter().any(|word| word.split('=').next().is_some_and(|of| of.trim().replace('-', "_") == name));
         if by_option || said.origin(&Key::from(["limits", name])) != Origin::Default {
             return Err(Fail::Usage(format!(
                 "the limit `{name}` of {value} is above `slots` of the host, {}: raise that too, with `--host slots={value}` or \
@@ -35,9 +43,7 @@ pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Resul
             )));
         }
     }
-    set.live_runs = set.live_runs.min(host.slots);
-    set.live_person_runs = set.live_person_runs.min(host.slots);
-    Ok((set, host))
+    Ok(())
 }
 
 pub(super) fn changes(limits: &[String]) -> Result<Map<String, Value>, Fail> {
