@@ -30,10 +30,15 @@ fn message(record: &Record) -> Option<&InputAccepted> {
     Some(&**input).filter(|input| input.is_from_relative())
 }
 
+/// Whether `other` is the parent, a child or a sibling of `one`. A relative may be erased meanwhile: the record of its birth
+/// in its parent remains, unless that is erased too.
 fn related(world: &World<'_>, one: SessionId, other: SessionId) -> bool {
-    let parent = |of: SessionId| world.sessions.get(&of).and_then(|seen| seen.created).and_then(|it| it.place.parent());
-    let (above, of) = (parent(one), parent(other));
-    one != other && (of == Some(one) || above == Some(other) || (of.is_some() && of == above))
+    let seen = |of: SessionId| world.sessions.get(&of);
+    let bore = |of: SessionId| seen(of).is_none_or(|seen| seen.spawned.iter().any(|(_, it)| it.child == other));
+    match seen(one).and_then(|seen| seen.created).and_then(|created| created.place.parent()) {
+        Some(parent) => parent == other || bore(one) || (one != other && bore(parent)),
+        None => bore(one),
+    }
 }
 
 /// The turns of the run in flight since an input renewed them.

@@ -11,6 +11,7 @@ mod html;
 mod page;
 mod search;
 mod table;
+mod untrusted;
 
 use std::sync::Arc;
 

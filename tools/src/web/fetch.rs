@@ -18,10 +18,10 @@ use super::address::{self, named};
 use super::client::{WebAnswer, WebClient, accept};
 use super::html;
 use super::page::{self, Page, PageKind};
+use super::untrusted;
 use crate::schema;
 use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
-use crate::untrusted;
 
 pub(super) const NAME: &str = "fetch";
 pub(super) const ACTION: &str = "net.fetch";

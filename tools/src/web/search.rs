@@ -17,11 +17,11 @@ use subtend_session::values::has_too_many;
 use super::address::{self, named};
 use super::client::{WebAnswer, WebClient, accept};
 use super::fetch::no_secret;
+use super::untrusted;
 use crate::bounded::{head, shown};
 use crate::schema;
 use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
-use crate::untrusted;
 
 const NAME: &str = "web_search";
 const ACTION: &str = "net.search";
