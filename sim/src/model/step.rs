@@ -364,8 +364,13 @@ impl System {
                     self.answered = decision.reply;
                 }
                 Err(Rejection::Stale(_)) => all.slot_refused |= name == "admitted",
-                // An earlier command may have opened a run.
-                Err(Rejection::Busy { .. } | Rejection::Working { .. } | Rejection::Waiting { .. }) => {}
+                // An earlier command may have opened a run, and the receiver of a message may have ended its own.
+                Err(
+                    Rejection::Busy { .. }
+                    | Rejection::Working { .. }
+                    | Rejection::Waiting { .. }
+                    | Rejection::Misplaced { command: "message", .. },
+                ) => {}
                 Err(
                     rejection @ (Rejection::BadInput(_)
                     | Rejection::Deleted
