@@ -112,7 +112,7 @@ fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
 
 /// The manifest asks for it, in a workspace that is no repository: the call fails with the reason, and nothing is written.
 #[test]
-fn x14_isolation_without_a_repository_is_refused_with_its_reason() {
+fn x14_isolation_without_a_repository_is_refused() {
     let user = User::new();
     let model = delegates(&user, &json!({}), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
     let text = "---\nmode: all\ndescription: Works.\nisolation: worktree\n---\nWork.\n";
@@ -196,7 +196,7 @@ fn x14_child_resumes_after_a_kill_in_its_worktree() {
 
 /// SIGKILL at any moment of a run that makes worktrees: after the next start each is whole or can be discarded, and no trace is left.
 #[test]
-fn x14_sigkill_at_any_moment_of_a_birth_leaves_nothing_half_done() {
+fn x14_sigkill_at_any_moment_of_a_birth_leaves_it_whole() {
     let user = User::new();
     repository(&user);
     let model = delegates(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]);

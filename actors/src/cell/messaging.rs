@@ -16,7 +16,7 @@ use subtend_tools::tool::{Messenger, ToolError, ToolKey};
 use crate::cell::cells::Cells;
 use crate::values::error::SendError;
 
-/// Relatives that are searched for a short id and listed in errors. Beyond, a whole id is needed.
+/// Siblings and own children that are searched, of each: others cannot be reached.
 const LOOKED_AT: usize = 1_000;
 const SHOWN: usize = 20;
 
