@@ -1,6 +1,7 @@
 //! The host of a store, as the command reaches it: its HTTP API, on the Unix socket of the data directory.
 
 use std::path::{Path, PathBuf};
+use std::sync::{self, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use hyper::{Method, Request, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
 use subtend_host::{Body, Local};
-use subtend_journal::remote::Remote;
+use subtend_journal::remote::{Read, Remote};
 use subtend_journal::{Journal, OpenError};
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
@@ -25,6 +26,9 @@ pub(crate) const SOCKET: &str = "host.sock";
 const LOOK: Duration = Duration::from_millis(50);
 /// Checks at most: for three seconds.
 const LOOKS: u32 = 60;
+/// Hosts at most that end one after the other before they answer. Of many commands that start at the same time each may host the store
+/// for its own run; a read that ends its host must not end every other.
+pub(crate) const HOSTS: u32 = 16;
 
 /// The process that serves a store.
 #[derive(Clone, Debug, Deserialize)]
@@ -83,13 +87,13 @@ impl Connection {
     async fn connect(path: &Path) -> Result<Option<Self>, Fail> {
         use hyper::client::conn::http1::handshake;
         use hyper_util::rt::TokioIo;
-        use std::io::ErrorKind::{ConnectionRefused, NotFound};
+        use std::io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
         use subtend_host::socket_path;
 
         let stream = match socket_path::connect(path).await {
             Ok(stream) => stream,
-            // A killed host leaves its socket behind.
-            Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) => return Ok(None),
+            // A killed host leaves its socket behind; one that ends resets who waits to be taken.
+            Err(error) if matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset) => return Ok(None),
             Err(error) => return Err(unreachable_at(path, &error.to_string())),
         };
         let peer = stream.peer_cred().map_err(|error| unreachable_at(path, &error.to_string()))?.uid();
@@ -322,17 +326,23 @@ impl Attached {
         self.threads.block_on(work)
     }
 
-    /// The store, read through the host.
+    /// Answers one read of the store.
+    fn read(&self, read: &Read) -> Result<Value, Fail> {
+        self.call(Method::POST, "/v1/store/reads", Some(&serde_json::to_value(read)?))
+    }
+
+    /// The store, read through the host. It ends with the host: for a command that works there and begins again.
     ///
     /// # Errors
     /// When the host does not answer.
     pub(crate) fn journal(self) -> Result<Journal, Fail> {
-        let read = move |read: &subtend_journal::remote::Read| {
-            let body = serde_json::to_value(read).map_err(|error| error.to_string())?;
-            self.call(Method::POST, "/v1/store/reads", Some(&body)).map_err(|fail| fail.to_string())
-        };
-        Ok(Journal::open(Box::new(Remote::new(read)), subtend_journal::Options::default())?)
+        remote(move |read| self.read(read))
     }
+}
+
+fn remote(read: impl Fn(&Read) -> Result<Value, Fail> + Send + Sync + 'static) -> Result<Journal, Fail> {
+    let read = move |asked: &Read| read(asked).map_err(|fail| fail.to_string());
+    Ok(Journal::open(Box::new(Remote::new(read)), subtend_journal::Options::default())?)
 }
 
 /// A store, as a command has it.
@@ -341,6 +351,39 @@ pub(crate) enum Store {
     Hosted(Attached),
     /// This process has it.
     Own(Journal),
+}
+
+impl Store {
+    /// The store to read, and whether another process hosts it. Where that one ends meanwhile, as one does that hosts the store for its
+    /// own run, reading continues through the next host, or in the store itself.
+    ///
+    /// # Errors
+    /// When the host does not answer.
+    pub(crate) fn to_read(self, place: StoreLocation) -> Result<(Journal, bool), Fail> {
+        let host = match self {
+            Self::Own(journal) => return Ok((journal, false)),
+            Self::Hosted(host) => host,
+        };
+        let now = sync::Mutex::new(Self::Hosted(host));
+        let read = move |read: &Read| {
+            let mut now = now.lock().unwrap_or_else(PoisonError::into_inner);
+            for _ in 0..HOSTS {
+                match now.read(read) {
+                    Err(Fail::Unavailable(_)) => *now = either(&place)?,
+                    answered => return answered,
+                }
+            }
+            now.read(read)
+        };
+        Ok((remote(read)?, true))
+    }
+
+    fn read(&self, read: &Read) -> Result<Value, Fail> {
+        match self {
+            Self::Hosted(host) => host.read(read),
+            Self::Own(journal) => Ok(journal.read(read)?),
+        }
+    }
 }
 
 /// Opens a store for this process alone. A process that has it and does not listen, since it starts or ends, is waited for.

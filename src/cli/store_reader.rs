@@ -7,7 +7,7 @@ use subtend_session::ids::{Seq, SessionId};
 use subtend_session::index::RowKind;
 use subtend_session::record::{Record, SessionCreated};
 
-use super::client::{self, Store};
+use super::client;
 use super::damaged_sessions::DamagedSessions;
 use super::data::StoreArgs;
 use super::fail::Fail;
@@ -27,10 +27,7 @@ impl StoreReader {
         if !place.exists()? {
             return Ok(None);
         }
-        let (journal, hosted) = match client::either(&place)? {
-            Store::Hosted(host) => (host.journal()?, true),
-            Store::Own(journal) => (journal, false),
-        };
+        let (journal, hosted) = client::either(&place)?.to_read(place)?;
         let (heads, damaged) = DamagedSessions::read(&journal)?;
         Ok(Some(Self { journal, heads, damaged, hosted }))
     }

@@ -201,7 +201,7 @@ impl Journal {
     }
 
     /// Reads everything and reports violations: checksums, gaps, log order, the fold of each session, and index rows against the records.
-    /// Append nothing meanwhile.
+    /// A store that is written meanwhile is read up to five times, since its rows and records are of different moments.
     /// # Errors
     /// When the engine fails as a whole; damage to single sessions is in the report.
     pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report, ReadError> {

@@ -9,7 +9,7 @@ use subtend_journal::{Journal, OpenError, Options, Scope, open_store};
 use subtend_session::ids::Seq;
 
 use crate::exporting::{stores, told, write};
-use crate::scene::{family, one};
+use crate::scene::{Teller, born, family, id, one};
 
 /// The journal of another process, read through `host`.
 fn remote(host: &Journal) -> Result<Journal, OpenError> {
@@ -101,6 +101,58 @@ async fn remote_journal_writes_nothing() {
         let mut family = family(&crate::exporting::memory(), 500, true);
         assert!(other.append(one(family.taken())).is_err(), "{engine}");
         assert_eq!(host.appended(), before, "{engine}");
+    }
+}
+
+/// A store whose host writes a session during each of the first `most` readings, when the log has been read and no row yet.
+fn written(host: &Journal, most: usize) -> Journal {
+    let (writer, reads) = (host.clone(), AtomicUsize::new(0));
+    let other = tampered(host, move |read, answer| {
+        let is_log = matches!(read, Read::Frames { .. });
+        let nth = if is_log { reads.fetch_add(1, Relaxed) } else { most };
+        if nth < most {
+            let new = Teller::new(id(10_000 + u128::from(writer.appended().0)));
+            let last = writer.append(one(born(&mut { new }, None, true))).unwrap().last;
+            while writer.durable() < last {
+                std::thread::yield_now();
+            }
+        }
+        answer
+    });
+    other.unwrap()
+}
+
+#[tokio::test]
+async fn h1_writes_of_the_host_are_no_violations() {
+    let dir = tempfile::tempdir().unwrap();
+    for (engine, spec) in stores(dir.path()) {
+        let host = open_store(&spec).unwrap();
+        told(&host, 1).await;
+        // It rests after a while.
+        let report = written(&host, 2).verify(&mut |_| {}).unwrap();
+        assert_eq!((report.problems, report.unsettled), (vec![], vec![]), "{engine}");
+        // It never rests: what no two readings find is told apart.
+        let report = written(&host, usize::MAX).verify(&mut |_| {}).unwrap();
+        assert_eq!((report.problems, report.unsettled.is_empty()), (vec![], false), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn h1_damage_is_found_while_the_host_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    for (engine, spec) in stores(dir.path()) {
+        let host = open_store(&spec).unwrap();
+        told(&host, 1).await;
+        let lost = host.heads().unwrap().first().unwrap().0;
+        let busy = written(&host, usize::MAX);
+        // One session has no row.
+        let other = tampered(&busy, move |read, answer| {
+            let is_lost = matches!(read, Read::Head { session } if *session == lost);
+            if is_lost { serde_json::json!({ "Ok": null }) } else { answer }
+        });
+        let report = other.unwrap().verify(&mut |_| {}).unwrap();
+        let found: Vec<_> = report.problems.iter().map(|problem| (problem.session, &*problem.what)).collect();
+        assert_eq!(found, [(Some(lost), "it has no sound row in `head`")], "{engine}");
     }
 }
 
