@@ -359,7 +359,7 @@ impl Store {
     ///
     /// # Errors
     /// When the host does not answer.
-    pub(crate) fn to_read(self, place: StoreLocation) -> Result<(Journal, bool), Fail> {
+    pub(crate) fn into_journal(self, place: StoreLocation) -> Result<(Journal, bool), Fail> {
         let host = match self {
             Self::Own(journal) => return Ok((journal, false)),
             Self::Hosted(host) => host,

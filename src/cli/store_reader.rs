@@ -27,7 +27,7 @@ impl StoreReader {
         if !place.exists()? {
             return Ok(None);
         }
-        let (journal, hosted) = client::either(&place)?.to_read(place)?;
+        let (journal, hosted) = client::either(&place)?.into_journal(place)?;
         let (heads, damaged) = DamagedSessions::read(&journal)?;
         Ok(Some(Self { journal, heads, damaged, hosted }))
     }

@@ -53,7 +53,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Err(place.none());
     }
     let journal = match Attached::to(&place)? {
-        Some(host) => Store::Hosted(host).to_read(place)?.0,
+        Some(host) => Store::Hosted(host).into_journal(place)?.0,
         None => place.read()?,
     };
     let mut teller = Teller::new();
