@@ -26,6 +26,7 @@ use crate::values::environment_key::EnvironmentKey;
 
 pub mod builder;
 pub mod environment;
+mod importing;
 mod limit_changes;
 pub(crate) mod rooms;
 mod start_error;

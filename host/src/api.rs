@@ -129,6 +129,7 @@ fn routed() -> OpenApiRouter<Host> {
         .routes(routes!(tasks::cancel))
         .routes(routes!(store::serving))
         .routes(routes!(store::read))
+        .routes(routes!(store::import))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))

@@ -9,7 +9,7 @@ use serde::Serialize;
 use subtend_actors::{
     AnswerError, ControlError, FindError, OpenSessionError, PromptError, SendError, Stopped, WaitError,
 };
-use subtend_journal::{AppendError, ReadError};
+use subtend_journal::{AppendError, ImportError, ReadError};
 use subtend_session::ids::SessionId;
 use utoipa::ToSchema;
 
@@ -108,6 +108,26 @@ impl IntoResponse for Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+impl From<ImportError> for Problem {
+    fn from(error: ImportError) -> Self {
+        let detail = error.to_string();
+        match error {
+            ImportError::Read(error) => error.into(),
+            ImportError::Append(error) => error.into(),
+            ImportError::Poisoned(_) => Self::unavailable("store_failed", detail),
+            ImportError::Exists(_) | ImportError::Deleted(_) | ImportError::Leftover { .. } => {
+                Self::conflict("import_conflict", detail)
+            }
+            ImportError::Io(_)
+            | ImportError::Damaged { .. }
+            | ImportError::Cut { .. }
+            | ImportError::Newer { .. }
+            | ImportError::TooLarge { .. }
+            | ImportError::Changed { .. } => Self::invalid("invalid_export", detail),
+        }
     }
 }
 

@@ -299,6 +299,12 @@ async fn rows_of_the_store_are_read_on_the_socket_only() {
     assert_eq!((on_socket.status.as_u16(), on_socket.body.as_str()), (200, "[]"), "the control");
     let unknown = request(&host.router(), Method::POST, path, &[JSON], r#"{"read":"everything"}"#).await;
     assert_eq!(unknown.problem(), (422, "invalid_body".to_owned()));
+    // So are files of this machine that are imported.
+    let (path, body) = ("/v1/store/imports", r#"{"file":"/no/such/file","within":[]}"#);
+    let by_token = request(&app, Method::POST, path, &[own, bearer(&admin), JSON], body).await;
+    assert_eq!(by_token.problem(), (403, "scope_too_small".to_owned()));
+    let on_socket = request(&host.router(), Method::POST, path, &[JSON], body).await;
+    assert_eq!(on_socket.problem(), (422, "invalid_input".to_owned()), "the control");
     drop((app, guard));
     end(host).await;
 }

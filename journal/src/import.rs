@@ -4,11 +4,12 @@
 //! frames are written without rows, invisible to listings, boot and delivery. One last batch writes all rows. After a crash before that
 //! batch, the same import continues behind the frames that it wrote.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, Seek};
 
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
-use subtend_session::index::Changes;
+use subtend_session::index::{Changes, Inflight, InflightChange};
 
 use crate::error::{AppendError, Poisoned, ReadError};
 use crate::export::Tally;
@@ -83,8 +84,31 @@ fn rows_only(session: SessionId, first_seq: Seq) -> Frame {
     Frame { session, first_seq, epoch: Epoch(0), at_ms: 0, records: Vec::new(), changes: Changes::default() }
 }
 
+/// An import whose frames are written and which nothing sees yet ([`Journal::write_import`]). Dropped, it stays so.
+#[derive(Debug)]
+pub struct WrittenImport {
+    tally: Tally,
+    planned: plan::Planned,
+}
+
+impl WrittenImport {
+    /// Returns the runs that were in flight in the export.
+    pub fn in_flight(&self) -> Vec<(SessionId, Inflight)> {
+        let row = |rows: &plan::Rows| match &rows.frame.changes.inflight {
+            InflightChange::Put(row) => Some((rows.frame.session, (**row).clone())),
+            InflightChange::Keep | InflightChange::Delete => None,
+        };
+        self.planned.sessions.iter().filter_map(row).collect()
+    }
+
+    /// Returns the sessions to which others owe a message.
+    pub fn owed(&self) -> BTreeSet<SessionId> {
+        self.planned.owed.iter().map(|(_, row)| row.to).collect()
+    }
+}
+
 impl Journal {
-    /// Imports all sessions of an export or none. Append nothing else meanwhile. Blocks its thread while it reads.
+    /// Imports all sessions of an export or none, into a store in which no session works. Blocks its thread while it reads.
     ///
     /// No session may do more than `within` from now on, which is recorded with each (`SessionCreated::imported`).
     /// [`Authority::allow_all`] is for a file that this host wrote itself. Memory: some dozen bytes a frame, a row or two a session, and
@@ -101,14 +125,38 @@ impl Journal {
         within: &Authority,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Tally, ImportError> {
+        let written = self.write_import(file, within, progress).await?;
+        self.publish_import(written).await
+    }
+
+    /// Writes the frames of an import, which nothing sees before [`Journal::publish_import`]. Other sessions may work meanwhile; one import
+    /// at a time. Blocks its thread while it reads.
+    /// # Errors
+    /// As [`Journal::import`].
+    pub async fn write_import<R: BufRead + Seek>(
+        &self,
+        file: &mut R,
+        within: &Authority,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<WrittenImport, ImportError> {
         self.settled().await?;
         let survey = survey::survey(file)?;
-        let planned = {
+        let mut planned = {
             let engine = self.shared().engine()?;
             plan::plan(&*engine, file, &survey, within, progress)?
         };
-        write::write(self, file, (&survey, within), planned, progress).await?;
-        Ok(survey.tally)
+        write::write(self, file, (&survey, within), &mut planned.places, progress).await?;
+        Ok(WrittenImport { tally: survey.tally, planned })
+    }
+
+    /// Makes the sessions of an import visible, all at once.
+    /// # Errors
+    /// When the store fails.
+    /// # Durability
+    /// Everything is durable when this returns without an error.
+    pub async fn publish_import(&self, written: WrittenImport) -> Result<Tally, ImportError> {
+        write::finish(self, written.planned).await?;
+        Ok(written.tally)
     }
 }
 

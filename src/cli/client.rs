@@ -254,6 +254,11 @@ async fn whole(response: Response<Body>) -> Result<Bytes, Fail> {
     Ok(response.into_body().collect().await.map_err(|error| gone(&error.to_string()))?.to_bytes())
 }
 
+/// A host that was there and is no more.
+pub(crate) fn host_is_gone() -> Fail {
+    Fail::Unavailable("the host of the store is gone: call this again".to_owned())
+}
+
 fn gone(why: &str) -> Fail {
     Fail::Unavailable(format!("the host of the store did not answer: {why}. Call this again"))
 }

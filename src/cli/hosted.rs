@@ -91,8 +91,7 @@ impl Hosted {
         let journal = reader.journal()?;
         let id = names::find(&journal, name)?;
         // One connection reads, the other one controls.
-        let host = Attached::to(place)?
-            .ok_or_else(|| Fail::Unavailable("the host of the store is gone: call this again".to_owned()))?;
+        let host = Attached::to(place)?.ok_or_else(client::host_is_gone)?;
         Ok(Self { host, journal, id, is_own: false })
     }
 

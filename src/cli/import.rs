@@ -2,11 +2,16 @@
 
 use std::fs::File;
 use std::io::{BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use subtend_journal::{ImportError, Progress};
+use hyper::Method;
+use serde_json::json;
+use subtend_journal::{ImportError, Journal, Progress, Tally};
+use subtend_session::authority::Authority;
 
-use super::data::StoreArgs;
+use super::client::{self, Attached, Store};
+use super::data::{StoreArgs, StoreLocation};
 use super::export::words;
 use super::fail::{Code, Fail};
 use super::progress::Teller;
@@ -14,11 +19,14 @@ use super::work::{self, policy, setup};
 
 pub(crate) mod rights;
 
+/// Between two looks whether the host has imported.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// Imports the sessions of an export into the store: all of them or none.
 ///
 /// A file that is damaged, truncated or of a newer version is refused, and so is a session that the store has. An import that was
 /// killed can be repeated with the same file; until then `verify` and `doctor` report it. Runs that were in flight in the export
-/// end when the store is next opened.
+/// end when the store is next opened, and at once where a process hosts the store.
 ///
 /// The file is not trusted: names with paths or control characters are refused, and an approval for a whole session counts only
 /// once. The sessions have at most the permissions of a session that `subtend run` opens here with the same options. A script
@@ -50,38 +58,70 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         )));
     }
     let within = policy::of_imports(&args.allow, &args.ask)?;
-    let threads = work::threads()?;
     let place = args.store.place()?;
     let made = place.missing();
-    let done = threads.block_on(async {
-        let journal = place.open()?;
-        let mut teller = Teller::new();
-        let mut file = BufReader::with_capacity(1 << 18, file);
-        let mut told = |at: Progress| {
-            teller.tell(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
-        };
-        let before = rights::sessions(&journal)?;
-        let done = journal.import(&mut file, &within, &mut told).await;
-        drop(teller);
-        let done = match done {
-            Ok(tally) => Ok((tally, rights::lost(&journal, &before)?)),
-            Err(error) => Err(error),
-        };
-        let full = setup::full(&journal);
-        let closed = journal.close().await;
-        match (done, full) {
-            (Err(_), Some(full)) => Err(Fail::Store(full)),
-            (Err(error), None) => Err(error.into()),
-            (Ok(done), _) => closed.map(|()| done).map_err(|error| Fail::Store(error.to_string())),
+    let imported = match client::either(&place)? {
+        Store::Hosted(reader) => through(reader, place, &args.file, &within),
+        Store::Own(journal) => {
+            let done = work::threads()?.block_on(into(journal, file, &within));
+            if done.is_err() && !made.is_empty() {
+                // A refusal leaves nothing that was not there.
+                place.discard(&made);
+            }
+            done
         }
-    });
-    if done.is_err() && !made.is_empty() {
-        // A refusal leaves nothing that was not there.
-        place.discard(&made);
-    }
-    let (tally, lost) = done?;
+    };
+    let (tally, lost) = imported?;
     writeln!(anstream::stderr(), "imported {}\n{}", words(tally), rights::told(&lost))?;
     Ok(Code::Done)
+}
+
+/// Imports into a store of this process.
+async fn into(journal: Journal, file: File, within: &Authority) -> Result<(Tally, rights::Lost), Fail> {
+    let mut teller = Teller::new();
+    let mut file = BufReader::with_capacity(1 << 18, file);
+    let mut told = |at: Progress| teller.tell(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
+    let before = rights::sessions(&journal)?;
+    let done = journal.import(&mut file, within, &mut told).await;
+    drop(teller);
+    let done = match done {
+        Ok(tally) => Ok((tally, rights::lost(&journal, &before)?)),
+        Err(error) => Err(error),
+    };
+    let full = setup::full(&journal);
+    let closed = journal.close().await;
+    match (done, full) {
+        (Err(_), Some(full)) => Err(Fail::Store(full)),
+        (Err(error), None) => Err(error.into()),
+        (Ok(done), _) => closed.map(|()| done).map_err(|error| Fail::Store(error.to_string())),
+    }
+}
+
+/// Imports into the store of another process, which reads the file.
+fn through(
+    reader: Attached,
+    place: StoreLocation,
+    file: &Path,
+    within: &Authority,
+) -> Result<(Tally, rights::Lost), Fail> {
+    let host = Attached::to(&place)?.ok_or_else(client::host_is_gone)?;
+    let (journal, _) = Store::Hosted(reader).into_journal(place)?;
+    let before = rights::sessions(&journal)?;
+    let at = file.canonicalize().map_err(|error| Fail::Usage(format!("{} cannot be read: {error}", file.display())))?;
+    let body = json!({ "file": at, "within": within });
+    let mut teller = Teller::new();
+    let tally: Tally = host.block_on(async {
+        let importing = host.ask(Method::POST, "/v1/store/imports", Some(&body));
+        tokio::pin!(importing);
+        loop {
+            tokio::select! {
+                done = &mut importing => return done,
+                () = tokio::time::sleep(LOOK) => teller.tell(|| "the host of the store imports the file".to_owned()),
+            }
+        }
+    })?;
+    drop(teller);
+    Ok((tally, rights::lost(&journal, &before)?))
 }
 
 impl From<ImportError> for Fail {

@@ -341,7 +341,7 @@ where
     let done = threads.block_on(async {
         let mut stop = StopSignal::listen()?;
         let Some((connection, _)) = Connection::open(&path).await? else {
-            return Err(Fail::Unavailable("the host of the store is gone: call this again".to_owned()));
+            return Err(client::host_is_gone());
         };
         job(Work {
             face,

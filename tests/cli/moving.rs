@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::call::User;
+use super::second::ALWAYS;
 
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {prompt}" } ] } ] }"#;
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
@@ -240,4 +241,49 @@ fn doctor_checks_installation_store_and_disk() {
 
     std::fs::write(user.data().join("redb/WATERMARK"), vec![0x5a; 1024]).expect("it is damaged");
     assert_eq!(finding(&doctor(&user), "opens")["grade"], "bad");
+}
+
+/// A parent that waits for its child, which never ends, with an input behind both.
+const WAITS: &str = r#"{ "rules": [
+    { "agent": "explore", "steps": [ { "text": "so far", "hang": true } ] },
+    { "agent": "*", "steps": [
+        { "calls": [ { "tool": "task", "args": { "subagent_type": "explore", "prompt": "look" } } ] },
+        { "text": "Done." } ] } ] }"#;
+
+#[test]
+fn h1_import_goes_through_the_host() {
+    let (author, user) = (User::new(), User::new());
+    let file = word(&user.data().with_file_name("all.jsonl"));
+    let busy = author.start(&["run", "--json", "--model", &author.script(WAITS), "go"]);
+    let turn = |event: &Value| event["record"]["turn_started"].is_object();
+    let root = busy.until(turn)["session"].clone();
+    busy.until(|event| turn(event) && event["session"] != root);
+    assert_eq!(author.call(&["export", "--out", &file]).code, Some(0));
+    busy.signal("KILL");
+    busy.done();
+
+    let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
+    host.line().expect("it serves");
+    assert_eq!(user.call(&["run", "hello"]).code, Some(0));
+    let done = user.call(&["import", &file]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.starts_with("imported 2 sessions with "), "{done:?}");
+    // Both runs have ended, and nothing was started.
+    let sessions = user.json(&["sessions", "--json", "--all"]);
+    let of = |session: &Value| ["agent", "state", "outcome"].map(|name| session[name].as_str().map(str::to_owned));
+    let mut states: Vec<_> = sessions.as_array().expect("a list").iter().map(of).collect();
+    states.sort();
+    let expected = [("explore", "lost"), ("general", "completed"), ("general", "lost")];
+    assert_eq!(states, expected.map(|(agent, outcome)| [agent, "quiet", outcome].map(|word| Some(word.to_owned()))));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+    // It is refused a second time, and a file that is none is.
+    let again = user.call(&["import", &file]);
+    assert_eq!((again.code, again.err.contains("exists in this store")), (Some(1), true), "{again:?}");
+    let none = user.workspace().join("none.jsonl");
+    std::fs::write(&none, "{}\n").expect("written");
+    let refused = user.call(&["import", &word(&none)]);
+    assert_eq!((refused.code, refused.err.contains("line 1 of the export")), (Some(1), true), "{refused:?}");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
 }

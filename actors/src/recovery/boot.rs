@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use subtend_journal::{Poisoned, ReadError};
 use subtend_session::ids::SessionId;
 use subtend_session::index::{Inflight, Row, RowKind};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 
 use crate::cell::cells::Cells;
 use crate::clock::now;
@@ -27,6 +27,7 @@ mod resuming;
 use report::Aims;
 pub use report::{BootReport, Undone};
 pub use resuming::at_next_boot;
+pub(super) use resuming::levels;
 
 const WIDTH: usize = 256;
 /// Actor restarts that the sweep waits for: the first, the one that gives the run up, and one more.
@@ -40,10 +41,10 @@ pub struct BootProgress {
     pub total: usize,
 }
 
-struct Course<'a> {
-    done: usize,
-    total: usize,
-    progress: &'a (dyn Fn(BootProgress) + Sync),
+pub(super) struct Course<'a> {
+    pub(super) done: usize,
+    pub(super) total: usize,
+    pub(super) progress: &'a (dyn Fn(BootProgress) + Sync),
 }
 
 impl Course<'_> {
@@ -72,6 +73,8 @@ pub(crate) struct StartRecovery {
     pub(crate) takeover: Arc<Takeover>,
     pub(crate) log: Arc<Log>,
     pub(crate) life: Arc<Lifecycle>,
+    /// Held by an import: two would write the same sessions.
+    pub(crate) imports: Mutex<()>,
 }
 
 impl StartRecovery {
@@ -90,7 +93,7 @@ impl StartRecovery {
             }
         }
         let inflight = self.log.journal.inflight()?;
-        let levels = resuming::levels(&inflight);
+        let levels = levels(&inflight);
         let mut at = Course { done: 0, total: inflight.len(), progress };
         let at_boot = self.at_boot(&inflight, &levels, &mut at)?;
         let of = |what: AtBoot| -> Vec<SessionId> {
@@ -158,7 +161,7 @@ impl StartRecovery {
     }
 
     /// Activates each session and waits until its first commands are decided and durable; counts the handled ones. Returns the failed ones.
-    async fn visit(
+    pub(super) async fn visit(
         self: &Arc<Self>,
         sessions: Vec<SessionId>,
         at: &mut Course<'_>,

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
+use tokio::sync::Mutex;
+
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::cell::cells::{CellServices, Cells};
@@ -78,6 +80,7 @@ impl Rooms {
             takeover,
             log: Arc::clone(&log),
             life: Arc::clone(&life),
+            imports: Mutex::default(),
         });
         let rooms = Self {
             host,

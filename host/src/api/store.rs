@@ -1,13 +1,19 @@
 //! The store, for the command of the user who owns it.
 
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+
 use axum::extract::State;
 use axum::{Extension, Json};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use subtend_journal::Tally;
 use subtend_journal::remote::Read;
+use subtend_session::authority::Authority;
 use utoipa::ToSchema;
 
-use super::Body;
+use super::{Body, NoKey};
 use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -39,13 +45,64 @@ pub(super) async fn read(
     sender: Option<Extension<Sender>>,
     Body(read): Body<Read>,
 ) -> Result<Json<Value>, Problem> {
-    if sender.is_some() {
-        return Err(Problem::forbidden(
-            "rows of the store are read through the Unix socket only: use the other resources",
-        ));
-    }
+    through_the_socket(sender, "rows of the store are read")?;
     let journal = host.runtime().journal().clone();
     // A scan of a large store takes a while, and blocks.
     let answer = tokio::task::spawn_blocking(move || journal.read(&read)).await;
     Ok(Json(answer.map_err(|error| Problem::internal("internal", error.to_string()))??))
+}
+
+/// Refuses a request over the network.
+fn through_the_socket(sender: Option<Extension<Sender>>, what: &str) -> Result<(), Problem> {
+    match sender {
+        None => Ok(()),
+        Some(_) => Err(Problem::forbidden(format!("{what} through the Unix socket only: use the other resources"))),
+    }
+}
+
+/// An import of a file that `subtend export` wrote.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ImportRequest {
+    /// The absolute path of the file.
+    #[schema(value_type = String)]
+    file: PathBuf,
+    /// What the sessions may do at most, in the on-disk format.
+    #[schema(value_type = Object)]
+    within: Authority,
+}
+
+/// What was imported.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ImportReply {
+    sessions: u64,
+    frames: u64,
+    records: u64,
+    defs: u64,
+}
+
+/// Imports all sessions of a file or none, while others work. Runs that were in flight in the export end as lost. For the Unix socket only.
+#[utoipa::path(post, path = "/v1/store/imports", tag = "host", operation_id = "import_sessions", request_body = ImportRequest,
+    responses((status = 200, body = ImportReply), (status = 403, body = Problem), (status = 422, body = Problem)))]
+pub(super) async fn import(
+    State(host): State<Host>,
+    _: NoKey,
+    sender: Option<Extension<Sender>>,
+    Body(request): Body<ImportRequest>,
+) -> Result<Json<ImportReply>, Problem> {
+    through_the_socket(sender, "a file of this machine is imported")?;
+    let here = tokio::runtime::Handle::current();
+    // It continues where its client leaves: all or nothing.
+    let done = tokio::task::spawn_blocking(move || {
+        let ImportRequest { file, within } = request;
+        let cannot = |error| Problem::invalid("invalid_input", format!("{} cannot be read: {error}", file.display()));
+        if !std::fs::metadata(&file).map_err(cannot)?.is_file() {
+            return Err(cannot(std::io::Error::other("it is not a regular file")));
+        }
+        let mut read = BufReader::with_capacity(1 << 18, File::open(&file).map_err(cannot)?);
+        Ok(here.block_on(host.runtime().import(&mut read, &within))?)
+    });
+    let Tally { sessions, frames, records, defs } =
+        done.await.map_err(|error| Problem::internal("internal", error.to_string()))??;
+    Ok(Json(ImportReply { sessions, frames, records, defs }))
 }

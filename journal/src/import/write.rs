@@ -4,7 +4,7 @@ use std::io::{BufRead, Seek};
 
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Hash, Lsn, Seq, Text};
-use subtend_session::index::{InflightChange, Row};
+use subtend_session::index::InflightChange;
 use subtend_session::record::Record;
 
 use super::fields;
@@ -33,10 +33,9 @@ pub(super) async fn write<R: BufRead + Seek>(
     journal: &Journal,
     file: &mut R,
     (survey, within): (&Survey, &Authority),
-    planned: Planned,
+    places: &mut Places,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), ImportError> {
-    let Planned { mut places, sessions, owed } = planned;
     let mut lines = Lines::new(file)?;
     let mut sum = blake3::Hasher::new();
     let mut pile = Pile::default();
@@ -62,15 +61,14 @@ pub(super) async fn write<R: BufRead + Seek>(
         done.frames = done.frames.saturating_add(1);
         progress(done);
         if pile.bytes >= GROUP_BYTES || pile.frames.len() >= PILE_FRAMES {
-            pile.write(journal, &mut places).await?;
+            pile.write(journal, places).await?;
         }
     }
     // Nothing is visible yet, so a changed file leaves nothing.
     if *sum.finalize().to_hex().as_str() != *survey.sum {
         return Err(ImportError::Changed { line: lines.n });
     }
-    pile.write(journal, &mut places).await?;
-    finish(journal, &places, sessions, owed).await
+    pile.write(journal, places).await
 }
 
 impl Pile {
@@ -98,12 +96,8 @@ impl Pile {
 }
 
 /// Writes all rows in one batch: the sessions become visible.
-async fn finish(
-    journal: &Journal,
-    places: &Places,
-    sessions: Vec<Rows>,
-    owed: Vec<(usize, Row)>,
-) -> Result<(), ImportError> {
+pub(super) async fn finish(journal: &Journal, planned: Planned) -> Result<(), ImportError> {
+    let Planned { places, sessions, owed } = planned;
     let place = |ix: usize| places.get(ix).copied().unwrap_or_default();
     let mut frames: Vec<(Option<Lsn>, Frame)> = Vec::with_capacity(sessions.len().saturating_add(owed.len()));
     for (ix, row) in owed {

@@ -6,9 +6,12 @@ use std::process::{Command, Stdio};
 
 use subtend_journal::{ImportError, Scope};
 use subtend_session::authority::Authority;
+use subtend_session::ids::SessionId;
+use subtend_session::index::Inflight;
 
 use crate::engines::{Kind, for_each_engine, run};
 use crate::exporting::{exported, forged, is_empty, problems, read, values, write};
+use crate::scene::{family, one};
 
 const STORE: &str = "SUBTEND_TEST_IMPORT_STORE";
 const ENGINE: &str = "SUBTEND_TEST_IMPORT_ENGINE";
@@ -95,4 +98,28 @@ async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
     assert!(twice.contains("exists in this store; nothing was imported"), "{twice}");
 }
 
-for_each_engine!(and postgres: an_import_that_is_killed_is_told_hidden_and_done_again);
+/// As in a host: other sessions are written while the file is read, and before the import is seen.
+async fn h1_sessions_work_beside_an_import(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, file) = (kind.open(&dir.path().join("store")), exported(3).await);
+    let mut own = family(&journal, 9_000, true);
+    let (mut reads, rights) = (Cursor::new(&file), Authority::allow_all());
+    let mut beside = |_| {
+        journal.append(one(own.root.heard())).unwrap();
+    };
+    let written = journal.write_import(&mut reads, &rights, &mut beside).await.unwrap();
+    assert_eq!(journal.heads().unwrap().len(), 2, "nothing is seen yet");
+    journal.append(one(own.root.heard())).unwrap();
+    let in_flight = written.in_flight();
+    assert_eq!(journal.publish_import(written).await.unwrap().sessions, 6);
+    let mut found = journal.inflight().unwrap();
+    found.retain(|(session, _)| *session != own.root.id && *session != own.child.id);
+    let runs = |rows: Vec<(SessionId, Inflight)>| rows.into_iter().map(|(id, row)| (id, row.run)).collect::<Vec<_>>();
+    assert_eq!(runs(found), runs(in_flight));
+    assert_eq!((journal.heads().unwrap().len(), problems(&journal)), (8, Vec::<String>::new()));
+}
+
+for_each_engine!(and postgres:
+    an_import_that_is_killed_is_told_hidden_and_done_again,
+    h1_sessions_work_beside_an_import,
+);

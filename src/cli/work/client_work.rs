@@ -10,7 +10,7 @@ use subtend_journal::Journal;
 use subtend_journal::remote::Read;
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 
-use super::super::client::Connection;
+use super::super::client::{self, Connection};
 use super::super::fail::Fail;
 use super::super::paint::harmless;
 use super::attempts::Attempts;
@@ -94,7 +94,7 @@ impl Work<'_> {
             At::Own(host) => Ok(Connection::own(host.local())),
             At::Socket(path) => match Connection::open(path).await? {
                 Some((connection, _)) => Ok(connection),
-                None => Err(Fail::Unavailable("the host of the store is gone: call this again".to_owned())),
+                None => Err(client::host_is_gone()),
             },
         }
     }

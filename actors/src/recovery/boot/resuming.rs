@@ -18,7 +18,7 @@ use crate::values::at_boot::{AtBoot, Lost};
 const STARTS: u32 = 2;
 
 /// Returns the owner depth of each run: an owned run is deeper than its owner, also where a branch of the same depth was continued.
-pub(super) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u32> {
+pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u32> {
     let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
     let level = |(session, row): &(SessionId, Inflight)| {
         let mut chain = vec![row];
