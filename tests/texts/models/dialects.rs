@@ -84,6 +84,10 @@ fn texts_of_task_are_as_reviewed() {
                 ("task", json!({"subagent_type": "worker", "prompt": "find", "colour": "red"})),
                 ("task", json!({"prompt": "find", "session_id": "abc"})),
                 ("task", json!({"subagent_type": 7, "prompt": "find"})),
+                ("task", json!({"prompt": "find"})),
+                ("task", json!({"prompt": "find", "session_id": "abc", "metadata": {"a": 1}})),
+                ("task", json!({"prompt": "find", "session_id": "abc", "isolation": "worktree"})),
+                ("task", json!({"subagent_type": "worker", "prompt": "find", "metadata": {"a": "b".repeat(70_000)}})),
             ]],
         ),
         (
@@ -148,6 +152,7 @@ fn texts_of_spawn_are_as_reviewed() {
                 ("spawn_await", json!({})),
                 ("spawn_await", json!({"job_ids": ""})),
                 ("spawn_await", json!({"job_ids": 7})),
+                ("spawn", json!({"task": "find", "tools": vec!["a"; 1_000].join(",")})),
             ]],
         ),
     ];
@@ -278,6 +283,7 @@ fn texts_of_subagent_are_as_reviewed() {
                 ("subagent", json!({"task": ""})),
                 ("subagent", json!({"task": "find", "continueBranchId": "abc"})),
                 ("subagent", json!({"task": "find", "maxIterations": 0})),
+                ("subagent", json!({"task": "find", "maxTokens": 0})),
                 ("subagent", json!({"task": "find", "tools": {"files": ["lokup"]}})),
                 ("subagent", json!({"task": "find", "agent": "exlpore"})),
                 ("subagent", json!({"task": "find", "colour": "red"})),

@@ -1,11 +1,24 @@
 //! Tools of the workspace: their schemas, results and errors, and what is said of calls that are refused.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use subtend::session::{Rule, RuleSet, Verdict};
 use subtend::tools::Registry;
 
 use super::super::page::check;
 use super::conversation::{Calls, Conversation, workspace};
+
+/// The scene with files that cannot be edited.
+const ODD: &str = "files that are not edited";
+
+fn write_odd_files(dir: &Path) {
+    std::fs::write(dir.join("latin.txt"), [b'a', 233, b'\n']).expect("a file");
+    std::fs::write(dir.join("words.txt"), "a".repeat(20_000)).expect("a file");
+    std::fs::File::create(dir.join("large.txt")).and_then(|file| file.set_len((16 << 20) + 1)).expect("a file");
+    let pipe = std::process::Command::new("mkfifo").arg(dir.join("pipe")).status();
+    assert!(pipe.expect("mkfifo").success());
+}
 
 fn each(tool: &'static str, args: impl IntoIterator<Item = Value>) -> Calls {
     args.into_iter().map(|args| (tool, args)).collect()
@@ -19,7 +32,7 @@ fn texts_of_workspace_tools_are_as_reviewed() {
         let schema = serde_json::to_string_pretty(&*spec.schema).expect("JSON");
         out.push_str(&format!("\n# {}\n\n{}\n\n{schema}\n", spec.name, spec.description));
     }
-    let scenes: [(&str, Calls); 5] = [
+    let scenes: [(&str, Calls); 6] = [
         (
             "list",
             each("list", [json!({}), json!({"path": "gone"}), json!({"path": "README.md"}), json!({"path": ".."})]),
@@ -36,7 +49,10 @@ fn texts_of_workspace_tools_are_as_reviewed() {
                     json!({"path": "../x"}),
                     json!({"path": "bytes.bin"}),
                     json!({"path": "src/lib.rs", "offset": 9}),
+                    json!({"path": "src/lib.rs", "from_line": 9}),
                     json!({"path": ""}),
+                    json!({"path": "a\u{0}b"}),
+                    json!({"path": "a/".repeat(3_000)}),
                     json!({}),
                 ],
             ),
@@ -52,6 +68,10 @@ fn texts_of_workspace_tools_are_as_reviewed() {
                     json!({"pattern": ""}),
                     json!({"pattern": "fn", "path": "gone"}),
                     json!({"pattern": "fn", "glob": "["}),
+                    json!({"pattern": "fn", "glob": ""}),
+                    json!({"pattern": "(", "regex": true}),
+                    json!({"pattern": "one\ntwo"}),
+                    json!({"pattern": "a".repeat(70_000)}),
                 ],
             ),
         ),
@@ -67,12 +87,39 @@ fn texts_of_workspace_tools_are_as_reviewed() {
                 ("edit", json!({"path": "gone.md", "old": "a", "new": "b"})),
                 ("edit", json!({"path": "new.md", "old": "", "new": "b"})),
                 ("edit", json!({"path": "new.md", "old": "words", "new": "words"})),
+                ("write", json!({"path": "notes/", "content": "text"})),
+                ("write", json!({"path": ".", "content": "text"})),
             ],
         ),
-        ("shell", each("shell", [json!({"command": "echo hi"}), json!({"command": "exit 3"}), json!({"command": ""})])),
+        (
+            ODD,
+            vec![
+                ("read", json!({"path": "pipe"})),
+                ("write", json!({"path": "pipe", "content": "text"})),
+                ("edit", json!({"path": "bytes.bin", "old": "a", "new": "b"})),
+                ("edit", json!({"path": "latin.txt", "old": "a", "new": "b"})),
+                ("edit", json!({"path": "large.txt", "old": "a", "new": "b"})),
+                ("edit", json!({"path": "words.txt", "old": "a", "new": "b".repeat(1_000), "replace_all": true})),
+            ],
+        ),
+        (
+            "shell",
+            each(
+                "shell",
+                [
+                    json!({"command": "echo hi"}),
+                    json!({"command": "exit 3"}),
+                    json!({"command": ""}),
+                    json!({"command": "echo a\u{0}b"}),
+                ],
+            ),
+        ),
     ];
     for (what, calls) in scenes {
-        let (_dir, workspace) = workspace();
+        let (dir, workspace) = workspace();
+        if what == ODD {
+            write_odd_files(dir.path());
+        }
         let tools = Registry::builder().tools(Registry::workspace_tools(None)).expect("names differ").build();
         let conversation = Conversation::new(None).with(|builder| builder.workspace(workspace).tools(tools));
         let conversation = if what == "shell" { conversation.in_real_time() } else { conversation };
