@@ -1,8 +1,8 @@
 //! Configuration: `subtend.yaml` of a workspace and of its user, and variables `SUBTEND_*`.
 //!
-//! A value is said, from weakest to strongest, by nobody (its default), by the user's file, by the workspace's file, by a
-//! variable of the environment, by an option of the command. Each key is settled by itself: [`Loaded::values`] tells which
-//! of them said it. A pool, a price and a profile are settled whole.
+//! A value comes, from weakest to strongest, from its default, the user's file, the workspace's file, an environment
+//! variable, or an option of the command. Each key is resolved by itself: [`Loaded::values`] names the origin of each. A pool,
+//! a price and a profile are resolved as a whole.
 //!
 //! ```
 //! use subtend::config::{Layer, Loaded, Origin};
@@ -14,8 +14,8 @@
 //! # Ok::<(), subtend::config::ConfigError>(())
 //! ```
 //!
-//! What agents may do is not said here: a file that comes with a workspace could then raise it. Nor is where calls of models go,
-//! since keys go with them.
+//! Permissions of agents are not configured here: a file that comes with a workspace could raise them. Neither are the addresses
+//! of model providers, since API keys are sent there.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -87,7 +87,7 @@ pub struct Config {
     pub shell: Shell,
     /// The web: what `fetch` reaches, and what `web_search` asks.
     pub web: Web,
-    /// Limits of a run and of all below it. Times are milliseconds, sizes bytes; `none` is no limit.
+    /// Limits of a run and of all below it. Times are milliseconds, sizes bytes; `none` removes a limit.
     #[schemars(schema_with = "schema::limits")]
     pub limits: Limits,
     /// What models cost, in US dollars a million tokens, by the name of the model; a name may end with `*`.

@@ -8,13 +8,13 @@
 //! | [`tools`] | give agents tools of your own, and say what they may do |
 //! | [`mcp`] | give agents the tools of MCP servers, and know what a server can and cannot do |
 //! | [`web`] | let agents read pages and search, and know what they reach |
-//! | [`configuration`] | settle things once for a workspace: limits, models, profiles, and see who said what |
+//! | [`configuration`] | set limits, models and profiles for a workspace, and see where each value comes from |
 //! | [`models`] | choose models, write one, and know what happens when one fails |
 //! | [`approvals`] | say what agents may do, ask a person about the rest, and see what was decided |
 //! | [`subagents`] | let agents hand work to other agents, within limits |
 //! | [`dialects`] | know the tools by which models start agents: parameters, results, errors |
 //! | [`patterns`] | let agents vote, judge, review and plan |
-//! | [`branches`] | go back to a message and on from there, and have an answer given anew |
+//! | [`branches`] | continue from an earlier message, and regenerate an answer |
 //! | [`hooks`] | put code of your own where the course of a session can be changed, and let another agent answer |
 //! | [`events`] | show what happens while it happens, and read what happened |
 //! | [`typed_output`] | get answers as values of a type |

@@ -2,7 +2,7 @@
 //!
 //! A [`Runtime`] owns **sessions**: durable conversations of one agent each, kept alive by supervised actors and recorded in an
 //! append-only journal. A session's model may call tools, and may start **subagents** (children with a context of their own)
-//! that run beside it; their ends arrive exactly once, whatever is killed meanwhile.
+//! that run alongside it. The end of each arrives exactly once, even if the process is killed.
 //!
 //! ```
 //!
@@ -30,13 +30,13 @@
 //!
 //! It runs in the caller's tokio, of either flavour. Handles are cheap to clone; dropping one, or a wait on one, cancels nothing.
 //!
-//! **[The guide](guide) goes on from here**, a page for each thing that you may want to do; the programs in `examples/` are whole.
+//! **[The guide](guide) continues from here**, with a page for each task; `examples/` has complete programs.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`guide`] | how to do what, page by page |
 //! | [`approvals`], [`hooks`] | what people and the host decide |
-//! | [`branches`], [`events`], [`views`] | other ways on from a message; what happens, while it happens; trees, tasks, queues and usage |
+//! | [`branches`], [`events`], [`views`] | alternatives to a message; live events; trees, tasks, queues and usage |
 //! | [`host`] | prices, restarts, reports of starts and shutdowns |
 //! | [`agents`] | manifests: prompt, model, tools, authority, as data; profiles, and how prompts are put together |
 //! | [`config`] | `subtend.yaml` and variables of the environment, with who said what |

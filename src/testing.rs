@@ -63,15 +63,15 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Returns a single-threaded tokio whose clock jumps to the next timer when nothing else can run.
 ///
 /// Sleeps, deadlines, back-off and latencies of scripted models then take no time, and come in the same order in every run.
-/// A wait for something outside of tokio (a socket, a process, another thread) is nothing that can be done: the clock jumps
-/// while it lasts. So keep to the journal in memory, and test what talks to the world in real time.
+/// A wait for something outside of tokio (a socket, a process, another thread) does not stop the clock: it jumps meanwhile. So use
+/// the journal in memory, and test code that does I/O in real time.
 ///
 /// # Panics
-/// When the operating system gives no runtime.
-#[expect(clippy::expect_used, reason = "a test without a runtime has nothing to go on with")]
+/// When the async runtime cannot start.
+#[expect(clippy::expect_used, reason = "a test cannot continue without a runtime")]
 pub fn virtual_time() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().start_paused(true).build().expect("the operating system gives a runtime")
+    builder.enable_all().start_paused(true).build().expect("a runtime")
 }
 
 /// Runs `work` in virtual time, in a tokio of its own: [`virtual_time`].
@@ -87,13 +87,13 @@ pub fn journal() -> Journal {
     reopen(&Memory::new())
 }
 
-/// Opens a journal on a store in memory, as a host does that starts again: drop or shut down the runtime before.
+/// Opens a journal on a store in memory, as a restarted host does. Drop or shut down the earlier runtime first.
 ///
 /// # Panics
-/// When the store holds what no journal wrote.
-#[expect(clippy::expect_used, reason = "a test without its journal has nothing to go on with")]
+/// When the store contains something else than a journal.
+#[expect(clippy::expect_used, reason = "a test cannot continue without its journal")]
 pub fn reopen(store: &Memory) -> Journal {
-    Journal::open(Box::new(store.clone()), subtend_journal::Options::default()).expect("the store is a journal's")
+    Journal::open(Box::new(store.clone()), subtend_journal::Options::default()).expect("a journal")
 }
 
 /// Returns a builder whose runtimes do the same in every run: ids and clock from [`SEED`], a journal in memory, the built-in agents,
@@ -140,9 +140,9 @@ pub async fn kinds(runtime: &Runtime, session: SessionId) -> Result<Vec<&'static
     Ok(records(runtime, session).await?.iter().map(Record::kind).collect())
 }
 
-/// Returns what the tools of a session gave back, in order: what its model was shown of them.
+/// Returns the tool results of a session as its model received them, in order.
 ///
-/// `task` is none of them: what subagents gave back is in [`Record::NoticeTaken`].
+/// Results of `task` are not included: those of subagents are in [`Record::NoticeTaken`].
 ///
 /// # Errors
 /// As [`records`].
@@ -151,8 +151,8 @@ pub async fn results(runtime: &Runtime, session: SessionId) -> Result<Vec<Text>,
     Ok(records(runtime, session).await?.into_iter().filter_map(result).collect())
 }
 
-/// Judges the whole journal by the invariants of a store **at rest**: every run ended once, every owner heard of every end
-/// once, nobody did what its owner may not. Wait for the runs that a test began before.
+/// Checks the whole journal against the invariants of a store **at rest**: every run ended once, every owner was notified of
+/// every end once, and no session exceeded the permissions of its owner. Wait for the runs of the test first.
 ///
 /// # Errors
 /// The first invariant that does not hold, or what keeps the journal from being read.

@@ -1,4 +1,4 @@
-//! `subtend approvals`: what agents asked a person for, and what became of it.
+//! `subtend approvals`: calls that needed an approval, and the answers.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -116,7 +116,6 @@ const INDENT: &str = "    ";
 /// Hexadecimal digits of a digest that are shown and compared.
 const DIGITS: usize = 12;
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some((call, verdict)) = args.answer() {
         return answer(args, call, verdict);
@@ -212,7 +211,7 @@ fn confirmed(asked: WaitingApproval, call: &str, name: &str) -> Result<(), Fail>
     }
 }
 
-/// What waits in the process that hosts the store, oldest first; `None` where that has ended.
+/// Returns the open asks of the process that hosts the store, oldest first; `None` if that process has ended.
 fn waiting(args: &Args, reader: &StoreReader, above: Option<SessionId>) -> Result<Option<Vec<ApprovalRow>>, Fail> {
     let Some(host) = Attached::to(&args.store.place()?)? else { return Ok(None) };
     let asked: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
@@ -220,7 +219,7 @@ fn waiting(args: &Args, reader: &StoreReader, above: Option<SessionId>) -> Resul
     Ok(Some(wanted.filter_map(WaitingApproval::row).collect()))
 }
 
-/// What was ever asked, by session.
+/// Returns all asks, answered ones included, by session.
 fn ever(reader: &StoreReader, above: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
     let mut rows = Vec::new();
     for (id, head) in reader.heads() {
@@ -252,7 +251,7 @@ fn open(reader: &StoreReader, above: Option<SessionId>) -> Result<Vec<ApprovalRo
     Ok(rows)
 }
 
-/// Returns what a session asked; nothing, and a warning, where it cannot be read: the others are not concerned.
+/// Returns the asks of a session. A session that cannot be read gives none and a warning, so that the others are still listed.
 fn readable(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<ApprovalRow>, Fail> {
     match reader.journal().records(id) {
         Ok(records) => Ok(asked(id, &head.short, head.root, records.iter().map(|stored| &stored.record))),

@@ -18,16 +18,16 @@ use tokio::sync::Mutex;
 
 use super::data::StoreLocation;
 use super::fail::Fail;
-use super::progress::Teller;
+use super::progress::ProgressLine;
 
 /// File of the socket, in the host's directory.
 pub(crate) const SOCKET: &str = "host.sock";
-/// Between two checks whether a process that has the store listens.
+/// Time between two checks whether the process that has the store listens.
 const LOOK: Duration = Duration::from_millis(50);
-/// Checks at most: for three seconds.
+/// Number of checks: three seconds.
 const LOOKS: u32 = 60;
-/// Hosts at most that end one after the other before they answer. Of many commands that start at the same time each may host the store
-/// for its own run; a read that ends its host must not end every other.
+/// Hosts that may end one after the other before a read fails. When many commands start at the same time, each may host the store for
+/// its own run; a read must survive the end of several such hosts.
 pub(crate) const HOSTS: u32 = 16;
 
 /// The process that serves a store.
@@ -77,7 +77,7 @@ impl Connection {
         Self(Way::Own(local))
     }
 
-    /// Without Unix sockets a store has no host that others could reach.
+    /// Returns `None`: without Unix sockets no other process can reach a host.
     #[cfg(not(unix))]
     async fn connect(_: &Path) -> Result<Option<Self>, Fail> {
         Ok(None)
@@ -92,7 +92,7 @@ impl Connection {
 
         let stream = match socket_path::connect(path).await {
             Ok(stream) => stream,
-            // A killed host leaves its socket behind; one that ends resets who waits to be taken.
+            // A killed host leaves its socket behind; a host that ends resets connections that it has not accepted.
             Err(error) if matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset) => return Ok(None),
             Err(error) => return Err(unreachable_at(path, &error.to_string())),
         };
@@ -154,7 +154,7 @@ impl Connection {
         let request = request.body(Full::new(Bytes::from(bytes))).map_err(|error| gone(&error.to_string()))?;
         Ok(match &mut self.0 {
             Way::Socket(sender) => {
-                // The connection takes the next request when the answer before it was read whole.
+                // The connection takes the next request after the whole previous answer was read.
                 sender.ready().await.map_err(|error| gone(&error.to_string()))?;
                 sender.send_request(request).await.map_err(|error| gone(&error.to_string()))?.map(Body::new)
             }
@@ -254,7 +254,7 @@ async fn whole(response: Response<Body>) -> Result<Bytes, Fail> {
     Ok(response.into_body().collect().await.map_err(|error| gone(&error.to_string()))?.to_bytes())
 }
 
-/// A host that was there and is no more.
+/// The error for a host that has ended.
 pub(crate) fn host_is_gone() -> Fail {
     Fail::Unavailable("the host of the store is gone: call this again".to_owned())
 }
@@ -336,7 +336,7 @@ impl Attached {
         self.call(Method::POST, "/v1/store/reads", Some(&serde_json::to_value(read)?))
     }
 
-    /// The store, read through the host. It ends with the host: for a command that works there and begins again.
+    /// Returns the store, read through the host. Reads fail once the host ends: the caller then restarts the whole command.
     ///
     /// # Errors
     /// When the host does not answer.
@@ -350,7 +350,7 @@ fn remote(read: impl Fn(&Read) -> Result<Value, Fail> + Send + Sync + 'static) -
     Ok(Journal::open(Box::new(Remote::new(read)), subtend_journal::Options::default())?)
 }
 
-/// A store, as a command has it.
+/// How a command reaches a store.
 pub(crate) enum Store {
     /// Another process hosts it.
     Hosted(Attached),
@@ -359,8 +359,8 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// The store to read, and whether another process hosts it. Where that one ends meanwhile, as one does that hosts the store for its
-    /// own run, reading continues through the next host, or in the store itself.
+    /// Returns the store to read, and whether another process hosts it. If that process ends, as one does after its own run, reading
+    /// continues through the next host or in the store itself.
     ///
     /// # Errors
     /// When the host does not answer.
@@ -391,48 +391,48 @@ impl Store {
     }
 }
 
-/// Opens a store for this process alone. A process that has it and does not listen, since it starts or ends, is waited for.
-/// Starts no runtime, so that it may be called within one.
+/// Opens a store for this process alone. Waits for a process that has the store and does not listen, since it starts or ends.
+/// Starts no async runtime, so it may be called within one.
 ///
 /// # Errors
-/// As [`StoreLocation::open`]; where another process hosts it, that it is in use.
+/// As [`StoreLocation::open`]; "in use" if another process hosts the store.
 pub(crate) fn alone(place: &StoreLocation) -> Result<Journal, Fail> {
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     for _ in 0..LOOKS {
         if listens(place) {
             break;
         }
-        if let Some(journal) = try_own(place, &mut teller)? {
+        if let Some(journal) = try_own(place, &mut progress)? {
             return Ok(journal);
         }
     }
     place.open()
 }
 
-/// Connects to the host of a store, or opens it where it has none.
+/// Connects to the host of a store, or opens the store if no process hosts it.
 ///
 /// # Errors
 /// As [`StoreLocation::open`] and [`Attached::to`]. A process that has the store and does not listen yet is waited for.
 pub(crate) fn either(place: &StoreLocation) -> Result<Store, Fail> {
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     for _ in 0..LOOKS {
         if let Some(host) = Attached::to(place)? {
             return Ok(Store::Hosted(host));
         }
-        if let Some(journal) = try_own(place, &mut teller)? {
+        if let Some(journal) = try_own(place, &mut progress)? {
             return Ok(Store::Own(journal));
         }
     }
     place.open().map(Store::Own)
 }
 
-/// Opens a store; `None`, a moment later, where a process has it that may listen soon.
-fn try_own(place: &StoreLocation, teller: &mut Teller) -> Result<Option<Journal>, Fail> {
+/// Opens a store. Waits [`LOOK`] and returns `None` if a process has it that may listen soon.
+fn try_own(place: &StoreLocation, progress: &mut ProgressLine) -> Result<Option<Journal>, Fail> {
     match place.try_open() {
         Ok(journal) => Ok(Some(journal)),
-        // It starts and will listen, or it ends.
+        // That process starts and will listen, or it ends.
         Err(OpenError::InUse { .. } | OpenError::Held { .. }) => {
-            teller.tell(|| "waiting for the process that has the store to be ready".to_owned());
+            progress.report(|| "waiting for the process that has the store to be ready".to_owned());
             std::thread::sleep(LOOK);
             Ok(None)
         }

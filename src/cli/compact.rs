@@ -8,7 +8,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{count, size};
-use super::progress::Teller;
+use super::progress::ProgressLine;
 
 /// Erases the text of deleted sessions from the files of the store, and removes unreferenced blobs.
 ///
@@ -27,13 +27,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Err(place.none());
     }
     let before = below(place.path());
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     let done = place.compact(&mut |step| {
         if let Compacting::Copied(frames) = step {
-            teller.tell(|| format!("{} copied", count(frames, "frame")));
+            progress.report(|| format!("{} copied", count(frames, "frame")));
         }
     })?;
-    drop(teller);
+    drop(progress);
     control::say(&told(&done, before, below(place.path())))?;
     for held in &done.held {
         let (session, why) = (held.session, &held.why);

@@ -12,11 +12,11 @@ use subtend_session::outcome::ModelFail;
 use subtend_tools::registry::Registry;
 
 use super::fail::Fail;
-use super::progress::Teller;
+use super::progress::ProgressLine;
 use super::trust::Trust;
 use super::{work, workspace};
 
-/// Time for an orderly end: nothing is at work.
+/// Time for an orderly shutdown; no run is active.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Hosts a store for controls: runs that an earlier process left end, as at every start. No agent runs, and queued inputs remain.
@@ -31,7 +31,7 @@ pub(crate) async fn begin(journal: Journal) -> Result<Host, Fail> {
         .options(Options { resumes: false, ..Options::default() })
         .tools(Registry::builder().build())
         .model(Arc::new(none));
-    let runtime = work::setup::begin(journal, builder, Some(Teller::new())).await?;
+    let runtime = work::setup::begin(journal, builder, Some(ProgressLine::new())).await?;
     Ok(Host::new(runtime, HostOptions { approvals: false, ..HostOptions::default() }))
 }
 

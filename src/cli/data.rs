@@ -12,7 +12,7 @@ use subtend_journal::{
 
 use super::fail::Fail;
 use super::paint::{In, ODD, harmless};
-use super::progress::Teller;
+use super::progress::ProgressLine;
 
 /// The variable that names the data directory where no option does.
 const DATA_VARIABLE: &str = "SUBTEND_DATA";
@@ -245,9 +245,9 @@ impl StoreLocation {
     /// Opens the store to read it, and changes nothing in it but its lock file and modes that let others in; tells how far a copy is that this needs.
     pub(crate) fn try_read(&self) -> Result<Journal, OpenError> {
         self.close_to_others();
-        let mut teller = Teller::new();
+        let mut progress = ProgressLine::new();
         open_store_to_read(&self.spec, self.options(), &mut |copied| {
-            teller.tell(|| {
+            progress.report(|| {
                 format!("{} of {} MiB of the store copied, to be read there", copied.bytes >> 20, copied.of >> 20)
             });
         })

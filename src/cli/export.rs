@@ -12,7 +12,7 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{clip, count, harmless};
 use super::partial_file::PartialFile;
-use super::progress::Teller;
+use super::progress::ProgressLine;
 use super::store_reader::StoreReader;
 
 /// Writes a tree or the whole store as JSON lines, which `subtend import` reads into any store.
@@ -78,9 +78,9 @@ pub(crate) fn words(tally: Tally) -> String {
 }
 
 fn write(reader: &StoreReader, what: ExportScope, out: &mut dyn Write) -> Result<(Tally, Vec<Skipped>), Fail> {
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     let mut told = |at: Progress| {
-        teller.tell(|| format!("{} frames of {} sessions exported", at.frames, at.sessions));
+        progress.report(|| format!("{} frames of {} sessions exported", at.frames, at.sessions));
     };
     let done = match what {
         ExportScope::All(scope) => reader.journal().export(scope, out, &mut told).map(|tally| (tally, Vec::new())),

@@ -1,4 +1,4 @@
-//! Why a verb came to nothing, and the exit codes.
+//! Why a verb failed, and the exit codes.
 
 use std::io;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ pub(crate) enum Code {
     /// The verb did its work; a run completed.
     Done = 0,
     Failed = 1,
-    /// The command line asks for something that cannot be.
+    /// The command line or the configuration is wrong.
     Usage = 2,
     /// The store was refused: in use, newer, damaged, or behind what it acknowledged.
     Store = 3,
@@ -25,19 +25,19 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// Why a verb came to nothing, by what the caller can do about it.
+/// Why a verb failed, by what the caller can do about it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fail {
-    /// Call it otherwise.
+    /// Correct the command line or the configuration.
     #[error("{0}")]
     Usage(String),
-    /// Look at the store.
+    /// Inspect the store.
     #[error("{0}")]
     Store(String),
-    /// Call it again: another process has the store and does not serve it, or ended while it did.
+    /// Retry: another process has the store and does not serve it, or ended while it did.
     #[error("{0}")]
     Unavailable(String),
-    /// Look at the message.
+    /// Anything else; the message says what to do.
     #[error("{0}")]
     Other(String),
     /// The reader of stdout has closed it; nothing is reported.
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_went_away_is_no_failure() {
+    fn closed_output_is_not_a_failure() {
         let fail = Fail::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((fail.code(), matches!(fail, Fail::Closed)), (Code::Done, true));
     }

@@ -166,7 +166,7 @@ impl Hosted {
             let name = self.id.short().0;
             return Err(Fail::Other(format!(
                 "{} in session {name}: the first would be taken at once, and no agent works in this process; \
-                 `subtend queue {name} clear` removes what waits, `subtend cancel {name}` ends the run and leaves it",
+                 `subtend queue {name} clear` removes the queued inputs, `subtend cancel {name}` ends the run and leaves it",
                 if waiting == 1 { "1 input waits".to_owned() } else { format!("{waiting} inputs wait") }
             )));
         }

@@ -14,12 +14,12 @@ use super::client::{self, Attached, Store};
 use super::data::{StoreArgs, StoreLocation};
 use super::export::words;
 use super::fail::{Code, Fail};
-use super::progress::Teller;
+use super::progress::ProgressLine;
 use super::work::{self, policy, setup};
 
 pub(crate) mod rights;
 
-/// Between two looks whether the host has imported.
+/// Time between two checks whether the host has imported.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Imports the sessions of an export into the store: all of them or none.
@@ -65,7 +65,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         Store::Own(journal) => {
             let done = work::threads()?.block_on(into(journal, file, &within));
             if done.is_err() && !made.is_empty() {
-                // A refusal leaves nothing that was not there.
+                // A refused import leaves no directory that it made.
                 place.discard(&made);
             }
             done
@@ -78,12 +78,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 
 /// Imports into a store of this process.
 async fn into(journal: Journal, file: File, within: &Authority) -> Result<(Tally, rights::Lost), Fail> {
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     let mut file = BufReader::with_capacity(1 << 18, file);
-    let mut told = |at: Progress| teller.tell(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
+    let mut told = |at: Progress| progress.report(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
     let before = rights::sessions(&journal)?;
     let done = journal.import(&mut file, within, &mut told).await;
-    drop(teller);
+    drop(progress);
     let done = match done {
         Ok(tally) => Ok((tally, rights::lost(&journal, &before)?)),
         Err(error) => Err(error),
@@ -109,18 +109,18 @@ fn through(
     let before = rights::sessions(&journal)?;
     let at = file.canonicalize().map_err(|error| Fail::Usage(format!("{} cannot be read: {error}", file.display())))?;
     let body = json!({ "file": at, "within": within });
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     let tally: Tally = host.block_on(async {
         let importing = host.ask(Method::POST, "/v1/store/imports", Some(&body));
         tokio::pin!(importing);
         loop {
             tokio::select! {
                 done = &mut importing => return done,
-                () = tokio::time::sleep(LOOK) => teller.tell(|| "the host of the store imports the file".to_owned()),
+                () = tokio::time::sleep(LOOK) => progress.report(|| "the host of the store imports the file".to_owned()),
             }
         }
     })?;
-    drop(teller);
+    drop(progress);
     Ok((tally, rights::lost(&journal, &before)?))
 }
 

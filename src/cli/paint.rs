@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn u4_first_line_counts_the_omitted_lines() {
         assert_eq!(first_line("make", 10), "make");
-        assert_eq!(first_line("git status # look\ntouch x\n", 40), "git status # look (and 2 more lines)");
+        assert_eq!(first_line("git status # scan\ntouch x\n", 40), "git status # scan (and 2 more lines)");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How far a verb is, on stderr, once it takes longer than a second.
+//! Progress of a verb on stderr, once it takes longer than a second.
 
 use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
@@ -10,26 +10,26 @@ struct Pace {
     step: Duration,
 }
 
-/// Nothing is told before.
+/// Time before the first report.
 const FIRST: Duration = Duration::from_secs(1);
 const LINES: Duration = Duration::from_secs(10);
 const REWRITES: Duration = Duration::from_millis(200);
 
-/// Tells how far a verb is; the line of a terminal goes when it is dropped.
-pub(crate) struct Teller {
+/// Reports how far a verb is. At a terminal, dropping it clears the line.
+pub(crate) struct ProgressLine {
     out: Box<dyn Write + Send>,
     watched: bool,
     step: Duration,
     next: Instant,
-    told: bool,
+    shown: bool,
 }
 
-#[expect(clippy::disallowed_methods, reason = "how often a person is told; nothing is decided by it")]
+#[expect(clippy::disallowed_methods, reason = "only the pace of progress reports; nothing is decided by it")]
 fn now() -> Instant {
     Instant::now()
 }
 
-impl Teller {
+impl ProgressLine {
     pub(crate) fn new() -> Self {
         let watched = std::io::stderr().is_terminal();
         let step = if watched { REWRITES } else { LINES };
@@ -38,25 +38,25 @@ impl Teller {
 
     fn paced(out: Box<dyn Write + Send>, watched: bool, pace: Pace) -> Self {
         let now = now();
-        Self { out, watched, step: pace.step, next: now.checked_add(pace.first).unwrap_or(now), told: false }
+        Self { out, watched, step: pace.step, next: now.checked_add(pace.first).unwrap_or(now), shown: false }
     }
 
-    pub(crate) fn tell(&mut self, words: impl FnOnce() -> String) {
+    pub(crate) fn report(&mut self, words: impl FnOnce() -> String) {
         let now = now();
         if now < self.next {
             return;
         }
         let line = if self.watched { format!("\r\u{1b}[K{}", words()) } else { words() + "\n" };
         self.next = now.checked_add(self.step).unwrap_or(now);
-        self.told = true;
+        self.shown = true;
         // A failed write of progress does not stop the verb.
         drop(self.out.write_all(line.as_bytes()));
     }
 }
 
-impl Drop for Teller {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
-        if self.told && self.watched {
+        if self.shown && self.watched {
             drop(write!(self.out, "\r\u{1b}[K"));
         }
     }
@@ -76,13 +76,13 @@ mod tests {
 
     impl CapturedProgress {
         pub(crate) fn text(&self) -> String {
-            String::from_utf8(self.0.lock().expect("nobody panicked").clone()).expect("a text")
+            String::from_utf8(self.0.lock().expect("not poisoned").clone()).expect("a text")
         }
     }
 
     impl Write for CapturedProgress {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+            self.0.lock().expect("not poisoned").extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -91,9 +91,9 @@ mod tests {
         }
     }
 
-    impl Teller {
-        pub(crate) fn of(told: CapturedProgress, watched: bool, first: Duration) -> Self {
-            Self::paced(Box::new(told), watched, Pace { first, step: Duration::ZERO })
+    impl ProgressLine {
+        pub(crate) fn of(out: CapturedProgress, watched: bool, first: Duration) -> Self {
+            Self::paced(Box::new(out), watched, Pace { first, step: Duration::ZERO })
         }
     }
 }

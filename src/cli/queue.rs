@@ -75,7 +75,7 @@ fn row(entry: &QueueEntry) -> QueueRow<'_> {
     }
 }
 
-/// Who it is from, and what takes it.
+/// Describes the sender of an entry and the boundary that takes it.
 pub(crate) fn what(entry: &QueueEntry) -> String {
     let steers = match entry.lane {
         Lane::Steer => ", steers",
@@ -127,7 +127,7 @@ fn clear(args: &Args) -> Result<Code, Fail> {
     })
 }
 
-/// Lists what the journal has: nothing is started, and a run that a killed process left stays as it is.
+/// Lists the queue as journaled. Starts nothing: a run that a killed process left stays as it is.
 fn list(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::must_open(&args.store)?;
     let id = reader.find(&args.session)?;

@@ -1,4 +1,4 @@
-//! `subtend recover`: ends what a former process left in flight, and tells what it did.
+//! `subtend recover`: settles the runs that an earlier process left in flight, and reports.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -33,9 +33,9 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Recovered {
     swept: usize,
-    /// Runs that never started, and keep their place.
+    /// Queued runs, which keep their place.
     waiting: usize,
-    /// Runs that go on with the next process that works.
+    /// Runs that resume with the next process that runs agents.
     goes_on: usize,
     /// Inputs that wait behind runs that have ended.
     inputs: usize,

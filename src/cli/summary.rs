@@ -29,8 +29,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let ready = args.serve.ready(&args.session)?;
     if ready.parts.models.is_offline() {
         return Err(Fail::Usage(
-            "the built-in model `offline` answers by rules, and has none for summaries: name a language model, by --model or by \
-             `llm.model` in subtend.yaml"
+            "cannot summarise with the built-in model `offline`: it answers by rules. Name a language model by --model or by `llm.model` \
+             in subtend.yaml"
                 .to_owned(),
         ));
     }

@@ -149,11 +149,11 @@ mod tests {
             parent: Some(id),
             root: id,
             agent: "explore".into(),
-            title: "look".into(),
+            title: "scan".into(),
             status: TaskStatus::Failed,
             outcome: Some(OutcomeKind::Failed),
             cause: Some(Outcome::Failed { kind: FailKind::Refused }),
-            prompt: Some("look around".into()),
+            prompt: Some("scan all".into()),
             result: None,
             metadata: Some(r#"{"ticket":7}"#.into()),
             created_ms: 1,
@@ -171,7 +171,7 @@ mod tests {
             (Some("failed: the model refused"), &serde_json::json!({ "ticket": 7 }))
         );
         let line = anstream::adapter::strip_str(&line(&row, 60_002)).to_string();
-        assert!(line.ends_with("1 minute ago  look  failed: the model refused"), "{line}");
+        assert!(line.ends_with("1 minute ago  scan  failed: the model refused"), "{line}");
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         let id = "0192f0c1-2d3e-7abc-8def-0123456789ab";
         let expected = serde_json::json!({
             "id": "task_0192f0c12d3e7abc8def0123456789ab", "session": id, "short": "a3f9c1", "type": "explore",
-            "status": "failed", "outcome": "failed", "description": "look", "prompt": "look around", "parent": id, "root": id,
+            "status": "failed", "outcome": "failed", "description": "scan", "prompt": "scan all", "parent": id, "root": id,
             "result": "seen", "error": null, "metadata": {}, "created": 1, "updated": 3, "completed": 2,
         });
         assert_eq!(serde_json::to_value(row(task)).expect("JSON"), expected);

@@ -1,6 +1,6 @@
 //! `subtend trust`: whether the configuration and the agents of a workspace are used.
 //!
-//! They come with a clone, so they are left aside until the person has seen them and said yes, once for each directory.
+//! They come with a clone, so they are ignored until the user has seen and approved them, once for each directory.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -92,7 +92,7 @@ impl Trust {
         if by_variable() { Ok(Self::GIVEN) } else { Self::recorded(workspace) }
     }
 
-    /// Settles it by what is kept alone: for a directory that this process was not called for.
+    /// Decides by the recorded answer alone, for a directory that this process was not called for.
     pub(crate) fn recorded(workspace: &Workspace) -> Result<Self, Fail> {
         Ok(Brought::of(workspace).answered(workspace)?.unwrap_or(Self::LeftOut))
     }
@@ -107,14 +107,14 @@ impl Trust {
     }
 }
 
-/// What a workspace brings along that needs trust.
+/// The contents of a workspace that need trust.
 struct Brought {
     config: bool,
     /// `.mcp.json`.
     servers: bool,
     agents: usize,
     texts: guidance::Brought,
-    /// Names of protected paths among it: commands make none in the place of one that exists, and all others.
+    /// Names of protected paths that exist. A command cannot replace these, but could create the others, which need a new answer.
     protected: BTreeSet<String>,
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return say(&told);
     }
     let brought = Brought::of(&workspace);
-    // Trust of nothing would be trust of whatever comes later, unseen.
+    // An empty workspace is not trusted: that would trust files that appear later, unseen.
     if brought.is_nothing() {
         return say(&format!("{} contains nothing that needs trust; nothing is recorded", path.display()));
     }
@@ -150,18 +150,18 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
 }
 
-/// Returns whether a file that the person writes by this command is trusted: nothing of the workspace is left aside.
+/// Returns whether a file that the user writes by this command is trusted, as everything in the workspace is.
 pub(crate) fn is_settled(workspace: &Workspace) -> Result<bool, Fail> {
     Ok(Trust::recorded(workspace)?.is_used())
 }
 
-/// Keeps that the person trusts the workspace: they wrote a file of it themselves.
+/// Records that the user trusts the workspace, since they wrote a file of it themselves.
 pub(crate) fn keep(workspace: &Workspace) -> Result<(), Fail> {
     Brought::of(workspace).keep(workspace, true)
 }
 
 impl Brought {
-    /// Looks at files and uses none.
+    /// Reads files without using them.
     fn of(workspace: &Workspace) -> Self {
         let path = workspace.path();
         let catalog = Catalog::load(path);
@@ -270,7 +270,7 @@ fn ask(workspace: &Workspace, shown: &Brought) -> Result<Trust, Fail> {
     Ok(if yes { Trust::Used { servers: shown.servers } } else { Trust::LeftOut })
 }
 
-/// Prints on stderr what the workspace brings along.
+/// Prints on stderr what in the workspace needs trust.
 fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
     let mut err = anstream::stderr().lock();
     let path = workspace.path();

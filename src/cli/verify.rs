@@ -10,7 +10,7 @@ use super::client::{Attached, Store};
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, In, clip, count};
-use super::progress::Teller;
+use super::progress::ProgressLine;
 use crate::cli::json;
 
 /// Reads the whole store and reports every violation; the exit code is 1 if there are any.
@@ -56,10 +56,10 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         Some(host) => Store::Hosted(host).into_journal(place)?.0,
         None => place.read()?,
     };
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     let words = |at: Progress| format!("{} frames, {} sessions read", at.frames, at.sessions);
-    let report = journal.verify(&mut |at| teller.tell(|| words(at)))?;
-    drop(teller);
+    let report = journal.verify(&mut |at| progress.report(|| words(at)))?;
+    drop(progress);
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &findings(&report))?;

@@ -29,7 +29,7 @@ pub struct Loaded {
 pub struct Setting {
     /// Its key.
     pub key: Key,
-    /// Its value; null if it has none.
+    /// Its value; null if it is not set.
     pub value: Value,
     /// Its source.
     pub origin: Origin,

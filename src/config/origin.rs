@@ -64,10 +64,10 @@ impl Serialize for Origin {
     }
 }
 
-/// Something that has no effect, or another one than it seems.
+/// A setting that has no effect, or a different one than it seems to have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// Where it stands.
+    /// Where the value was set.
     pub origin: Origin,
     /// What is wrong, and what to do.
     pub message: String,

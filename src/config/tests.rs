@@ -522,7 +522,7 @@ fn m3_minion_options_under_the_wrong_key_name_the_right_one() {
 /// The default model would silently answer in its place.
 #[test]
 fn m8_unknown_model_for_minions_is_refused() {
-    for model in ["nobody/none", "pool:cheap"] {
+    for model in ["nosuch/none", "pool:cheap"] {
         let said = refused(&format!("tools: {{minion: {{options: {{model: \"{model}\"}}}}}}"));
         let says = format!("w/subtend.yaml: `tools.minion.options.model`: unknown model `{model}`");
         assert!(said.starts_with(&says), "{said}");
@@ -549,9 +549,9 @@ fn m10_templates_are_read_and_refused_where_they_cannot_be_used() {
     assert!(refused("{A b: {}}").starts_with(bad_name), "{}", refused("{A b: {}}"));
     let bad_tool = refused("{a: {enabledTools: ['b c']}}");
     assert!(bad_tool.contains("its `enabledTools` name \"b c\", which no tool can be called"), "{bad_tool}");
-    let bad_model = refused("{a: {model: nobody}}");
+    let bad_model = refused("{a: {model: nosuch}}");
     assert!(
-        bad_model.starts_with("w/subtend.yaml: `tools.minion.templates.a.model`: unknown model `nobody`"),
+        bad_model.starts_with("w/subtend.yaml: `tools.minion.templates.a.model`: unknown model `nosuch`"),
         "{bad_model}"
     );
     let script = refused("{a: {model: 'scripted:a.json'}}");

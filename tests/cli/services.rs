@@ -80,7 +80,7 @@ fn the_built_in_rules_neither_name_nor_sum_up() {
     let id = run(&user, true, "offline");
     let done = call(&user, false, &["summary", &id]);
     assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
-    assert!(done.err.contains("the built-in model `offline` answers by rules, and has none for summaries"), "{done:?}");
+    assert!(done.err.contains("cannot summarise with the built-in model `offline`"), "{done:?}");
     let done = call(&user, true, &["close", &id]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
     assert_eq!(shown(&user, &id), (json!("look at it"), Value::Null));

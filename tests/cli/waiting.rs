@@ -68,7 +68,7 @@ fn input_queued_at_ctrl_c_is_reported_resumed_or_removed() {
     let (name, input) = (&left.short, left.input.as_str().expect("an id"));
     assert_eq!(left.sent.code, Some(130), "{:?}", left.sent);
     let says = format!(
-        "the input was not taken and waits in session {name}: `subtend continue {name}` goes on with it, `subtend queue {name} \
+        "the input was not taken and waits in session {name}: `subtend continue {name}` runs it, `subtend queue {name} \
          remove {input}` takes it back\n"
     );
     assert!(left.sent.err.contains(&says), "{:?}", left.sent);
@@ -119,7 +119,7 @@ fn interrupt_is_refused_and_cancel_works_with_queued_input() {
     let done = left.user.call(&["interrupt", &left.id]);
     let says = format!(
         "error: 1 input waits in session {name}: the first would be taken at once, and no agent works in this process; \
-         `subtend queue {name} clear` removes what waits, `subtend cancel {name}` ends the run and leaves it\n"
+         `subtend queue {name} clear` removes the queued inputs, `subtend cancel {name}` ends the run and leaves it\n"
     );
     assert_eq!((done.code, &*done.out), (Some(1), ""), "{done:?}");
     assert!(done.err.ends_with(&says), "{done:?}");

@@ -36,10 +36,10 @@ a message     is sent by Enter, Alt-Enter starts a line of it; while the agent w
 /interrupt    (Esc) stop what runs and wait for the next line
 /cancel       (Ctrl-C) end the run and all that it started
 /cancel tree  end everything in the whole tree
-/regenerate   answer anew; /previous and /next choose among answers
-/waiting      what waits to be taken; /clear removes it
+/regenerate   answer the last message again; /previous and /next choose among the answers
+/waiting      list queued inputs; /clear removes them
 /condense     summarise old messages for the model; /condense undo shows them to it again
-/usage        what it cost
+/usage        tokens and cost so far
 /NAME TEXT    a command of a file, such as .claude/commands/NAME.md; `subtend agents commands` lists them
 /quit         (Ctrl-D) leave; what still runs is cancelled first";
 

@@ -22,7 +22,8 @@ impl Condensing {
         }));
     }
 
-    /// Waits for what became of it; for ever if it does not run.
+    /// Returns the result of the request; never resolves if none runs.
+    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(super) async fn done(&mut self) -> Result<String, Fail> {

@@ -50,9 +50,9 @@ pub(super) struct Conversation<'a, 'b> {
     /// The alternative in which the last answer is being regenerated.
     regenerating: Option<SessionId>,
     events: EventSource,
-    /// What was shown as the journal has it.
+    /// How far each session was shown, by its records.
     positions: ReadPositions,
-    /// What an agent asks; the next line answers it.
+    /// The open question of an agent; the next line answers it.
     asked: Option<OpenQuestion>,
     /// Calls that may be asked about.
     waiting: WaitingCalls,
@@ -89,7 +89,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             before => work.read(|journal| ReadPositions::read(journal, session, before))?,
         };
         let at_work = at_work(&work.read(|journal| journal.inflight())?, session);
-        // Before anything is shown: who sees it may type.
+        // Before anything is shown: the user may type as soon as something is.
         let lines = LineEditor::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
         work.screen.prompt(Some(("", 0)));
         let (tools, before) = (work.screen.tools().clone(), work.before);
@@ -144,7 +144,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                     let done = done.map(|sentence| self.work.screen.note(&sentence));
                     self.said(done)
                 }
-                // Before questions: the answer that asks is read first.
+                // Before questions: the answer that contains the call is shown first.
                 next = self.events.next(), if host => match next? {
                     Some(received) => self.receive(received.next.as_ref()),
                     None => {
@@ -173,7 +173,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         };
         let Self { work, lines, .. } = self;
         work.screen.prompt(None);
-        // What is drawn last is drawn on a terminal that is the person's again.
+        // The last drawing needs the terminal in its normal mode.
         drop(lines);
         work.screen.close();
         if !host {
@@ -214,7 +214,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     async fn key(&mut self, key: TerminalInput) -> On {
         match key {
             TerminalInput::Changed => On::Go,
-            // A question does not stand in the way of commands.
+            // Commands work while a question is open.
             TerminalInput::Line(line) => match self.asked.take_if(|_| !line.trim_start().starts_with('/')) {
                 Some(asked) => self.answer(asked, &line).await,
                 None => self.line(line).await,
@@ -237,7 +237,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             Ok(Some(asked)) => self.ask(asked),
             Ok(None) => {}
             Err(fail) => {
-                // The next event looks again.
+                // The next event retries.
                 self.waiting = WaitingCalls::new(false);
                 self.work.screen.alert(&harmless(&fail.to_string()));
             }
@@ -389,12 +389,12 @@ impl<'a, 'b> Conversation<'a, 'b> {
     /// Stops the run that you see: the session's, or that of a regenerated answer.
     async fn stop_run(&mut self, word: ChatCommand) -> Result<(), Fail> {
         let (of, what) = match self.regenerating() {
-            // No line goes there: held by an interrupt, it would wait for ever.
+            // Cancel, not interrupt: no later line reaches the alternative, so an interrupted run would wait forever.
             Some(alternative) => (alternative, "cancel"),
             None if word == ChatCommand::Interrupt => (self.session, "interrupt"),
             None => (self.session, "cancel"),
         };
-        // A session that never had a run has none to stop.
+        // A session without any run answers 404.
         let stopped: Option<Controlled> = self.work.find(Method::POST, &format!("/v1/sessions/{of}/{what}")).await?;
         if stopped.is_none_or(|stopped| stopped.run.is_none()) {
             self.refresh();
@@ -416,7 +416,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let path = format!("/v1/sessions/{}/regenerate", self.session);
         let made: Accepted = self.work.create(&path, &json!({})).await?;
         self.work.screen.hear(made.session);
-        // Its events come later than the next key perhaps.
+        // Its events may arrive after the next key.
         self.at_work.insert(made.session);
         self.regenerating = Some(made.session);
         Ok(())
@@ -438,7 +438,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     fn receive(&mut self, next: Option<&Next>) -> On {
         match next {
-            // What was appended after we listened and before we read the journal comes twice.
+            // Records appended between the subscription and the reading of the journal arrive twice.
             Some(Next::Event(event)) if self.positions.has(event) => {}
             Some(Next::Event(event)) => self.take(event),
             Some(Next::Missed(events)) => {
@@ -457,17 +457,17 @@ impl<'a, 'b> Conversation<'a, 'b> {
         self.show(event);
     }
 
-    /// Looks who is at work still: ends may be among the events that were missed, and lines wait for them.
+    /// Reads again which sessions are active: the missed events may contain ends, and the prompt depends on them.
     fn refresh(&mut self) {
         let works = |journal: &Journal, id: SessionId| {
-            // One that cannot be read ends nowhere else.
+            // A session that cannot be read counts as ended: no event would end it.
             journal.head(id).is_ok_and(|head| head.is_some_and(|head| in_flight(head.state)))
         };
         let Self { work, at_work, .. } = self;
         work.read(|journal| at_work.retain(|id| works(journal, *id)));
     }
 
-    /// Takes note who is at work, and whether a question is open still.
+    /// Updates the active sessions and the open question.
     fn note(&mut self, event: &Event) {
         if self.asked.take_if(|asked| asked.is_closed(event)).is_some() {
             self.work.screen.note("the question was closed");
@@ -481,7 +481,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
     }
 
-    /// Why a run of a session that is shown ended without an answer.
+    /// Shows why a run of a shown session ended without an answer.
     fn show(&mut self, event: &Event) {
         let EventKind::Record { record, .. } = &event.what else { return };
         if let Record::RunEnded(ended) = &**record

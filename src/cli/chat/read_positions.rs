@@ -23,13 +23,13 @@ struct Mark {
 }
 
 impl ReadPositions {
-    /// Reads what came after `since` in `session`, and all of the sessions that were born there, births first. Whoever calls this
-    /// listens already, so that each record is here, or comes, or both.
+    /// Reads the records after `since` in `session`, and all records of the sessions that it started since, births first. The caller
+    /// has subscribed already, so each record is read here, or arrives as an event, or both.
     pub(super) fn read(journal: &Journal, session: SessionId, since: Seq) -> Result<(Self, Vec<Event>), Fail> {
         let (mut told, mut events) = (Self::default(), Vec::new());
         let mut sessions = VecDeque::from([(session, since)]);
         while let Some((session, since)) = sessions.pop_front() {
-            // Of one that was only just born nothing is there yet: it comes.
+            // A new child may have no record yet; its records arrive as events.
             let Some(head) = journal.head(session)? else { continue };
             for stored in journal.records_from(session, since.next(), usize::MAX)? {
                 if let Record::ChildSpawned(spawned) = &stored.record {

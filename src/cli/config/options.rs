@@ -86,8 +86,8 @@ fn declared(tool: &str, tools: &Registry) -> Result<Vec<ToolOption>, Fail> {
     )))
 }
 
-/// Returns what is filled in beside the value of `key`: when a tool is enabled, or first given an option, the model that it lacks becomes
-/// that of sessions, once.
+/// Returns the settings to write with the value of `key`: a tool that is enabled, or first given an option, without a model gets the
+/// model of sessions, once.
 pub(super) fn filled(
     key: &Key,
     value: &Value,

@@ -8,7 +8,7 @@ use subtend_session::index::Head;
 use super::super::client::Attached;
 use super::super::data::{StoreLocation, no_room};
 use super::super::paint::{clip, count, size};
-use super::super::progress::Teller;
+use super::super::progress::ProgressLine;
 use super::super::{verify, worktree};
 use super::{DoctorArea, Finding, Grade};
 
@@ -166,10 +166,10 @@ fn durability(words: &str) -> Finding {
 const LISTED: usize = 20;
 
 fn contents(journal: &Journal) -> Result<Vec<Finding>, ReadError> {
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     let report =
-        journal.verify(&mut |at| teller.tell(|| format!("{} frames, {} sessions read", at.frames, at.sessions)))?;
-    drop(teller);
+        journal.verify(&mut |at| progress.report(|| format!("{} frames, {} sessions read", at.frames, at.sessions)))?;
+    drop(progress);
     let growth = growth(&report, &journal.heads()?);
     if report.problems.is_empty() {
         let found = format!("{} of {} hold", count(report.records, "record"), count(report.sessions, "session"));
@@ -338,7 +338,7 @@ mod tests {
         let advice = told.advice.expect("what to do");
         assert_eq!((told.grade, told.found.contains("has left 1")), (Grade::Note, true), "{}", told.found);
         assert!(advice.starts_with("repeat it with its own file") && advice.contains("subtend export"), "{advice}");
-        journal.import(&mut file(), &Authority::allow_all(), &mut |_| {}).await.expect("it goes on");
+        journal.import(&mut file(), &Authority::allow_all(), &mut |_| {}).await.expect("the import resumes");
         assert_eq!(imports(&journal).expect("a finding").grade, Grade::Good);
     }
 }

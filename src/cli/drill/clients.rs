@@ -44,7 +44,7 @@ mod unix {
             let kills = args.kills;
             let mut tell = |report: &ClientReport| {
                 if report.kills.is_multiple_of(10) {
-                    // What cannot be told about progress is no reason to stop.
+                    // A failed write of progress does not stop the drill.
                     drop(writeln!(std::io::stderr(), "{} of {}", report.kills, count(kills, "kill")));
                 }
             };

@@ -28,7 +28,7 @@ fn head(me: SessionId, parent: Option<SessionId>) -> Head {
         closed: false,
         deleted: false,
         last_outcome: None,
-        title: "look around".into(),
+        title: "search here".into(),
         created_ms: 0,
         updated_ms: 0,
     }

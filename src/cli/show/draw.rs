@@ -210,7 +210,7 @@ fn discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
     let Entry::Discarded { turn, attempt, model, error, message, usage } = entry else { return Ok(()) };
     let who = model.as_ref().map(|model| format!(" by {}", clip(model, 64))).unwrap_or_default();
     let why = if message.is_empty() { cause::model(*error).to_owned() } else { harmless(message) };
-    let said = format!("turn {turn}, attempt {attempt}{who} came to nothing: {why}");
+    let said = format!("turn {turn}, attempt {attempt}{who} failed: {why}");
     let said = if full { said } else { clip(&said, COLUMNS) };
     match usage {
         Some(usage) => writeln!(out, "\n{}  {}", In(ODD, said), In(DIM, tokens(usage.tokens()))),

@@ -28,7 +28,7 @@ fn head(me: &str, parent: Option<&str>, depth: u32, state: Phase) -> (SessionId,
         closed: false,
         deleted: false,
         last_outcome: Some(OutcomeKind::Completed),
-        title: "look at it".into(),
+        title: "inspect it".into(),
         created_ms: 0,
         updated_ms: 0,
     };
@@ -73,10 +73,10 @@ fn a_tree_is_drawn_in_the_order_of_birth() {
     let mut text = String::new();
     draw(&tree, &mut Vec::new(), &mut text);
     let expected = "\
-✓ general 6789ab  completed  2 turns · 1.2k tokens · 1.5s  look at it
-├─ ✗ explore a3f9c1  failed: the model refused  2 turns · 1.2k tokens · 1.5s · background  look at it
-│  └─ ! explore bbbbbb  unreadable: a frame does not check  0 turns · 0 tokens  look at it
-└─ ◌ explore 000001  waiting  1 turn · 0 tokens  look at it
+✓ general 6789ab  completed  2 turns · 1.2k tokens · 1.5s  inspect it
+├─ ✗ explore a3f9c1  failed: the model refused  2 turns · 1.2k tokens · 1.5s · background  inspect it
+│  └─ ! explore bbbbbb  unreadable: a frame does not check  0 turns · 0 tokens  inspect it
+└─ ◌ explore 000001  waiting  1 turn · 0 tokens  inspect it
 ";
     assert_eq!(plain(&text), expected);
     assert!(broken(&tree));
@@ -136,7 +136,7 @@ fn u2_session_that_asks_has_a_mark_of_its_own() {
     let mut text = String::new();
     draw(&tree, &mut Vec::new(), &mut text);
     let line = plain(&text).lines().last().map(str::to_owned);
-    assert_eq!(line.as_deref(), Some("└─ ◆ explore 000001  waits for approval  1 turn · 0 tokens  look at it"));
+    assert_eq!(line.as_deref(), Some("└─ ◆ explore 000001  waits for approval  1 turn · 0 tokens  inspect it"));
     let younger = &serde_json::to_value(&tree).expect("json")["children"][1];
     assert_eq!((&younger["state"], &younger["asks"]), (&json!("waiting_at_rest"), &json!(true)));
 }

@@ -1,18 +1,18 @@
 //! Whether a workspace is trusted.
 
-/// Whether what a workspace brings along is used.
+/// Whether the configuration, agents and servers of a workspace are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     Used {
-        /// Whether its MCP servers may be started: the person was asked about them. A file that a command makes between the check and the
-        /// reading was not seen.
+        /// Whether its MCP servers may be started: the user was asked about them. Not so for a file that a command makes after the
+        /// question.
         servers: bool,
     },
     LeftOut,
 }
 
 impl Trust {
-    /// All of the workspace is used, by the person's word for this call.
+    /// Everything in the workspace is used, since `--trust` or its variable says so for this call.
     pub(crate) const GIVEN: Self = Self::Used { servers: true };
 
     pub(crate) fn is_used(self) -> bool {

@@ -34,21 +34,21 @@ pub(crate) struct Approving {
     waiting: WaitingCalls,
 }
 
-/// Calls that wait for an approval, as the events told that were shown: a question comes after what led to it.
+/// Calls that wait for an approval, from the events that were shown, so that a question follows what led to it.
 #[derive(Debug)]
 pub(crate) struct WaitingCalls {
     known: BTreeSet<(SessionId, CallId)>,
-    /// Whether others may wait, of which no event told.
+    /// Whether calls may wait whose events were not seen.
     others: bool,
 }
 
 impl WaitingCalls {
-    /// Knows of no call; `others` may wait since before the first event.
+    /// Starts without calls. `others`: calls may wait since before the first event.
     pub(crate) fn new(others: bool) -> Self {
         Self { known: BTreeSet::new(), others }
     }
 
-    /// Takes note of an event.
+    /// Adds a call that was asked about, and removes an answered one.
     pub(crate) fn observe(&mut self, event: &Event) {
         let EventKind::Record { record, .. } = &event.what else { return };
         if let Record::AskOpened { call, .. } = &**record {
@@ -58,7 +58,7 @@ impl WaitingCalls {
         }
     }
 
-    /// Events were missed.
+    /// Records that events were missed.
     pub(crate) fn missed(&mut self) {
         self.others = true;
     }
@@ -105,7 +105,7 @@ pub(crate) struct ListedCall {
 }
 
 impl ListedCall {
-    /// Names the call.
+    /// Returns the session and the call.
     ///
     /// # Errors
     /// When the name cannot be read.
@@ -118,7 +118,7 @@ impl ListedCall {
         Ok((self.session, call.ok_or_else(bad)?))
     }
 
-    /// Asks for it.
+    /// Returns the question to show.
     ///
     /// # Errors
     /// As [`ListedCall::id`].
@@ -131,12 +131,12 @@ impl ListedCall {
 }
 
 impl OpenQuestion {
-    /// The resource that takes the answer.
+    /// Returns the path of the HTTP resource that takes the answer.
     pub(crate) fn path(&self) -> String {
         format!("/v1/approvals/{}/{}", self.session, self.call)
     }
 
-    /// The answer, for what was shown alone.
+    /// Returns the answer's body. Its digest limits the answer to what was shown.
     pub(crate) fn body(&self, verdict: AskVerdict) -> Value {
         serde_json::json!({"verdict": verdict, "digest": self.digest})
     }
@@ -151,29 +151,29 @@ impl OpenQuestion {
 
 /// Whether a person can be asked at the terminal.
 ///
-/// While one can, calls that need a word wait for it; without one they are denied at once.
+/// If so, calls that need an approval wait for it; otherwise they are denied at once.
 pub(super) fn has_approver(silent: bool) -> bool {
     !silent && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Lines of stdin, read on a thread of their own: a read cannot be given up, so the process ends around it.
+/// Returns the lines of stdin. A blocking read cannot be cancelled, so it has its own thread, which ends with the process.
 fn lines() -> mpsc::UnboundedReceiver<String> {
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, lines) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { return };
-            if tell.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
     });
-    told
+    lines
 }
 
-/// What a person types ahead at most, in pieces of 4 KiB: a program that feeds the terminal without end must not hold us up.
+/// Pieces of 4 KiB of typed-ahead input that are discarded at most, in case a program feeds the terminal without end.
 const AHEAD: usize = 64;
 
-/// Throws away the lines that were typed before anybody was asked: a question of a run that goes on is open already.
+/// Discards lines that were typed before the first question: a resumed run may have one open already.
 fn forget_typed() {
     let (stdin, mut piece) = (std::io::stdin(), [0; 4096]);
     for _ in 0..AHEAD {
@@ -208,18 +208,18 @@ impl Approving {
         (self.asks && self.asked.is_none() && self.waiting.may_wait()).then_some(&mut self.waiting)
     }
 
-    /// Events were missed.
+    /// Records that events were missed.
     pub(super) fn missed(&mut self) {
         self.waiting.missed();
     }
 
-    /// The question is shown: a line answers it. What was typed before does not.
+    /// Opens a question that is shown. Lines typed before it are discarded, so that they do not answer it.
     pub(super) fn ask(&mut self, asked: OpenQuestion) {
         while self.lines.try_recv().is_ok() {}
         self.asked = Some(asked);
     }
 
-    /// Takes note of an event: a call that waits, or a question that was closed, as by a cancel or its deadline.
+    /// Handles an event: adds a call that waits, or closes the question, for example after a cancel or a deadline.
     pub(super) fn observe(&mut self, event: &Event) {
         self.asked.take_if(|asked| asked.is_closed(event));
         self.waiting.observe(event);
@@ -230,7 +230,7 @@ impl Approving {
         self.asked.is_some()
     }
 
-    /// What `line` answers, or what to say to it; `None` where nothing is asked.
+    /// Returns the verdict of `line`, or the text to show if the line is unclear; `None` without an open question.
     pub(super) fn answer(&mut self, line: &str) -> Option<Result<(OpenQuestion, AskVerdict), String>> {
         self.asked.as_ref()?;
         let Some(verdict) = verdict(line) else {
@@ -240,7 +240,7 @@ impl Approving {
     }
 }
 
-/// The question, with the whole plan, command or diff: the person who approves it must be able to read all of it.
+/// Returns the text of the question, with the whole plan, command or diff: the approver must be able to read all of it.
 fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<usize>) -> String {
     if let Some(plan) = &approval.plan {
         let (path, agent) = (clip(&approval.path, 40), clip(&approval.resource, 64));
@@ -248,7 +248,7 @@ fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<
         return format!("{path} has a plan:\n\n{plan}\n\nlet {agent} carry it out? [y]es, [N]o: continue planning");
     }
     let (path, action, tool) = (clip(&approval.path, 40), clip(&approval.action, 40), clip(&approval.tool, 24));
-    // One row: a terminal would begin the next one with text of the call.
+    // One row, since a second row of the terminal would begin with text of the call.
     let around = path.width().saturating_add(action.width()).saturating_add(tool.width()).saturating_add(AROUND);
     let room = columns.map_or(COLUMNS, |columns| columns.saturating_sub(around).clamp(LEAST, COLUMNS));
     let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), room);
@@ -357,14 +357,14 @@ mod tests {
             question(&other, Some(&workspace), None),
             "a3f9c1 asks for shell.run on make (shell)\nallow? [y]es, [a]lways in this session, [N]o"
         );
-        let folded = "git status # look only\ntouch PWNED \u{202e}\u{200b}\u{1b}[2J\r\n";
+        let folded = "git status # scan only\ntouch PWNED \u{202e}\u{200b}\u{1b}[2J\r\n";
         let told = question(&Approval { resource: folded.into(), ..other.clone() }, Some(&workspace), None);
         assert_eq!(
             told,
-            "a3f9c1 asks for shell.run on git status # look only (and 2 more lines) (shell)\n\n| git status # look only\n\
+            "a3f9c1 asks for shell.run on git status # scan only (and 2 more lines) (shell)\n\n| git status # scan only\n\
              | touch PWNED <U+202E><U+200B><U+001B>[2J<U+000D>\n| \n\nallow? [y]es, [a]lways in this session, [N]o"
         );
-        // What the arguments say is not what runs: two keys of one name.
+        // Two keys of one name: the recorded resource runs, not the first key.
         let args = "{\"command\": \"ls\", \"command\": \"rm\"}";
         let told =
             question(&Approval { resource: "rm".into(), args: args.into(), ..other.clone() }, Some(&workspace), None);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_a_verdict_and_anything_else_is_asked_again() {
+    fn unknown_answer_has_no_verdict() {
         let said = ["y", " YES ", "a", "always", "", "n", "No", "maybe"].map(verdict);
         let (allow, always, deny) = (Some(AskVerdict::Allow), Some(AskVerdict::Always), Some(AskVerdict::Deny));
         assert_eq!(said, [allow, allow, always, always, deny, deny, deny, None]);

@@ -29,7 +29,7 @@ impl Attempts {
         }
     }
 
-    /// Says whether the verb begins again after `fail`.
+    /// Returns whether the verb is retried after `fail`.
     pub(super) fn again(&self, fail: &Fail) -> bool {
         let again = matches!(fail, Fail::Unavailable(_)) && !self.is_answered.get() && self.tries.get() < HOSTS;
         self.tries.set(self.tries.get().saturating_add(1));
@@ -42,8 +42,8 @@ impl Attempts {
         self.is_sent.get()
     }
 
-    /// Returns the idempotency key of the next command. The host of this process needs none, unless another one may have accepted the
-    /// command: to look a key up, a host reads a row of each session.
+    /// Returns the idempotency key of the next command. The host of this process needs none, unless another host may have accepted the
+    /// command: a search for a key costs a read of one row of each session.
     pub(super) fn key(&self, is_own: bool) -> Option<String> {
         let known = !is_own || self.is_sent.get();
         let number = self.commands.get();

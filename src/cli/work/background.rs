@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::client::Attached;
 use super::super::data::StoreArgs;
 use super::super::fail::Fail;
-use super::super::progress::Teller;
+use super::super::progress::ProgressLine;
 use super::super::serve::directory;
 use subtend_journal::owner_only::file_options;
 
@@ -51,7 +51,7 @@ pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
         command.process_group(0);
     }
     let mut child = command.spawn().map_err(|error| at_log(&error.to_string()))?;
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     let mut after_exit = 0_u32;
     for _ in 0..LOOKS {
         if Attached::to(&place)?.is_some() {
@@ -64,7 +64,7 @@ pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
                 return Err(at_log(&status.to_string()));
             }
         }
-        teller.tell(|| "waiting for the host to be ready".to_owned());
+        progress.report(|| "waiting for the host to be ready".to_owned());
         std::thread::sleep(LOOK);
     }
     Err(at_log("it does not listen after a minute"))

@@ -1,4 +1,4 @@
-//! A command at work: a client of the host of its store.
+//! A running command, as a client of the host of its store.
 
 use std::path::PathBuf;
 
@@ -78,7 +78,7 @@ impl Work<'_> {
     /// Returns the session of the command.
     ///
     /// # Errors
-    /// [`Fail::Other`] where the command has none.
+    /// [`Fail::Other`] if the command has no session.
     pub(crate) fn session(&self) -> Result<SessionId, Fail> {
         self.session.ok_or_else(|| Fail::Other("the session is no longer in the store".to_owned()))
     }

@@ -69,7 +69,7 @@ mod tests {
         let workspace = subtend_tools::workspace::Workspace::open(dir.path()).expect("a workspace");
         let of = |args: Value| whole(&args.to_string(), &workspace);
         let edit = serde_json::json!({"path": "a", "old": "one\ntwo", "new": "one\n2\n2.5"});
-        assert_eq!(of(edit.clone()).as_deref(), Some("a\n-two\n+2\n+2.5"), "the file may go on behind the part");
+        assert_eq!(of(edit.clone()).as_deref(), Some("a\n-two\n+2\n+2.5"), "the file may continue after the part");
         let joins = serde_json::json!({"path": "a", "old": "one\n", "new": "one"});
         assert_eq!(of(joins).as_deref(), Some("a\n-one\n+one (no line end)"));
         assert_eq!(count(&edit.to_string()).as_deref(), Some("+2 -1"));

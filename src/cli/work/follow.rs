@@ -71,7 +71,7 @@ impl Work<'_> {
         if self.face.store.place()?.path().is_some() && queued.iter().any(|entry| entry.id == input) {
             let (name, again) = (id.short().0, self.face.store.again());
             self.screen.alert(&format!(
-                "the input was not taken and waits in session {name}: `subtend continue {name}{again}` goes on with it, `subtend \
+                "the input was not taken and waits in session {name}: `subtend continue {name}{again}` runs it, `subtend \
                  queue {name}{again} remove {input}` takes it back"
             ));
         }

@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(bound(&[], &["slots=2"], "limits: {live_runs: 3}"), refused(3, 2));
         assert_eq!(bound(&["live_runs=1000"], &["slots=1000"], ""), Ok((1000, 64, 1000)));
         assert_eq!(bound(&["live_runs=1000"], &[], "host: {slots: 2000}"), Ok((1000, 64, 2000)));
-        assert_eq!(bound(&[], &["slots=2"], ""), Ok((2, 2, 2)), "what nobody set is lowered");
+        assert_eq!(bound(&[], &["slots=2"], ""), Ok((2, 2, 2)), "defaults are lowered");
         assert_eq!(
             bound(&[], &["slots=0"], ""),
             Err("`slots` is 0, so nothing could run: give 1 or more (--host)".to_owned())

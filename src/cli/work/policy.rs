@@ -85,7 +85,7 @@ fn without_tool(rule: &Rule) -> Option<String> {
     rule.action.starts_with("tool:").then(|| "no tool of the command needs `tool:NAME`".to_owned())
 }
 
-/// Returns why a rule has no effect in this workspace, if it has none.
+/// Returns why a rule has no effect in this workspace; `None` if it has one.
 fn without_effect(rule: &Rule, catalog: &Catalog, workspace: &Workspace) -> Option<String> {
     if let Some(agent) = rule.action.strip_prefix("task:").filter(|agent| !agent.contains('*')) {
         let names = catalog.names();

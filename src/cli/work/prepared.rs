@@ -34,7 +34,7 @@ pub(super) struct PreparedWork {
 }
 
 impl PreparedWork {
-    /// Opens the store, unless the session was looked for in it.
+    /// Opens the store, unless the search for the session opened it already.
     pub(super) fn opened(self) -> Result<(Self, Journal), Fail> {
         let journal = match &self.found {
             Some(found) => found.journal.clone(),

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn prompt_is_the_argument_or_all_of_stdin() {
-        assert_eq!(read("look around", &b"unread"[..]).expect("a prompt"), "look around");
+        assert_eq!(read("search here", &b"unread"[..]).expect("a prompt"), "search here");
         assert_eq!(read("-", &b"from\nstdin\n"[..]).expect("a prompt"), "from\nstdin\n");
         assert_eq!(read("-", &vec![b'a'; MOST][..]).expect("the most").len(), MOST);
     }

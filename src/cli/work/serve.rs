@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 use super::super::data::StoreArgs;
 use super::super::fail::{Code, Fail};
 use super::super::hosted::{self, Hosted};
-use super::super::progress::Teller;
+use super::super::progress::ProgressLine;
 use super::super::trust::Trust;
 use super::super::{settings, workspace};
 use super::choice::ModelArgs;
@@ -100,7 +100,7 @@ impl ServeArgs {
             // No tool works here.
             bounds: [RuleSet::only(Verdict::Allow), RuleSet::only(Verdict::Allow)],
             dialects: Dialects::default(),
-            // Services have none.
+            // Services have no instructions.
             instructions: Instructions::withheld(),
             skills: Skills::default(),
             tool_options: ToolOptions::new(),
@@ -185,14 +185,14 @@ pub(crate) enum Unmet {
 
 async fn waited<T>(work: impl Future<Output = T>, stop: &mut StopSignal, told: &str) -> Result<T, Unmet> {
     let mut work = std::pin::pin!(work);
-    let mut teller = Teller::new();
+    let mut progress = ProgressLine::new();
     let mut over = std::pin::pin!(tokio::time::sleep(WAIT));
     loop {
         tokio::select! {
             done = &mut work => return Ok(done),
             () = stop.asked() => return Err(Unmet::Stopped),
             () = &mut over => return Err(Unmet::Late),
-            () = tokio::time::sleep(TICK) => teller.tell(|| told.to_owned()),
+            () = tokio::time::sleep(TICK) => progress.report(|| told.to_owned()),
         }
     }
 }

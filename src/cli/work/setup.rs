@@ -32,7 +32,7 @@ use subtend_tools::worktree::Worktrees;
 use super::super::data::{self, StoreLocation};
 use super::super::fail::Fail;
 use super::super::paint::count;
-use super::super::progress::Teller;
+use super::super::progress::ProgressLine;
 use super::super::{guard, guidance, web};
 use super::choice::ModelSetup;
 
@@ -195,7 +195,7 @@ impl Parts {
 /// ask again.
 pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Result<(Runtime, Option<Approver>), Fail> {
     let quiet = parts.quiet;
-    let builder = telling(journal.clone(), parts.builder(), (!quiet).then(Teller::new));
+    let builder = reporting(journal.clone(), parts.builder(), (!quiet).then(ProgressLine::new));
     let started = if attended {
         builder.start_attended().await.map(|(runtime, approver)| (runtime, Some(approver)))
     } else {
@@ -204,18 +204,18 @@ pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Res
     started.map_err(|error| failed(&journal, error))
 }
 
-pub(crate) async fn begin(journal: Journal, builder: Builder, teller: Option<Teller>) -> Result<Runtime, Fail> {
-    telling(journal.clone(), builder, teller).start().await.map_err(|error| failed(&journal, error))
+pub(crate) async fn begin(journal: Journal, builder: Builder, progress: Option<ProgressLine>) -> Result<Runtime, Fail> {
+    reporting(journal.clone(), builder, progress).start().await.map_err(|error| failed(&journal, error))
 }
 
-fn telling(journal: Journal, builder: Builder, teller: Option<Teller>) -> Builder {
-    let teller = teller.map(Mutex::new);
-    let told = move |at: BootProgress| {
-        let Some(teller) = &teller else { return };
+fn reporting(journal: Journal, builder: Builder, progress: Option<ProgressLine>) -> Builder {
+    let progress = progress.map(Mutex::new);
+    let report = move |at: BootProgress| {
+        let Some(progress) = &progress else { return };
         let words = || format!("recovering: {} of {} done", at.done, count(at.total as u64, "session"));
-        teller.lock().unwrap_or_else(PoisonError::into_inner).tell(words);
+        progress.lock().unwrap_or_else(PoisonError::into_inner).report(words);
     };
-    builder.journal(journal).on_boot(told)
+    builder.journal(journal).on_boot(report)
 }
 
 fn failed(journal: &Journal, error: StartError) -> Fail {
@@ -243,14 +243,14 @@ pub(crate) async fn shut_down(runtime: Runtime, grace: Duration) {
     runtime.shutdown(grace).await;
 }
 
-/// Reports that the disk is full: what a verb says of a journal that failed does not say what to do.
+/// Reports a full disk and what to do, which the error of a failed journal does not say.
 pub(crate) fn full_disk(runtime: &Runtime) {
     if let Some(full) = full(runtime.journal()) {
         drop(writeln!(anstream::stderr(), "{full}"));
     }
 }
 
-/// That the journal failed for want of room, and what to do; `None` if it did not.
+/// Returns the message for a journal that failed since its disk is full; `None` if it did not.
 pub(crate) fn full(journal: &Journal) -> Option<String> {
     let poisoned = journal.poisoned().filter(|poisoned| poisoned.0.is_full())?;
     let place = journal.info().path.map_or_else(|| "the store".to_owned(), |path| path.display().to_string());
@@ -279,19 +279,19 @@ mod tests {
         Journal::open(Box::new(engine), Options::default()).expect("a journal")
     }
 
-    /// Returns what is on stderr of a start that finds three runs in flight, each step of which comes a second after the one before.
-    async fn told(teller: impl FnOnce(CapturedProgress) -> Option<Teller>) -> String {
+    /// Returns the progress output of a start that recovers three runs.
+    async fn reported(progress: impl FnOnce(CapturedProgress) -> Option<ProgressLine>) -> String {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
         for _ in 0..3 {
             runtime.open(OpenOptions::agent("general")).expect("a session").send("work").await.expect("accepted");
         }
         drop(runtime);
-        let told = CapturedProgress::default();
-        let runtime = begin(journal(memory.clone()), built(), teller(told.clone())).await.expect("a runtime");
+        let captured = CapturedProgress::default();
+        let runtime = begin(journal(memory.clone()), built(), progress(captured.clone())).await.expect("a runtime");
         assert_eq!(runtime.boot().swept, 3);
         shut_down(runtime, Duration::ZERO).await;
-        told.text()
+        captured.text()
     }
 
     #[tokio::test]
@@ -312,18 +312,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_boot_that_takes_long_is_told_in_lines_or_on_one_line_and_not_where_nobody_wants_it() {
+    async fn slow_boot_reports_progress() {
         let step =
             "recovering: 1 of 3 sessions done\nrecovering: 2 of 3 sessions done\nrecovering: 3 of 3 sessions done\n";
-        assert_eq!(told(|told| Some(Teller::of(told, false, Duration::ZERO))).await, step);
+        assert_eq!(reported(|out| Some(ProgressLine::of(out, false, Duration::ZERO))).await, step);
         let clear = "\r\u{1b}[K";
         let drawn: String = step.lines().flat_map(|line| [clear, line]).chain([clear]).collect();
-        assert_eq!(told(|told| Some(Teller::of(told, true, Duration::ZERO))).await, drawn);
+        assert_eq!(reported(|out| Some(ProgressLine::of(out, true, Duration::ZERO))).await, drawn);
         assert_eq!(
-            told(|told| Some(Teller::of(told, false, Duration::from_secs(3_600)))).await,
+            reported(|out| Some(ProgressLine::of(out, false, Duration::from_secs(3_600)))).await,
             "",
             "it is not long yet"
         );
-        assert_eq!(told(|_| None).await, "");
+        assert_eq!(reported(|_| None).await, "");
     }
 }
