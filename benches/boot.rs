@@ -159,8 +159,8 @@ fn pass(from: &Path, in_flight: usize, cache: Cache) -> (u64, u64) {
     let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
     let out = child.arg(START).arg(dir.path()).arg(in_flight.to_string()).output().expect("it starts");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let told = String::from_utf8_lossy(&out.stdout);
-    let mut numbers = told.split_whitespace().map(|word| word.parse().unwrap_or(0));
+    let printed = String::from_utf8_lossy(&out.stdout);
+    let mut numbers = printed.split_whitespace().map(|word| word.parse().unwrap_or(0));
     (numbers.next().expect("milliseconds"), numbers.next().expect("MiB"))
 }
 

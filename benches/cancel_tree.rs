@@ -53,7 +53,7 @@ struct Shape {
 const SHAPES: [Shape; 2] =
     [Shape { name: "10,000", levels: &[10_000] }, Shape { name: "10 x 10 x 100", levels: &[10, 10, 100] }];
 
-/// Starts as many tasks as its prompt's first number says, which are told the numbers behind it; then it thinks for ever.
+/// A model that starts as many tasks as the first number of its prompt, passes the other numbers on to them, and never answers.
 struct Parked;
 
 impl Model for Parked {
@@ -134,7 +134,7 @@ async fn pass(store: StoreKind, levels: &[u32]) -> Duration {
     let session = grown(&runtime, levels).await;
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(RunNo(1))));
-    // The root's run ends after all that it owns, and is told when that is durable.
+    // The root's run ends after all owned runs, and its end is reported once it is durable.
     let ended = session.run_ended(RunNo(1)).await.expect("ended");
     let wall = begun.elapsed();
     assert_eq!(ended.outcome, Outcome::Cancelled { by: By::Person });

@@ -1,5 +1,5 @@
 //! Workloads F and D: one parent starts N subagents in one answer; each makes two model turns with one tool call between;
-//! the parent gets N results. Beside it, in the same run and alternating, a bare tokio loop of the same work.
+//! the parent gets N results. For comparison, a bare tokio loop of the same work runs in turn with it.
 //!
 //! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and frames
 //! per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb. `-- --once bare|memory|redb N` does one pass of N
@@ -19,8 +19,8 @@
 mod bare;
 #[path = "fan_out/fake.rs"]
 mod fake;
-#[path = "fan_out/ours.rs"]
-mod ours;
+#[path = "fan_out/with_subtend.rs"]
+mod with_subtend;
 
 use std::time::Duration;
 
@@ -60,21 +60,28 @@ fn main() {
         }
     };
     println!("workload F, journal in memory, median of {pairs} alternating pairs");
-    println!("{:>9} {:>14} {:>14} {:>7} {:>14}", "children", "bare us/child", "ours us/child", "ratio", "frames/child");
+    println!(
+        "{:>9} {:>14} {:>14} {:>7} {:>14}",
+        "children", "bare us/child", "subtend us/child", "ratio", "frames/child"
+    );
     for children in sizes {
         let mut bare_passes = Vec::new();
         let mut our_passes = Vec::new();
         let mut frames = 0;
         for _ in 0..pairs {
             bare_passes.push(micros_per_child(runtime.block_on(bare::fan_out(*children)), *children));
-            let pass = runtime.block_on(ours::fan_out(*children, ours::StoreKind::Memory, ours::Cap::Open));
+            let pass = runtime.block_on(with_subtend::fan_out(
+                *children,
+                with_subtend::StoreKind::Memory,
+                with_subtend::Cap::Open,
+            ));
             frames = pass.frames;
             our_passes.push(micros_per_child(pass.wall, *children));
         }
-        let (bare, ours) = (median(bare_passes), median(our_passes));
+        let (bare, subtend) = (median(bare_passes), median(our_passes));
         println!(
-            "{children:>9} {bare:>14.2} {ours:>14.2} {:>7.2} {:>14.2}",
-            ours / bare,
+            "{children:>9} {bare:>14.2} {subtend:>14.2} {:>7.2} {:>14.2}",
+            subtend / bare,
             f64_of(frames) / f64::from(*children)
         );
     }
@@ -89,8 +96,16 @@ fn once(what: &str, children: Option<&String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     let wall = match what {
         "bare" => runtime.block_on(bare::fan_out(children)),
-        "memory" => runtime.block_on(ours::fan_out(children, ours::StoreKind::Memory, ours::Cap::Open)).wall,
-        "redb" => runtime.block_on(ours::fan_out(children, ours::StoreKind::Redb, ours::Cap::Open)).wall,
+        "memory" => {
+            runtime
+                .block_on(with_subtend::fan_out(children, with_subtend::StoreKind::Memory, with_subtend::Cap::Open))
+                .wall
+        }
+        "redb" => {
+            runtime
+                .block_on(with_subtend::fan_out(children, with_subtend::StoreKind::Redb, with_subtend::Cap::Open))
+                .wall
+        }
         _ => panic!("`--once` runs \"bare\", \"memory\" or \"redb\", not {what:?}"),
     };
     println!("{what}, {children} children: {:.2} us per child", micros_per_child(wall, children));
@@ -99,13 +114,16 @@ fn once(what: &str, children: Option<&String>) {
 fn durable(runtime: &tokio::runtime::Runtime, passes: usize) {
     println!("\nworkload D, redb, every record durable, median of {passes}");
     println!("{:>9} {:>8} {:>14} {:>14}", "children", "cap", "us/child", "frames/child");
-    for (cap, word) in [(ours::Cap::Open, "open"), (ours::Cap::Default, "3"), (ours::Cap::DefaultDurable, "3, durable")]
-    {
+    for (cap, word) in [
+        (with_subtend::Cap::Open, "open"),
+        (with_subtend::Cap::Default, "3"),
+        (with_subtend::Cap::DefaultDurable, "3, durable"),
+    ] {
         for children in [1_000_u32, 10_000] {
             let mut walls = Vec::new();
             let mut frames = 0;
             for _ in 0..passes {
-                let pass = runtime.block_on(ours::fan_out(children, ours::StoreKind::Redb, cap));
+                let pass = runtime.block_on(with_subtend::fan_out(children, with_subtend::StoreKind::Redb, cap));
                 frames = pass.frames;
                 walls.push(micros_per_child(pass.wall, children));
             }

@@ -13,7 +13,7 @@ use subtend::session::Outcome;
 
 const DRAFTS: [&str; 3] = [
     "subtend runs agents.",
-    "subtend runs agents and starts them anew when they crash.",
+    "subtend runs agents and restarts them when they crash.",
     "subtend runs agents, and whatever crashes, nothing that was said is lost.",
 ];
 
@@ -23,16 +23,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let about = "Say what is wrong with the sentence, in one sentence. If nothing is, say: Good.";
     catalog.insert(Manifest::new("critic", AgentMode::Subagent, about));
 
-    // A draft is put before a critic; what comes back decides whether there is a next one.
-    let put = |draft: &str| Step::call("task", json!({"subagent_type": "critic", "prompt": draft}));
+    // Each draft goes to a critic; its reply decides whether another draft follows.
+    let criticise = |draft: &str| Step::call("task", json!({"subagent_type": "critic", "prompt": draft}));
     let good = When { result_contains: Some("Good.".into()), ..When::default() };
     let [first, second, third] = DRAFTS;
-    let told = |draft: &str| Step::text(draft).when(good.clone());
+    let accept = |draft: &str| Step::text(draft).when(good.clone());
     let holds = |part: &str| When { prompt_contains: Some(part.into()), ..When::default() };
     let model = Scripted::builder("script")
         .choices(
             "general",
-            [vec![put(first)], vec![told(first), put(second)], vec![told(second), put(third)], vec![told(third)]],
+            [
+                vec![criticise(first)],
+                vec![accept(first), criticise(second)],
+                vec![accept(second), criticise(third)],
+                vec![accept(third)],
+            ],
         )
         .choices(
             "critic",
@@ -52,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tree = session.tree().await?;
     println!("{tree}\n");
     for critic in &tree.children {
-        let said = runtime.session(critic.id)?.ok_or("it is there")?.run_ended(critic.run).await?;
+        let said = runtime.session(critic.id)?.ok_or("the session is gone")?.run_ended(critic.run).await?;
         println!("  {}\n    {}", critic.title, said.text.as_deref().unwrap_or_default());
     }
     println!("\n{}", ended.text.as_deref().unwrap_or_default());

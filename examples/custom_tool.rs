@@ -1,7 +1,7 @@
 //! Two tools of one's own: a struct of arguments that is a tool, and a closure that holds what it needs.
 //!
-//! `cargo run --example custom_tool`. A scripted model calls both, the second one wrongly at first: it is told what does not
-//! fit, and corrects it.
+//! `cargo run --example custom_tool`. A scripted model calls both, the second one with wrong arguments at first: the
+//! error says what does not fit, and the model corrects the call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl TypedTool for DaysBetween {
     type Output = String;
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
 
-    // It touches nothing, so nobody has to allow it.
+    // It has no side effects, so it needs no permission.
     fn access(_: Option<&Self>) -> Vec<Access> {
         Vec::new()
     }

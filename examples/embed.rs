@@ -1,7 +1,7 @@
 //! The shortest embedding: open a session, send it something, watch what happens, take the answer.
 //!
 //! `cargo run --example embed [QUESTION]`. The built-in rule-based model answers, from the files of this directory; with a
-//! key and the feature `providers` a language model of a provider may stand in its place.
+//! key and the feature `providers` you can replace it by a language model of a provider.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             "general",
             [
                 vec![Step::fan_out(CHILDREN, "explore", true, "Look at part {n}.")],
-                vec![Step::text("They are at work.")], // the turn ends; nothing is held while they work
+                vec![Step::text("They are running.")], // the turn ends; nothing is held while they work
                 vec![
                     Step::text("All are back.").when(all_back).repeat(),
                     Step::text("Some are not back yet.").repeat(),

@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn play(request: &Request) -> Answer {
     let results: Vec<&str> = request.messages.iter().filter_map(result).collect();
     match (&*request.agent, results.len()) {
-        // Calls of one answer run side by side; the next turn comes when all have their results.
+        // Calls of one answer run in parallel; the next turn starts when all have results.
         ("general", 0) => {
             ask(THINKERS.map(|style| ("thinker", format!("Find a {style} name for a tool that runs agents."))))
         }

@@ -1,7 +1,7 @@
 //! Plan, then build: an agent plans and may change nothing; when a person approves the plan, another one carries it out.
 //!
-//! `cargo run --example plan_build`. Both agents are built in. Who plans calls `plan_exit` with the plan, which is a question to a
-//! person like any other; the word decides who answers from the next turn on, in the same session and with all that was said.
+//! `cargo run --example plan_build`. Both agents are built in. The planner calls `plan_exit` with the plan, which asks for an
+//! approval like any other call. Once it is approved, `build` answers from the next turn on, in the same session and history.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .model(model)
         .start()
         .await?;
-    let approver = runtime.approver(); // from here on somebody is there
+    let approver = runtime.approver(); // from here on an approver is attached
     let person = tokio::spawn(decide(approver));
 
     let session = runtime.open("plan")?;
@@ -57,7 +57,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let records = runtime.journal().records(session.id())?;
     let refused =
         |record: &Record| matches!(record, Record::CallFinished(it) if matches!(it.end, CallEnd::ToolError { .. }));
-    assert_eq!(records.iter().filter(|stored| refused(&stored.record)).count(), 1, "who plans has no tool that writes");
+    assert_eq!(
+        records.iter().filter(|stored| refused(&stored.record)).count(),
+        1,
+        "the planner has no tool that writes"
+    );
     assert_eq!((ended.outcome, ended.turns), (Outcome::Completed, 6));
     assert_eq!(std::fs::read_to_string(workspace.path().join("hello.txt"))?, "bonjour\n");
     person.await??;

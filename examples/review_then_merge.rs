@@ -1,7 +1,7 @@
-//! Review, then merge: a review works in the background, and the person's next message waits for what it says.
+//! Review, then merge: a review runs in the background, and the user's next message is held back until it ends.
 //!
-//! `cargo run --example review_then_merge`. The gate is a hook of the host: it sees each message before the session does. While a
-//! review is at work it refuses; what the review holds against the change goes along with the message; what it approves passes.
+//! `cargo run --example review_then_merge`. The gate is a hook of the host: it gets each message before the session. It
+//! refuses messages during a review, adds the objections of the last review to the next one, and passes on all others.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use subtend::models::{Scripted, Step, When};
 use subtend::session::RunNo;
 use subtend::{Hooks, Runtime, SessionHandle};
 
-/// What the last review came to.
+/// The state of the last review.
 #[derive(Clone, Default)]
 enum Review {
     /// There is nothing to review, or it was approved.
     #[default]
     Open,
-    /// It is at work.
-    AtWork,
-    /// It holds something against the change.
+    /// It is running.
+    Running,
+    /// It objects to the change.
     Holds(String),
 }
 
@@ -41,10 +41,12 @@ impl Gate {
 impl Hooks for Gate {
     fn user_message(&self, message: UserMessage) -> BoxFuture<'_, Result<UserMessage, Refused>> {
         Box::pin(ready(match self.review() {
-            // What the reviewer itself is told passes: it works in a session below.
+            // Messages to the reviewer pass: it works in a session of its own.
             _ if message.session != message.root => Ok(message),
             Review::Open => Ok(message),
-            Review::AtWork => Err(Refused::because("the change is being reviewed: say it again when that is over")),
+            Review::Running => {
+                Err(Refused::because("the change is being reviewed: send the message again when the review has ended"))
+            }
             Review::Holds(why) => {
                 let text =
                     format!("Before anything else: the review holds against the change that {why}\n\n{}", message.text);
@@ -95,16 +97,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a person says, and what is answered.
+/// Sends a message, and returns the answer.
 async fn say(session: &SessionHandle, text: &str) -> Result<String, Box<dyn std::error::Error>> {
     let answered = session.send(text).await?.answer().await?;
     println!("> {text}\n{}", answered.text);
     Ok(answered.text.to_string())
 }
 
-/// Has a change reviewed beside the session: the session goes on meanwhile, and no end of its own ends the review.
+/// Reviews a change in a detached session, whose run neither blocks the session nor ends with it.
 async fn review(session: &SessionHandle, gate: &Gate, what: &str) -> Result<(), Box<dyn std::error::Error>> {
-    gate.set(Review::AtWork);
+    gate.set(Review::Running);
     let reviewer = session.detach("reviewer", what).await?;
     let early = session.send("Merge it.").await.err().ok_or("it was not held back")?;
     println!("> Merge it.\n  ({early})");

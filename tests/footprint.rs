@@ -135,10 +135,10 @@ async fn settle(state: &str, before: usize, runtime: Runtime, journal: Journal) 
     drop(runtime);
     let kept = still().await;
     let each = |bytes: usize| bytes / CHILDREN as usize;
-    let (ours, stored) = (each(all.saturating_sub(kept)), each(kept.saturating_sub(before)));
-    println!("{state:<30} {ours:>14} {stored:>14}");
+    let (subtend, stored) = (each(all.saturating_sub(kept)), each(kept.saturating_sub(before)));
+    println!("{state:<30} {subtend:>14} {stored:>14}");
     drop(journal);
-    ours
+    subtend
 }
 
 /// Runs children to their ends. Returns the allocations of a child without those of its model, and the bytes that one keeps.

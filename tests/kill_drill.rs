@@ -32,7 +32,7 @@ fn drill(args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), report)
 }
 
-/// Twenty kills: on one store that ages and on fresh ones, at work and within recovery.
+/// Twenty kills: on one store that ages and on fresh stores, during runs and during recovery.
 #[test]
 fn twenty_kills_lose_and_double_nothing() {
     let (code, report) = drill(&["--kills", "20"]);
@@ -83,13 +83,13 @@ fn acknowledging_before_the_commit_is_caught() {
     is_caught("ack-before-commit", &["lost"]);
 }
 
-/// A journal without an outbox loses notices, so that owners wait for ever or end without them.
+/// A journal without an outbox loses notices, so that owners wait forever or end without them.
 #[test]
 fn a_missing_outbox_is_caught() {
     is_caught("no-outbox", &["unsound", "missing", "endless"]);
 }
 
-/// An owner that takes the same row again hears of an end twice.
+/// An owner that takes the same row twice receives two notices of one end.
 #[test]
 fn taking_a_row_twice_is_caught() {
     is_caught("no-dedup", &["duplicated"]);

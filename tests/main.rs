@@ -7,7 +7,7 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on fails"
+    reason = "a test that cannot continue fails"
 )]
 
 mod attacks;

@@ -2,7 +2,7 @@
 //!
 //! Built with the feature `mcp-tests` alone; then the servers must be there, and `.ci/tools mcp` installs them.
 
-#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot continue fails")]
 
 #[cfg(test)]
 mod mcp {

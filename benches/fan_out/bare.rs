@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// What the fake model does at each call, here and in ours: writes the whole message list as JSON and reads it back.
+/// The work of the fake model in both loops: writes the whole message list as JSON and reads it back.
 pub(crate) fn round_trip(messages: &Value) -> usize {
     let text = messages.to_string();
     match serde_json::from_str::<Value>(&text) {

@@ -111,7 +111,7 @@ fn impostor(name: &str) -> Arc<dyn Tool> {
 #[test]
 fn host_tool_with_a_builtin_name_is_refused() {
     for name in ["task", "TASK", "Task", "check_task", "Cancel_Task"] {
-        let refused = Registry::builder().tool(impostor(name)).expect_err("the name is ours");
+        let refused = Registry::builder().tool(impostor(name)).expect_err("the name is reserved");
         assert_eq!(refused, RegistryError::Locked { name: name.into() });
     }
     // Look-alikes of built-in names are invalid.

@@ -134,7 +134,7 @@ fn the_repository_lifts_no_bound_and_names_no_server() {
     assert_eq!(shown["values"][0]["value"], json!(999));
 }
 
-/// Who answers, and who chose it, is one line; nothing of it is on stdout, and `--quiet` leaves it out.
+/// One line on stderr names the model and where it was chosen; `--quiet` omits it.
 #[test]
 fn the_model_in_use_is_printed_with_its_origin() {
     let user = cloned();

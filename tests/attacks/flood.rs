@@ -48,7 +48,7 @@ async fn children_of_a_run_end_at_the_number_of_spawns() {
     }
 }
 
-/// A spawn of a descendant counts for the tree: a child is no way around the limit.
+/// A spawn of a descendant counts for the tree, so children cannot evade the limit.
 #[tokio::test(start_paused = true)]
 async fn children_cannot_spend_what_their_root_may_not() {
     for (spawns, born) in [(4, 4), (100, 12)] {

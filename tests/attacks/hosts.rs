@@ -21,8 +21,8 @@ fn stop(host: Under) -> CommandOutput {
     done
 }
 
-/// Whoever owns the directory of socket and tokens, or says by a link where it is, would choose the tokens of the host: it is refused,
-/// also to root. The control: one that this user made.
+/// The owner of the directory of socket and tokens, or of a link to it, could choose the tokens of the host. A directory of another
+/// user and a link are refused, also for root. The control: a directory that this user made.
 #[test]
 fn host_directory_of_others_or_behind_a_link_is_refused() {
     const ATTACKS: [&str; 2] = ["link", "owner"];

@@ -11,7 +11,7 @@ use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
-/// An afternoon with a child and an approval for good.
+/// An export with a child and an approval for the whole session.
 const EXPORT: &str = include_str!("../../journal/fixtures/1/kinds.jsonl");
 /// A run that waits for its children.
 const WAITING: &str = include_str!("../../journal/fixtures/1/example.jsonl");

@@ -44,7 +44,7 @@ async fn a_child_of_a_reader_does_not_write() {
     host.down().await;
 }
 
-/// Deny of the grandparent, allow of the parent: the parent's word counts for nothing.
+/// Deny of the grandparent, allow of the parent: the allow has no effect.
 #[tokio::test(start_paused = true)]
 async fn an_allow_in_between_lifts_no_deny_above() {
     let mut scene = AttackScene::new()
@@ -72,7 +72,7 @@ async fn a_childs_own_denies_count_in_any_order() {
     }
 }
 
-/// A rule that allows something is no permission for anything else.
+/// A rule that allows one thing permits nothing else.
 #[tokio::test(start_paused = true)]
 async fn one_allowed_path_allows_no_other() {
     let mut scene = AttackScene::new().policy(

@@ -78,7 +78,7 @@ fn imports_bring_no_secret_into_a_prompt() {
     assert_eq!(listed.err.matches("it leads out of the directory whose files it may import").count(), 3, "{listed:?}");
 }
 
-/// A second name of a file that the session may not read, or of one outside, is no instruction file. The control: a copy.
+/// A hard link to a file that the session may not read, or to a file outside, is not used as an instruction file. The control: a copy.
 #[test]
 fn hard_link_in_place_of_instructions_enters_no_prompt() {
     const ATTACKS: [(&str, &str); 4] = [
@@ -228,7 +228,7 @@ fn hidden_characters_of_instructions_are_shown() {
     assert!(listed.err.contains("AGENTS.md: contains invisible characters"), "{listed:?}");
 }
 
-/// A session keeps the prompt that it was opened with. The control: the next one reads the files anew.
+/// A session keeps the prompt that it was opened with. The control: the next session reads the changed files.
 #[test]
 fn session_keeps_its_prompt_when_a_file_changes() {
     let user = User::new();

@@ -221,7 +221,7 @@ fn target_of_a_protected_link_is_protected() {
     assert!(is_spoiled(&user, "other/settings.json"));
 }
 
-/// A command cannot list a directory that holds something denied, and is told what can.
+/// A command cannot list a directory that contains something denied; the error names the tool that can.
 #[test]
 fn failed_listing_of_a_command_names_the_tool() {
     if !holds() {

@@ -50,8 +50,8 @@ fn configuration_behind_links_is_not_loaded() {
 /// As above, with lines of their own.
 const TURNS: &str = "limits:\n  turns: 7\n";
 
-/// What `config set` writes is a new file in the workspace, whatever is there: it changes nothing by a second name and behind no link,
-/// be it under its own name or under the one that the file has until it is whole. The control: a plain write goes through such a link.
+/// `config set` writes a new file and renames it. It changes no file through a hard or symbolic link, neither at the final name nor at
+/// the temporary one. The control: a plain write goes through such a link.
 #[test]
 fn config_set_writes_nothing_behind_links() {
     let user = User::new();

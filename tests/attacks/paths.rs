@@ -52,12 +52,12 @@ async fn no_spelling_of_a_path_leads_to_a_denied_file() {
         // Made by a try of a name that is another file's: `SECRET/KEY` is one on this system, as is `secret%2fkey`.
         let root = host.plays("worker", &tries(path)).await;
         for (_, text) in host.results(root.id()) {
-            assert!(!text.contains(SECRET), "{path:?} told it: {text}");
+            assert!(!text.contains(SECRET), "{path:?} revealed it: {text}");
         }
         host.down().await;
         assert_eq!(scene.content("secret/key"), SECRET, "{path:?} wrote it");
     }
-    let names: Vec<_> = std::fs::read_dir(scene.at("secret")).expect("it is there").collect();
+    let names: Vec<_> = std::fs::read_dir(scene.at("secret")).expect("a directory").collect();
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
@@ -103,8 +103,8 @@ async fn no_link_leads_to_a_denied_file_or_out() {
     let root = host.plays("worker", &steps).await;
     host.refused(root.id(), steps.len());
     assert_eq!(scene.content("secret/key"), SECRET);
-    assert_eq!(std::fs::read_to_string(outside.path().join("key")).expect("it is there"), SECRET);
-    assert_eq!(std::fs::read_dir(outside.path()).expect("it is there").count(), 1);
+    assert_eq!(std::fs::read_to_string(outside.path().join("key")).expect("a file"), SECRET);
+    assert_eq!(std::fs::read_dir(outside.path()).expect("a directory").count(), 1);
     // Control: opening these names directly succeeds.
     for path in ["link", "again", "open/dir/key", "out", "away/key"] {
         assert_eq!(scene.content(path), SECRET, "{path}");
@@ -145,7 +145,7 @@ async fn denied_paths_do_not_appear_in_results() {
     host.down().await;
 }
 
-/// The name of a denied directory is told by no listing, at whatever depth; one that holds something permitted is named.
+/// No listing names a denied directory, at any depth; a directory that contains something permitted is named.
 #[tokio::test(start_paused = true)]
 async fn list_names_no_denied_directory() {
     let listed = async |denied: &[(&str, &str, Verdict)]| {

@@ -72,7 +72,7 @@ async fn a_ceiling_does_not_rise_with_the_host() {
     host.down().await;
 }
 
-/// An agent whose manifest is gone may do nothing, and neither may what stands below it.
+/// An agent whose manifest is gone may do nothing, and neither may its descendants.
 #[tokio::test(start_paused = true)]
 async fn a_session_of_an_agent_that_is_gone_may_do_nothing() {
     let mut scene = AttackScene::new().agent("gone", Verdict::Allow, &[]);

@@ -69,10 +69,10 @@ fn spoiled(path: &str, text: &str, tool: &str) -> (bool, CommandOutput) {
 fn a_deny_in_a_file_of_another_product_binds() {
     for (path, text, line, tool) in DENIED {
         let text = text.replace("POSE", POSE);
-        let (done, told) = spoiled(path, &text.replace("LINE", line), tool);
-        assert!(!done, "{path}: {line}: {told:?}");
-        let (done, told) = spoiled(path, &text.replace("LINE\n", ""), tool);
-        assert!(done, "{path}: the control: {told:?}");
+        let (done, result) = spoiled(path, &text.replace("LINE", line), tool);
+        assert!(!done, "{path}: {line}: {result:?}");
+        let (done, result) = spoiled(path, &text.replace("LINE\n", ""), tool);
+        assert!(done, "{path}: the control: {result:?}");
     }
 }
 

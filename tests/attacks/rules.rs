@@ -27,7 +27,7 @@ fn rule_without_effect_is_refused() {
     assert_eq!(["docs/deep/made", "other"].map(|path| user.workspace().join(path).exists()), [true, false]);
 }
 
-/// Permissions of an agent's file that change nothing are told.
+/// Permissions of an agent's file that have no effect are reported.
 #[test]
 fn permissions_without_effect_are_reported() {
     let user = User::new();

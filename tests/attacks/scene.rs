@@ -210,7 +210,7 @@ impl AttackScene {
         let saw = Arc::clone(&seen);
         let puppet = fn_model("puppet", move |request: Request, _| {
             let answer = next(&request);
-            saw.lock().expect("nobody panics").insert(request.session, request);
+            saw.lock().expect("not poisoned").insert(request.session, request);
             async { Ok(answer) }
         });
         let store = Box::new(self.store.clone());
@@ -304,7 +304,7 @@ impl RunningHost {
         results
     }
 
-    /// That each of these calls failed, as denied or otherwise, and told nothing that is hidden.
+    /// Asserts that each call failed, as denied or otherwise, and revealed nothing hidden; returns the results.
     pub(crate) fn refused(&self, of: SessionId, count: usize) -> Vec<String> {
         let results = self.results(of);
         assert_eq!(results.len(), count, "{results:#?}");
@@ -313,7 +313,7 @@ impl RunningHost {
     }
 
     pub(crate) fn request(&self, of: SessionId) -> Request {
-        self.seen.lock().expect("nobody panics").get(&of).expect("its model was asked").clone()
+        self.seen.lock().expect("not poisoned").get(&of).expect("its model was asked").clone()
     }
 
     /// Names of the tools that the session's model was shown.

@@ -1,4 +1,4 @@
-//! MCP servers that a workspace brings along, and what they say of themselves.
+//! MCP servers of a workspace, and their descriptions of themselves.
 
 use std::sync::Arc;
 
@@ -195,7 +195,7 @@ fn servers_end_with_a_host_that_is_killed() {
     within_seconds("the server ends", || (!pid.exists()).then_some(()));
 }
 
-/// Returns what `found` returns first, looking again for some seconds.
+/// Polls `found` for some seconds, and returns its first value.
 #[cfg(target_os = "linux")]
 fn within_seconds<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
     for _ in 0..1_000 {

@@ -81,7 +81,7 @@ fn skills_permit_nothing_and_open_no_denied_file() {
     assert!(shown.contains("The body of .claude/skills/shut."), "the control: {shown}");
     let listed = user.call(&["agents"]);
     assert!(listed.err.contains("`allowed-tools` has no effect: it permits nothing"), "{listed:?}");
-    // An agent that is not offered the tool is told of no skill.
+    // The prompt of an agent without the tool lists no skills.
     user.file(".subtend/agents/b.md", "---\nmode: all\ndescription: d\ntools: [read]\n---\nWork.\n");
     let (system, shown, _) = read(&user, &["--trust", "--agent", "b"], &[json!({"name": "open"})]);
     assert!(!system.contains("available_skills") && !shown.contains("You may read"), "{shown}");

@@ -47,7 +47,7 @@ fn command_of_a_file_is_the_prompt_of_run_and_chat() {
     assert_eq!(user.call(&["agents", "commands", "commit", "x", "--y"]).out, "Commit as x --y, by x.\n");
 }
 
-/// Before the person trusts the workspace its commands are none; the control is the trusted one, and a command of the person.
+/// The commands of a workspace are not used before the user trusts it. The control: a trusted workspace, and a command of the user.
 #[test]
 fn untrusted_commands_are_not_used() {
     let user = User::new();
@@ -89,7 +89,7 @@ fn commands_run_nothing_read_nothing_and_permit_nothing() {
             done.out.contains("with the tool `shell`") && done.out.contains("and !`touch out/spoiled` @secret.md,")
         );
         assert!(!done.out.contains(SECRET), "{done:?}");
-        let done = user.call_with(&args, "/x a\ngo on\n");
+        let done = user.call_with(&args, "/x a\nwork\n");
         assert_eq!((done.code, user.workspace().join("out/spoiled").exists()), (Some(0), may), "{done:?}");
     }
 }

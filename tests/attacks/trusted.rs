@@ -69,7 +69,7 @@ fn an_untrusted_workspace_brings_nothing_into_effect() {
     assert_eq!(answer(&user, &model, &[]), BUILT_IN);
 }
 
-/// The answer is for one directory: another one at its path, and the same one elsewhere, are asked about anew.
+/// The answer is for one directory: another directory at its path, and the same directory elsewhere, need a new answer.
 #[test]
 fn trust_goes_neither_to_a_replaced_nor_to_a_moved_workspace() {
     let (user, model) = cloned();
@@ -86,7 +86,7 @@ fn trust_goes_neither_to_a_replaced_nor_to_a_moved_workspace() {
     assert_eq!(answer(&user, &model, &[]), OWN);
 }
 
-/// Listings show what is used, and say what is left aside; nothing to trust is nothing to ask.
+/// Listings show what is used, and report what is ignored. A workspace without anything to trust is not asked about.
 #[test]
 fn listings_leave_an_untrusted_workspace_aside() {
     let (user, _) = cloned();
@@ -148,8 +148,8 @@ fn running(user: &User, command: &str) -> String {
     user.script(&json!({"rules": [{"agent": "general", "steps": steps}, own]}).to_string())
 }
 
-/// Whoever trusts instructions was asked about nothing else: configuration, agents and servers that a command makes next to them are asked
-/// about. The control: they are used once the person trusts them as well.
+/// Trust of instructions covers nothing else: configuration, agents and servers that a command creates later need a new answer. The
+/// control: they are used once the user trusts them as well.
 #[test]
 fn trust_of_instructions_covers_nothing_that_commands_make() {
     let user = User::new();

@@ -286,7 +286,7 @@ fn zeros(repeats: usize) -> Vec<u8> {
     out
 }
 
-/// What is read is bounded, whatever comes; the call ends, and the session goes on. The control: a page within the bounds is whole.
+/// Reading a page is bounded: the call ends, and the session continues. The control: a page within the bounds is complete.
 #[tokio::test]
 async fn bombs_and_floods_are_cut() {
     let cut = "; only its first 4194304 bytes were read";

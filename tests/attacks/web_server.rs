@@ -24,7 +24,7 @@ impl WebServer {
                     let mut asked = vec![0; 65_536];
                     let read = stream.read(&mut asked).unwrap_or(0);
                     let head = String::from_utf8_lossy(&asked[..read]).into_owned();
-                    kept.lock().expect("nobody panics").push(head.clone());
+                    kept.lock().expect("not poisoned").push(head.clone());
                     answer(&head, &mut stream);
                 });
             }
@@ -51,7 +51,7 @@ impl WebServer {
     }
 
     pub(crate) fn heads(&self) -> Vec<String> {
-        self.heads.lock().expect("nobody panics").clone()
+        self.heads.lock().expect("not poisoned").clone()
     }
 }
 

@@ -11,7 +11,7 @@ fn asking() -> AttackScene {
     AttackScene::new().policy(Verdict::Allow, &[("fs.write", "*", Verdict::Ask)])
 }
 
-/// Plays `steps` while a person answers each question as told; gives what was asked, in order, by resource.
+/// Plays `steps` while an approver gives `words` as verdicts; returns the session and the questions, by session and resource.
 async fn asked(host: &RunningHost, steps: &[Value], words: &[AskVerdict]) -> (SessionId, Vec<(SessionId, String)>) {
     let session = host.runtime.open("worker").expect("a session");
     let mut approver = host.runtime.approver();
@@ -61,14 +61,14 @@ async fn approval_covers_only_the_shown_call() {
     ];
     let (root, questions) = asked(&host, &steps, &[AskVerdict::Always]).await;
     let what: Vec<&str> = questions.iter().map(|(_, what)| &**what).collect();
-    // The control: the approval for good lets the second write of the same file through.
+    // The control: the approval for the session permits the second write of the same file.
     assert_eq!(what, ["open/w", "open/x", "top.txt"]);
     assert_eq!(host.results(root).iter().map(|(failed, _)| *failed).collect::<Vec<_>>(), [false, true, true, false]);
     assert_eq!((scene.at("open/x").exists(), scene.content("top.txt")), (false, "plain".into()));
     host.down().await;
 }
 
-/// A word for one file is none for the file that it comes to lead to.
+/// An approval for one file does not cover the target of a link that replaces it.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn approval_of_a_link_does_not_cover_its_target() {
@@ -83,7 +83,7 @@ async fn approval_of_a_link_does_not_cover_its_target() {
     host.down().await;
 }
 
-/// No word lifts a deny, and what is denied is asked of nobody.
+/// No approval lifts a deny, and a denied call asks no approver.
 #[tokio::test(start_paused = true)]
 async fn a_person_is_not_asked_for_what_is_denied() {
     let mut scene = AttackScene::new().policy(
@@ -102,7 +102,7 @@ async fn a_person_is_not_asked_for_what_is_denied() {
     host.down().await;
 }
 
-/// With nobody there the same calls are denied at once: a word that was never given is none.
+/// Without an approver the same calls are denied at once.
 #[tokio::test(start_paused = true)]
 async fn missing_approver_is_not_an_approval() {
     let mut scene = asking();

@@ -99,9 +99,9 @@ fn a_built_in_agent_is_shown_whole() {
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
     assert!(done.out.starts_with("research  subagent  (built in)\n"), "{}", done.out);
     assert!(done.out.contains("\npermissions: allow fs.read, allow net.*, else deny\nturns: 40\n"), "{}", done.out);
-    let nobody = user.call(&["agents", "nobody"]);
-    assert_eq!(nobody.code, Some(2), "{nobody:?}");
-    assert!(nobody.err.contains("unknown agent `nobody`; known agents: build,"), "{}", nobody.err);
+    let nosuch = user.call(&["agents", "nosuch"]);
+    assert_eq!(nosuch.code, Some(2), "{nosuch:?}");
+    assert!(nosuch.err.contains("unknown agent `nosuch`; known agents: build,"), "{}", nosuch.err);
 }
 
 #[test]
@@ -153,14 +153,14 @@ fn refused_agent_file_is_named_with_its_error() {
     }
 }
 
-/// Opaque children are no rows of their own; trees show them all the same, and inspectable ones are rows (001).
+/// Opaque children have no rows of their own, but trees show them; inspectable children have rows (001).
 #[test]
 fn g9_only_inspectable_children_are_listed_and_trees_show_all() {
     let user = User::new();
     user.file(".subtend/agents/lead.md", "---\nmode: primary\n---\nYou lead.\n");
-    user.file(".subtend/agents/hid.md", "---\nmode: subagent\n---\nYou look.\n");
-    user.file(".subtend/agents/open.md", "---\nmode: subagent\ninspectable: true\n---\nYou look too.\n");
-    let call = |agent: &str| json!({"tool": "task", "args": {"subagent_type": agent, "prompt": "look"}});
+    user.file(".subtend/agents/hid.md", "---\nmode: subagent\n---\nYou scan.\n");
+    user.file(".subtend/agents/open.md", "---\nmode: subagent\ninspectable: true\n---\nYou scan too.\n");
+    let call = |agent: &str| json!({"tool": "task", "args": {"subagent_type": agent, "prompt": "scan"}});
     let steps = json!([{"calls": [call("hid"), call("open")]}, {"text": "done"}]);
     let rules = json!({"rules": [{"agent": "lead", "steps": steps}, {"agent": "*", "steps": [{"text": "found"}]}]});
     let done = user.call(&["run", "--model", &user.script(&rules.to_string()), "--agent", "lead", "go"]);

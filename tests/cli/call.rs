@@ -61,9 +61,9 @@ impl User {
         write(&self.workspace().join(path), text);
     }
 
-    /// Writes an agent whose runs go on over a restart.
+    /// Writes an agent whose runs resume after a restart.
     pub(crate) fn steady(&self, name: &str, mode: &str) {
-        let text = format!("---\nmode: {mode}\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n");
+        let text = format!("---\nmode: {mode}\ndescription: Resumes.\non_restart: resume\n---\nWork.\n");
         self.file(&format!(".subtend/agents/{name}.md"), &text);
     }
 

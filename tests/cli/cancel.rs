@@ -66,7 +66,7 @@ fn a_reader_of_events_that_goes_away_ends_the_run() {
     let user = User::new();
     let steps = r#"{ "latency_ms": 20, "calls": [ { "tool": "list" } ], "repeat": true }"#;
     let model = user.script(&format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {steps} ] }} ] }}"#));
-    let mut run = user.start(&["run", "--json", "--model", &model, "go on"]);
+    let mut run = user.start(&["run", "--json", "--model", &model, "work"]);
     run.until(|event| event["record"]["turn_started"].is_object());
     run.close_stdout();
     let done = run.done();
@@ -74,8 +74,8 @@ fn a_reader_of_events_that_goes_away_ends_the_run() {
     assert!(done.err.contains("no client reads the events"), "{done:?}");
 }
 
-/// What goes on over a kill is cancelled by a process that has no model: it waits until all have heard, since who had not when it ends
-/// would end as lost.
+/// A process without a model cancels runs that would resume after a kill. It waits until every session has handled the cancel: the
+/// others would end as lost when it ends.
 #[test]
 fn cancel_reaches_owned_runs_of_a_resumed_run() {
     let user = User::new();
@@ -102,7 +102,7 @@ fn cancel_reaches_owned_runs_of_a_resumed_run() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// What no cancelled run owns is waited for too: a branch on which somebody had the agent work.
+/// The command also waits for runs that no cancelled run owns: here a run on a branch.
 #[test]
 fn cancel_reaches_the_whole_tree_of_a_resumed_run() {
     let user = User::new();

@@ -84,12 +84,12 @@ fn config_show_prints_the_source_and_refuses_unknown_keys() {
 #[test]
 fn a_value_is_set_among_the_comments_that_are_there() {
     let user = User::new();
-    user.file("subtend.yaml", "# ours\nlimits:\n  turns: 5 # few\n");
+    user.file("subtend.yaml", "# local\nlimits:\n  turns: 5 # few\n");
     let done = user.call(&["config", "set", "limits.turns", "9"]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
     assert_eq!(user.call(&["config", "set", "llm.pools.cheap", "[offline]"]).code, Some(0));
     let text = std::fs::read_to_string(user.workspace().join("subtend.yaml")).expect("the file");
-    assert_eq!(text, "# ours\nlimits:\n  turns: 9 # few\nllm:\n  pools:\n    cheap: [offline]\n");
+    assert_eq!(text, "# local\nlimits:\n  turns: 9 # few\nllm:\n  pools:\n    cheap: [offline]\n");
     assert_eq!(user.call(&["config", "set", "--user", "agent", "plan"]).code, Some(0));
     let text = std::fs::read_to_string(user.config().join("subtend/subtend.yaml")).expect("the user's file");
     assert_eq!(text, "agent: plan\n");
@@ -216,7 +216,7 @@ fn the_schemas_that_are_shipped_are_those_that_are_printed() {
         let printed = user.call(&["config", "schema", of]);
         let again = format!("cargo run -- config schema {of} > docs/schemas/{file}");
         let value = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-        assert_eq!(value(&shipped), value(&printed.out), "out of date; make it anew: {again}");
+        assert_eq!(value(&shipped), value(&printed.out), "out of date; generate it with: {again}");
     }
 }
 

@@ -64,8 +64,8 @@ fn x12_doctor_reads_the_store_itself_where_its_host_ends() {
     let client = waiting.recv().expect("the store is read through the host");
     serving.host.signal("KILL");
     drop(serving.host.done());
-    std::fs::remove_file(&socket).expect("nobody listens");
-    client.shutdown(Shutdown::Both).expect("cut off");
+    std::fs::remove_file(&socket).expect("the socket file");
+    client.shutdown(Shutdown::Both).expect("closed");
     let done = doctor.done();
     let report: serde_json::Value = serde_json::from_str(&done.out).expect("a report");
     let findings = report["findings"].as_array().expect("findings");
@@ -85,8 +85,8 @@ fn h3_prompt_is_run_once_when_its_host_dies_before_it_answers() {
     let client = waiting.recv().expect("the command was accepted");
     serving.host.signal("KILL");
     drop(serving.host.done());
-    std::fs::remove_file(&socket).expect("nobody listens");
-    client.shutdown(Shutdown::Both).expect("cut off");
+    std::fs::remove_file(&socket).expect("the socket file");
+    client.shutdown(Shutdown::Both).expect("closed");
     let done = run.done();
     let sessions = user.json(&["sessions", "--json"]);
     assert_eq!(sessions.as_array().map(Vec::len), Some(1), "{sessions} {done:?}");

@@ -11,7 +11,7 @@ fn newest(user: &User) -> String {
     user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned()
 }
 
-/// A session whose run goes on over the kill that came when `until` was shown, and the model.
+/// Returns a session with a run that was killed once `until` was shown and that resumes, and the model.
 fn left(prompt: &str, until: &str) -> (User, String, String) {
     let user = User::new();
     user.steady("steady", "primary");
@@ -25,7 +25,7 @@ fn left(prompt: &str, until: &str) -> (User, String, String) {
     (user, id, model)
 }
 
-/// It asks within the start, before anything but the start itself could say that somebody is there.
+/// The resumed run asks during the start, before anything but the start itself could report that an approver is attached.
 #[test]
 fn ask_left_by_a_kill_is_repeated_when_the_run_resumes() {
     let (user, id, model) = left("please write", "allow?");
@@ -47,14 +47,14 @@ fn text_typed_before_a_repeated_ask_is_no_answer() {
     let mut on = Typing::shell(&user, &format!("cat '{}'; {call}", gate.display()));
     on.types("y\n");
     on.until("y"); // the terminal has it, and the process that will ask is not there yet
-    std::fs::write(&gate, "").expect("it goes on");
+    std::fs::write(&gate, "").expect("the gate opens");
     on.until("allow?");
     on.types("n\n");
     let (code, shown) = on.ends();
     assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), false), "{shown}");
 }
 
-/// At a terminal on which nothing can be drawn a chat takes lines as what is said, and asks nobody.
+/// At a terminal without cursor control a chat reads lines as messages, and asks no questions.
 #[test]
 fn chat_without_approver_denies_repeated_asks_at_once() {
     let (user, id, model) = left("please write", "allow?");
@@ -69,7 +69,7 @@ fn chat_without_approver_denies_repeated_asks_at_once() {
     assert_eq!((&asked[0]["verdict"], &asked[0]["by"]), (&json!("deny"), &json!("no_approver")), "{asked:#}");
 }
 
-/// A run that goes on over a kill is at work in the chat: a line steers it, and Ctrl-C cancels it.
+/// A run that resumes after a kill is active in the chat: a line steers it, and Ctrl-C cancels it.
 #[test]
 fn a_run_that_an_earlier_process_left_is_at_work_in_the_chat() {
     let (user, id, model) = left("hang", "thinking");
@@ -104,7 +104,7 @@ fn chat_shows_the_answer_of_an_earlier_process_once() {
     }
 }
 
-/// A run that does not go on ends with the start, which takes the next input that waits: that run is at work in the chat.
+/// The start ends a run that does not resume, and takes the next queued input: the new run is active in the chat.
 #[test]
 fn a_run_that_the_start_opens_is_at_work_in_the_chat() {
     let user = User::new();

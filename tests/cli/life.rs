@@ -54,7 +54,7 @@ fn session_continues_with_its_transcript_after_a_close() {
     let talk = AnsweredChat::begun();
     assert_eq!(talk.says(&["send", &talk.id, "second"]), "heard: second\n");
     assert!(talk.tells(&["close", &talk.id]).contains("is closed"));
-    assert!(talk.tells(&["close", &talk.id]).contains("is closed"), "twice is no error");
+    assert!(talk.tells(&["close", &talk.id]).contains("is closed"), "a second close succeeds");
     assert_eq!(talk.says(&["send", &talk.id, "--steer", "third"]), "heard: third\n");
     assert_eq!(talk.says(&["continue", &talk.id]), "heard: Continue your previous work.\n");
     let texts: Vec<_> = talk.messages(&talk.id).into_iter().map(|(_, text)| text).collect();
@@ -147,8 +147,8 @@ fn controls_of_a_quiet_session_say_how_its_last_run_ended() {
     assert_eq!(talk.tells(&["queue", &talk.id, "clear"]), "removed 0 inputs\n");
     let wrong = talk.user.call(&["queue", &talk.id, "remove", "nothing"]);
     assert!(wrong.code == Some(2) && wrong.err.contains("is not the id of an input"), "{wrong:?}");
-    let nobody = talk.user.call(&["cancel", "ffffff"]);
-    assert!(nobody.code == Some(1) && nobody.err.contains("no session matches"), "{nobody:?}");
+    let nosuch = talk.user.call(&["cancel", "ffffff"]);
+    assert!(nosuch.code == Some(1) && nosuch.err.contains("no session matches"), "{nosuch:?}");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn ask_without_approver_is_denied_and_reported() {
     assert_eq!((done.code, user.workspace().join("a.txt").exists()), (Some(0), false), "{done:?}");
 }
 
-/// Changes a text in the files of a store that nobody has open, as a failing disk would.
+/// Changes a text in the files of a closed store, as a failing disk would.
 fn damage(folder: &Path, text: &str) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -298,7 +298,7 @@ fn asks_are_listed_next_to_an_unreadable_session() {
     assert_eq!((waiting.code, &*waiting.out, &*waiting.err), (Some(0), "[]\n", ""));
 }
 
-/// Its own records still tell what there was: only nothing goes on in it.
+/// The records of a damaged session can still be read, but no run starts in it.
 #[test]
 fn session_with_a_damaged_row_is_listed_and_refuses_input() {
     let talk = AnsweredChat::begun();
@@ -436,7 +436,7 @@ fn a8_deleted_branch_leaves_no_text_above() {
     let talk = AnsweredChat::begun();
     let branch = talk.tells(&["branch", &talk.id]).trim().to_owned();
     assert_eq!(talk.says(&["send", &branch, SECRET]), format!("heard: {SECRET}\n"));
-    // The process may have ended before its parent heard of it.
+    // The process may have ended before the parent was notified.
     talk.tells(&["recover"]);
     let ends = |talk: &AnsweredChat| {
         let shown = talk.user.json(&["show", "--json", &talk.id]);

@@ -73,7 +73,7 @@ fn export_overwrites_no_file_and_import_takes_exports_only() {
     assert_eq!(user.call(&["export", "--out", &word(&file)]).code, Some(0));
     let cases: [(&[&str], i32, &str); 5] = [
         (&["export", "--out", &word(&file)], 2, "exists: choose another name"),
-        (&["export", "nobody"], 1, "no session matches `nobody`"),
+        (&["export", "nosuch"], 1, "no session matches `nosuch`"),
         (&["import", &word(&file)], 1, "exists in this store"),
         (&["import", "/no/such/file"], 2, "/no/such/file cannot be read"),
         (&["import", "."], 2, "is not a regular file"),
@@ -247,7 +247,7 @@ fn doctor_checks_installation_store_and_disk() {
 const WAITS: &str = r#"{ "rules": [
     { "agent": "explore", "steps": [ { "text": "so far", "hang": true } ] },
     { "agent": "*", "steps": [
-        { "calls": [ { "tool": "task", "args": { "subagent_type": "explore", "prompt": "look" } } ] },
+        { "calls": [ { "tool": "task", "args": { "subagent_type": "explore", "prompt": "scan" } } ] },
         { "text": "Done." } ] } ] }"#;
 
 #[test]
@@ -276,7 +276,7 @@ fn h1_import_goes_through_the_host() {
     let expected = [("explore", "lost"), ("general", "completed"), ("general", "lost")];
     assert_eq!(states, expected.map(|(agent, outcome)| [agent, "quiet", outcome].map(|word| Some(word.to_owned()))));
     assert_eq!(user.call(&["verify"]).code, Some(0));
-    // It is refused a second time, and a file that is none is.
+    // A second import is refused, and so is a file that is not an export.
     let again = user.call(&["import", &file]);
     assert_eq!((again.code, again.err.contains("exists in this store")), (Some(1), true), "{again:?}");
     let none = user.workspace().join("none.jsonl");

@@ -55,7 +55,7 @@ fn answer(mut stream: TcpStream) -> Option<String> {
         && !text.contains("\"tool\"")
     {
         true => json!({"role": "assistant", "tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {
-            "name": "minion", "arguments": "{\"message\": \"look\", \"enableWeb\": false, \"enabledTools\": []}"}}]}),
+            "name": "minion", "arguments": "{\"message\": \"scan\", \"enableWeb\": false, \"enabledTools\": []}"}}]}),
         false => json!({"role": "assistant", "content": format!("from {model}")}),
     };
     let reason = if delta["tool_calls"].is_null() { "stop" } else { "tool_calls" };

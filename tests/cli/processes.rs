@@ -24,7 +24,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what} does not hold in time");
 }
 
-/// The process of a killed host ends with it, is listed with its end, and its owner's model is told once, with its output.
+/// The process of a killed host ends with the host and is listed as ended; the owner's model receives one notice, with the output.
 #[test]
 fn r9_killed_host_leaves_no_process_and_its_end_is_told() {
     let user = User::new();
@@ -51,9 +51,9 @@ fn r9_killed_host_leaves_no_process_and_its_end_is_told() {
     until("the process is gone", || !alive(&mark));
     assert_eq!(user.call(&["continue", &id, "--model", &model, "and now?"]).code, Some(0));
     let shown = user.call(&["show", &id]).out;
-    let (before, told) = shown.split_once("\nnotice\n").expect("the end is told");
-    assert!(before.contains("\"status\":\"started\"") && !told.contains("\nnotice\n"), "once: {shown}");
-    assert!(told.contains("lost: the process ended while the run was in flight\n    served\n"), "{shown}");
+    let (before, notice) = shown.split_once("\nnotice\n").expect("a notice of the end");
+    assert!(before.contains("\"status\":\"started\"") && !notice.contains("\nnotice\n"), "once: {shown}");
+    assert!(notice.contains("lost: the process ended while the run was in flight\n    served\n"), "{shown}");
     let ended = tree();
     assert_eq!(ended["children"][0]["outcome"], json!("lost"), "{ended:#}");
 }

@@ -109,8 +109,8 @@ fn prompt_of_an_unknown_agent_lists_the_agents() {
     let user = User::new();
     for (args, says) in [
         (
-            &["agents", "prompt", "nobody"][..],
-            "unknown agent `nobody`; known agents: build, compaction, explore, general, plan,",
+            &["agents", "prompt", "nosuch"][..],
+            "unknown agent `nosuch`; known agents: build, compaction, explore, general, plan,",
         ),
         (&["agents", "prompt", "general", "--profile", "x"], "unknown profile `x`; known profiles: none"),
     ] {
@@ -118,10 +118,10 @@ fn prompt_of_an_unknown_agent_lists_the_agents() {
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
         assert!(done.err.contains(says), "{}", done.err);
     }
-    user.file("subtend.yaml", "tools: {spawn: {profiles: {x: {agent: nobody}}}}\n");
+    user.file("subtend.yaml", "tools: {spawn: {profiles: {x: {agent: nosuch}}}}\n");
     let done = user.call(&["agents", "prompt", "general", "--profile", "x"]);
     let says =
-        "error: the profile `x` names an agent that cannot be used: unknown agent `nobody`; known agents: build,";
+        "error: the profile `x` names an agent that cannot be used: unknown agent `nosuch`; known agents: build,";
     assert!(done.code == Some(2) && done.err.starts_with(says), "{done:?}");
 }
 
@@ -152,7 +152,7 @@ fn s3_a_missing_bootstrap_file_is_a_warning_in_the_run() {
     let user = User::new();
     user.file("subtend.yaml", "tools: {spawn: {enabled: true, profiles: {scout: {agent: explore}}}}\n");
     user.file("AGENTS.md", "House rules.\n");
-    let start = r#"{"tool": "spawn", "args": {"task": "look", "profile": "scout"}}"#;
+    let start = r#"{"tool": "spawn", "args": {"task": "scan", "profile": "scout"}}"#;
     let model = user.script(&format!(
         r#"{{"rules": [
             {{"agent": "general", "steps": [{{"calls": [{start}, {start}]}}, {{"text": "done", "repeat": true}}]}},

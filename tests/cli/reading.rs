@@ -5,7 +5,7 @@ use super::call::User;
 const GREETER: &str = r#"{ "rules": [
     { "agent": "general", "steps": [
         { "fan_out": { "n": 2, "agent": "explore", "background": false, "prompt": "Look at part {n}." } },
-        { "text": "Both looked." } ] },
+        { "text": "Both read." } ] },
     { "agent": "explore", "steps": [
         { "calls": [ { "tool": "list", "args": { "path": "." } }, { "tool": "read", "args": { "path": "none.txt" } } ] },
         { "text": "Seen." } ] } ] }"#;
@@ -80,7 +80,7 @@ fn sessions_are_filtered_by_workspace_and_limit() {
     }
 }
 
-/// A file stands where a directory is expected: its sessions must not seem never to have been.
+/// A file is in the place of the store's directory: the command must fail, not report that no sessions exist.
 #[test]
 fn an_unreadable_data_directory_is_an_error() {
     let user = User::new();
@@ -112,7 +112,7 @@ fn g4_tree_and_show_name_messages_and_call_of_the_parent() {
     assert!(branch["updated"].as_i64() >= branch["created"].as_i64(), "{branch:#}");
     let child = tree["children"][1]["id"].as_str().expect("an id");
     assert_eq!(user.json(&["show", child, "--json"])["branch"], expected);
-    assert_eq!((&tree["branch"], &shown["branch"]), (&Value::Null, &Value::Null), "a root is no branch");
+    assert_eq!((&tree["branch"], &shown["branch"]), (&Value::Null, &Value::Null), "a root is not a branch");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_transcript_shows_what_was_said_and_done() {
         "input of a person",
         "\n  greet\n",
         "task",
-        "Both looked.",
+        "Both read.",
         "run 1 completed",
     ] {
         assert!(root.out.contains(part), "{part}: {}", root.out);
@@ -244,7 +244,7 @@ fn a_store_that_was_written_in_order_is_sound() {
 fn m5_show_groups_what_a_minion_did() {
     const SCRIPT: &str = r#"{ "rules": [ { "agent": "*", "steps": [
         [ { "when": { "prompt_contains": "start" },
-            "calls": [ { "tool": "minion", "args": { "message": "look", "enableWeb": false, "enabledTools": ["list"] } } ] },
+            "calls": [ { "tool": "minion", "args": { "message": "scan", "enableWeb": false, "enabledTools": ["list"] } } ] },
           { "text": "Let me see.", "calls": [ { "tool": "list", "args": { "path": "." } } ] } ],
         [ { "when": { "prompt_contains": "start" }, "text": "done" },
           { "text": "Found it.", "calls": [ { "tool": "return", "args": { "result": "nothing" } } ] } ] ] } ] }"#;

@@ -88,7 +88,7 @@ fn each_way_to_end_has_its_exit_code_and_its_cause() {
         ".subtend/agents/brief.md",
         "---\nmode: primary\ndescription: Has two turns.\nturns: 2\n---\nBe brief.\n",
     );
-    let list = r#"{ "text": "looking", "calls": [ { "tool": "list", "args": { "path": "." } } ], "repeat": true }"#;
+    let list = r#"{ "text": "listing", "calls": [ { "tool": "list", "args": { "path": "." } } ], "repeat": true }"#;
     let cases = [
         ("general", r#"{ "refuse": true }"#, 1, "the model refused", ""),
         ("general", r#"{ "error": { "kind": "auth", "message": "no key" } }"#, 1, "no key", ""),

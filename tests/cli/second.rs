@@ -144,7 +144,7 @@ fn b16_another_terminal_sends_and_follows_a_run() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// A process that hosts a store for its own run ends with that run, whoever else follows it.
+/// A process that hosts a store for its own run ends with that run, even while other clients follow it.
 #[test]
 fn h9_follower_gets_the_end_of_a_run_whose_host_is_gone() {
     let user = User::new();
@@ -363,7 +363,7 @@ fn h1_chat_in_another_terminal_has_questions_and_commands() {
         ("/usage", "tokens for the session"),
         ("/condense", "not compacted"),
         ("/condense undo", "nothing is compacted"),
-        ("/agent nobody", "unknown agent nobody"),
+        ("/agent nosuch", "unknown agent nosuch"),
         ("/agent plan", "plan answers from the next line on"),
         ("/interrupt", "no run is in flight"),
         ("/regenerate", "heard: hello"),

@@ -21,9 +21,9 @@ fn call(user: &User, on: bool, args: &[&str]) -> CommandOutput {
     super::call::Under::start(command, "").done()
 }
 
-/// Runs "look at it" in a new session; gives its id.
+/// Runs "inspect it" in a new session; gives its id.
 fn run(user: &User, on: bool, model: &str) -> String {
-    let done = call(user, on, &["run", "--json", "--model", model, "look at it"]);
+    let done = call(user, on, &["run", "--json", "--model", model, "inspect it"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
     end["session"].as_str().expect("an id").to_owned()
@@ -45,12 +45,12 @@ fn configured_title_is_set_and_shown_by_reading_verbs() {
         assert!(done.code == Some(0) && done.out.contains("Fix the login test"), "{verb:?}: {done:?}");
     }
     let rows = user.json(&["sessions", "--json"]);
-    assert_eq!(rows.as_array().expect("rows").len(), 1, "a service is no session of a listing");
+    assert_eq!(rows.as_array().expect("rows").len(), 1, "listings leave out services");
     let other = run(&user, false, &model);
     assert_eq!(
         shown(&user, &other),
-        (json!("look at it"), Value::Null),
-        "a script calls nobody: off, if nothing is said"
+        (json!("inspect it"), Value::Null),
+        "services are off by default with a scripted model"
     );
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
@@ -64,7 +64,7 @@ fn summary_is_written_on_close_and_on_request() {
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
     assert!(done.out.contains("is closed"), "{done:?}");
     let summary = json!("What changed\n\nNothing yet.");
-    assert_eq!(shown(&user, &closed), (json!("look at it"), summary.clone()));
+    assert_eq!(shown(&user, &closed), (json!("inspect it"), summary.clone()));
     assert!(user.call(&["show", &closed]).out.contains("summary\n  What changed\n"), "for people too");
     let done = call(&user, false, &["summary", &asked, "--model", &model]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "What changed\n\nNothing yet.\n"), "{done:?}");
@@ -83,7 +83,7 @@ fn the_built_in_rules_neither_name_nor_sum_up() {
     assert!(done.err.contains("cannot summarise with the built-in model `offline`"), "{done:?}");
     let done = call(&user, true, &["close", &id]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
-    assert_eq!(shown(&user, &id), (json!("look at it"), Value::Null));
+    assert_eq!(shown(&user, &id), (json!("inspect it"), Value::Null));
     assert_eq!(user.json(&["tree", "--json", &id])["children"], json!([]), "no service was started");
 }
 
@@ -99,7 +99,7 @@ fn g11_close_says_why_a_summary_failed() {
     let why = "the session is not summed up: its run failed: ";
     let again = format!(" (`subtend summary {short}` tries again)");
     assert!(done.err.contains(why) && done.err.contains("script") && done.err.contains(&again), "{done:?}");
-    let bad = call(&user, true, &["close", &id, "--model", "nobody/nothing"]);
+    let bad = call(&user, true, &["close", &id, "--model", "nosuch/nothing"]);
     assert!(bad.code == Some(0) && bad.err.contains("no summary: "), "{bad:?}");
     let asked = call(&user, false, &["summary", &id, "--model", &model]);
     assert!(asked.code == Some(1) && asked.err.contains("the session is not summed up: its run failed"), "{asked:?}");
@@ -112,7 +112,7 @@ fn g11_close_is_silent_where_summaries_are_off() {
     let user = User::new();
     let model = user.script(SILENT);
     let id = run(&user, false, &model);
-    let mut command = user.command(&["close", &id, "--model", "nobody/nothing"]);
+    let mut command = user.command(&["close", &id, "--model", "nosuch/nothing"]);
     command.env("SUBTEND_SESSIONS_SUMMARIES", "false");
     let done = super::call::Under::start(command, "").done();
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");

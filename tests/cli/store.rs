@@ -67,7 +67,7 @@ fn killed_run_ends_as_lost_and_is_reported_at_the_next_start() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// A run whose agent goes on over a restart is not announced as lost, and is not.
+/// A run that resumes after a restart is neither announced as lost nor lost.
 #[test]
 fn resumable_killed_run_is_reported_and_resumes() {
     let user = User::new();
@@ -94,7 +94,7 @@ fn resumable_killed_run_is_reported_and_resumes() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// An older copy of the store under the watermark of a newer one: refused, until somebody says that the loss is known.
+/// An older copy of the store under the watermark of a newer one is refused, until the user accepts the loss.
 #[test]
 fn a_store_that_lost_its_end_opens_only_where_that_is_accepted() {
     let user = User::new();
@@ -175,7 +175,7 @@ fn taken(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files.map(|path| (path.clone(), std::fs::read(path).expect("a file"))).collect()
 }
 
-/// Whoever only looks finds what a killed process left, and leaves it so: no engine gets to mend or to cut anything.
+/// Commands that only read find what a killed process left, and change nothing: no engine repairs or truncates its files.
 #[test]
 fn verify_and_doctor_change_nothing_after_a_crash() {
     for engine in ["redb", "sled"] {

@@ -1,8 +1,5 @@
 //! The command at a terminal that `script` creates.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the command under test runs in real time, and so does what waits for it"
-)]
+#![expect(clippy::disallowed_methods, reason = "the command under test runs in real time, and so does the test")]
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -14,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::call::{User, no_forks};
 
-/// Whoever is asked to write does so; whoever is asked to hang does that; all else is said back.
+/// A model that writes or hangs when asked to, and repeats everything else.
 pub(crate) const MODEL: &str = r#"{ "rules": [ { "agent": "*", "steps": [ [
     { "when": { "last_contains": "please write" }, "latency_ms": 300, "repeat": true,
       "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] },
@@ -117,7 +114,7 @@ fn a_question_that_is_closed_does_not_take_the_next_line() {
     chat.types("please write\r");
     chat.until("allow?");
     chat.types("/waiting\r");
-    chat.until("the queue is empty"); // a question does not stand in the way of commands
+    chat.until("the queue is empty"); // commands work while a question is open
     chat.types("\u{3}");
     chat.until("the question was closed");
     chat.until("cancelled by a person");
@@ -185,7 +182,7 @@ fn open_ask_remains_in_the_store_after_a_crash() {
     assert_eq!(user.json(&["approvals", "--json", "--all"]), waiting);
 }
 
-/// A planner that proposes a plan, and somebody who carries it out.
+/// A planner that proposes a plan, and an agent that carries it out.
 const PLAN: &str = r##"{ "rules": [
     { "agent": "plan", "steps": [ [
         { "when": { "last_contains": "not approved" }, "repeat": true, "calls": [ { "tool": "plan_exit", "args": { "plan": "# Better\n\n1. Write `a.txt`." } } ] },
@@ -196,7 +193,7 @@ const PLAN: &str = r##"{ "rules": [
 
 /// A command whose second line hides behind a comment, with characters that turn and hide text.
 const FOLDED: &str = r##"{ "rules": [ { "agent": "*", "steps": [
-    { "calls": [ { "tool": "shell", "args": { "command": "git status # look only\u202e\u200b\ntouch PWNED" } } ] },
+    { "calls": [ { "tool": "shell", "args": { "command": "git status # scan only\u202e\u200b\ntouch PWNED" } } ] },
     { "text": "done\u001b[2J\u202e\u200bend" } ] } ] }"##;
 
 #[test]
@@ -205,14 +202,14 @@ fn u4_an_approval_folds_no_line_and_hides_no_character() {
     let model = user.script(FOLDED);
     let mut run = Typing::at_terminal(&user, &["run", "--model", &model, "--ask", "shell.run", "go"]);
     let asked = run.until("allow?").replace('\r', "");
-    let lines = "(and 1 more line) (shell)\n\n| git status # look only<U+202E><U+200B>\n| touch PWNED\n\n";
+    let lines = "(and 1 more line) (shell)\n\n| git status # scan only<U+202E><U+200B>\n| touch PWNED\n\n";
     assert!(asked.contains(lines), "{asked}");
     run.types("n\r");
     run.until("done<U+001B>[2J<U+202E><U+200B>end");
     run.ends();
     assert!(!user.workspace().join("PWNED").exists());
     let listed = user.call(&["approvals", "--all"]).out;
-    assert!(listed.contains("look only<U+202E><U+200B> (and 1 more line)"), "{listed}");
+    assert!(listed.contains("scan only<U+202E><U+200B> (and 1 more line)"), "{listed}");
     assert!(listed.contains("\n    touch PWNED"), "{listed}");
 }
 
@@ -349,9 +346,9 @@ fn chat_checks_a_picked_agent_and_keeps_refused_lines() {
     );
     let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model, "--limit", "input_bytes=12"]);
     chat.until("/help lists the commands");
-    for nobody in ["nobody", "explore"] {
-        chat.types(&format!("/agent {nobody}\r"));
-        chat.until(&format!("unknown agent {nobody}; agents that can answer: "));
+    for nosuch in ["nosuch", "explore"] {
+        chat.types(&format!("/agent {nosuch}\r"));
+        chat.until(&format!("unknown agent {nosuch}; agents that can answer: "));
         chat.until("general");
     }
     chat.types("/agent poet\r");
@@ -443,7 +440,7 @@ fn a8_delete_names_what_the_parent_keeps() {
     assert!(user.call(&["delete", "--help"]).out.contains("the result that it received"));
 }
 
-/// The question comes with the first command that would use what the workspace brings along, and its answer is kept.
+/// The first command that would use files of the workspace asks, and the answer is recorded.
 #[test]
 fn an_untrusted_workspace_is_asked_about_once() {
     let user = User::new();

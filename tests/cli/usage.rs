@@ -40,7 +40,7 @@ fn impossible_option_is_a_usage_error_with_a_remedy() {
         (&["run", "--allow", "fs.write=", "hi"], &["fs.write=", "--allow"]),
         (&["run", "--allow", "fs.wirte=a.txt", "hi"], &["fs.wirte", "--allow", "fs.write"]),
         (&["run", "--ask", "task:", "hi"], &["task:", "--ask"]),
-        (&["run", "--agent", "nobody", "hi"], &["nobody", "general", "subtend agents"]),
+        (&["run", "--agent", "nosuch", "hi"], &["nosuch", "general", "subtend agents"]),
         (&["run", "--agent", "explore", "hi"], &["explore", "general"]),
     ];
     for (args, words) in cases {

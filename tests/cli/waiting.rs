@@ -7,7 +7,7 @@ use super::call::{CommandOutput, User};
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#;
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
 
-/// A session whose run goes on over a kill, and which was then sent an input that a signal kept from being taken.
+/// A session whose run resumes after a kill. Then an input was sent, and a signal stopped the process before it was taken.
 struct QueuedInputScene {
     user: User,
     model: String,
@@ -129,7 +129,7 @@ fn interrupt_is_refused_and_cancel_works_with_queued_input() {
     assert_eq!(left.user.call(&["verify"]).code, Some(0));
 }
 
-/// A parent and its child of which a kill left both at work, and how the child's model goes on.
+/// Returns a parent whose run a kill left in flight with that of its child, and a function for the script with which the child continues.
 fn owned(user: &User) -> (String, impl Fn(&str) -> String) {
     user.steady("steady", "primary");
     user.steady("hand", "subagent");

@@ -64,7 +64,7 @@ fn x14_person_sees_and_merges_what_a_child_changed() {
     repository(&user);
     let steps = [writes("a.txt", "one\nTWO\n"), writes("new.txt", "n\n"), json!({"text": "changed them"})];
     let out = run(&user, &delegates(&user, &isolated(), &steps));
-    // Its parent is told what was changed, where, and how a person takes it.
+    // The parent's model reads what was changed, where, and how to merge it.
     assert!(out.contains("changed them\\n\\n[worktree subtend/"), "{out}");
     assert!(out.contains("2 files changed, +2 -1 lines: a.txt +1 -1, new.txt +1 -0."), "{out}");
     assert_eq!((content(&user, "a.txt").as_deref(), content(&user, "new.txt")), (Some("one\ntwo\n"), None));
@@ -110,7 +110,7 @@ fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
     assert!(none.code == Some(1) && none.err.contains("has no worktree"), "{none:?}");
 }
 
-/// The manifest asks for it, in a workspace that is no repository: the call fails with the reason, and nothing is written.
+/// The manifest asks for a worktree, and the workspace is not a repository: the call fails with the reason and writes nothing.
 #[test]
 fn x14_isolation_without_a_repository_is_refused() {
     let user = User::new();
@@ -244,7 +244,7 @@ fn x14_sigkill_at_any_moment_of_a_merge_loses_nothing() {
         let merge = user.start(&["worktree", "merge", &id, "--yes"]);
         match wait_ms {
             Some(wait_ms) => std::thread::sleep(Duration::from_millis(wait_ms)),
-            // Until the first file is there.
+            // Until the first file exists.
             None => {
                 (0..20_000).take_while(|_| present() == 0).for_each(|_| std::thread::sleep(Duration::from_millis(1)))
             }

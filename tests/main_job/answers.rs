@@ -11,7 +11,7 @@ use crate::cli::call::{CommandOutput, User};
 
 const QUESTION: &str = "How is this project put together, and where does it handle errors?";
 
-/// Asks in a workspace; nothing is told on stdout but the answer.
+/// Asks in a workspace, and checks that stdout has the answer only.
 pub(crate) fn ask(user: &User, question: &str) -> String {
     let done = user.call(&["run", question]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -20,7 +20,7 @@ pub(crate) fn ask(user: &User, question: &str) -> String {
     out
 }
 
-/// All that was said is true, by so many facts at least, and no number is told as a lower bound.
+/// Checks that all claims are true, that there are at least `facts` of them, and that no number is a lower bound.
 fn holds(checked: &Checked, facts: usize, text: &str) {
     assert_eq!(checked.wrong, [""; 0], "{text}");
     assert!(checked.facts >= facts && !checked.doubt, "{checked:?}: {text}");

@@ -25,7 +25,7 @@ fn run(steps: &Value) -> (User, CommandOutput, Outcome) {
     (user, done, outcome)
 }
 
-/// How the calls of the only session ended, with what the model was told.
+/// Returns how each call of the only session ended, with the result that the model received.
 fn results(user: &User) -> Vec<(CallEnd, String)> {
     let journals = journals(user);
     let calls = journals.values().flatten().filter_map(|record| {
@@ -63,10 +63,10 @@ fn a_wrong_call_is_an_error_that_the_model_can_correct() {
     assert!(done.out.starts_with("It says: ") && done.out.contains("alpha"), "{done:?}");
     let results = results(&user);
     assert_eq!(results.len(), cases.len() + 1, "{results:#?}");
-    for ((call, kind, words), (end, told)) in cases.into_iter().zip(&results) {
-        assert_eq!(*end, wrong(kind), "{call}: {told}");
+    for ((call, kind, words), (end, reported)) in cases.into_iter().zip(&results) {
+        assert_eq!(*end, wrong(kind), "{call}: {reported}");
         for word in words {
-            assert!(told.contains(word), "{call}: {word} is not in {told}");
+            assert!(reported.contains(word), "{call}: {word} is not in {reported}");
         }
     }
     assert_eq!(results.last().map(|(end, _)| end), Some(&CallEnd::Ok));
@@ -78,7 +78,7 @@ fn fifty_calls_in_one_answer_all_end() {
     let (user, done, outcome) = run(&json!([ { "calls": vec![call; 50] }, { "text": "done" } ]));
     assert_eq!((done.code, done.out.as_str(), outcome), (Some(0), "done\n", Outcome::Completed), "{done:?}");
     let results = results(&user);
-    assert_eq!(results.iter().filter(|(end, told)| *end == CallEnd::Ok && told.contains("alpha")).count(), 50);
+    assert_eq!(results.iter().filter(|(end, reported)| *end == CallEnd::Ok && reported.contains("alpha")).count(), 50);
     assert_eq!(results.len(), 50);
 }
 
@@ -91,9 +91,9 @@ fn calls_beyond_the_limit_are_refused_and_others_end() {
     let ok = results.iter().filter(|(end, _)| *end == CallEnd::Ok).count();
     let over: Vec<_> = results.iter().filter(|(end, _)| *end != CallEnd::Ok).collect();
     assert_eq!((ok, over.len()), (64, 6), "{results:#?}");
-    for (end, told) in over {
+    for (end, reported) in over {
         let limit = CallEnd::ToolError { kind: ToolErrorKind::Limit, retryable: false };
-        assert!(*end == limit && told.contains("64"), "{end:?}: {told}");
+        assert!(*end == limit && reported.contains("64"), "{end:?}: {reported}");
     }
 }
 
@@ -135,10 +135,10 @@ fn truncated_answer_is_continued_once() {
 fn fails(step: &Value, error: ModelFail, words: &[&str]) {
     let (_, done, outcome) = run(&json!([step]));
     assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{step}: {done:?}");
-    let Outcome::Failed { kind: FailKind::Model { error: told, message } } = &outcome else {
+    let Outcome::Failed { kind: FailKind::Model { error: reported, message } } = &outcome else {
         panic!("{step}: {outcome:?}")
     };
-    assert_eq!(*told, error, "{message}");
+    assert_eq!(*reported, error, "{message}");
     for word in words {
         assert!(done.err.contains(word), "{step}: {word} is not in {}", done.err);
     }
@@ -269,12 +269,12 @@ fn each_end_of_a_bad_child_reaches_its_owner_once() {
         journals.iter().find(|(_, records)| records.iter().any(|record| matches!(record, Record::ChildSpawned(_))));
     let root = *root.expect("a root").0;
     assert_eq!(heard, children.filter(|(session, _)| *session != root).collect::<Vec<_>>());
-    let mut told = String::new();
+    let mut reported = String::new();
     for outcome in heard.iter().map(|(_, outcome)| outcome) {
-        writeln!(told, "{outcome:?}").expect("a text");
+        writeln!(reported, "{outcome:?}").expect("a text");
     }
     for word in ["Auth", "no key", "wires crossed", "Refused", "Empty", "Truncated", "Completed"] {
-        assert!(told.contains(word), "{word}: {told}");
+        assert!(reported.contains(word), "{word}: {reported}");
     }
 }
 

@@ -82,7 +82,7 @@ fn binary_files_alone_are_counted_and_never_quoted() {
     sound(&user);
 }
 
-/// What the user who runs the command may not read is told, and the rest is true.
+/// Files that the user may not read are reported, and the rest is true.
 #[cfg(unix)]
 #[test]
 fn unreadable_files_make_lower_bounds() {

@@ -15,7 +15,7 @@ const OPENING: &str =
 pub(crate) struct Checked {
     pub(crate) facts: usize,
     pub(crate) wrong: Vec<String>,
-    /// Whether any number was told as a lower bound.
+    /// Whether any number was a lower bound.
     pub(crate) doubt: bool,
 }
 
@@ -25,10 +25,10 @@ struct AnswerCheck<'a> {
     done: Checked,
     areas: Vec<Area>,
     word: Option<Word>,
-    told: Vec<Area>,
+    reported: Vec<Area>,
     places: BTreeSet<(String, usize)>,
     left: BTreeSet<String>,
-    /// Whether the one search was for beginnings of words; `None` where it was for other words too, or was none.
+    /// Whether the one search was for beginnings of words; `None` if it was for other words too, or did not happen.
     searched: Option<bool>,
     named: bool,
 }
@@ -59,10 +59,10 @@ pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
 
 impl<'a> AnswerCheck<'a> {
     fn new(truth: &'a Truth, words: &'a [Word]) -> Self {
-        let (areas, told) = (Vec::new(), Vec::new());
+        let (areas, reported) = (Vec::new(), Vec::new());
         let (places, left) = (BTreeSet::new(), BTreeSet::new());
         let done = Checked::default();
-        Self { truth, words, done, areas, word: None, told, places, left, searched: None, named: words.is_empty() }
+        Self { truth, words, done, areas, word: None, reported, places, left, searched: None, named: words.is_empty() }
     }
 
     fn fact(&mut self, holds: bool, wrong: impl FnOnce() -> String) {
@@ -73,11 +73,11 @@ impl<'a> AnswerCheck<'a> {
         }
     }
 
-    /// A number that is told must be the true one, and said to be exact just where it can be.
-    fn number(&mut self, told: ReportedCount, real: ReportedCount, of: &str) {
-        self.done.doubt |= !told.exact;
-        let holds = if told.exact { told == real } else { told.n <= real.n && !real.exact };
-        self.fact(holds, || format!("{of}: {told:?} is told, {real:?} is true"));
+    /// Checks that a reported number is true, and is marked as exact where it can be.
+    fn number(&mut self, reported: ReportedCount, real: ReportedCount, of: &str) {
+        self.done.doubt |= !reported.exact;
+        let holds = if reported.exact { reported == real } else { reported.n <= real.n && !real.exact };
+        self.fact(holds, || format!("{of}: {reported:?} is reported, {real:?} is true"));
     }
 
     fn line(&mut self, line: &str) -> Option<()> {
@@ -115,7 +115,7 @@ impl<'a> AnswerCheck<'a> {
             let dirs = rest.list(Rest::code)?;
             rest.word(". What ignore files leave out is not counted.")?;
             let real: Vec<_> = self.truth.tops().into_iter().map(|dir| format!("{dir}/")).collect();
-            self.fact(dirs == real, || format!("directories at the top: {dirs:?} are told, {real:?} are there"));
+            self.fact(dirs == real, || format!("directories at the top: {dirs:?} are reported, {real:?} exist"));
             return rest.end();
         }
         if rest.word("The workspace has no directories and ").is_some() {
@@ -157,7 +157,7 @@ impl<'a> AnswerCheck<'a> {
             rest.word(" matches ")?;
             self.pattern(&rest.code()?);
             self.total(ReportedCount { n: 0, exact: true }, ReportedCount { n: 0, exact: true });
-            self.told = self.areas.clone();
+            self.reported = self.areas.clone();
             rest.word(".")?;
             return rest.end();
         }
@@ -182,7 +182,7 @@ impl<'a> AnswerCheck<'a> {
             n
         };
         let real = self.areas.len();
-        self.fact(n == real, || format!("{n} areas are told, and {real} are in the table"));
+        self.fact(n == real, || format!("{n} areas are reported, and {real} are in the table"));
         Some(())
     }
 
@@ -206,16 +206,16 @@ impl<'a> AnswerCheck<'a> {
         rest.word("## ")?;
         let label = rest.code()?;
         self.word = self.words.iter().find(|word| word.label == label).copied();
-        self.fact(self.word.is_some(), || format!("nobody asked for `{label}`"));
+        self.fact(self.word.is_some(), || format!("the question does not contain `{label}`"));
         rest.end()
     }
 
     fn close_section(&mut self) {
         if let Some(word) = self.word.take() {
-            let missing: Vec<_> = self.areas.iter().filter(|area| !self.told.contains(area)).cloned().collect();
+            let missing: Vec<_> = self.areas.iter().filter(|area| !self.reported.contains(area)).cloned().collect();
             self.fact(missing.is_empty(), || format!("`{}` says nothing of {missing:?}", word.label));
         }
-        self.told.clear();
+        self.reported.clear();
         self.places.clear();
     }
 
@@ -232,8 +232,8 @@ impl<'a> AnswerCheck<'a> {
         let files = rest.number()?;
         rest.end()?;
         self.number(files, self.truth.count_files(&area), &format!("files of {area:?}"));
-        for told in kinds.split(", ").filter(|kinds| !kinds.is_empty()) {
-            self.kind(&area, told)?;
+        for reported in kinds.split(", ").filter(|kinds| !kinds.is_empty()) {
+            self.kind(&area, reported)?;
         }
         let mut rest = Rest(begins);
         while rest.end().is_none() {
@@ -275,9 +275,9 @@ impl<'a> AnswerCheck<'a> {
         why.end()
     }
 
-    fn kind(&mut self, area: &Area, told: &str) -> Option<()> {
-        let at = told.find(" at least ").or_else(|| told.rfind(' '))?;
-        let (name, mut rest) = (&told[..at], Rest(&told[at + 1..]));
+    fn kind(&mut self, area: &Area, reported: &str) -> Option<()> {
+        let at = reported.find(" at least ").or_else(|| reported.rfind(' '))?;
+        let (name, mut rest) = (&reported[..at], Rest(&reported[at + 1..]));
         let count = rest.number()?;
         rest.end()?;
         let real = self.truth.area(area).filter(|(path, _)| kind(path) == name).count();
@@ -306,7 +306,7 @@ impl<'a> AnswerCheck<'a> {
                 let dir = dir.strip_suffix('/')?.to_owned();
                 let holds =
                     self.truth.dirs.contains(&dir) && !self.areas.iter().any(|area| !area.shallow && area.holds(&dir));
-                self.fact(holds, || format!("`{dir}` is no directory that was left out"));
+                self.fact(holds, || format!("`{dir}` is not a directory that was left out"));
                 self.left.insert(dir);
             }
             return rest.end();
@@ -337,19 +337,19 @@ impl<'a> AnswerCheck<'a> {
 
     fn area_of_section(&mut self, area: Area, lines: ReportedCount, files: ReportedCount) {
         let Some(word) = self.word else { return self.done.wrong.push(format!("{area:?} belongs to no word")) };
-        let known = self.areas.contains(&area) && !self.told.contains(&area);
-        self.fact(known, || format!("{area:?} is not in the table, or was told of"));
+        let known = self.areas.contains(&area) && !self.reported.contains(&area);
+        self.fact(known, || format!("{area:?} is not in the table, or was reported before"));
         let real = self.truth.count_matches(&area, &word);
         self.number(lines, real.0, &format!("lines of {area:?} with `{}`", word.label));
         self.number(files, real.1, &format!("files of {area:?} with `{}`", word.label));
-        self.told.push(area);
+        self.reported.push(area);
     }
 
     fn place_of_section(&mut self, all: Rest<'_>) -> Option<()> {
         let mut rest = all;
         rest.word("  - ")?;
         let (path, line, text) = rest.place()?;
-        let (word, area) = (self.word?, self.told.last()?.clone());
+        let (word, area) = (self.word?, self.reported.last()?.clone());
         self.place(&path, line, &text, &area);
         let matches = self.truth.line(&path, line).is_some_and(word.means);
         self.fact(matches, || format!("`{path}:{line}` does not match `{}`", word.label));
@@ -358,7 +358,7 @@ impl<'a> AnswerCheck<'a> {
         rest.end()
     }
 
-    /// Every directory at the top with something in it is looked at, or said to be left out.
+    /// Checks that every non-empty directory at the top is covered, or reported as left out.
     fn covers_the_top(&mut self) {
         let within = |path: &str, dir: &str| path == dir || path.starts_with(&format!("{dir}/"));
         for dir in self.truth.tops() {

@@ -55,7 +55,7 @@ const LANGUAGES: &[Language] = &[
         ending: "md",
         opens: "Part # of the whole.",
         filler: &["Word # of many.", "* item #", ""],
-        errors: &["| failures | # |", "Errors of kind # are told at once."],
+        errors: &["| failures | # |", "Errors of kind # are reported."],
     },
 ];
 
@@ -92,7 +92,7 @@ struct Field<'a> {
 }
 
 impl Field<'_> {
-    /// Writes bytes that are no text, or are not seen.
+    /// Writes a file that is not text, or is ignored.
     fn bytes(&self, path: &str, bytes: &[u8]) {
         let path = self.root.join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -157,7 +157,7 @@ impl Field<'_> {
         self.unreadable(area);
     }
 
-    /// Names that are no text, links, and what is no file at all.
+    /// Makes files with names that are not UTF-8, links, and a pipe.
     #[cfg(unix)]
     fn unreadable(&mut self, area: &str) {
         use std::os::unix::ffi::OsStrExt as _;
@@ -166,7 +166,7 @@ impl Field<'_> {
         self.lines(&forged, &[(false, "forged #"), (true, "an error in a forged name #")], "\n");
         let forged = format!("{area}/\u{1b}[31m\n[7 directories; 99 files]");
         self.lines(&forged, &[(true, "an error in another forged name #")], "\n");
-        self.lines(&format!("{area}/tick`s.rs"), &[(true, "an error beside a tick #")], "\n");
+        self.lines(&format!("{area}/tick`s.rs"), &[(true, "an error next to a tick #")], "\n");
         let name = std::ffi::OsStr::from_bytes(b"caf\xe9.rs");
         fs::write(self.root.join(area).join(name), "// error in a name\n").expect("a file");
         self.planted.errors.insert((format!("{area}/caf\u{fffd}.rs"), 1));

@@ -28,12 +28,12 @@ impl<'a> Rest<'a> {
         Some(ReportedCount { n: number.parse().ok()?, exact })
     }
 
-    /// A number of things: `1 file`, `2 files`; `1 files` is none.
+    /// Reads a count such as `1 file` or `2 files`; rejects `1 files`.
     pub(crate) fn count(&mut self, one: &str, many: &str) -> Option<ReportedCount> {
-        let told = self.number()?;
+        let reported = self.number()?;
         self.word(" ")?;
-        self.word(if told.n == 1 { one } else { many })?;
-        Some(told)
+        self.word(if reported.n == 1 { one } else { many })?;
+        Some(reported)
     }
 
     /// Code in Markdown, within as many backticks as it needs.

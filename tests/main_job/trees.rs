@@ -91,7 +91,7 @@ fn each_end_arrives_once_as_a_synthetic_message() {
             assert_eq!(carrier, json!("message"), "{taken:?}");
             for item in &taken.items {
                 let before = heard.insert(item.child, item.key.expect("an owned run"));
-                assert_eq!(before, None, "{} was heard of twice", item.child);
+                assert_eq!(before, None, "{} was noticed twice", item.child);
             }
         }
     }
@@ -101,8 +101,8 @@ fn each_end_arrives_once_as_a_synthetic_message() {
     let shown = user.json(&["show", "--json", end["session"].as_str().expect("an id")]);
     let notices = shown["entries"].as_array().expect("entries").iter().filter(|entry| entry["type"] == "notice");
     let ends = notices.flat_map(|notice| notice["ends"].as_array().expect("ends"));
-    let told: BTreeSet<_> = ends.map(|end| end["child"].as_str().expect("an id").to_owned()).collect();
-    assert_eq!(told, spawned.keys().map(ToString::to_string).collect());
+    let reported: BTreeSet<_> = ends.map(|end| end["child"].as_str().expect("an id").to_owned()).collect();
+    assert_eq!(reported, spawned.keys().map(ToString::to_string).collect());
 }
 
 #[test]

@@ -21,14 +21,14 @@ impl Word {
     }
 }
 
-/// Whether `name` stands in `text` where no letter or digit comes before it.
+/// Returns whether `text` contains `name` at the beginning of a word.
 fn begins(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(at, _)| !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
 const WORDS: [Word; 3] = [ERROR, LANTERN, BEACON];
 
-/// Errors, as a person would look for them.
+/// Errors, as a person would search for them.
 pub(crate) const ERROR: Word = Word {
     label: "error",
     pattern: r"(?i)error|\berr\b|fail",
@@ -62,7 +62,7 @@ pub(crate) const BEACON: Word = Word {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
-    /// Its lines; `None` where it is no text, or cannot be read.
+    /// Its lines; `None` if it is not text or cannot be read.
     pub(crate) lines: Option<Vec<String>>,
     matching: BTreeMap<&'static str, usize>,
     pub(crate) closed: bool,

@@ -11,7 +11,7 @@ use super::http::HttpMessage;
 pub(crate) enum Act {
     /// Sends these bytes and closes the connection.
     Send(String),
-    /// Sends these bytes and then nothing, for ever.
+    /// Sends these bytes, then hangs.
     Hang(String),
 }
 

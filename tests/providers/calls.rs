@@ -33,9 +33,9 @@ fn parallel_calls_are_made_and_their_results_sent_back_in_order() {
     for protocol in Protocol::ALL {
         let mock = Mock::new(&three());
         let (user, relay) = (reader(""), Relay::to(mock.origin()));
-        let told = ProviderRun { agent: "reader", ..ProviderRun::new(protocol, relay.origin()) }
+        let output = ProviderRun { agent: "reader", ..ProviderRun::new(protocol, relay.origin()) }
             .run(&user, "Read both files.");
-        assert_eq!(told.answer(), "One says alpha, one beta.", "{protocol:?}");
+        assert_eq!(output.answer(), "One says alpha, one beta.", "{protocol:?}");
 
         let kept = only(&user);
         let first = kept.of("turn_answered")[0];
@@ -53,7 +53,7 @@ fn parallel_calls_are_made_and_their_results_sent_back_in_order() {
     }
 }
 
-/// The mock's reading of what it was sent, which is not ours: each result stands behind the calls.
+/// Checks the messages as the mock parsed them, independently of this test: each result follows the calls.
 fn understood(protocol: Protocol, messages: &Value) {
     let messages = messages.as_array().expect("messages");
     let roles: Vec<_> = messages.iter().map(|message| message["role"].as_str().expect("a role")).collect();
@@ -71,7 +71,7 @@ fn asked(call: &Value) -> (String, Value) {
     (call["tool"].as_str().expect("a tool").to_owned(), args)
 }
 
-/// Text and calls of the first answer, then each result; that a call failed can be told.
+/// Checks the text and calls of the first answer, then each result; a failed call is marked as failed.
 fn said_back(protocol: Protocol, said: &[ChatMessage]) {
     let model: Vec<&MessagePart> =
         said.iter().filter(|said| said.role == Role::Model).flat_map(|said| &said.parts).collect();
@@ -143,10 +143,10 @@ fn a_real_model_calls_our_tools_and_no_call_of_its_is_lost() {
     for protocol in [Protocol::Chat, Protocol::Anthropic] {
         let (user, relay) = (reader("output_tokens: 60\n"), forcing(protocol, llm.origin()));
         let talk = ProviderRun { agent: "reader", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
-        let told = talk.run(&user, "Read the file a.txt.");
+        let output = talk.run(&user, "Read the file a.txt.");
 
         let seen = relay.seen();
-        assert!(seen.len() > 1, "{protocol:?}: {told:#?}");
+        assert!(seen.len() > 1, "{protocol:?}: {output:#?}");
         assert!(seen.iter().all(|exchange| exchange.status.contains(" 200 ")), "{protocol:?}: {seen:#?}");
         let kept = only(&user);
         let calls = streamed(protocol, &seen[0].answer);
@@ -167,13 +167,13 @@ fn truncated_arguments_are_an_error_the_model_can_correct() {
     for protocol in [Protocol::Chat, Protocol::Anthropic] {
         let (user, relay) = (reader("output_tokens: 12\nturns: 2\n"), forcing(protocol, llm.origin()));
         let talk = ProviderRun { agent: "reader", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
-        let told = talk.run(&user, "Read the file a.txt.");
-        assert!(matches!(told.code, Some(0 | 1 | 4)), "{protocol:?}: {told:#?}");
+        let output = talk.run(&user, "Read the file a.txt.");
+        assert!(matches!(output.code, Some(0 | 1 | 4)), "{protocol:?}: {output:#?}");
 
         let seen = relay.seen();
         let calls = streamed(protocol, &seen[0].answer);
         let cut = calls.iter().filter(|(_, args)| serde_json::from_str::<Value>(args).is_err()).count();
-        assert!(cut > 0, "{protocol:?}: nothing was cut off: {}", seen[0].answer);
+        assert!(cut > 0, "{protocol:?}: no arguments were truncated: {}", seen[0].answer);
         let kept = only(&user);
         assert_eq!(recorded(&kept), calls, "{protocol:?}");
         let ends: Vec<_> = kept.of("call_finished").iter().map(|end| end["end"].clone()).collect();

@@ -9,7 +9,7 @@ use super::provider_run::{ProviderRun, RunOutput};
 use super::stored_session::only;
 use super::text::agent;
 
-/// How long a server may be at work for nobody.
+/// How long a server may continue a cancelled request.
 const FREE: Duration = Duration::from_secs(5);
 
 fn freed(llm: &Llm) -> bool {
@@ -34,15 +34,15 @@ fn a_cancel_in_mid_stream_frees_the_slot_of_the_real_server() {
         let piece = run.until(|event| event["type"] == "delta");
         assert_eq!(llm.busy(), 1, "{protocol:?}: the model had ended at once: {piece:#}");
         run.signal("INT");
-        let told = RunOutput::of(run.done());
-        assert!(freed(&llm), "{protocol:?}: the slot is still at work");
+        let output = RunOutput::of(run.done());
+        assert!(freed(&llm), "{protocol:?}: the slot is still busy");
 
         assert_eq!(
-            (told.code, &told.end["outcome"]),
+            (output.code, &output.end["outcome"]),
             (Some(130), &json!({"cancelled": {"by": "person"}})),
-            "{told:#?}"
+            "{output:#?}"
         );
-        assert_eq!(told.end["answer"], Value::Null, "{protocol:?}");
+        assert_eq!(output.end["answer"], Value::Null, "{protocol:?}");
         let kept = only(&user);
         // The turn has no answer, so its streamed text is discarded.
         assert_eq!((kept.of("turn_started").len(), kept.of("turn_answered").len()), (1, 0), "{protocol:?}: {kept:#?}");

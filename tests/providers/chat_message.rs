@@ -15,7 +15,7 @@ pub(crate) enum Role {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MessagePart {
     Text(String),
-    /// A call: its id and its tool's name. A protocol without ids has none.
+    /// A call: its id, if the protocol has ids, and its tool's name.
     Call(Option<String>, String, Value),
     /// The result of a call: the call's id, or the tool's name where there are no ids.
     Result(Option<String>, String),
@@ -99,7 +99,7 @@ pub(crate) fn refused(protocol: Protocol, said: &[ChatMessage]) -> Vec<String> {
                 let results = turn.parts.iter().rposition(|part| matches!(part, MessagePart::Result(..)));
                 let text = turn.parts.iter().position(|part| matches!(part, MessagePart::Text(_)));
                 if results.zip(text).is_some_and(|(result, text)| text < result) {
-                    wrong.push(format!("a text stands before a result: {turn:#?}"));
+                    wrong.push(format!("a text precedes a result: {turn:#?}"));
                 }
             }
         }

@@ -57,8 +57,8 @@ fn converse(protocol: Protocol) -> (User, Vec<StoredSession>) {
     let run = talk.start(&user, "Write two notes, and have one read.");
     run.until(|event| event["record"]["turn_answered"]["text"] == "The scout is out.");
     gate.open();
-    let told = RunOutput::of(run.done());
-    assert_eq!(told.answer(), "Both notes are written, and one says uno.", "{protocol:?}");
+    let output = RunOutput::of(run.done());
+    assert_eq!(output.answer(), "Both notes are written, and one says uno.", "{protocol:?}");
     assert_eq!(mock.statuses(), [200; 6], "{protocol:?}");
     for body in relay.sent() {
         assert_eq!(refused(protocol, &said(protocol, &body)), [""; 0], "{protocol:?}: {body:#}");

@@ -14,7 +14,7 @@ use super::stored_session::{StoredSession, kept};
 /// A word of the first message that no other session's request has.
 const ROOT: &str = "Kestrel";
 
-/// A tool that the model must call, and the arguments that its grammar leaves to it, by what it was told so far.
+/// A tool that the model must call, and a function from the results so far to the arguments.
 type ScriptedCall = (&'static str, fn(&[String]) -> Value);
 
 /// A short text, in the model's own words.
@@ -71,7 +71,7 @@ fn stop(protocol: Protocol) -> &'static str {
 struct Came {
     kept: Vec<StoredSession>,
     root: Vec<Exchange>,
-    told: RunOutput,
+    output: RunOutput,
 }
 
 impl Came {
@@ -82,7 +82,7 @@ impl Came {
 
     /// The child, with its birth and the parent's record of it.
     fn child(&self) -> (&StoredSession, &Value, &Value) {
-        assert_eq!(self.kept.len(), 2, "{:#?}", self.told);
+        assert_eq!(self.kept.len(), 2, "{:#?}", self.output);
         (&self.kept[1], self.kept[1].of("session_created")[0], self.kept[0].of("child_spawned")[0])
     }
 }
@@ -115,7 +115,7 @@ fn converse(
         real.to_owned()
     });
     let talk = ProviderRun { agent: "lead", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
-    let told = talk.run(&user, &format!("{ROOT}: have somebody look, and tell me."));
+    let output = talk.run(&user, &format!("{ROOT}: delegate the search, and report."));
     let seen = relay.seen();
     for exchange in &seen {
         let said = said(protocol, &exchange.sent);
@@ -129,14 +129,14 @@ fn converse(
         let fine = [json!("completed"), json!({"failed": {"kind": "truncated"}})].contains(&end["outcome"]);
         assert!(fine, "{protocol:?}: {end:#}");
     }
-    Came { kept, root, told }
+    Came { kept, root, output }
 }
 
 /// How the child's run ended, in the words of its dialect.
 fn ended<'a>(came: &Came, well: &'a str, ill: &'a str) -> &'a str {
     let (child, ..) = came.child();
     let end = child.of("run_ended");
-    assert_eq!(end.len(), 1, "{:#?}", came.told);
+    assert_eq!(end.len(), 1, "{:#?}", came.output);
     if end[0]["outcome"] == "completed" { well } else { ill }
 }
 
@@ -171,10 +171,10 @@ fn a_real_model_starts_jobs_by_spawn_and_awaits_them() {
     assert_eq!((&spawned["dialect"], &spawned["mode"]), (&json!("spawn"), &json!("background")), "{protocol:?}");
     assert_eq!(created["joins"], true, "{protocol:?}");
     assert!(prompt(child).contains(calls(&came)[0].1["task"].as_str().expect("a task")), "{protocol:?}");
-    let told = came.results(protocol);
-    assert_eq!(told[0], child.short, "{protocol:?}");
+    let output = came.results(protocol);
+    assert_eq!(output[0], child.short, "{protocol:?}");
     let marker = format!("[{}: {}]\n", child.short, ended(&came, "OK", "ERROR"));
-    assert!(told[1].starts_with(&marker), "{protocol:?}: {told:?}");
+    assert!(output[1].starts_with(&marker), "{protocol:?}: {output:?}");
     let taken = &came.kept[0].of("notice_taken")[0]["carrier"];
     assert!(taken["await"].is_object(), "{protocol:?}: {taken}");
 }
@@ -183,8 +183,8 @@ fn a_real_model_starts_jobs_by_spawn_and_awaits_them() {
 fn a_real_model_starts_a_task_by_spawn_task_and_checks_it() {
     const STEPS: &[ScriptedCall] = &[
         ("spawn_task", |_| takes(json!({"type": only("scout"), "prompt": words(), "description": words()}))),
-        ("check_task", |told| {
-            let started: Value = serde_json::from_str(&told[0]).expect("an object");
+        ("check_task", |output| {
+            let started: Value = serde_json::from_str(&output[0]).expect("an object");
             takes(json!({"taskId": only(started["taskId"].clone())}))
         }),
     ];
@@ -193,13 +193,13 @@ fn a_real_model_starts_a_task_by_spawn_task_and_checks_it() {
     assert_eq!(names(&came), ["spawn_task", "check_task"], "{protocol:?}");
     let (child, created, spawned) = came.child();
     assert_eq!((&created["agent"], &spawned["dialect"]), (&json!("scout"), &json!("spawn_task")), "{protocol:?}");
-    let told = came.results(protocol);
+    let output = came.results(protocol);
     let id = format!("task_{}", child.id.replace('-', ""));
-    assert_eq!(serde_json::from_str::<Value>(&told[0]).ok(), Some(json!({"taskId": id, "status": "pending"})));
+    assert_eq!(serde_json::from_str::<Value>(&output[0]).ok(), Some(json!({"taskId": id, "status": "pending"})));
     let answer = child.of("run_ended")[0]["text"].as_str().unwrap_or_default();
     match ended(&came, "result", "failed") {
-        "result" => assert_eq!(told[1], answer, "{protocol:?}"),
-        _ => assert!(told[1].starts_with(&format!("Task {id} failed: ")), "{protocol:?}: {told:?}"),
+        "result" => assert_eq!(output[1], answer, "{protocol:?}"),
+        _ => assert!(output[1].starts_with(&format!("Task {id} failed: ")), "{protocol:?}: {output:?}"),
     }
 }
 
@@ -223,11 +223,11 @@ fn a_real_model_hands_work_to_a_minion_that_returns() {
         (&end["outcome"], end["returned"].is_string() || end["returned"].is_object()),
         (&json!("completed"), true)
     );
-    let told: Value = serde_json::from_str(&came.results(protocol)[0]).expect("an object");
+    let output: Value = serde_json::from_str(&came.results(protocol)[0]).expect("an object");
     let returned = &child.of("turn_answered")[0]["calls"][0]["args"];
     let returned: Value = serde_json::from_str(returned.as_str().expect("arguments")).expect("JSON");
     assert_eq!(
-        told,
+        output,
         json!({
             "minionChatId": child.short,
             "minionResponse": returned["result"],
@@ -247,13 +247,13 @@ fn real_model_starts_a_subagent_and_receives_its_end() {
     let (child, created, spawned) = came.child();
     assert_eq!((&created["agent"], &spawned["dialect"]), (&json!("scout"), &json!("subagent")), "{protocol:?}");
     assert!(prompt(child).contains(calls(&came)[0].1["task"].as_str().expect("a task")), "{protocol:?}");
-    let told = came.results(protocol);
-    let started: Value = serde_json::from_str(&told[0]).expect("an object");
+    let output = came.results(protocol);
+    let started: Value = serde_json::from_str(&output[0]).expect("an object");
     let parts = |of: &Value| (of["success"].clone(), of["branchId"].clone(), of["status"].clone());
-    assert_eq!(parts(&started), (json!(true), json!(child.short), json!("started")), "{protocol:?}: {told:?}");
-    // Its end comes by itself, in one message.
-    let notice = told.last().expect("a notice");
-    let end = notice.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{protocol:?}: {told:?}"));
+    assert_eq!(parts(&started), (json!(true), json!(child.short), json!("started")), "{protocol:?}: {output:?}");
+    // Its end arrives in a message of its own.
+    let notice = output.last().expect("a notice");
+    let end = notice.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{protocol:?}: {output:?}"));
     let end: Value = serde_json::from_str(end).expect("an object");
     let status = ended(&came, "complete", "error");
     assert_eq!(parts(&end), (json!(status == "complete"), json!(child.short), json!(status)), "{protocol:?}");
@@ -270,10 +270,13 @@ fn a_real_model_gives_a_task_and_has_its_answer_as_the_result() {
     assert_eq!((&created["agent"], &spawned["mode"]), (&json!("scout"), &json!("blocking")), "{protocol:?}");
     assert!(spawned.get("dialect").is_none(), "the first dialect is left out: {spawned}");
     assert_eq!(prompt(child), calls(&came)[0].1["prompt"], "{protocol:?}");
-    let told = came.results(protocol);
+    let output = came.results(protocol);
     let answer = child.of("run_ended")[0]["text"].as_str().unwrap_or_default();
     match ended(&came, "output", "error") {
-        "output" => assert_eq!(told[0], answer, "{protocol:?}"),
-        _ => assert!(told[0].starts_with(&format!("Task {} (scout) failed: ", child.short)), "{protocol:?}: {told:?}"),
+        "output" => assert_eq!(output[0], answer, "{protocol:?}"),
+        _ => assert!(
+            output[0].starts_with(&format!("Task {} (scout) failed: ", child.short)),
+            "{protocol:?}: {output:?}"
+        ),
     }
 }

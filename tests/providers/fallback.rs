@@ -21,8 +21,8 @@ fn run(first: &Mock, second: &Mock) -> (RunOutput, StoredSession) {
     let mut command = user.command(&[&["run", "--json", "--agent", "brief"], &models[..], &["Speak."]].concat());
     bare(&mut command);
     command.env("OPENAI_API_KEY", KEY).env("ANTHROPIC_API_KEY", KEY);
-    let told = RunOutput::of(Under::start(command, "").done());
-    (told, only(&user))
+    let output = RunOutput::of(Under::start(command, "").done());
+    (output, only(&user))
 }
 
 fn models(kept: &StoredSession, kind: &str) -> Vec<Value> {
@@ -43,8 +43,8 @@ fn pool_falls_back_and_the_journal_names_both_models() {
     for (failure, kind) in cases {
         let first = Mock::new(&script(BRIEF, std::slice::from_ref(&failure)));
         let second = Mock::new(&script(BRIEF, &[json!({ "content": "The second speaks." })]));
-        let (told, kept) = run(&first, &second);
-        assert_eq!(told.answer(), "The second speaks.", "{failure}");
+        let (output, kept) = run(&first, &second);
+        assert_eq!(output.answer(), "The second speaks.", "{failure}");
         assert_eq!(kept.of("attempt_discarded")[0]["error"], json!(kind), "{failure}");
         assert_eq!(models(&kept, "attempt_discarded"), [json!("openai/first")], "{failure}: {kept:#?}");
         let started = models(&kept, "turn_started");
@@ -57,8 +57,8 @@ fn pool_falls_back_and_the_journal_names_both_models() {
 fn a_first_model_that_answers_leaves_the_second_alone() {
     let first = Mock::new(&script(BRIEF, &[json!({ "content": "The first speaks." })]));
     let second = Mock::new(&script(BRIEF, &[json!({ "content": "The second speaks." })]));
-    let (told, kept) = run(&first, &second);
-    assert_eq!(told.answer(), "The first speaks.");
+    let (output, kept) = run(&first, &second);
+    assert_eq!(output.answer(), "The first speaks.");
     assert_eq!((kept.of("attempt_discarded").len(), second.statuses().len()), (0, 0), "{kept:#?}");
 }
 
@@ -66,9 +66,9 @@ fn a_first_model_that_answers_leaves_the_second_alone() {
 fn where_all_models_fail_the_run_fails_and_each_was_asked() {
     let first = Mock::new(&[json!({ "match": {}, "response": fails(500) })]);
     let second = Mock::new(&[json!({ "match": {}, "response": fails(503) })]);
-    let (told, kept) = run(&first, &second);
-    assert_eq!(told.code, Some(1), "{told:#?}");
-    assert_eq!(told.end["outcome"]["failed"]["kind"]["model"]["error"], json!("unavailable"), "{told:#?}");
+    let (output, kept) = run(&first, &second);
+    assert_eq!(output.code, Some(1), "{output:#?}");
+    assert_eq!(output.end["outcome"]["failed"]["kind"]["model"]["error"], json!("unavailable"), "{output:#?}");
     let asked = models(&kept, "attempt_discarded");
     assert!(asked.contains(&json!("openai/first")) && asked.contains(&json!("anthropic/second")), "{asked:?}");
     assert_eq!(first.statuses().len() + second.statuses().len(), asked.len(), "{kept:#?}");

@@ -17,8 +17,8 @@ const LONG: &str = "A whole answer, long enough that it comes in a good many pie
 fn run(protocol: Protocol, origin: &str) -> (RunOutput, StoredSession) {
     let user = User::new();
     agent(&user, "brief", "");
-    let told = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, origin) }.run(&user, "Speak.");
-    (told, only(&user))
+    let output = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, origin) }.run(&user, "Speak.");
+    (output, only(&user))
 }
 
 fn discarded(kept: &StoredSession) -> Vec<&str> {
@@ -29,9 +29,9 @@ fn error(status: u16, message: &str) -> Value {
     json!({ "error": { "message": message, "type": "server_error" }, "status": status })
 }
 
-/// One attempt came to nothing for `kind`; the next one answered, and its answer is all there is.
-fn once_discarded(protocol: Protocol, (told, kept): &(RunOutput, StoredSession), kind: &str) {
-    assert_eq!(told.answer(), LONG, "{protocol:?}");
+/// Checks that one attempt failed with `kind`, and that only the answer of the next attempt is recorded.
+fn once_discarded(protocol: Protocol, (output, kept): &(RunOutput, StoredSession), kind: &str) {
+    assert_eq!(output.answer(), LONG, "{protocol:?}");
     assert_eq!(discarded(kept), [kind], "{protocol:?}: {kept:#?}");
     let attempts: Vec<_> = kept.of("turn_started").iter().map(|turn| turn["attempt"].clone()).collect();
     assert_eq!(attempts, [json!(1), json!(2)], "{protocol:?}");
@@ -75,12 +75,12 @@ fn an_error_of_the_server_is_tried_again() {
 #[test]
 fn failing_server_is_abandoned_and_its_error_reported() {
     let mock = Mock::new(&[json!({ "match": {}, "response": error(503, "down for the day") })]);
-    let (told, kept) = run(Protocol::Anthropic, mock.origin());
-    assert_eq!(told.code, Some(1), "{told:#?}");
-    let kind = &told.end["outcome"]["failed"]["kind"]["model"];
-    assert_eq!(kind["error"], json!("unavailable"), "{told:#?}");
+    let (output, kept) = run(Protocol::Anthropic, mock.origin());
+    assert_eq!(output.code, Some(1), "{output:#?}");
+    let kind = &output.end["outcome"]["failed"]["kind"]["model"];
+    assert_eq!(kind["error"], json!("unavailable"), "{output:#?}");
     assert!(kind["message"].as_str().is_some_and(|text| text.contains("down for the day")), "{kind}");
-    assert!(told.err.contains("down for the day"), "{}", told.err);
+    assert!(output.err.contains("down for the day"), "{}", output.err);
     assert_eq!((mock.statuses().len(), discarded(&kept).len()), (3, 3), "{kept:#?}");
 }
 
@@ -91,7 +91,7 @@ fn a_stream_that_breaks_off_is_never_taken_for_a_short_answer() {
         let cut = json!({ "response": { "content": LONG }, "chunkSize": 5, "latency": 5, "truncateAfterChunks": 8 });
         let mock = Mock::new(&script(BRIEF, &[cut, json!({ "content": LONG })]));
         let relay = Relay::to(mock.origin());
-        let (told, kept) = run(protocol, relay.origin());
+        let (output, kept) = run(protocol, relay.origin());
         let seen = relay.seen();
         assert!(
             seen[0].answer.contains("A who") && !seen[0].answer.contains("strea"),
@@ -100,8 +100,8 @@ fn a_stream_that_breaks_off_is_never_taken_for_a_short_answer() {
         );
         // Something of the first attempt was shown before it was discarded.
         let first = |event: &&Value| event["type"] == "delta" && event["attempt"] == 1;
-        assert!(told.events.iter().any(|event| first(&event)), "{protocol:?}");
-        once_discarded(protocol, &(told, kept), "unavailable");
+        assert!(output.events.iter().any(|event| first(&event)), "{protocol:?}");
+        once_discarded(protocol, &(output, kept), "unavailable");
     }
 }
 
@@ -111,8 +111,8 @@ fn stream_without_its_final_event_is_not_an_answer() {
     for protocol in Protocol::ALL {
         let mock = Mock::new(&script(BRIEF, &[json!({ "content": LONG }), json!({ "content": LONG })]));
         let whole = Relay::to(mock.origin());
-        let (told, _) = run(protocol, whole.origin());
-        assert_eq!(told.answer(), LONG, "{protocol:?}");
+        let (output, _) = run(protocol, whole.origin());
+        assert_eq!(output.answer(), LONG, "{protocol:?}");
         // The mock's own stream, without what comes after the middle of the text.
         let stream = whole.seen()[0].answer.clone();
         let cut = stream.find("enough").expect("the middle");
@@ -141,9 +141,9 @@ fn a_page_for_people_is_no_answer() {
     let page = "<!doctype html><html><body><h1>Welcome</h1><p>Please sign in to the network.</p></body></html>";
     for protocol in Protocol::ALL {
         let broken = Broken::new(vec![Act::answer("200 OK", "Content-Type: text/html; charset=utf-8\r\n", page)]);
-        let (told, kept) = run(protocol, broken.origin());
-        assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
-        let kind = &told.end["outcome"]["failed"]["kind"]["model"];
+        let (output, kept) = run(protocol, broken.origin());
+        assert_eq!(output.code, Some(1), "{protocol:?}: {output:#?}");
+        let kind = &output.end["outcome"]["failed"]["kind"]["model"];
         assert_eq!(kind["error"], json!("bad_answer"), "{protocol:?}: {kind}");
         assert_eq!((broken.asked().len(), kept.of("turn_answered").len()), (3, 0), "{protocol:?}");
     }
@@ -161,9 +161,9 @@ fn a_connection_that_is_dropped_at_once_is_tried_again() {
 #[test]
 fn unreachable_server_is_named() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let (told, kept) = run(Protocol::Chat, &format!("http://{free}"));
-    assert_eq!((told.code, discarded(&kept)), (Some(1), vec!["unavailable"; 3]), "{told:#?}");
-    assert!(told.err.contains(&free.to_string()), "{}", told.err);
+    let (output, kept) = run(Protocol::Chat, &format!("http://{free}"));
+    assert_eq!((output.code, discarded(&kept)), (Some(1), vec!["unavailable"; 3]), "{output:#?}");
+    assert!(output.err.contains(&free.to_string()), "{}", output.err);
 }
 
 #[test]
@@ -181,12 +181,12 @@ fn an_unknown_model_lists_near_names() {
         });
         let user = User::new();
         agent(&user, "brief", "");
-        let told = ProviderRun { agent: "brief", model: "sonet-5", ..ProviderRun::new(protocol, server.origin()) }
+        let output = ProviderRun { agent: "brief", model: "sonet-5", ..ProviderRun::new(protocol, server.origin()) }
             .run(&user, "Speak.");
-        assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
-        let kind = &told.end["outcome"]["failed"]["kind"]["model"];
+        assert_eq!(output.code, Some(1), "{protocol:?}: {output:#?}");
+        let kind = &output.end["outcome"]["failed"]["kind"]["model"];
         assert_eq!(kind["error"], json!("invalid_request"), "{protocol:?}: {kind}");
-        assert!(told.err.contains("sonet-5") && told.err.contains("sonnet-5"), "{protocol:?}: {}", told.err);
+        assert!(output.err.contains("sonet-5") && output.err.contains("sonnet-5"), "{protocol:?}: {}", output.err);
         // The same request again would find it missing again.
         let asked = server.asked();
         let calls = asked.iter().filter(|message| message.first.starts_with("POST")).count();
@@ -203,10 +203,10 @@ fn a_request_that_a_real_server_refuses_is_not_sent_again() {
     let prompt = "one two three four five six seven ".repeat(900);
     for protocol in Protocol::REAL {
         let relay = Relay::to(llm.origin());
-        let told = ProviderRun { agent: "brief", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) }
+        let output = ProviderRun { agent: "brief", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) }
             .run(&user, &prompt);
-        let kind = &told.end["outcome"]["failed"]["kind"]["model"];
-        assert_eq!((told.code, &kind["error"]), (Some(1), &json!("context_overflow")), "{protocol:?}: {told:#?}");
+        let kind = &output.end["outcome"]["failed"]["kind"]["model"];
+        assert_eq!((output.code, &kind["error"]), (Some(1), &json!("context_overflow")), "{protocol:?}: {output:#?}");
         assert_eq!(relay.seen().len(), 1, "{protocol:?}: {:#?}", relay.seen());
     }
 }

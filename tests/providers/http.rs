@@ -44,7 +44,7 @@ impl HttpMessage {
         self.first.split(' ').nth(1).expect("a path")
     }
 
-    /// The body of a request as JSON, `Null` where there is none.
+    /// Returns the body of a request as JSON, `Null` if it is empty.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }

@@ -22,10 +22,10 @@ fn holding(dir: &Path, text: &str) -> Vec<String> {
     found
 }
 
-/// The key is in nothing that the run told or left. Half of a key is a key to whoever guesses.
-fn untold(protocol: Protocol, user: &User, told: &RunOutput) {
+/// Checks that neither the output nor the files of a run contain the key, or half of it, from which it could be guessed.
+fn key_is_absent(protocol: Protocol, user: &User, output: &RunOutput) {
     let half = &KEY[..20];
-    let said = format!("{told:?}");
+    let said = format!("{output:?}");
     assert!(!said.contains(half), "{protocol:?}: {said}");
     assert_eq!(holding(&user.data(), half), [""; 0], "{protocol:?}");
     assert_eq!(holding(&user.workspace(), half), [""; 0], "{protocol:?}");
@@ -44,14 +44,18 @@ fn refused_key_names_its_variable_and_is_not_printed() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
         let mock = Mock::locked(&script("You are brief.", &[json!({ "content": "Hello." })]), "sk-another-key");
         let user = user();
-        let told = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, mock.origin()) }.run(&user, "Speak.");
-        assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
-        assert_eq!(told.end["outcome"]["failed"]["kind"]["model"]["error"], json!("auth"), "{protocol:?}: {told:#?}");
+        let output = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, mock.origin()) }.run(&user, "Speak.");
+        assert_eq!(output.code, Some(1), "{protocol:?}: {output:#?}");
+        assert_eq!(
+            output.end["outcome"]["failed"]["kind"]["model"]["error"],
+            json!("auth"),
+            "{protocol:?}: {output:#?}"
+        );
         let variable = protocol.variable().expect("a variable");
-        assert!(told.err.contains(variable), "{protocol:?}: {}", told.err);
+        assert!(output.err.contains(variable), "{protocol:?}: {}", output.err);
         // A key that is refused once is refused again.
         assert_eq!(only(&user).of("turn_started").len(), 1, "{protocol:?}");
-        untold(protocol, &user, &told);
+        key_is_absent(protocol, &user, &output);
     }
 }
 
@@ -60,9 +64,9 @@ fn the_right_key_opens_the_same_lock() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
         let mock = Mock::locked(&script("You are brief.", &[json!({ "content": "Hello." })]), KEY);
         let user = user();
-        let told = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, mock.origin()) }.run(&user, "Speak.");
-        assert_eq!(told.answer(), "Hello.", "{protocol:?}");
-        untold(protocol, &user, &told);
+        let output = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, mock.origin()) }.run(&user, "Speak.");
+        assert_eq!(output.answer(), "Hello.", "{protocol:?}");
+        key_is_absent(protocol, &user, &output);
     }
 }
 
@@ -77,11 +81,11 @@ fn key_echoed_by_a_server_is_not_printed() {
                 Act::answer(status, &format!("Content-Type: application/json\r\nX-Echo: {KEY}\r\n"), &body.to_string())
             });
             let user = user();
-            let told =
+            let output =
                 ProviderRun { agent: "brief", ..ProviderRun::new(protocol, server.origin()) }.run(&user, "Speak.");
-            assert_eq!(told.code, Some(1), "{protocol:?} {status}: {told:#?}");
-            assert!(told.err.contains("Incorrect API key provided"), "{protocol:?} {status}: {}", told.err);
-            untold(protocol, &user, &told);
+            assert_eq!(output.code, Some(1), "{protocol:?} {status}: {output:#?}");
+            assert!(output.err.contains("Incorrect API key provided"), "{protocol:?} {status}: {}", output.err);
+            key_is_absent(protocol, &user, &output);
         }
     }
 }

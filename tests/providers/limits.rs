@@ -18,9 +18,9 @@ fn children(more: &[&str]) -> Vec<Exchange> {
         "streamingProfile": { "ttft": 400, "tps": 1000 } });
     let mock = Mock::new(&[script("You lead.", &lead), vec![slow]].concat());
     let (user, relay) = (family(""), Relay::to(mock.origin()));
-    let told = ProviderRun { agent: "lead", more, ..ProviderRun::new(Protocol::Chat, relay.origin()) }
+    let output = ProviderRun { agent: "lead", more, ..ProviderRun::new(Protocol::Chat, relay.origin()) }
         .run(&user, "Look at all.");
-    assert_eq!(told.answer(), "All are back.");
+    assert_eq!(output.answer(), "All are back.");
     let seen = relay.seen().into_iter().filter(|exchange| exchange.sent.to_string().contains("You scout."));
     let seen: Vec<Exchange> = seen.collect();
     assert_eq!(seen.len(), 3, "{seen:#?}");
@@ -45,9 +45,9 @@ fn silent_server_times_out_after_the_configured_limit() {
     agent(&user, "brief", "");
     let more = ["--limit", "first_byte_ms=250", "--limit", "attempts=1"];
     let talk = ProviderRun { agent: "brief", more: &more, ..ProviderRun::new(Protocol::Anthropic, server.origin()) };
-    let told = talk.run(&user, "Speak.");
-    let kind = &told.end["outcome"]["failed"]["kind"]["model"];
-    assert_eq!((told.code, &kind["error"]), (Some(1), &json!("unavailable")), "{told:#?}");
+    let output = talk.run(&user, "Speak.");
+    let kind = &output.end["outcome"]["failed"]["kind"]["model"];
+    assert_eq!((output.code, &kind["error"]), (Some(1), &json!("unavailable")), "{output:#?}");
     assert!(kind["message"].as_str().is_some_and(|text| text.contains("250")), "{kind}");
     assert_eq!(only(&user).of("turn_answered"), [&Value::Null; 0]);
 }

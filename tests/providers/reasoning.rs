@@ -40,8 +40,8 @@ fn reasoning_is_kept_apart_and_returned_where_required() {
         let mock = Mock::new(&fixtures());
         let (user, relay) = (family("effort: low\n"), Relay::to(mock.origin()));
         let talk = ProviderRun { agent: "lead", model: model(protocol), ..ProviderRun::new(protocol, relay.origin()) };
-        let told = talk.run(&user, "See to both.");
-        assert_eq!(told.answer(), "All seen.", "{protocol:?}");
+        let output = talk.run(&user, "See to both.");
+        assert_eq!(output.answer(), "All seen.", "{protocol:?}");
         assert_eq!(mock.statuses(), [200; 3], "{protocol:?}");
 
         let sent = relay.sent();

@@ -110,14 +110,14 @@ fn pass(mut client: TcpStream, route: &dyn Route, noted: &Mutex<Vec<Exchange>>) 
         return;
     }
     // Recorded piece by piece, since the reader may leave early.
-    let (mut piece, mut bytes, mut told) = ([0; 4096], Vec::new(), false);
+    let (mut piece, mut bytes, mut announced) = ([0; 4096], Vec::new(), false);
     while let Ok(read @ 1..) = server.read(&mut piece) {
         bytes.extend_from_slice(&piece[..read]);
         let Some((head, body)) = split(&bytes) else { continue };
         note(&mut |seen| answer(&mut seen[at], &head, body));
         // The server may keep its connection open all the same: the one to the client takes no second request.
-        let out = if told { piece[..read].to_vec() } else { [closing(&head).as_bytes(), body].concat() };
-        told = true;
+        let out = if announced { piece[..read].to_vec() } else { [closing(&head).as_bytes(), body].concat() };
+        announced = true;
         if client.write_all(&out).is_err() || whole(&head, body) {
             return;
         }

@@ -46,15 +46,15 @@ impl ListeningServer {
             }
         });
         let stdout = BufReader::new(child.stdout.take().expect("stdout"));
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 if let Some((_, address)) = line.split_once("listening on ") {
-                    drop(tell.send(address.trim().to_owned()));
+                    drop(sender.send(address.trim().to_owned()));
                 }
             }
         });
-        let Ok(origin) = told.recv_timeout(START) else {
+        let Ok(origin) = receiver.recv_timeout(START) else {
             drop(child.kill());
             panic!("{command:?} does not listen: {}", said.lock().unwrap_or_else(PoisonError::into_inner));
         };

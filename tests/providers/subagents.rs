@@ -101,8 +101,8 @@ fn notices_at_rest_fit_every_protocol() {
             .start(&user, "Scout both sides.");
         run.until(|event| event["record"]["turn_answered"]["text"] == "The left is still out.");
         gate.open();
-        let told = RunOutput::of(run.done());
-        assert_eq!(told.answer(), "Both are back.", "{protocol:?}");
+        let output = RunOutput::of(run.done());
+        assert_eq!(output.answer(), "Both are back.", "{protocol:?}");
 
         let seen = relay.seen();
         accepted(protocol, &seen);
@@ -146,8 +146,8 @@ fn notice_at_a_turn_boundary_follows_the_results() {
             ProviderRun { agent: "lead", ..ProviderRun::new(protocol, relay.origin()) }.start(&user, "Scout the left.");
         run.until(|event| event["record"]["run_ended"].is_object());
         gate.open();
-        let told = RunOutput::of(run.done());
-        assert_eq!(told.answer(), "Read, and scouted.", "{protocol:?}");
+        let output = RunOutput::of(run.done());
+        assert_eq!(output.answer(), "Read, and scouted.", "{protocol:?}");
 
         let seen = relay.seen();
         accepted(protocol, &seen);
@@ -175,13 +175,13 @@ fn a_real_server_takes_the_history_of_a_parent_and_answers_it() {
         });
         let user = family("output_tokens: 60\n");
         let talk = ProviderRun { agent: "lead", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
-        let told = talk.run(&user, "Ask both scouts.");
+        let output = talk.run(&user, "Ask both scouts.");
 
         let seen = relay.seen();
         accepted(protocol, &seen);
         let lead = of(&seen, LEAD);
         let heard = lead.iter().find(|exchange| exchange.sent.to_string().contains(NOTICE));
-        let heard = heard.unwrap_or_else(|| panic!("{protocol:?}: {told:#?}"));
+        let heard = heard.unwrap_or_else(|| panic!("{protocol:?}: {output:#?}"));
         ends_with_the_notice(protocol, &heard.sent, &[]);
         // A model this small may ramble until the limit.
         let kept = kept(&user);

@@ -25,16 +25,16 @@ fn text_comes_in_pieces_and_is_recorded_with_its_usage() {
     for protocol in Protocol::ALL {
         let (user, relay) = (User::new(), Relay::to(mock.origin()));
         agent(&user, "brief", "output_tokens: 77\n");
-        let told = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, relay.origin()) }
+        let output = ProviderRun { agent: "brief", ..ProviderRun::new(protocol, relay.origin()) }
             .run(&user, "Please say hello.");
-        assert_eq!(told.answer(), HELLO, "{protocol:?}");
-        let pieces = told.deltas(told.session());
+        assert_eq!(output.answer(), HELLO, "{protocol:?}");
+        let pieces = output.deltas(output.session());
         assert_eq!((pieces.concat().as_str(), pieces.len() > 2), (HELLO, true), "{protocol:?}: {pieces:?}");
 
         // The mock counts nothing for this one.
         let usage =
             if protocol == Protocol::Ollama { json!({"in": 0, "out": 0}) } else { json!({"in": 31, "out": 17}) };
-        assert_eq!(told.end["usage"], usage, "{protocol:?}");
+        assert_eq!(output.end["usage"], usage, "{protocol:?}");
         let kept = only(&user);
         let answers = kept.of("turn_answered");
         assert_eq!(answers.len(), 1, "{protocol:?}: {answers:#?}");
@@ -81,8 +81,8 @@ fn cap_of_chat(sent: &Value) -> &Value {
     if old.is_null() { new } else { old }
 }
 
-/// Whether a model comes to an end within its tokens is its own affair: what it said, how that ended and what its server
-/// counted must be told as they were, whichever it was.
+/// The model may end within its tokens or not: its text, its finish reason and the tokens that its server counted must be reported
+/// exactly in both cases.
 #[test]
 fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
     let llm = llm();
@@ -90,7 +90,7 @@ fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
         let (user, relay) = (User::new(), Relay::to(llm.origin()));
         agent(&user, "brief", "output_tokens: 60\n");
         let talk = ProviderRun { agent: "brief", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
-        let told = talk.run(&user, "What is the capital of France?");
+        let output = talk.run(&user, "What is the capital of France?");
 
         let (kept, seen) = (only(&user), relay.seen());
         let answers = kept.of("turn_answered");
@@ -102,12 +102,14 @@ fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
             assert_eq!(answer["model"], json!(format!("{}/smollm2", protocol.provider())), "{protocol:?}");
         }
         let said: String = answers.iter().map(|answer| answer["text"].as_str().expect("a text")).collect();
-        assert!(!said.trim().is_empty(), "{protocol:?}: {told:#?}");
-        assert_eq!(told.deltas(told.session()).concat(), said, "{protocol:?}");
+        assert!(!said.trim().is_empty(), "{protocol:?}: {output:#?}");
+        assert_eq!(output.deltas(output.session()).concat(), said, "{protocol:?}");
         match answers.last().map(|answer| &answer["stop"]) {
-            Some(stop) if stop == "end" => assert_eq!(told.answer(), said, "{protocol:?}"),
+            Some(stop) if stop == "end" => assert_eq!(output.answer(), said, "{protocol:?}"),
             // Once more, and then no more.
-            stop => assert_eq!((stop, answers.len(), told.code), (Some(&json!("length")), 2, Some(1)), "{protocol:?}"),
+            stop => {
+                assert_eq!((stop, answers.len(), output.code), (Some(&json!("length")), 2, Some(1)), "{protocol:?}")
+            }
         }
     }
 }
@@ -139,10 +141,10 @@ fn answer_truncated_by_the_server_is_not_complete() {
         let user = User::new();
         agent(&user, "terse", "output_tokens: 6\n");
         let talk = ProviderRun { agent: "terse", model: "smollm2", ..ProviderRun::new(protocol, llm.origin()) };
-        let told = talk.run(&user, "Tell me a story of a fox.");
-        assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
-        assert_eq!(told.end["outcome"], json!({"failed": {"kind": "truncated"}}), "{protocol:?}");
-        assert!(told.end["partial"].as_str().is_some_and(|text| !text.is_empty()), "{protocol:?}: {:#}", told.end);
+        let output = talk.run(&user, "Tell me a story of a fox.");
+        assert_eq!(output.code, Some(1), "{protocol:?}: {output:#?}");
+        assert_eq!(output.end["outcome"], json!({"failed": {"kind": "truncated"}}), "{protocol:?}");
+        assert!(output.end["partial"].as_str().is_some_and(|text| !text.is_empty()), "{protocol:?}: {:#}", output.end);
         let kept = only(&user);
         let stops: Vec<_> = kept.of("turn_answered").iter().map(|answer| answer["stop"].clone()).collect();
         // Once more, and then no more.

@@ -13,10 +13,10 @@ use crate::cli::call::{CommandOutput, Under, User};
 /// Columns that help is wrapped to.
 const COLUMNS: &str = "100";
 
-/// What stands before a checksum.
+/// The texts before a checksum.
 const CHECKSUMS: [&str; 3] = ["checksum is ", "line says ", "header says "];
 
-/// What stands before a number that depends on the system, or on how records were gathered into commits.
+/// The texts before a number that depends on the system, or on how records were grouped into commits.
 const COUNTS: [&str; 7] = ["process ", "boot ", "lsn ", "at record ", "lsn N, but ", "after line ", "1 session with "];
 
 pub(super) struct Page {

@@ -32,8 +32,8 @@ impl AnswerCheck<'_> {
         let (key, value) = line.split_once(": ").unwrap_or((line, ""));
         let number = |text: &str| {
             let mut rest = Rest(text);
-            let told = rest.number()?;
-            rest.end().map(|()| told)
+            let reported = rest.number()?;
+            rest.end().map(|()| reported)
         };
         match key {
             "files" => self.number(number(value)?, self.truth.count_files(area), "files"),

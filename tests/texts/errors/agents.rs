@@ -20,7 +20,7 @@ fn errors_of_agent_files_are_as_reviewed() {
         ("bad_model", "---\nmode: all\nmodel: claude-x\n---\nYou write.\n"),
         ("Bad Name", "---\nmode: all\n---\nYou write.\n"),
         ("title", "---\nmode: all\n---\nYou write.\n"),
-        ("explore", "---\nmode: subagent\n---\nYou look.\n"),
+        ("explore", "---\nmode: subagent\n---\nYou scan.\n"),
     ] {
         page.user.file(&format!(".subtend/agents/{name}.md"), text);
         page.call(&format!("agents check '.subtend/agents/{name}.md'"));
@@ -63,19 +63,19 @@ fn checks_of_files_for_prompts_are_as_reviewed() {
 fn errors_of_agent_names_are_as_reviewed() {
     let mut page = Page::new();
     page.user.file(".subtend/agents/poet.md", "---\nmode: all\nmode: all\n---\nYou write.\n");
-    page.user.file("subtend.yaml", "tools: {spawn: {enabled: true, profiles: {scout: {agent: nobody}, fine: {}}}}\n");
+    page.user.file("subtend.yaml", "tools: {spawn: {enabled: true, profiles: {scout: {agent: nosuch}, fine: {}}}}\n");
     for line in [
-        "agents nobody",
+        "agents nosuch",
         "agents generl",
         "agents poet",
-        "agents prompt nobody",
+        "agents prompt nosuch",
         "agents prompt poet",
         "agents prompt general --profile scuot",
         "agents prompt general --profile scout",
         "agents schema spawn_tsk",
         "agents commands reviw",
         "run --agent poet hi",
-        "prompt nobody",
+        "prompt nosuch",
     ] {
         page.call(line);
     }

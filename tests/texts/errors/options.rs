@@ -15,14 +15,14 @@ fn errors_of_arguments_are_as_reviewed() {
         "run --detach --store memory hi",
         "attach",
         "chat --here",
-        "chat nobody",
-        "metadata nobody ticket",
+        "chat nosuch",
+        "metadata nosuch ticket",
         "sessions --limit 0",
         "tasks --status odd",
         "completions tcsh",
         "agents schema spwan",
         "config schema all",
-        "switch nobody:1 next",
+        "switch nosuch:1 next",
     ] {
         page.call(line);
     }

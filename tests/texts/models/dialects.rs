@@ -80,7 +80,7 @@ fn texts_of_task_are_as_reviewed() {
                 ("task", task("")),
                 ("task", task(&"a".repeat((1 << 20) + 1))),
                 ("task", json!({"subagent_type": "wroker", "prompt": "find"})),
-                ("task", json!({"subagent_type": "nobody", "prompt": "find"})),
+                ("task", json!({"subagent_type": "nosuch", "prompt": "find"})),
                 ("task", json!({"subagent_type": "worker", "prompt": "find", "colour": "red"})),
                 ("task", json!({"prompt": "find", "session_id": "abc"})),
                 ("task", json!({"subagent_type": 7, "prompt": "find"})),
