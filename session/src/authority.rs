@@ -153,7 +153,7 @@ impl RuleSet {
         let syntax = asked.syntax();
         let deciding: Vec<(&Rule, Ranked)> =
             self.deciding(asked).map(|rule| (rule, Ranked::new(rule, syntax, Match::Itself))).collect();
-        // A rule for every resource that this one does not beat counts wherever this one does.
+        // A rule for every resource also applies wherever this one does, unless this one beats it.
         let bound = |ranked: &Ranked| {
             let everywhere = deciding.iter().filter(|(rule, _)| rule.is_everywhere(syntax));
             everywhere

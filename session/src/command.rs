@@ -228,7 +228,7 @@ pub struct AttemptFailed {
     pub usage: Option<Usage>,
 }
 
-/// What the hub found out about one child call.
+/// The hub's verdict on one child call.
 #[derive(Clone, Debug)]
 pub struct SpawnVerdict {
     pub call: CallId,
@@ -343,7 +343,7 @@ pub struct ChildPlan {
     pub input: InputId,
     /// The child's first user message.
     pub prompt: Text,
-    /// The birth record; `decide` sets `place`, `short` and `ceiling`, and whose worktree it is if it names any.
+    /// The birth record; `decide` sets `place`, `short`, `ceiling`, and the owner of its worktree, if it names one.
     pub created: SessionCreated,
     /// The manifest's own authority: met with the parent's ceiling.
     pub manifest: Arc<Authority>,

@@ -64,7 +64,7 @@ pub fn visible(state: &State) -> Transcript {
     Arc::new(seen(state, state.compactions.last(), state.transcript.len()).messages)
 }
 
-/// Returns the visible ones of the first `upto` messages.
+/// Returns the visible messages among the first `upto`.
 pub(crate) fn visible_to(state: &State, upto: usize) -> Vec<Message> {
     seen(state, state.compactions.last(), upto).messages
 }
@@ -75,7 +75,7 @@ pub fn visible_own(state: &State) -> Vec<Message> {
     messages.split_off(own)
 }
 
-/// What is visible of a transcript.
+/// The visible part of a transcript.
 pub(crate) struct Seen {
     pub(crate) messages: Vec<Message>,
     /// The position of the first message of this session: inherited ones and a summary come before it.
@@ -114,7 +114,7 @@ fn seen(state: &State, compaction: Option<&Compaction>, upto: usize) -> Seen {
         if from >= upto {
             break;
         }
-        // A foreign journal may have an exchange around what is hidden.
+        // An imported journal may contain an exchange that spans the hidden range.
         if from < at {
             if from < first && to > at {
                 out.extend(instead);
@@ -149,7 +149,7 @@ fn replaced(state: &State) -> impl Iterator<Item = (usize, usize, Option<Message
     })
 }
 
-/// Returns whether a selected alternative replaces message `at` and the one before it: a cut there would part them.
+/// Returns whether a selected alternative replaces message `at` and the one before it: a cut there would separate them.
 pub(crate) fn is_replaced(state: &State, at: usize) -> bool {
     replaced(state).any(|(from, to, _)| from < at && at < to)
 }

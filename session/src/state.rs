@@ -61,9 +61,9 @@ pub struct State {
     /// restart is found here.
     pub accepted: Vec<InputId>,
     pub transcript: Transcript,
-    /// Taken inputs that have more than text, by the record that took them: a regenerated answer needs them again.
+    /// Taken inputs with more than text, by the record that took them. Regenerating an answer needs them.
     pub asked: BTreeMap<Seq, Arc<InputAccepted>>,
-    /// The last user message: a child's birth names it as `user_msg`.
+    /// The last user message, which a child's birth names as `user_msg`.
     pub about: Option<MsgRef>,
     pub children: BTreeMap<SessionId, Child>,
     /// Children whose texts are cached. Others are read from their own journals on demand.
@@ -84,8 +84,8 @@ pub struct State {
     pub stretches: BTreeMap<RunNo, Stretch>,
     /// The compactions that apply, in order: the last one hides most.
     pub compactions: Vec<Compaction>,
-    /// The input tokens of a call with the first so many messages, as the provider counted them last or a compaction
-    /// estimated them.
+    /// The input tokens of a call, as the provider counted them last or a compaction estimated them, and the number of
+    /// messages in that call.
     pub measured: Option<(u64, usize)>,
     /// The last record that changed which earlier messages are visible.
     pub revised: Seq,
@@ -109,8 +109,7 @@ pub struct State {
     pub recalled: BTreeMap<SessionId, Text>,
     /// Volatile: the tokens that the session's model accepts, if known.
     pub window: Option<u64>,
-    /// Volatile: children whose run is queued for its first slot, of those that a check names, as the hub found it
-    /// last.
+    /// Volatile: children named by a check whose run is queued for its first slot, as the hub reported last.
     pub queued_children: BTreeSet<SessionId>,
 }
 
@@ -192,13 +191,13 @@ pub struct Run {
     pub waiting: Vec<Queued>,
     pub started: bool,
     pub slot: bool,
-    /// What it waits for, if it released its slot or clock.
+    /// Why the run waits, if it released its slot or clock.
     pub parked: Option<Park>,
     pub hold: Option<Hold>,
     pub turns: u32,
     /// Turns answered since the allowance was last restarted.
     pub spent: u32,
-    /// Turn allowance: that of its birth, until an input brings another.
+    /// Turn allowance: that of its birth, unless an input set another.
     pub allowance: u32,
     /// Working time at the last record that carries it.
     pub worked_ms: u64,
@@ -212,7 +211,7 @@ pub struct Run {
     pub unanswered: Vec<InputId>,
     /// The length of the transcript before the first of them was taken.
     pub asked_from: usize,
-    /// Whether a compaction failed: none follows by share.
+    /// Whether a compaction failed: then the filled share of the window triggers no other.
     pub compaction_failed: bool,
     /// JSON schema for the next final answer, from the last of these inputs that has one.
     pub format: Option<Text>,

@@ -34,7 +34,7 @@ pub(crate) fn first<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<
     }
 }
 
-/// Those of the first inputs that open a run together: of one owner.
+/// Returns the first inputs that open a run together: those of one owner.
 pub(crate) fn opening<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<&'a Queued> {
     let mut next = first(queue);
     if let Some(owner) = next.first().map(|queued| queued.input.as_owner.clone()) {
@@ -43,8 +43,8 @@ pub(crate) fn opening<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Ve
     next
 }
 
-/// Inputs in the order in which one boundary takes them: persons' messages last, so that the newest thing before an answer is the
-/// message that it answers.
+/// Returns inputs in the order in which one boundary takes them: persons' messages last, so that an answer follows the message
+/// that it answers.
 pub(crate) fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<&'a Queued> {
     let mut inputs: Vec<&Queued> = inputs.into_iter().collect();
     inputs.sort_by_key(|queued| queued.is_message());
@@ -56,11 +56,11 @@ pub(crate) fn ids<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<Input
 }
 
 impl State {
-    /// Whatever is queued, in the order in which it is taken, each with the boundary that takes it. `run` says whether the run in
-    /// flight continues: one that a killed process left may not.
+    /// Returns the queued entries in the order in which they are taken, each with the boundary that takes it. `run`: the run in flight
+    /// continues; one that a killed process left may not.
     ///
-    /// What a model will ask for is not known: answers without a call are assumed, for which each boundary is a rest point. An entry
-    /// of a turn boundary enters earlier where the model calls a tool first.
+    /// Assumes answers without calls, so that each boundary is a rest point. If the model calls a tool first, an entry of a turn
+    /// boundary is taken earlier.
     pub fn waiting(&self, run: bool) -> Vec<(Waiting<'_>, Boundary)> {
         let ends = self.arrived.iter().filter(|notice| self.reaches_model(notice)).collect();
         let mut order = Order { state: self, left: self.queue.iter().collect(), ends, out: Vec::new() };
@@ -80,11 +80,11 @@ struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    /// What the run in flight takes, and what is left for the next ones. `extends` says whether a person's message extends it.
+    /// Orders the entries that the run in flight takes. `extends`: a person's message extends the run.
     fn run(&mut self, extends: bool) {
         match self.state.phase() {
             Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => {}
-            // No model is called before these are stored.
+            // These are stored before the next model call.
             Phase::Quiet | Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing => {
                 self.take_ends();
             }
@@ -108,7 +108,7 @@ impl<'a> Order<'a> {
         self.runs();
     }
 
-    /// What the rest points of a run take that a person's message extends: completions wait for the last message.
+    /// Orders the entries of rest points in a run that a person's message extends: completions wait for the last message.
     fn rest_points(&mut self) {
         loop {
             let next = self.next();
@@ -121,8 +121,8 @@ impl<'a> Order<'a> {
         self.take_ends();
     }
 
-    /// What the next runs take: each the first input with what steers; the rest points of the first that a message extends give
-    /// the others.
+    /// Orders the entries of the next runs: each takes the first input and all steering ones; the first run that a message extends
+    /// takes the others at its rest points.
     fn runs(&mut self) {
         self.take_ends();
         loop {
@@ -150,7 +150,7 @@ impl<'a> Order<'a> {
         self.out.extend(inputs.into_iter().map(|queued| (Waiting::Input(queued), at)));
     }
 
-    /// Ends that are fetched come behind the others: they are given to an idle model only (K2).
+    /// Puts ends that are fetched after the others: they are given to an idle model only (K2).
     fn take_ends(&mut self) {
         let (fetched, pushed): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.ends).into_iter().partition(|end| self.state.is_pulled(end.child));
