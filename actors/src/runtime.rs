@@ -40,7 +40,7 @@ pub use start_error::StartError;
 pub struct Runtime {
     pub(crate) rooms: Arc<Rooms>,
     report: BootReport,
-    /// Where it was started: it may be dropped elsewhere.
+    /// The async runtime that started it: it may be dropped outside of it.
     tokio: tokio::runtime::Handle,
     down: bool,
 }
@@ -302,7 +302,7 @@ impl Runtime {
         self.rooms.environments.opened(session, &agents, options.workspace.is_none());
         match (self.rooms.log.append_root(birth::root(session, created), self.rooms.host.clock.wall_ms()), given) {
             (Ok(()), _) => Ok(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id: session, root: session }),
-            // Another caller opened it meanwhile.
+            // Another caller opened the session meanwhile.
             (Err(error), Some(id)) => self.opened(id)?.ok_or(OpenSessionError::Journal(error)),
             (Err(error), None) => Err(error.into()),
         }
@@ -343,8 +343,8 @@ impl Runtime {
         }
     }
 
-    /// Returns the agents and their manifests, as the next session without a workspace has them. If they cannot be loaded, those of the last
-    /// one.
+    /// Returns the agents and their manifests, as the next session without a workspace has them. If they cannot be loaded, returns those of
+    /// the last one.
     pub fn catalog(&self) -> Catalog {
         let environments = &self.rooms.environments;
         let agents = environments.open_home().unwrap_or_else(|why| {
@@ -468,7 +468,7 @@ impl Drop for Runtime {
         rooms.waiters.close();
         rooms.log.events.close();
         rooms.directory.clear();
-        // Where it was started: actors hold the cells, and would run forever after a drop outside of tokio.
+        // On the starting runtime: actors hold the cells, and would run forever after a drop outside of tokio.
         self.tokio.spawn(rooms.cells.kill());
         tracing::warn!("the runtime was dropped without a shutdown; open runs are swept at the next start");
     }

@@ -91,7 +91,7 @@ impl Cells {
             None => Box::pin(self.load(session, inbox)).await?,
         };
         if self.life.halt.is_cancelled() {
-            // The actors were stopped during the load: as above.
+            // A shutdown stopped the actors during the load.
             self.directory.remove(session);
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl Cells {
         let mut rows = rows_to(&self.log.journal, session)?;
         rows.owed.extend(self.takeover.unreadable.owed(&state));
         if state.run.is_none() && rows.asked.is_empty() {
-            // An idle session whose inputs panicked has no run to give up, and a later run is not meant. A session that a row crashes keeps the mark,
+            // An idle session whose inputs panicked has no run to give up, and the mark must not hit a later run. A session that a row crashes keeps the mark,
             // which delays its restarts.
             inbox.settle();
         }

@@ -167,7 +167,7 @@ impl Driver {
         self.state.run.as_ref().map(|run| RunKey { session: self.state.id, run: run.no })
     }
 
-    /// Reports that a shutdown stopped the actor. A passivated one is not meant: it may be a waiting owner.
+    /// Reports that a shutdown stopped the actor; not for passivation, since that may be a waiting owner.
     pub(crate) fn stopped(&self) {
         if self.cells.life.halt.is_cancelled() {
             let (session, run) = (self.session(), self.run_key().map(|key| key.run));
@@ -199,7 +199,7 @@ impl Driver {
                 return self.give_up(halted);
             }
             if self.may_admit() {
-                // The children of this chunk run first, and leave their memory to those of the next.
+                // The children of this chunk run first and release their memory before the next chunk.
                 tokio::task::yield_now().await;
             }
         }

@@ -109,11 +109,11 @@ struct InboxState {
     /// The run was in flight when the host died. Kept here, as are the next fields: a panic before its end is logged must not turn a lost run
     /// into a resumed one.
     lost: Option<Lost>,
-    /// The run is to be given up, naming the command.
+    /// Whether the run is to be given up, with the name of the command.
     exhausted: Option<Option<&'static str>>,
     /// The slot of the run in flight: a run that continues after a panic still holds it (T-3).
     slot: Option<Slot>,
-    /// The last activation crashed: its appended batch may lack its effects.
+    /// Whether the last activation crashed: the effects of its appended batch may be missing.
     crashed: bool,
 }
 
@@ -217,14 +217,14 @@ impl Inbox {
         self.lock().in_hand = Some(command);
     }
 
-    /// The commands are decided and committed without a panic.
+    /// Clears the command in hand: the commands are decided and committed without a panic.
     pub(crate) fn put_down(&self) {
         let mut inner = self.lock();
         inner.in_hand = None;
         inner.killer = None;
     }
 
-    /// The actor crashed: returns its command, and whether the same one crashed the previous activation.
+    /// Records a crash; returns the command in hand, and whether the same one crashed the previous activation.
     pub(crate) fn died(&self) -> (Option<&'static str>, bool) {
         let mut inner = self.lock();
         inner.crashed = true;
@@ -234,7 +234,7 @@ impl Inbox {
         (killer, again)
     }
 
-    /// The next activation gives the run up. Returns whether the last one was to do so already: then its command stays.
+    /// Makes the next activation give the run up. Returns whether the last one had to do so already: then its command stays.
     pub(crate) fn exhaust(&self, command: Option<&'static str>) -> bool {
         let mut inner = self.lock();
         let again = inner.exhausted.is_some();

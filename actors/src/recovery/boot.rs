@@ -181,7 +181,7 @@ impl StartRecovery {
             }
             let first = self.probed(session);
             let recovery = Arc::clone(self);
-            waiting.push(Box::pin(async move { (session, recovery.heard(session, first).await) }));
+            waiting.push(Box::pin(async move { (session, recovery.decided(session, first).await) }));
         }
         while let Some(heard) = waiting.next().await {
             count(heard);
@@ -194,18 +194,18 @@ impl StartRecovery {
 
     /// Probes `session`: it answers when all that is queued now is decided.
     fn probed(self: &Arc<Self>, session: SessionId) -> oneshot::Receiver<Probed> {
-        let (tell, told) = oneshot::channel();
-        self.cells.deliver(session, InboxItem::Probe(tell));
-        told
+        let (sender, probed) = oneshot::channel();
+        self.cells.deliver(session, InboxItem::Probe(sender));
+        probed
     }
 
     /// Waits until the first commands of `session` are decided and durable; returns whether they are.
     ///
     /// A panic of the actor loses its probe: the restarted actor is probed again, or the owner would be swept first and end before what it owns
     /// (T-7). One that also crashes at giving the run up (V-3) is left to its delayed restarts, so that the others start.
-    async fn heard(self: Arc<Self>, session: SessionId, mut told: oneshot::Receiver<Probed>) -> bool {
+    async fn decided(self: Arc<Self>, session: SessionId, mut probe: oneshot::Receiver<Probed>) -> bool {
         for _ in 0..=REVIVALS {
-            if let Ok(probed) = told.await {
+            if let Ok(probed) = probe.await {
                 let settled = self.log.journal.wait(probed.lsn).await.is_ok();
                 // Unloaded at once: otherwise all swept sessions would be in memory together until they passivate.
                 self.directory.push_if_active(session, InboxItem::Idle);
@@ -215,7 +215,7 @@ impl StartRecovery {
             if !restarts || self.life.is_stopping() {
                 return false;
             }
-            told = self.probed(session);
+            probe = self.probed(session);
         }
         false
     }

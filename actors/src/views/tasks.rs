@@ -124,7 +124,7 @@ impl Task {
             match read {
                 Ok(()) => {}
                 Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error),
-                // The others are listed all the same.
+                // The other tasks are still listed.
                 Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
                     task.unread = Some(error.to_string());
                 }

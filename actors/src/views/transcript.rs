@@ -157,7 +157,7 @@ pub fn head(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadE
     Ok(head.filter(|head| !head.deleted))
 }
 
-/// Returns what the records of a session with a damaged row make of it; `None` where they cannot be read either.
+/// Returns the head that the records of a session with a damaged row imply; `None` if they cannot be read either.
 /// # Errors
 /// When the store as a whole cannot be read.
 pub fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadError> {
@@ -178,7 +178,7 @@ pub fn records(journal: &Journal, session: SessionId) -> Result<Vec<Stored>, Rea
     }
 }
 
-/// Returns the head that records make; `None` where they do not fold.
+/// Returns the head of the folded records; `None` if they do not fold.
 fn folded(session: SessionId, stored: &[Stored]) -> Option<Head> {
     let (first, last) = (stored.first()?, stored.last()?);
     let state = State::fold(session, stored.iter().map(|stored| &stored.record)).ok()?;
@@ -268,13 +268,13 @@ impl TranscriptReader<'_> {
         }
     }
 
-    /// Puts what children did into the calls that started them.
+    /// Adds the transcripts of children to the calls that started them.
     fn nest(&self, id: SessionId, history: &History, entries: &mut [ShownEntry], seen: &mut BTreeSet<SessionId>) {
         for call in entries.iter_mut().flat_map(|shown| shown.entry.calls_mut()) {
             call.minion = self.minion_of(id, call);
             let is_opaque = |child: &SessionId| self.opt_head(*child).is_some_and(|head| !head.inspectable);
             let Some(child) = call.child.filter(is_opaque) else { continue };
-            // A call that continues a child shows it no second time.
+            // A call that continues a child does not show it a second time.
             if seen.insert(child) {
                 let whole = TranscriptReading { nests: true, ..TranscriptReading::default() };
                 call.nested = Some(match self.read(child, whole, history.tasks.get(&child), seen) {
@@ -285,7 +285,7 @@ impl TranscriptReader<'_> {
         }
     }
 
-    /// Returns what the minion of a call did for it; `None` where it cannot be read: its transcript says so.
+    /// Returns the work of a call's minion; `None` if it cannot be read, which its transcript reports.
     fn minion_of(&self, id: SessionId, call: &CallEntry) -> Option<Minion> {
         let child = call.child.filter(|_| *call.tool == *subtend_tools::dialect::minion::NAME)?;
         let chat = self.opt_head(child)?.short;
