@@ -197,7 +197,7 @@ impl ExportJob<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Writes the frames of the chosen sessions in log order: others may be damaged.
+    /// Writes the frames of the chosen sessions in log order. Frames of other sessions may be damaged.
     fn places(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ExportError> {
         let mut places: Vec<(Lsn, SessionId)> = Vec::new();
         for session in self.written.keys() {

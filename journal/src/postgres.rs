@@ -28,10 +28,10 @@ use link::{Driver, Link, Param};
 use owner::ShardClaim;
 pub use target::ShardAddress;
 
-/// RowArrays of a part of a scan: frames are larger than other rows.
+/// Frames in one part of a scan: they are larger than other rows.
 const FRAMES: i32 = 256;
 const ROWS: i32 = 2048;
-/// Bodies of births are kept up to this many bytes: every child has those of its agent.
+/// Bytes of birth bodies that are cached: every child has the bodies of its agent.
 const DEFS: usize = 8 << 20;
 
 /// Store in a shard of a PostgreSQL database.
@@ -45,7 +45,7 @@ pub struct Postgres {
     driver: Driver,
 }
 
-/// Bodies that were read. They are named by their content, so that none is ever stale.
+/// Cached bodies. They are named by their content, so none is ever stale.
 #[derive(Default)]
 struct KeptDefs {
     bytes: usize,
@@ -58,9 +58,8 @@ impl std::fmt::Debug for Postgres {
     }
 }
 
-/// Why an operation failed.
 enum ServerFailure {
-    /// The connection is gone: whether the server did it is unknown.
+    /// The connection is gone: whether the server performed the operation is unknown.
     Lost(String),
     /// The server refused it.
     Refused(Box<DbError>),
@@ -92,14 +91,14 @@ impl From<tokio_postgres::Error> for ServerFailure {
     }
 }
 
-/// Whether the server ends the connection with this error: it says nothing about a commit on its way.
+/// Returns whether the server ends the connection with this error, which leaves the outcome of a running commit unknown.
 fn ends_connection(error: &DbError) -> bool {
     let code = error.code().code();
     let fatal = matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
     fatal || code.starts_with("57P") || code.starts_with("08")
 }
 
-/// Returns the error with its causes: the outer one is general.
+/// Returns the error with its causes, since the outer error is too general.
 fn words(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
@@ -158,7 +157,7 @@ fn overwritten(error: &DbError) -> Option<EngineError> {
 }
 
 impl Postgres {
-    /// Claims the shard, and makes it where it is missing. Earlier owners are fenced.
+    /// Claims the shard, and creates it if it is missing. Earlier owners are fenced.
     /// # Errors
     /// [`OpenError::Unreachable`], [`OpenError::Held`] while another process has it, [`OpenError::Newer`] for a newer schema, and
     /// [`EngineError::Weak`] for a setting that was not accepted.
@@ -234,7 +233,7 @@ impl Postgres {
         let (send, parts) = mpsc::channel();
         self.driver.spawn(Arc::clone(&self.link).scan(sql, params, most, credits, send));
         loop {
-            // Full only where the scan has ended, which the next part says.
+            // The channel is full only if the scan has ended; the next part reports that.
             let _ = credit.try_send(());
             let ended = || Err(ServerFailure::Lost("the thread of the connections has ended".to_owned()));
             let part = parts.recv().unwrap_or_else(|_| ended()).map_err(self.failed("scan"))?;
@@ -281,7 +280,7 @@ macro_rules! sql {
     };
 }
 
-/// RowArrays and frames of a session: 0 is its head, 1 its row of the boot scan, 2 a frame. The first frame may start before the wanted record.
+/// Selects the rows and frames of a session: 0 is its head, 1 its row of the boot scan, 2 a frame. The first frame may start before the wanted record.
 const RANGE: &str = "\
     SELECT 0, NULL::bytea, value, NULL::bytea FROM subtend.head WHERE shard = $1 AND key = $2 \
     UNION ALL SELECT 1, NULL, value, NULL FROM subtend.inflight WHERE shard = $1 AND key = $2 \

@@ -127,7 +127,7 @@ fn failed(why: String) -> EngineError {
     EngineError::Store { what: "read through the host", why }
 }
 
-/// Why one row cannot be read: it hides no other.
+/// Converts the error of one row, so that other rows can still be read.
 fn damage(error: EngineError) -> Damage {
     if let EngineError::Corrupt { table, at, why } = error {
         return Damage { table: Some(table.to_owned()), at, why };
@@ -135,7 +135,7 @@ fn damage(error: EngineError) -> Damage {
     Damage { table: None, at: String::new(), why: error.to_string() }
 }
 
-/// A damaged row is an answer; any other error fails the read.
+/// Returns a damaged row as an answer; any other error fails the read.
 fn damaged<T>(error: EngineError) -> Result<std::result::Result<T, Damage>> {
     if matches!(error, EngineError::Corrupt { .. }) { Ok(Err(damage(error))) } else { Err(error) }
 }
@@ -197,12 +197,12 @@ impl Sent {
     }
 }
 
-/// Refuses keys that do not ascend from `from`: who reads on behind the last one would never come to an end.
+/// Refuses keys that do not ascend from `from`: a reader that continues after the last key would never end.
 fn ascending<'a, K: Ord + Copy + 'a>(from: &K, keys: impl Iterator<Item = &'a K>) -> Result<()> {
     let mut last = None;
     for key in keys {
         if key < from || last.is_some_and(|last| key <= last) {
-            return Err(failed("the host answers otherwise: its rows are not in order".to_owned()));
+            return Err(failed("unexpected answer of the host: its rows are not in order".to_owned()));
         }
         last = Some(key);
     }
@@ -218,14 +218,14 @@ impl<A> Remote<A>
 where
     A: Fn(&Read) -> std::result::Result<Value, String> + Send + Sync + 'static,
 {
-    /// An engine whose reads `ask` answers; its error says why it could not.
+    /// Returns an engine whose reads `ask` answers; its error says why it cannot.
     pub fn new(ask: A) -> Self {
         Self { ask }
     }
 
     fn get<T: DeserializeOwned>(&self, read: Read) -> Result<T> {
         let value = (self.ask)(&read).map_err(EngineError::Unreachable)?;
-        serde_json::from_value(value).map_err(|error| failed(format!("the host answers otherwise: {error}")))
+        serde_json::from_value(value).map_err(|error| failed(format!("unexpected answer of the host: {error}")))
     }
 
     fn row<T: DeserializeOwned>(&self, read: Read) -> Result<T> {
@@ -317,13 +317,15 @@ where
         };
         loop {
             let frames = std::mem::take(&mut last.frames);
-            // The first frame may start before the wanted record; those of a later part come behind the ones before.
+            // The first frame may start before the wanted record; frames of a later part follow those of the earlier one.
             let behind = range.frames.last().map_or(Seq(0), |(seq, ..)| *seq);
             let repeated = frames.first().is_some_and(|(seq, ..)| *seq == behind);
             let new = frames.into_iter().skip(usize::from(repeated && !range.frames.is_empty())).collect::<Vec<_>>();
             ascending(&behind, new.iter().map(|(seq, ..)| seq))?;
             if last.more && new.is_empty() {
-                return Err(failed("the host answers otherwise: it has more frames and sends none".to_owned()));
+                return Err(failed(
+                    "unexpected answer of the host: more frames are announced, and none is sent".to_owned(),
+                ));
             }
             range.frames.extend(new.into_iter().map(|(seq, lsn, frame)| (seq, lsn, frame.map(Sent::frame))));
             let Some((next, ..)) = range.frames.last().filter(|_| last.more) else { return Ok(range) };

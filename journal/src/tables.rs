@@ -1,4 +1,4 @@
-//! Reads of an engine whose rows are bytes in ordered tables. Each engine has the tables; what their rows mean is said here.
+//! Reads of an engine whose rows are bytes in ordered tables. Each engine has the tables; this module defines the meaning of their rows.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;

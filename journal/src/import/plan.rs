@@ -123,7 +123,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         if left.next().is_some() {
             return Err(ImportError::Leftover { session: id, line: at.line });
         }
-        self.stands(id, session, at, fold.state.as_ref())?;
+        self.check_parent(id, session, at, fold.state.as_ref())?;
         let rows = fold.rows(epoch, created_ms.unwrap_or(at_ms), at_ms);
         self.planned.sessions.extend(rows);
         Ok(())
@@ -223,7 +223,13 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     /// Checks that the parent of a session is in the file: trees are complete.
-    fn stands(&mut self, id: SessionId, session: &Session, at: At, state: Option<&State>) -> Result<(), ImportError> {
+    fn check_parent(
+        &mut self,
+        id: SessionId,
+        session: &Session,
+        at: At,
+        state: Option<&State>,
+    ) -> Result<(), ImportError> {
         let damaged = |why| ImportError::Damaged { line: at.line, why };
         let Some(created) = state.map(|state| &state.created) else { return Ok(()) };
         let (place, worktree) = (&created.place, created.worktree);

@@ -61,9 +61,9 @@ macro_rules! write {
     };
 }
 
-/// One group. A transaction of its own, and one round trip.
+/// Writes one group, in one transaction and one round trip.
 const WRITE: &str = write!("epoch = $2 AND last_lsn = $3");
-/// Sabotage: it writes under any claim.
+/// Sabotage: writes under any claim.
 const WRITE_UNFENCED: &str = write!("($2::bigint + $3::bigint) IS NOT NULL");
 
 /// The claim of this process on a shard.
@@ -80,7 +80,7 @@ pub(super) struct ShardClaim {
 }
 
 impl ShardClaim {
-    /// Makes the shard where it is missing, and claims it.
+    /// Creates the shard if it is missing, and claims it.
     pub(super) async fn claim(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let mut connection = link.connect().await?;
         schema::migrate(&mut connection.client).await?;
@@ -266,7 +266,7 @@ fn holder() -> String {
 
 type Values = Vec<Vec<u8>>;
 
-/// RowArrays of a group, by table, as arrays.
+/// Rows of a group, by table, as arrays.
 #[derive(Default)]
 struct RowArrays {
     /// Keys and values.

@@ -1,4 +1,4 @@
-//! ServerSettings of a server on which durability depends.
+//! Settings of the server on which durability depends.
 
 use std::borrow::Cow;
 
@@ -47,7 +47,7 @@ impl Setting {
     }
 }
 
-/// ServerSettings as a connection has them.
+/// Settings of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerSettings {
     values: [String; 3],
