@@ -38,7 +38,7 @@ pub struct Catalog {
     reading: Option<Product>,
 }
 
-/// AgentProblem of an agent file.
+/// Problem of an agent file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProblem {
     /// The file.
@@ -81,8 +81,8 @@ impl Catalog {
     /// Loads the built-in agents, every `*.md` below [`FOLDER`] of `workspace`, and its agents of other products ([`Product`]).
     ///
     /// A file of [`FOLDER`] comes before one of a product, and a product before the next one: the first of a name wins.
-    /// A refused file is in [`Catalog::problems`] and hides no other agent, except a built-in one of its name: that one might do what the
-    /// file was to deny. Of two files with one name, the first path wins. Symbolic links are not followed.
+    /// A refused file is in [`Catalog::problems`] and hides no other agent, except a built-in one of its name, which might do what the
+    /// file denies. Of two files with one name, the first path wins. Symbolic links are not followed.
     pub fn load(workspace: &Path) -> Self {
         let mut catalog = Self::builtin();
         let mut files = Vec::new();

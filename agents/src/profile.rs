@@ -37,7 +37,7 @@ pub struct Profile {
     /// Instructions for the child, after those of the file.
     #[serde(deserialize_with = "none_if_empty")]
     pub system_prompt: Option<Text>,
-    /// Whether the prompt of the caller's agent comes before all of that.
+    /// Whether the prompt of the caller's agent comes before these parts.
     pub prompt: Inherit,
     /// The most tools that the child is offered. Empty: all that its caller has.
     pub tools: Vec<Text>,

@@ -61,7 +61,7 @@ pub struct Skill {
     pub for_models: bool,
     /// Whether it is a slash command.
     pub for_users: bool,
-    /// What may follow it as a slash command.
+    /// Hint for the arguments of its slash command.
     pub argument_hint: Option<Text>,
     /// Its text without front matter.
     pub body: Text,
@@ -82,7 +82,7 @@ pub struct Skills {
 }
 
 /// A folder of skills.
-struct Shelf<'a> {
+struct SkillRoot<'a> {
     folder: &'a Path,
     /// The folder as rules name it.
     resource: &'a str,
@@ -102,7 +102,7 @@ impl Skills {
                 Some(link) => skills.refuse(&link, "is a symbolic link, which is not followed: use a folder"),
                 None => {
                     let folder = workspace.join(&below);
-                    skills.find(&Shelf { folder: &folder, resource: &below, in_workspace: true }, &folder, 0);
+                    skills.find(&SkillRoot { folder: &folder, resource: &below, in_workspace: true }, &folder, 0);
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Skills {
         if folder.starts_with(&around) {
             return self.warn(&folder, "lies in the workspace, so it gives no skills of your own");
         }
-        self.find(&Shelf { folder: &folder, resource, in_workspace: false }, &folder, 0);
+        self.find(&SkillRoot { folder: &folder, resource, in_workspace: false }, &folder, 0);
     }
 
     /// Returns all skills, ordered by name.
@@ -141,7 +141,7 @@ impl Skills {
         self.all().filter(shown).cloned().collect()
     }
 
-    fn find(&mut self, shelf: &Shelf<'_>, folder: &Path, depth: usize) {
+    fn find(&mut self, root: &SkillRoot<'_>, folder: &Path, depth: usize) {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
@@ -164,9 +164,9 @@ impl Skills {
                     self.warn(&path, format!("is not a skill: a skill is a folder with a {FILE}"));
                 }
             } else if path.join(FILE).symlink_metadata().is_ok() {
-                self.read(shelf, &path);
+                self.read(root, &path);
             } else if depth < MAX_DEPTH {
-                self.find(shelf, &path, depth.saturating_add(1));
+                self.find(root, &path, depth.saturating_add(1));
             } else {
                 self.refuse(&path, format!("not read: it is more than {MAX_DEPTH} folders deep. Move its skills up."));
             }
@@ -176,17 +176,17 @@ impl Skills {
     /// Reads the skill of one folder, and returns what its file gives, and its problems.
     pub(crate) fn add_one(&mut self, folder: &Path) -> (Option<Arc<Skill>>, Vec<AgentProblem>) {
         let above = folder.parent().unwrap_or(folder);
-        let shelf = Shelf { folder: above, resource: &above.to_string_lossy(), in_workspace: true };
+        let root = SkillRoot { folder: above, resource: &above.to_string_lossy(), in_workspace: true };
         let before = self.problems.len();
         match folder.is_symlink() {
             true => self.refuse(&folder.join(FILE), "is in a symbolic link, which is not followed: copy the folder"),
-            false => self.read(&shelf, folder),
+            false => self.read(&root, folder),
         }
         let given = self.all().find(|skill| skill.folder == folder).cloned();
         (given, self.problems.split_off(before))
     }
 
-    fn read(&mut self, shelf: &Shelf<'_>, folder: &Path) {
+    fn read(&mut self, root: &SkillRoot<'_>, folder: &Path) {
         let path = folder.join(FILE);
         if self.all.len() >= MAX_SKILLS {
             return self.refuse(&path, format!("not read: {MAX_SKILLS} skills are the most"));
@@ -195,7 +195,7 @@ impl Skills {
         if !is_file {
             return self.refuse(&path, "is not a regular file: copy the file");
         }
-        let below = folder.strip_prefix(shelf.folder).unwrap_or(folder).to_string_lossy().into_owned();
+        let below = folder.strip_prefix(root.folder).unwrap_or(folder).to_string_lossy().into_owned();
         let text = match read_bounded(&path) {
             Ok(text) => text,
             Err(why) => return self.refuse(&path, why),
@@ -212,8 +212,8 @@ impl Skills {
             let from = first.folder.display().to_string();
             return self.refuse(&path, format!("not used: `{}` is already there, from {from}", skill.name));
         }
-        let resource = format!("{}/{below}", shelf.resource).into();
-        let skill = Skill { resource, in_workspace: shelf.in_workspace, ..skill };
+        let resource = format!("{}/{below}", root.resource).into();
+        let skill = Skill { resource, in_workspace: root.in_workspace, ..skill };
         self.all.insert(Arc::clone(&skill.name), Arc::new(skill));
     }
 
@@ -230,7 +230,7 @@ impl Skills {
     }
 }
 
-/// A skill as its file says, or why it gives none.
+/// A parsed skill, or the reason why the file is refused.
 pub(crate) struct ParsedSkill {
     pub(crate) skill: Result<Skill, String>,
     pub(crate) notes: Vec<String>,

@@ -77,7 +77,7 @@ pub enum BadPool {
 }
 
 impl Models {
-    /// Returns models by name, with a fallback for other names and a source for models on demand.
+    /// Returns named models, a fallback for other names, and a source of models on demand.
     pub fn new(
         named: HashMap<Text, Arc<dyn Model>>,
         source: Option<Arc<ModelSource>>,
@@ -178,7 +178,7 @@ impl Models {
         if let Some(made) = self.lock().get(name) {
             return Some(Arc::clone(made));
         }
-        // Made without the lock: a source may be slow. Of two concurrent ones, the first remains.
+        // Made without the lock, since a source may be slow. Of two concurrent models the first remains.
         let model = source(name)?;
         Some(Arc::clone(self.lock().entry(Arc::clone(name)).or_insert(model)))
     }

@@ -79,7 +79,7 @@ fn stream(answer: &Answer, turn: TurnNo, deltas: &Deltas) {
 enum OfflineStep {
     Say(String),
     Call(String, Vec<(&'static str, Value)>),
-    /// No question: the earlier answer remains.
+    /// There is no new question: the earlier answer remains.
     Nothing,
 }
 

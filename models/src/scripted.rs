@@ -1,13 +1,13 @@
 //! The scripted model: a file of answers, tool calls, latencies and faults, for tests, benches and drills.
 //! # The file
-//! One JSON document. Unknown fields, wrong types and steps that make no sense are errors that name place, line and column.
+//! One JSON document. Unknown fields, wrong types and contradictory steps are errors that name position, line and column.
 //! ```json
 //! {
 //!   "name": "two readers",
 //!   "rules": [
 //!     { "agent": "general", "steps": [
 //!       { "fan_out": { "n": 2, "agent": "explore", "background": true, "prompt": "Read part {n} of: {prompt}" } },
-//!       { "text": "Two readers are at work." },
+//!       { "text": "Two readers are running." },
 //!       [ { "when": { "ended": 2 }, "text": "Both are back. {last}", "repeat": true },
 //!         { "text": "Not all are back.", "repeat": true } ]
 //!     ] },
@@ -31,8 +31,8 @@
 //!
 //! A rule has an `agent` and `steps`. A session's **n-th answer takes the n-th step**, counted by the answers in its transcript,
 //! so that the model is stateless and resumes after a restart; a retry of the same turn takes the same step.
-//! In the place of a step may stand a list of steps: the first whose `when` holds is taken. After the last step a step that is
-//! marked `"repeat": true` is taken again for every further answer; without one the call fails with `invalid_request`.
+//! A list of steps may replace a step: the first whose `when` holds is taken. After the last step, a step with
+//! `"repeat": true` is taken for every further answer; without one the call fails with `invalid_request`.
 //!
 //! A step:
 //!
@@ -70,7 +70,7 @@
 //! let script: Scripted = r#"{ "rules": [
 //!     { "agent": "*", "steps": [
 //!         { "calls": [ { "tool": "read", "args": { "path": "README.md" } } ] },
-//!         { "text": "It begins so: {last}" }
+//!         { "text": "It begins with: {last}" }
 //!     ] }
 //! ] }"#.parse()?;
 //! assert_eq!(script.name(), "scripted");

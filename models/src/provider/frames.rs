@@ -49,7 +49,7 @@ impl Frames {
 
     /// Passes on an unterminated rest: the draft knows whether it is complete. Errors are those of [`push`](Self::push).
     pub(super) fn end(mut self, draft: &mut Draft) -> Result<(), Fault> {
-        draft.comes_to_its_end();
+        draft.connection_ended();
         while !draft.is_over()
             && let Some(line) = self.lines.decode_eof(&mut self.buffer).map_err(unreadable)?
         {

@@ -49,9 +49,9 @@ pub(super) struct Draft {
     model: Option<String>,
     ended: bool,
     fault: Option<Fault>,
-    /// Whether a frame of this protocol came.
+    /// Whether a frame of this protocol arrived.
     read: bool,
-    /// Whether anything else came.
+    /// Whether anything else arrived.
     garbage: bool,
     last: bool,
     bytes: usize,
@@ -62,7 +62,7 @@ pub(super) struct Draft {
 }
 
 struct PartialCall {
-    /// The provider's name of it in the stream.
+    /// The provider's name of the call in the stream.
     place: String,
     id: String,
     tool: String,
@@ -119,8 +119,8 @@ impl Draft {
         }
     }
 
-    /// Marks the end of the connection: a later frame may be truncated.
-    pub(super) fn comes_to_its_end(&mut self) {
+    /// Marks the end of the connection: the next frame may be truncated.
+    pub(super) fn connection_ended(&mut self) {
         self.last = true;
     }
 
@@ -160,11 +160,11 @@ impl Draft {
             Protocol::Gemini => gemini::frame(self, frame),
             Protocol::Ollama => ollama::frame(self, frame),
         }
-        self.weigh();
+        self.track_growth();
     }
 
     /// Tracks growth of the answer, and bounds it.
-    fn weigh(&mut self) {
+    fn track_growth(&mut self) {
         let calls: usize = self.calls.iter().map(PartialCall::bytes).sum();
         let content = [self.text.len(), self.kept.text.len(), self.kept.bytes, calls].iter().sum();
         if content > MAX_CONTENT {
@@ -317,7 +317,7 @@ impl PartialCall {
         [&self.place, &self.id, &self.tool, &self.args].iter().map(|text| text.len()).sum()
     }
 
-    /// As the model wrote it: invalid arguments stay unchanged. A call without arguments has an empty object.
+    /// Returns the call as the model wrote it, with invalid arguments unchanged. Missing arguments become an empty object.
     fn asked(self) -> ToolCall {
         let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(self.args) };
         ToolCall { provider_id: self.id.into(), tool: self.tool.into(), args }
