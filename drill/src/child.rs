@@ -41,11 +41,11 @@ pub struct Args {
     #[arg(long)]
     seed: u64,
 
-    /// When it is killed; without it, it recovers, comes to rest and ends
+    /// When it is killed; without this option it recovers, finishes all runs and ends
     #[arg(long)]
     strike: Option<Strike>,
 
-    /// How long it waits for rest
+    /// How long it waits until no run is in flight
     #[arg(long)]
     patience_ms: u64,
 }

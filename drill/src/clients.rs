@@ -1,4 +1,4 @@
-//! The drill of clients: many clients of one host, which is killed again and again.
+//! The drill of clients: many clients of one host, which is killed repeatedly.
 //!
 //! Readers follow all events and connect again after each kill; senders repeat keyed commands until they are answered, and
 //! cancel runs in pairs. The store is judged at the end, by the predicates H-1, H-2 and S-2 among all others.
@@ -36,7 +36,7 @@ mod sender;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// The time that a host has to answer some commands before it is killed.
 const WORK: Duration = Duration::from_secs(5);
-/// A client that sends, for so many that read.
+/// Readers for each client that sends.
 const READERS_PER_SENDER: u64 = 10;
 
 #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ fn judge(home: &Home, observed: &Observed, report: &mut ClientReport) -> Result<
     report.sessions = auditor.sessions().count() as u64;
     report.events = auditor.sessions().map(|(_, records)| records.len() as u64).sum();
     for id in [InvariantId::H1, InvariantId::H2] {
-        // Each by itself too: the first violation of a store would hide the other.
+        // Each predicate by itself too, since the first violation of a store would hide the others.
         if let Err(error) = auditor.judge_one(id, observed) {
             report.violations.push(error.to_string());
         }

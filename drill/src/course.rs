@@ -33,7 +33,7 @@ pub(crate) struct Course<'a> {
     stop: &'a AtomicBool,
 }
 
-/// A store under drill, with what is known of it.
+/// A store under drill, with the known facts about it.
 struct Subject {
     home: Home,
     judge: Judge,
@@ -137,7 +137,7 @@ impl<'a> Course<'a> {
         self.report.kills = self.report.kills.saturating_add(1);
         subject.kills = subject.kills.saturating_add(1);
         let in_recovery = left.opened && left.ready.is_none() && before.needs_recovery();
-        let in_deletion = left.told.in_deletion();
+        let in_deletion = left.acknowledged.in_deletion();
         self.look(subject, left, false);
         let look = subject.look.unwrap_or_default();
         let hits = &mut self.report.hits;
@@ -167,9 +167,9 @@ impl<'a> Course<'a> {
     /// Inspects the store and the processes that the killed process left.
     fn look(&mut self, subject: &mut Subject, left: Left, at_rest: bool) {
         let orphans = Orphans::watch(&subject.home, left.gone);
-        self.report.acknowledged = self.report.acknowledged.saturating_add(left.told.count());
-        self.report.deleted = self.report.deleted.saturating_add(left.told.deletions());
-        subject.judge.hears(left.told);
+        self.report.acknowledged = self.report.acknowledged.saturating_add(left.acknowledged.count());
+        self.report.deleted = self.report.deleted.saturating_add(left.acknowledged.deletions());
+        subject.judge.add(left.acknowledged);
         let (look, mut found) = subject.judge.look(&subject.home, at_rest);
         let broke = left.broke.map(|what| Violation { kind: FindingKind::Broken, what });
         found.extend(broke.and_then(|broke| subject.judge.unknown(vec![broke]).pop()));

@@ -1,4 +1,4 @@
-//! What must hold of a store after a kill, and at rest.
+//! The checks of a store after a kill, and at rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use subtend_session::ids::{CallId, Epoch, Seq, SessionId};
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
 
+use super::acknowledgements::Acknowledgements;
 use super::finding::{FindingKind, Violation};
 use super::home::Home;
 use super::look::{self, Gone, Look, Sessions};
 use super::marks::Marks;
-use super::told::Acknowledgements;
 
 /// A store over its kills: what was acknowledged, and the last inspection.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
-    told: Acknowledgements,
+    acknowledged: Acknowledgements,
     auditor: Auditor,
     lasts: BTreeMap<SessionId, (Seq, Epoch)>,
     /// Violations found before: every inspection finds them again.
@@ -25,8 +25,8 @@ pub(crate) struct Judge {
 
 impl Judge {
     /// Adds the acknowledgements of a process that died.
-    pub(crate) fn hears(&mut self, told: Acknowledgements) {
-        self.told.add(told);
+    pub(crate) fn add(&mut self, acknowledged: Acknowledgements) {
+        self.acknowledged.add(acknowledged);
     }
 
     /// Inspects the store after a kill, or `at_rest` after a recovery with nothing in flight. `None` if it does not
@@ -40,7 +40,7 @@ impl Judge {
         let (look, found) = match read {
             Ok((look, gone, unsound)) => {
                 let found = self.judge(home, &gone, unsound, at_rest);
-                self.told.finds(&gone);
+                self.acknowledged.finds(&gone);
                 self.lasts = look::lasts(&self.auditor);
                 (Some(look), found)
             }
@@ -57,8 +57,8 @@ impl Judge {
     fn judge(&self, home: &Home, gone: &Gone, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
         let (sessions, marks) = (look::sessions(&self.auditor), Marks::read(home));
         let mut found = of(FindingKind::Unsound, unsound);
-        found.extend(of(FindingKind::Lost, self.told.lost(&sessions, gone)));
-        found.extend(of(FindingKind::Kept, self.told.kept(home)));
+        found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, gone)));
+        found.extend(of(FindingKind::Kept, self.acknowledged.kept(home)));
         found.extend(of(FindingKind::Duplicated, duplicated(&sessions)));
         let unfenced = self.lasts.iter().filter_map(|(session, (seq, epoch))| {
             let later = self.auditor.epoch(*session, seq.next())?;

@@ -15,6 +15,7 @@ pub use finding::{FindingKind, Violation};
 pub use report::{DrillVerdict, FoundViolation, Hits, Recovery, Report, TOLD};
 pub use sabotage::{Sabotage, VARIABLE as FAULT};
 
+mod acknowledgements;
 mod chance;
 pub mod child;
 #[cfg(unix)]
@@ -34,7 +35,6 @@ mod plan;
 mod process;
 mod report;
 mod sabotage;
-mod told;
 mod tools;
 mod trigger;
 mod workload;

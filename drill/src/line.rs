@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_reads_back_as_it_was_told_and_a_torn_one_is_none() {
+    fn line_is_parsed_unless_the_kill_truncated_it() {
         let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().expect("an id");
         let input = InputId(session.0);
         let lines = [

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::acknowledgements::Acknowledgements;
 use super::error::DrillError;
 use super::home::Home;
 use super::line::Line;
 use super::plan::{Strike, StrikeOrder};
 use super::sabotage::{Sabotage, VARIABLE};
-use super::told::Acknowledgements;
 
 pub(crate) const VERB: &str = "drill-child";
 /// The time until a process counts as hanging.
@@ -31,7 +31,7 @@ pub(crate) struct Start<'a> {
 #[derive(Debug)]
 pub(crate) struct Left {
     /// Its acknowledgements.
-    pub(crate) told: Acknowledgements,
+    pub(crate) acknowledged: Acknowledgements,
     /// Whether it opened the store: recovery had started.
     pub(crate) opened: bool,
     /// How long the recovery took, if it finished.
@@ -94,7 +94,7 @@ impl Start<'_> {
     fn follow(&self, mut child: Child, late: Duration) -> Result<Left, DrillError> {
         let watchdog = Watchdog::over(&child);
         let mut left = Left {
-            told: Acknowledgements::default(),
+            acknowledged: Acknowledgements::default(),
             opened: false,
             ready: None,
             quiet: None,
@@ -103,7 +103,7 @@ impl Start<'_> {
         };
         let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
         for line in lines.map_while(Result::ok).filter_map(|line| Line::parse(&line)) {
-            left.told.take(line);
+            left.acknowledged.take(line);
             match line {
                 Line::Opened => left.opened = true,
                 Line::Ready(took_us) => left.ready = Some(Duration::from_micros(took_us)),
@@ -169,10 +169,10 @@ struct Watchdog {
 
 impl Watchdog {
     fn over(child: &Child) -> Self {
-        let (rest, told) = mpsc::channel();
+        let (rest, stopped) = mpsc::channel();
         let process = child.id();
         let thread = std::thread::spawn(move || {
-            let hangs = told.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout);
+            let hangs = stopped.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout);
             if hangs {
                 end(process);
             }

@@ -27,7 +27,7 @@ pub(super) fn all_ended(world: &World<'_>) -> Verdict {
             && activation.slot.is_none()
             && activation.admits.is_empty())
     };
-    // The reset of a provider's limit comes by itself; whether its timer is armed is S-6.
+    // The reset of a provider's limit needs no external event. S-6 checks that its timer is armed.
     let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limited_until().is_some());
     let asks = |state: &State| state.turn().is_some_and(asked) || limited(state);
     let outside = world
@@ -348,7 +348,7 @@ pub(super) fn no_trace_of_discarded(world: &World<'_>) -> Verdict {
             let Record::TurnAnswered(answer) = record else { return None };
             Some((seq, answer.text.as_ref()))
         });
-        // What a branch inherits are answers of its parent.
+        // A branch inherits answers of its parent.
         let own = state.transcript.iter().skip(state.created.inherited.len());
         let shown = own.filter_map(|message| match message {
             Message::Assistant { seq, text, .. } => Some((*seq, text.as_ref())),

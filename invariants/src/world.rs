@@ -29,7 +29,7 @@ pub struct World<'a> {
     pub(super) erased: BTreeSet<SessionId>,
 }
 
-/// One session, as far as it is known.
+/// The known facts of one session.
 #[derive(Clone, Debug, Default)]
 pub struct View<'a> {
     /// Its durable records, from sequence number 1.

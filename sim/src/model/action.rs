@@ -48,7 +48,7 @@ pub enum Action {
     Passed(SessionId, Deadline),
     /// A row is delivered a second time.
     Again(Row),
-    /// A session's actor panics: its handler is lost, and its commands stay in the lane.
+    /// A session's actor panics: its handler is lost, and its commands stay queued.
     Panic(SessionId),
     /// The same, with its last batch on the way to the log; only with a seeded bug.
     PanicWithBatch(Message, FakeReply),
@@ -192,7 +192,7 @@ impl System {
         }
     }
 
-    /// Returns whether nothing has happened yet: a fault here shows nothing.
+    /// Returns whether nothing has happened yet: a fault in this state cannot show anything.
     fn pristine(&self) -> bool {
         self.journals.get(&ROOT).is_none_or(|journal| journal.records.len() == 1)
     }
@@ -271,7 +271,7 @@ impl System {
         }
     }
 
-    /// Returns the possible answers of a model; a dropped one may have answered too.
+    /// Returns the possible answers of a model. A dropped call may have been answered too.
     fn says(&self, whole: &Whole, session: SessionId, dropped: bool) -> Vec<FakeReply> {
         let mut replies = vec![FakeReply::Final];
         if !dropped && self.compacts(session) {
@@ -279,7 +279,7 @@ impl System {
         }
         if !dropped {
             let depth = self.journals.get(&session).and_then(super::journal::place).map_or(0, |place| place.depth());
-            // Also without children left: then the call is refused, which costs a turn.
+            // Also when no children are left: the call is then refused, which costs a turn.
             if depth <= u32::from(whole.size.depth) && self.left.children > 0 {
                 replies.extend([FakeReply::Blocking, FakeReply::Background]);
             }

@@ -81,7 +81,7 @@ impl System {
         if !whole.fault.is(Around::EffectsForgotten) {
             self.recount(whole, session);
         }
-        self.run_words(whole, session, words);
+        self.run_commands(whole, session, words);
         if lost {
             self.keep_place(whole, session);
         } else if !whole.fault.is(Around::EffectsForgotten) {

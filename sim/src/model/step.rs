@@ -45,7 +45,7 @@ pub(super) struct Decided {
 }
 
 impl System {
-    /// Performs `action`; false where it changes nothing.
+    /// Performs `action`; false if it changes nothing.
     pub(super) fn step(&mut self, whole: &Whole, action: &Action) -> bool {
         self.touched.clear();
         self.answered = Answered::None;
@@ -106,7 +106,7 @@ impl System {
     fn pass(&mut self, whole: &Whole, session: SessionId, deadline: Deadline) -> bool {
         let armed = self.armed.remove(&(session, deadline));
         match deadline {
-            // The provider's own time: it may always pass, and once more if that is delivered twice.
+            // The reset may always pass, and a second time if its delivery is repeated.
             Deadline::Limit(_) => self.left.doubles = self.left.doubles.saturating_sub(u8::from(!armed)),
             Deadline::Run(_)
             | Deadline::Queue(_)
@@ -136,7 +136,7 @@ impl System {
             Message::Stream { session, turn, attempt, dropped, .. } => {
                 let mut commands = Vec::new();
                 if dropped == Some(Dropped::Token) {
-                    commands.extend(self.owner_word(whole, session));
+                    commands.extend(self.cancel_by_owner(whole, session));
                 }
                 if dropped.is_none() && self.compacts(session) {
                     commands.extend(self.summarised(whole, session, (turn, attempt), reply));
@@ -236,7 +236,7 @@ impl System {
         let state = self.active.get(&session).map(|active| &active.state);
         let calls: Vec<ResolvedCall> =
             state.into_iter().zip(call).map(|(state, (tool, args))| plan::asked(state, tool, &args)).collect();
-        // Other sessions answer with another text than the root.
+        // The root and the other sessions answer with different texts.
         let done = if session == ROOT { "done" } else { "done elsewhere" };
         let (text, stop) = if calls.is_empty() { (Some(done.into()), Stop::End) } else { (None, Stop::Calls) };
         let usage = Usage::default();
@@ -267,7 +267,7 @@ impl System {
     }
 
     /// Returns the owner's cancel for the run of `session`, which is handled before the ends of the work that its token stopped.
-    fn owner_word(&self, whole: &Whole, session: SessionId) -> Option<Command> {
+    fn cancel_by_owner(&self, whole: &Whole, session: SessionId) -> Option<Command> {
         let run = self.active.get(&session)?.state.run.as_ref()?;
         let owner = journal::owner_of(&run.opened)?;
         Some(self.word_from_above(whole, owner, RunKey { session, run: run.no }))
@@ -299,20 +299,20 @@ impl System {
         let owner_over = self.owner_over(to);
         let stands = self.queue_kept_cancel(to);
         // An owner that cancels this run alone is the cause; its command may still be on its way.
-        let alone = self.single.get(&to).and_then(|_| self.owner_word(whole, to.session));
+        let alone = self.single.get(&to).and_then(|_| self.cancel_by_owner(whole, to.session));
         let admitted = Command::Admitted { run: to.run, owner_over };
         self.tell(whole, to.session, alone.into_iter().chain(stands).chain([admitted]).collect());
         let works = self.active.get(&to.session).and_then(|active| active.state.run.as_ref());
         if owner_over.is_some() && works.is_some_and(|run| run.no == to.run && run.slot) {
-            // It received the end of its owner, and starts work all the same.
+            // It starts work although it was notified of its owner's end.
             self.late.insert(to);
         }
         true
     }
 
-    /// Gives `commands` to a session, after activating it if needed; false where nothing changed.
+    /// Sends `commands` to a session, after activating it if needed; false if nothing changed.
     pub(super) fn tell(&mut self, whole: &Whole, session: SessionId, commands: Vec<Command>) -> bool {
-        // A command in its lane keeps it in memory.
+        // A queued command keeps the session in memory.
         self.addressed = Some(session);
         let woken = self.wake_up(whole, session);
         self.addressed = None;
@@ -320,12 +320,12 @@ impl System {
             return true;
         }
         self.flush(whole, session);
-        self.run_words(whole, session, commands.into_iter().map(SessionCommand::Command).collect());
+        self.run_commands(whole, session, commands.into_iter().map(SessionCommand::Command).collect());
         true
     }
 
     /// Decides, appends, and requests the effects.
-    pub(super) fn run_words(&mut self, whole: &Whole, session: SessionId, words: Vec<SessionCommand>) {
+    pub(super) fn run_commands(&mut self, whole: &Whole, session: SessionId, words: Vec<SessionCommand>) {
         let wanted = words.iter().find_map(|word| {
             let SessionCommand::Command(Command::Admitted { run, .. }) = word else { return None };
             Some(RunKey { session, run: *run })
@@ -340,7 +340,7 @@ impl System {
         self.perform(whole, session, effects);
     }
 
-    /// Decides `words` in one batch, and keeps the resulting state.
+    /// Decides the commands in one batch, and keeps the resulting state.
     pub(super) fn decide(&mut self, rules: Rules, session: SessionId, words: Vec<SessionCommand>) -> Option<Decided> {
         let active = self.active.get_mut(&session)?;
         let state: &mut State = Arc::make_mut(&mut active.state);
@@ -451,7 +451,7 @@ impl System {
         self.send(Message::Restart(session));
     }
 
-    /// The handler panics after its decision, with the batch on the way to the log and the command still in its lane.
+    /// The handler panics after its decision, with the batch on the way to the log and the command still queued.
     fn panic_with_batch(&mut self, whole: &Whole, message: &Message, reply: FakeReply) -> bool {
         let session = match message {
             Message::Stream { session, .. } => *session,

@@ -250,11 +250,11 @@ pub struct System {
     /// Activations and deaths of actors so far. Not part of the identity.
     pub(super) activations: Vec<Activated>,
     pub(super) deaths: Vec<Death>,
-    /// The session whose lane holds a command; never between two steps.
+    /// The session with a queued command; absent between two steps.
     pub(super) addressed: Option<SessionId>,
-    /// The answer to the last command; never between two steps.
+    /// The answer to the last command; absent between two steps.
     pub(super) answered: Answered,
-    /// Whether effects are not requested; never between two steps.
+    /// Whether effects are not requested; false between two steps.
     pub(super) mute: bool,
     /// Folds of sessions without an activation. Not part of the identity.
     pub(super) resting: BTreeMap<SessionId, Arc<State>>,

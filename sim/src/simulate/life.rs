@@ -296,7 +296,7 @@ fn faults(world: &Arc<World>) -> Faults {
         Point::Reading => {}
     });
     let of = Arc::clone(world);
-    let faults = faults.observed(move |sight| of.oracle.lock().sees(sight));
+    let faults = faults.observed(move |sight| of.oracle.lock().observe(sight));
     match bug {
         Some(Seeded::Heart(bug)) => faults.rules(subtend_invariants::bugs::Rules::without(bug)),
         Some(Seeded::Hub(flaw)) => faults.flawed(flaw),

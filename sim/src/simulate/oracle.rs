@@ -25,7 +25,7 @@ use contexts::Contexts;
 use observations::Observations;
 use observer::{CancelAsked, Cancels, HubObserver};
 
-/// How long after its answer a verb still counts as affected by a mishap.
+/// How long after its answer a mishap still counts as affecting a verb.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// The number of slots: of owned runs, and of persons' runs.
@@ -37,7 +37,7 @@ pub(crate) struct Oracle(Mutex<OracleState>);
 
 #[derive(Default)]
 pub(crate) struct OracleState {
-    /// Virtual time before the present life.
+    /// Virtual time before the current process life.
     before: Duration,
     began: Option<Instant>,
     pub(crate) steps: u32,
@@ -133,7 +133,7 @@ impl OracleState {
         self.began = Some(Instant::now());
         self.tell(|| "--- a process begins".to_owned());
         self.dead = false;
-        // The waiting callers died with the process.
+        // The process died with its waiting callers.
         self.waits = 0;
         self.attended_since = None;
         self.observations.down(None);
@@ -221,7 +221,7 @@ impl OracleState {
         match mishap {
             Mishap::HandlerPanic | Mishap::AppendPanic => {
                 self.last_death = Some(self.now());
-                // A decided batch that was not appended is lost with its actor: its turn is made again, with another context.
+                // A decided batch that was not appended is lost with its actor: its turn is repeated with another context.
                 self.contexts.forget();
             }
             Mishap::ClockJump => {

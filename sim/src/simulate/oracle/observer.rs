@@ -1,4 +1,4 @@
-//! Observations of tokens, inboxes, lanes, questions and states, for the predicates that need them.
+//! Observations of tokens, inboxes, controls, approvals and states, for the predicates that need them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use subtend_session::state::State;
 
 use crate::simulate::oracle::OracleState;
 
-/// One batch in so many shows its session's state, because each one is a full copy.
+/// One batch in this many reports its session's state, because each report is a full copy.
 const SHOWN: u64 = 8;
 
 /// Observations of the present process that are still open.
 #[derive(Default)]
 pub(crate) struct HubObserver {
     fired: Vec<(RunKey, When)>,
-    /// Controls in the lane of each session, in order.
+    /// Queued controls of each session, in order.
     controls: BTreeMap<SessionId, Vec<Waits>>,
     /// The index of each accepted input in the list of puts.
     puts: BTreeMap<(SessionId, InputId), usize>,
@@ -88,7 +88,7 @@ impl HubObserver {
 
 impl OracleState {
     /// Records an event of the runtime.
-    pub(crate) fn sees(&mut self, sight: Sight<'_>) {
+    pub(crate) fn observe(&mut self, sight: Sight<'_>) {
         let now = self.now();
         let at = self.observations.tick(now);
         match sight {
@@ -267,9 +267,9 @@ mod tests {
 
     fn waited_for(rounds: u32) -> u32 {
         let (mut state, session) = (OracleState::default(), session(1));
-        state.sees(Sight::Control { session, command: "cancel" });
-        (0..rounds).for_each(|_| state.sees(Sight::Round(session)));
-        state.sees(Sight::Handles { session, command: "cancel" });
+        state.observe(Sight::Control { session, command: "cancel" });
+        (0..rounds).for_each(|_| state.observe(Sight::Round(session)));
+        state.observe(Sight::Handles { session, command: "cancel" });
         state.observations.all().controls[0].waited_for
     }
 
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_receipt_turns_the_put_of_its_input_into_a_promise() {
         let (mut state, session, input) = (OracleState::default(), session(1), InputId(Uuid::from_u128(9)));
-        state.sees(Sight::Put { session, input, len: 0, bound: 2, taken: true });
+        state.observe(Sight::Put { session, input, len: 0, bound: 2, taken: true });
         assert_eq!(state.observations.all().queues[0].answer, QueueAnswer::Taken(None));
         state.receipt(session, input);
         assert_eq!(state.observations.all().queues[0].answer, QueueAnswer::Taken(Some(input)));
@@ -308,9 +308,9 @@ mod tests {
         let (mut state, run) = (OracleState::default(), RunKey { session: session(1), run: RunNo(1) });
         let work = subtend_invariants::observed::Work::Held("x".into());
         state.observations.begins(Duration::ZERO, run, work, None);
-        state.sees(Sight::Fired(RunKey { session: session(2), run: RunNo(1) }));
+        state.observe(Sight::Fired(RunKey { session: session(2), run: RunNo(1) }));
         assert!(state.fired().is_empty(), "of another tree");
-        state.sees(Sight::Fired(run));
+        state.observe(Sight::Fired(run));
         assert_eq!(state.fired().keys().collect::<Vec<_>>(), [&run]);
     }
 }
