@@ -167,7 +167,7 @@ pub(crate) fn router(host: &Host) -> Router {
         .with_state(host.clone())
 }
 
-/// Fails the body of a request that has not come whole within `time`, however it trickles.
+/// Fails the body of a request that has not arrived completely within `time`.
 fn within(request: Request, time: Duration) -> Request {
     request.map(|body| {
         let ends = Instant::now() + time;
@@ -185,7 +185,7 @@ fn within(request: Request, time: Duration) -> Request {
 const NO_SUCH: &str = "no such resource: GET /v1/openapi.json lists them";
 const NO_SUCH_METHOD: &str = "the resource has no such method: GET /v1/openapi.json lists those it has";
 
-/// A handler that panicked: the connection lives on, and the client receives a problem.
+/// Returns the problem for a handler that panicked. The connection stays open.
 fn panicked(_: Box<dyn std::any::Any + Send + 'static>) -> axum::response::Response {
     let detail = "a fault in the host: its log has more";
     axum::response::IntoResponse::into_response(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail))
@@ -205,7 +205,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => return Err(too_large(error.body_text())),
             Err(error) => return Err(Problem::malformed(error.body_text())),
         };
-        // A tree takes seventy times the bytes of its text: what a session bounds is bounded too late.
+        // Parsed JSON takes seventy times the bytes of its text, so the bounds of a session would apply too late.
         if ValueCount::default().add(&bytes) > BODY_VALUES {
             return Err(too_large(format!(
                 "the body has more than {BODY_VALUES} JSON values: send less in one request"
@@ -223,7 +223,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// JSON values of a body. The largest metadata that a session takes, of 64 KiB, has fewer.
+/// Most JSON values of a body. The largest metadata of a session, with 64 KiB, has fewer.
 const BODY_VALUES: usize = 50_000;
 
 /// The query of a request; a [`Problem`] where it cannot be read.
@@ -250,8 +250,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
-/// The last record that a client has. Where the session has the record of the same command since, the command took effect: a request
-/// that is sent again changes nothing.
+/// The last record that a client has. If the session has a later record of the same command, the command took effect: a repeated
+/// request changes nothing.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -261,7 +261,7 @@ struct Since {
 }
 
 impl Since {
-    /// Returns what `did` makes of the first record of the command since then.
+    /// Returns the result of `did` for the first record of the command since then.
     async fn done<T>(
         self,
         host: &Host,
@@ -275,7 +275,7 @@ impl Since {
     }
 }
 
-/// A request without an idempotency key: its resource keeps none, and a key without effect would promise too much.
+/// Rejects an idempotency key, since this resource does not store keys.
 struct NoKey;
 
 impl<S: Send + Sync> FromRequestParts<S> for NoKey {

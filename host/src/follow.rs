@@ -13,8 +13,7 @@ use subtend_session::record::Record;
 /// Frames that are read at a time, so that other tasks of the thread run in between.
 const FRAMES: u64 = 256;
 
-/// The place of a record in the store's one order: the frame that holds it, and how many records of the frame come before it and
-/// with it.
+/// The position of a record in the store's one order: its frame, and its number within the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     frame: Lsn,
@@ -62,7 +61,7 @@ impl FromStr for Cursor {
 pub enum Followed {
     /// An event: a record with its cursor; the piece of an answer or a line of progress without one.
     Event(Option<Cursor>, Event),
-    /// The reader was too slow for so many pieces of answers and lines of progress. No record is missed.
+    /// The reader was too slow and missed this many pieces of answers and lines of progress, but no record.
     Missed(u64),
 }
 
@@ -100,12 +99,12 @@ impl fmt::Debug for TreeEvents {
 }
 
 impl TreeEvents {
-    /// Follows the tree of `root`, or all trees, from what comes after `after`.
+    /// Follows the tree of `root`, or all trees, starting after `after`.
     pub fn new(runtime: &Runtime, root: Option<SessionId>, after: Cursor) -> Self {
         Self {
             root,
             at: after,
-            // Before the journal is read: what comes from here on wakes this.
+            // Before the journal is read: later events wake this stream.
             live: runtime.subscribe(root),
             ready: VecDeque::new(),
             over: HashMap::new(),
@@ -136,7 +135,7 @@ impl TreeEvents {
             match self.live.next().await {
                 Some(Next::Event(event)) => self.came(event),
                 Some(Next::Missed(events)) => {
-                    // Subscribed again, so that a text whose pieces were missed comes whole.
+                    // Subscribed again, so that a text whose pieces were missed arrives complete.
                     self.live = runtime.subscribe(self.root);
                     self.behind = true;
                     return Ok(Some(Followed::Missed(events)));

@@ -28,7 +28,7 @@ pub struct Bounds {
     pub head_bytes: usize,
     /// Header lines of a request.
     pub headers: usize,
-    /// Time in which a client over TCP takes nothing of what is sent to it, after which its connection is closed. On Linux only.
+    /// Time after which the connection of a client over TCP that reads nothing is closed. On Linux only.
     pub stall_time: Duration,
     /// Time for the request in flight when the host ends.
     pub end_time: Duration,
@@ -75,7 +75,7 @@ trait Accept: Send {
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Stream>>> + Send;
 }
 
-/// A TCP socket, and how long its clients may take nothing.
+/// A TCP socket, and how long its clients may read nothing.
 struct Tcp(TcpListener, Duration);
 
 impl Accept for Tcp {
@@ -83,7 +83,7 @@ impl Accept for Tcp {
 
     async fn accept(&self) -> io::Result<Option<TcpStream>> {
         let (stream, _) = self.0.accept().await?;
-        // The kernel counts: a timer for each connection would cost idle ones memory.
+        // The kernel measures the time: a timer for each connection would cost memory.
         #[cfg(target_os = "linux")]
         {
             let ms = u32::try_from(self.1.as_millis()).unwrap_or(u32::MAX);
@@ -220,7 +220,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let end_time = bounds.end_time;
-    // Built before the task: arguments of an async function take room in it as long as the connection lasts.
+    // Built before the task: arguments of an async function occupy memory for the whole connection.
     let mut connection = Box::pin(accepted(stream, router, bounds));
     async move {
         let served = tokio::select! {

@@ -82,7 +82,7 @@ pub(super) struct RegisteredAgent {
     agent: Agent,
     /// Whether it replaces one of its name.
     replaced: bool,
-    /// What is unused in its text.
+    /// Warnings about parts of its text without effect.
     warnings: Vec<String>,
 }
 

@@ -31,9 +31,9 @@ pub(super) struct OpenAsk {
     args: String,
     action: String,
     resource: String,
-    /// The plan that is proposed, where that is what is asked.
+    /// The proposed plan, if the call asks for the approval of a plan.
     plan: Option<String>,
-    /// Names what is shown here: an answer carries it, so that it approves nothing else.
+    /// A digest of what is shown here. An answer must carry it, so that it approves nothing else.
     digest: String,
 }
 

@@ -76,7 +76,7 @@ pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Re
     Ok(Json(branches.into_iter().map(Branch::from).collect()))
 }
 
-/// What a branch is made with.
+/// Options of a new branch.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Make {
@@ -189,7 +189,7 @@ pub(super) async fn alternatives(
     Ok(Json(answers.into_iter().map(Answers::from).collect()))
 }
 
-/// Which answer is regenerated.
+/// The answer to regenerate.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Regenerate {

@@ -15,13 +15,13 @@ use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// What a control came to.
+/// The result of a control.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Controlled {
     /// `done`, or `already_ended` where there was no run in flight any more.
     #[schema(value_type = String)]
     result: &'static str,
-    /// The run that it struck.
+    /// The run that it stopped.
     run: Option<u32>,
     /// How the last run had ended.
     #[schema(value_type = Option<String>)]
@@ -155,7 +155,7 @@ pub(super) async fn close(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which run is rolled back.
+/// The run to roll back.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RollBack {
@@ -242,7 +242,7 @@ pub(super) async fn undo_compaction(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Summarise {
-    /// Only if something was said since the last summary.
+    /// Summarise only if there are messages since the last summary.
     #[serde(default)]
     stale: bool,
 }
@@ -250,7 +250,7 @@ pub(super) struct Summarise {
 /// The summary of a session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Summarised {
-    /// Absent if nothing was said since the last one, and `stale` was asked for.
+    /// Absent if `stale` was requested and the session has no messages since the last summary.
     summary: Option<String>,
 }
 

@@ -7,13 +7,13 @@ use axum::response::{IntoResponse, Response};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Says that the process lives.
+/// Reports that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "host", operation_id = "alive", responses((status = 204)))]
 pub(super) async fn alive() -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// Says that commands are accepted: the store works, and the host is not stopping.
+/// Reports that commands are accepted: the store works, and the host is not stopping.
 #[utoipa::path(get, path = "/readyz", tag = "host", operation_id = "ready",
     responses((status = 204), (status = 503, body = Problem)))]
 pub(super) async fn ready(State(host): State<Host>) -> Result<StatusCode, Problem> {
@@ -26,7 +26,7 @@ pub(super) async fn ready(State(host): State<Host>) -> Result<StatusCode, Proble
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Figures in the text format of Prometheus (OpenMetrics 1.0).
+/// Returns metrics in the text format of Prometheus (OpenMetrics 1.0).
 #[utoipa::path(get, path = "/metrics", tag = "host", operation_id = "metrics",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(super) async fn metrics(State(host): State<Host>) -> Result<Response, Problem> {

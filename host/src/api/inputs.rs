@@ -32,11 +32,11 @@ pub(super) struct NewInput {
     lane: Lane,
     /// Another agent that answers from here on.
     agent: Option<String>,
-    /// Turns that the run may take which the input opens.
+    /// Turn allowance of the run that the input opens.
     turns: Option<u32>,
-    /// What the client attaches; no model sees it.
+    /// Metadata of the client; no model sees it.
     metadata: Option<Map<String, Value>>,
-    /// JSON schema that the answer is asked to keep.
+    /// JSON schema that is requested for the answer.
     #[schema(value_type = Option<Object>)]
     format: Option<Value>,
 }
@@ -54,7 +54,7 @@ pub(super) struct Accepted {
     input: InputId,
     /// The run that takes it.
     run: u32,
-    /// Whether it had been accepted before, by its key.
+    /// Whether the same key was accepted before.
     again: bool,
 }
 
@@ -167,7 +167,7 @@ pub(super) async fn send(
     Ok(response)
 }
 
-/// What became of an input.
+/// The state of an input.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct InputAnswer {
     #[schema(value_type = String, format = Uuid)]

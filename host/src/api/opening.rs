@@ -14,14 +14,14 @@ use crate::auth::{Sender, TokenScope};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// What a session is opened with.
+/// Options of a new session.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewSession {
     /// The agent; the host's default if not given.
     agent: Option<String>,
     title: Option<String>,
-    /// What the client attaches: a JSON object.
+    /// Metadata of the client: a JSON object.
     metadata: Option<Map<String, Value>>,
     /// The model, by name; the agent's or the host's if not given.
     model: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct NewSession {
     /// What the session may do beyond reading its workspace, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix socket.
     #[serde(default)]
     allow: Vec<String>,
-    /// What it must ask for, such as `shell.run`.
+    /// What needs an approval, such as `shell.run`.
     #[serde(default)]
     ask: Vec<String>,
     /// Servers that its models are called at instead of the providers' own, as `URL` or `PROVIDER=URL`. Needs the Unix socket.

@@ -25,7 +25,7 @@ pub(super) struct QueuedInput {
     #[schema(value_type = String)]
     lane: Lane,
     text: String,
-    /// What the sender attached, as JSON text.
+    /// Metadata of the sender, as JSON text.
     metadata: Option<String>,
     /// Its record.
     #[schema(value_type = Option<u64>)]

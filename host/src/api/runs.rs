@@ -32,7 +32,7 @@ pub(super) struct Run {
     text: Option<String>,
     /// Answered turns.
     turns: Option<u32>,
-    /// What it and all that it owned used.
+    /// Usage of the run and of all runs that it owned.
     #[schema(value_type = Option<Object>)]
     usage: Option<Usage>,
 }

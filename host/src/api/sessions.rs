@@ -52,7 +52,7 @@ pub(super) struct Session {
     root: SessionId,
     /// Subagent edges from the root.
     depth: u32,
-    /// What kind of branch it is, where it is one.
+    /// The kind of branch; absent for a session that is not a branch.
     #[schema(value_type = Option<String>)]
     kind: Option<BranchKind>,
     inspectable: bool,
@@ -105,12 +105,12 @@ fn birth(runtime: &Runtime, id: SessionId) -> Result<Option<Box<SessionCreated>>
     }))
 }
 
-/// Which sessions are listed.
+/// Filters of a session list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionFilter {
-    /// Also children that trees show.
+    /// Whether children that only trees show are listed too.
     #[serde(default)]
     all: bool,
     /// Only those with a run in flight (`true`) or without (`false`).
@@ -132,7 +132,7 @@ pub(super) struct SessionFilter {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SessionPage {
     items: Vec<Session>,
-    /// The cursor of the next page; absent where this is the last one.
+    /// The cursor of the next page; absent on the last page.
     next: Option<String>,
 }
 
@@ -251,7 +251,7 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
     Ok(Json(Session::read(host.runtime(), handle.id(), &head)?))
 }
 
-/// What is changed of a session.
+/// Changes of a session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionChange {
@@ -285,7 +285,7 @@ pub(super) async fn change(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Delete {
-    /// Also where a run is in flight: it is cancelled first.
+    /// Whether a run in flight is cancelled first; without it the deletion is refused then.
     #[serde(default)]
     force: bool,
 }
@@ -315,9 +315,9 @@ pub(super) async fn delete(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Records {
-    /// The first one, from 1.
+    /// The number of the first record, from 1.
     from: Option<u64>,
-    /// So many at most: 200 if not given, 1,000 at most.
+    /// How many at most: 200 if not given, up to 1,000.
     limit: Option<usize>,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct ServingProcess {
     home: Option<String>,
 }
 
-/// Says which process serves.
+/// Returns the process that serves.
 #[utoipa::path(get, path = "/v1/host", tag = "host", operation_id = "get_host", responses((status = 200, body = ServingProcess)))]
 pub(super) async fn serving(State(host): State<Host>) -> Json<ServingProcess> {
     let home = host.options().home.clone();

@@ -23,7 +23,7 @@ use subtend_actors::transcript::object;
 pub(super) struct TaskRow {
     /// `task_…`.
     id: String,
-    /// The session that does it.
+    /// The session that works on it.
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
     short: String,
@@ -80,7 +80,7 @@ impl From<Task> for TaskRow {
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Spawn {
-    /// The agent that does it.
+    /// The agent that works on it.
     r#type: String,
     prompt: String,
     /// A title for listings.
@@ -140,7 +140,7 @@ pub(super) async fn get(
     Ok(Json(row(&host, handle.id()).await?))
 }
 
-/// Which tasks are listed.
+/// Filters of a task list.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskQuery {

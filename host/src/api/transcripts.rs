@@ -48,7 +48,7 @@ pub(super) struct TranscriptPage {
     entries: Vec<Item>,
     /// The last record that was read: `after` of the event stream that follows.
     last_seq: u64,
-    /// `after` of the next page; absent where this is the last one.
+    /// `after` of the next page; absent on the last page.
     next: Option<u64>,
 }
 
@@ -60,7 +60,7 @@ struct Item {
     shown: ShownEntry,
 }
 
-/// Returns what was said and done in a session.
+/// Returns the transcript of a session.
 #[utoipa::path(get, path = "/v1/sessions/{id}/transcript", tag = "sessions", operation_id = "get_transcript",
     params(("id" = String, Path, description = "The session"), Which),
     responses((status = 200, body = TranscriptPage), (status = 400, body = Problem), (status = 404, body = Problem)))]

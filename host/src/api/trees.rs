@@ -36,7 +36,7 @@ pub(super) struct TreeNode {
     background: bool,
     /// Answered turns of the run; at the root those of the subtree are in `usage`'s terms.
     turns: u32,
-    /// By itself.
+    /// By this session itself.
     #[schema(value_type = Object)]
     usage: Usage,
     /// Milliseconds of working time.
@@ -82,7 +82,7 @@ impl TreeNode {
 /// A tree, and where its events continue.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Snapshot {
-    /// `after` of the event stream that follows: an event may tell once more what the tree has already.
+    /// `after` of the event stream that follows. Its first events may repeat what the tree contains.
     cursor: String,
     tree: TreeNode,
 }

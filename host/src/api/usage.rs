@@ -19,13 +19,13 @@ pub(super) struct Used {
     id: SessionId,
     #[schema(value_type = Option<String>, format = Uuid)]
     parent: Option<SessionId>,
-    /// By itself.
+    /// By this session itself.
     #[schema(value_type = Object)]
     own: Usage,
     /// By runs that it owns.
     #[schema(value_type = Object)]
     owned: Usage,
-    /// By all below it.
+    /// By all sessions below it.
     #[schema(value_type = Object)]
     tree: Usage,
     context: Option<ContextUse>,

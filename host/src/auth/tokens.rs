@@ -1,4 +1,4 @@
-//! TokenFile: who holds one may use the host within its scope.
+//! Tokens: the holder of one may use the host within its scope.
 
 use std::fmt;
 use std::fs::OpenOptions;

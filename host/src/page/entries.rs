@@ -39,7 +39,7 @@ struct EntryView {
     hidden: bool,
     /// Why no model sees it.
     hidden_why: &'static str,
-    /// The session and the message, where a branch may begin.
+    /// The session and the message at which a branch may begin.
     session: String,
     at: Option<Seq>,
     answer: bool,
@@ -81,7 +81,7 @@ struct CallView {
     open: bool,
 }
 
-/// What a minion did for a call (M9).
+/// The work of a minion for a call (M9).
 struct Helper {
     id: String,
     chat: String,
@@ -277,7 +277,7 @@ fn sentence(outcome: &Outcome) -> String {
     }
 }
 
-/// Returns the cause of an end, as the journal has it; none where the word says it all.
+/// Returns the recorded cause of an end; `None` if the outcome's name says everything.
 fn cause(outcome: &Outcome) -> Option<String> {
     let json = serde_json::to_value(outcome).ok()?;
     let detail = json.as_object()?.values().next()?;
@@ -376,8 +376,8 @@ fn steps(group: &Group) -> Vec<ActivityStep> {
     group.blocks.iter().map(step).collect()
 }
 
-/// Arguments in lines; as the model wrote them where they are not JSON, or where lines would say something else: of two keys of one
-/// name a value keeps the last one.
+/// Returns arguments in lines. Arguments that are not JSON or repeat a key stay as the model wrote them: parsing would keep only
+/// the last value of a key.
 pub(super) fn pretty(args: &str) -> String {
     let value: Result<serde_json::Value, _> = serde_json::from_str(args);
     let pretty = value.and_then(|value| serde_json::to_string_pretty(&value));

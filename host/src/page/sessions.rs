@@ -33,7 +33,7 @@ pub(super) struct SessionsQuery {
     /// `busy`, `quiet`, or nothing.
     state: String,
     workspace: String,
-    /// Also children that trees show.
+    /// Whether children are listed too.
     all: Option<String>,
     page: usize,
 }

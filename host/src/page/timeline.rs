@@ -1,4 +1,4 @@
-//! When each session of a tree called models and tools, and when it waited: a slow fan-out is seen at a glance.
+//! The timeline of a tree: when each session called models and tools, and when it waited.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::problem::Problem;
 /// Width of the bars, and height of a session's line.
 const WIDTH: u64 = 1_000;
 const LINE: u64 = 26;
-/// Sessions that are drawn, and records that are read of all of them.
+/// Most sessions that are drawn, and most records that are read for them.
 const SESSIONS: usize = 500;
 const RECORDS: usize = 100_000;
 
@@ -193,7 +193,7 @@ struct TimelinePage {
     table: Vec<Total>,
 }
 
-/// What a session's time went to, for people who read no bars.
+/// The time of a session by kind, as text for screen readers.
 struct Total {
     id: SessionId,
     name: String,
@@ -210,7 +210,7 @@ struct SessionRecords {
     records: Vec<Stored>,
 }
 
-/// What is drawn of a tree, and what its bounds leave out.
+/// The drawn part of a tree, and the counts of what exceeds its bounds.
 #[derive(Default)]
 struct Below {
     read: Vec<SessionRecords>,
@@ -234,7 +234,7 @@ fn below(journal: &Journal, top: SessionId, mut left: usize) -> Result<Below, Re
         if below.read.len() == SESSIONS || left == 0 {
             below.left_out += usize::from(!deleted);
         } else if !deleted {
-            // One that cannot be read has a line without bars.
+            // A session that cannot be read has a line without bars.
             let read = journal.records_from(id, Seq(1), left.saturating_add(1));
             below.damaged += usize::from(read.is_err());
             let mut records = read.unwrap_or_default();
@@ -318,7 +318,7 @@ mod tests {
     use super::*;
     use subtend_actors::{OpenOptions, Runtime};
 
-    /// What is beyond the bound is counted, and not read.
+    /// Sessions beyond the bound are counted and not read.
     #[tokio::test]
     async fn timeline_reads_no_more_records_than_its_bound() {
         let model = subtend_models::closure::fn_model("x", |_, _| async {

@@ -1,4 +1,4 @@
-//! One session: what was said and done, what it does now, and what a person can do with it.
+//! The page of one session: its transcript, its current state, and its controls.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ struct ConversationPage {
     seen: Seq,
 }
 
-/// The session itself: its state, where it hangs, and its controls.
+/// The session itself: its state, its branch point, and its controls.
 #[derive(Template)]
 #[template(path = "session_head.html")]
 struct ConversationHead {
@@ -102,7 +102,7 @@ struct Kid {
     activity: String,
 }
 
-/// An answer on its way.
+/// A streaming answer.
 #[derive(Template)]
 #[template(path = "streaming.html")]
 struct Streaming {
@@ -143,7 +143,7 @@ impl TranscriptRead {
     }
 }
 
-/// Reads a session, also as it was at an earlier record.
+/// Reads a session, now or as of an earlier record.
 pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<Transcript, Problem> {
     let how = TranscriptReading { nests: true, at, ..TranscriptReading::default() };
     Transcript::read(host.runtime().journal(), id, how).map_err(|error| match error {
@@ -238,7 +238,7 @@ fn streaming(partial: Option<&Partial>) -> String {
     fragment(&Streaming { markdown: markdown::render(&partial.text), calls: partial.calls.clone() })
 }
 
-/// How much of a conversation a page shows.
+/// The part of a conversation that a page shows.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Much {
@@ -268,7 +268,7 @@ pub(super) async fn page(
     })
 }
 
-/// The parts of a session that change. Entries that the browser has are sent when they change, others are added.
+/// The changed parts of a session: changed entries that the browser has, and new entries.
 struct LiveTranscript {
     handle: SessionHandle,
     known: BTreeMap<String, String>,
@@ -303,7 +303,7 @@ impl live::LiveView for LiveTranscript {
         Ok(fragments)
     }
 
-    /// Returns the record up to which the browser has everything: it comes back with it.
+    /// Returns the record up to which the browser has everything. The browser sends it when it reconnects.
     fn id(&self) -> Option<String> {
         Some(self.seen.to_string())
     }
