@@ -65,7 +65,7 @@ pub const FILE: &str = "subtend.yaml";
 /// Bytes of one file at most.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What `subtend.yaml` may say.
+/// The content of `subtend.yaml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
@@ -77,20 +77,20 @@ pub struct Config {
     pub host: HostConfig,
     /// Language models.
     pub llm: Llm,
-    /// Subagents, by whatever tools they are started.
+    /// Subagents, independent of the tools that start them.
     pub subagents: Subagents,
-    /// Tools by which models start subagents: which are offered, and with what.
+    /// Tools by which models start subagents: which are offered, and their options.
     pub tools: Tools,
     /// Servers of tools that sessions may call, by the Model Context Protocol.
     pub mcp: Mcp,
     /// Commands of the tool `shell`.
     pub shell: Shell,
-    /// The web: what `fetch` reaches, and what `web_search` asks.
+    /// The web: the hosts that `fetch` reaches, and the search engine of `web_search`.
     pub web: Web,
     /// Limits of a run and of all below it. Times are milliseconds, sizes bytes; `none` removes a limit.
     #[schemars(schema_with = "schema::limits")]
     pub limits: Limits,
-    /// What models cost, in US dollars a million tokens, by the name of the model; a name may end with `*`.
+    /// Prices of models, in US dollars per million tokens, by the name of the model; a name may end with `*`.
     #[schemars(schema_with = "schema::prices")]
     pub prices: Prices,
 }
@@ -113,13 +113,13 @@ impl Default for Config {
     }
 }
 
-/// What the host does for sessions, by agents of its own. Left out, it is done where the model of sessions is a provider's.
+/// Services of the host for sessions, by agents of its own. Left out, they run if the model of sessions is a provider's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SessionsConfig {
-    /// Whether the agent `title` names a new session by its first message. Left out: where a provider's model answers.
+    /// Whether the agent `title` names a new session by its first message. Left out: if a provider's model answers.
     pub titles: Option<bool>,
-    /// Whether the agent `summary` sums a session up that is closed. Left out: where a provider's model answers.
+    /// Whether the agent `summary` summarises a session that is closed. Left out: if a provider's model answers.
     pub summaries: Option<bool>,
 }
 
@@ -131,7 +131,7 @@ pub struct HostConfig {
     /// `live_runs` or `live_person_runs` is larger.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub slots: u32,
-    /// Inputs that wait for one session before it accepts them.
+    /// Most inputs that one session holds before it accepts them.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub inbox: u32,
     /// Events that a slow reader may lag behind.
@@ -176,9 +176,9 @@ pub struct Llm {
     pub model: Option<Text>,
     /// The pool of sessions whose agent names no model; instead of `model`.
     pub default_pool: Option<Text>,
-    /// Pools: names for several models, which are asked in their order where one fails.
+    /// Pools: names for several models, which are called in their order if one fails.
     pub pools: BTreeMap<Text, Vec<Text>>,
-    /// Tokens that models take as context, by the name of the model; a name may end with `*`. Left out: as far as it is known.
+    /// Context windows of models in tokens, by the name of the model; a name may end with `*`. Left out: the known ones.
     pub context_windows: BTreeMap<Text, NonZeroU64>,
     /// Output tokens of one model call at most, by the name of the model; a name may end with `*`. `limits.output_tokens`, an
     /// agent and a call can only lower it.
@@ -197,11 +197,11 @@ impl Llm {
     }
 }
 
-/// Subagents, by whatever tools they are started.
+/// Subagents, independent of the tools that start them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Subagents {
-    /// Whether models may start any. Where not, no tool for it is offered; what there is can still be read.
+    /// Whether models may start any. If not, no tool for it is offered; existing children can still be read.
     pub enabled: bool,
     /// Whether running agents of a tree may write to each other, by the tool `message`.
     pub messages: bool,
@@ -233,7 +233,7 @@ pub struct Tools {
 }
 
 impl Default for Tools {
-    /// `task` is there without a word, the others are not (K25).
+    /// `task` is enabled by default, the others are not (K25).
     fn default() -> Self {
         let [task, off] = [true, false].map(|enabled| ToolSwitch { enabled });
         Self {
@@ -247,7 +247,7 @@ impl Default for Tools {
     }
 }
 
-/// A tool that is there or not.
+/// A tool that can be switched on or off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ToolSwitch {
@@ -305,7 +305,7 @@ pub struct McpServer {
     /// Its arguments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<Text>,
-    /// Variables that it gets besides those that commands get.
+    /// Variables that it gets in addition to those of commands.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<Text, Text>,
     /// The address of a server that is reached by streamable HTTP.
@@ -314,7 +314,7 @@ pub struct McpServer {
     /// Headers of every request to it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<Text, Text>,
-    /// Milliseconds of one call, besides the limit of the session.
+    /// Time limit of one call in milliseconds, in addition to the limit of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub timeout: Option<u64>,
@@ -323,7 +323,7 @@ pub struct McpServer {
     pub in_workspace: bool,
 }
 
-/// What is said of an option of a tool.
+/// The value of an option of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OptionValue {
@@ -364,7 +364,7 @@ impl Default for Shell {
     }
 }
 
-/// The web: what `fetch` reaches, and what `web_search` asks.
+/// The web: the hosts that `fetch` reaches, and the search engine of `web_search`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Web {
@@ -391,7 +391,7 @@ pub struct SearchConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineName {
-    /// SearXNG, or another one of its protocol.
+    /// SearXNG, or another engine with its protocol.
     Searxng,
     /// Brave Search.
     Brave,
@@ -436,7 +436,7 @@ impl Config {
     /// Returns the dialects that sessions are offered, with their profiles; `read` reads the profiles' files in the workspace.
     ///
     /// # Errors
-    /// When a profile cannot be used: its prompt file is missing, say.
+    /// When a profile cannot be used, for example since its prompt file is missing.
     pub fn dialects(&self, read: Reader<'_>) -> Result<Dialects, subtend_agents::profile::BadProfile> {
         Ok(Dialects {
             enabled: self.subagents.enabled,
@@ -448,13 +448,13 @@ impl Config {
         })
     }
 
-    /// Returns what commands get, for [`Registry::workspace_tools_with`](subtend_tools::registry::Registry::workspace_tools_with).
+    /// Returns the settings of commands, for [`Registry::workspace_tools_with`](subtend_tools::registry::Registry::workspace_tools_with).
     pub fn commands(&self) -> Commands {
         let Shell { environment, processes, memory_bytes, file_bytes, open_files, cpu_seconds } = self.shell.clone();
         Commands { environment, limits: CommandLimits { processes, memory_bytes, file_bytes, open_files, cpu_seconds } }
     }
 
-    /// Returns what is said of the options of tools, for [`Builder::tool_options`](crate::Builder::tool_options).
+    /// Returns the values of tool options, for [`Builder::tool_options`](crate::Builder::tool_options).
     pub fn tool_options(&self) -> ToolOptions {
         let value = |value: &OptionValue| match value {
             OptionValue::Flag(flag) => Value::Bool(*flag),

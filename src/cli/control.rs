@@ -1,4 +1,4 @@
-//! Controls of sessions: the host of a process that lets no agent work.
+//! The host of a process that controls sessions and runs no agent.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -56,7 +56,7 @@ impl StoreArgs {
             return Ok(StoreLocation { spec: kept_in(&data)?, data: Some(data), accept_loss });
         };
         let spec = StoreSpec::parse(&spec)?;
-        // What this machine keeps of a store in a database: what it acknowledged, the socket, and tokens.
+        // The local files for a store in a database: its watermark, the socket, and tokens.
         let data = match spec.place() {
             Some(place) => Some(data().map_or_else(platform, Ok)?.join("postgres").join(place)),
             None => None,
@@ -70,7 +70,7 @@ impl StoreArgs {
         self.store.clone().or_else(variable)
     }
 
-    /// Returns what tools must not reach: the store, and the data directory that holds it.
+    /// Returns the paths that tools must not reach: the store, and its data directory.
     pub(crate) fn kept(&self) -> Result<Vec<PathBuf>, Fail> {
         let place = self.place()?;
         let Some(store) = place.path().map(Path::to_owned) else { return Ok(place.data.into_iter().collect()) };
@@ -79,7 +79,7 @@ impl StoreArgs {
         Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(beside).collect())
     }
 
-    /// Has a command find the store again.
+    /// Passes the store on to a command.
     pub(crate) fn pass_to(&self, command: &mut std::process::Command) {
         match (&self.data, &self.store) {
             (Some(data), _) => drop(command.arg("--data").arg(data)),
@@ -139,7 +139,7 @@ fn kept_in(data: &Path) -> Result<StoreSpec, Fail> {
     Ok(StoreSpec::of(engine, data.join(engine))?)
 }
 
-/// Returns whether the path exists. A directory above it that cannot be read is an error: its sessions must not seem never to have been.
+/// Returns whether the path exists. If a directory above it cannot be read, that is an error: existing sessions must not seem to be missing.
 fn is_there(path: &Path) -> Result<bool, Fail> {
     path.try_exists().map_err(|error| {
         Fail::Store(format!(
@@ -154,7 +154,7 @@ impl StoreLocation {
         self.spec == StoreSpec::Memory
     }
 
-    /// Returns where this machine keeps what it knows of a store in a database.
+    /// Returns the local directory for a store in a database.
     pub(crate) fn node_dir(&self) -> Option<&Path> {
         self.data.as_deref().filter(|_| self.spec.place().is_some())
     }
@@ -223,7 +223,7 @@ impl StoreLocation {
         compact_store(&self.spec, &self.options(), progress).map_err(|error| self.refused(error))
     }
 
-    /// Removes the store, if it was made for nothing, with the directories that were not there before it.
+    /// Removes the store if it is unused, with the directories that were made for it.
     pub(crate) fn discard(&self, made: &[PathBuf]) {
         // Files remain if the directory is not empty; the failure of the open is already reported.
         if discard_store(&self.spec).unwrap_or(false) {
@@ -242,7 +242,7 @@ impl StoreLocation {
         self.try_read().map_err(|error| if error.is_full() { Fail::Store(no_room(&error)) } else { error.into() })
     }
 
-    /// Opens the store to read it, and changes nothing in it but its lock file and modes that let others in; tells how far a copy is that this needs.
+    /// Opens the store read-only; changes only its lock file, and modes that give access to others. Reports the progress of a copy.
     pub(crate) fn try_read(&self) -> Result<Journal, OpenError> {
         self.close_to_others();
         let mut progress = ProgressLine::new();
@@ -279,7 +279,7 @@ pub(crate) fn full(place: &str, why: &str) -> String {
     )
 }
 
-/// Returns what to do where a store cannot be copied to be read.
+/// Returns what to do if a store cannot be copied for reading.
 pub(crate) fn no_room(error: &OpenError) -> String {
     let temporary = std::env::temp_dir();
     format!(

@@ -22,7 +22,7 @@ use super::fail::{Code, Fail};
 use super::names;
 use super::{cause, paint, work};
 
-/// How long the end of a run is waited for that was cancelled, in milliseconds.
+/// How long a cancel waits for the end of the run, in milliseconds.
 const PATIENCE_MS: u32 = 10_000;
 
 pub(crate) struct Hosted {
@@ -34,8 +34,7 @@ pub(crate) struct Hosted {
     pub(crate) is_own: bool,
 }
 
-/// Does `job` with the session that `name` means, through the host of the store. Where no process hosts it, this one does for the time
-/// of `job`.
+/// Runs `job` with the session `name`, through the host of the store. If no process hosts the store, this one does during `job`.
 ///
 /// # Errors
 /// Those of `job`; as [`names::find`]; and when the store or its host cannot be used.
@@ -56,7 +55,7 @@ pub(crate) fn with(
     hosting(work::threads()?, journal, id, control::begin, job)
 }
 
-/// Does `job` with a session of the store `journal`, which a host of this process has for the time of `job`.
+/// Runs `job` with a session of the store `journal`, which this process hosts during `job`.
 ///
 /// # Errors
 /// Those of `begin` and `job`.

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// One session of a tree. What is skipped is drawn for people; machines find it with `show --json`.
+/// One session of a tree. Skipped fields are drawn for people; `show --json` has them for machines.
 #[derive(Serialize)]
 struct TreeNode {
     id: SessionId,
@@ -71,7 +71,7 @@ struct TreeNode {
     worked: Worked,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     asks: bool,
-    /// Whether a person made it as a branch that starts afresh.
+    /// Whether it is a person's branch without inherited messages.
     #[serde(skip)]
     fresh: bool,
     /// Why the session's journal cannot be read.
@@ -106,7 +106,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(if broken(&tree) { Code::Failed } else { Code::Done })
 }
 
-/// What is read of a session, and what is wrong with it all the same.
+/// Reads the history of a session, and its damage, if any.
 type ReadSession<'a> = dyn Fn(SessionId) -> Result<(History, Option<String>), Fail> + 'a;
 
 /// Builds the tree below `top`; `asking` are the sessions that wait for approval. A session that cannot be read is shown with the reason and hides no other.
@@ -252,7 +252,7 @@ fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<Sessio
             let (goes, keeps) = (goes_on.contains(&node.id), keeps.contains(&node.id));
             going = going.saturating_add(u64::from(goes));
             kept = kept.saturating_add(u64::from(keeps));
-            // The topmost: what it owns resumes with it.
+            // The topmost run: the runs that it owns resume with it.
             if (goes || keeps) && left.is_none() {
                 left = Some(node.short.clone());
             }

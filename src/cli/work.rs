@@ -1,4 +1,4 @@
-//! Verbs that let agents work: what they share, from options to the followed run.
+//! The shared part of verbs that run agents, from options to the followed run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,10 +65,10 @@ mod view;
 /// Time for an orderly end after the run.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a title is waited for at the end of a verb.
+/// How long a verb waits for the title at its end.
 const NAMING: Duration = Duration::from_secs(3);
 
-/// Options of verbs that let agents work.
+/// Options of verbs that run agents.
 #[derive(clap::Args, Debug)]
 pub(crate) struct WorkArgs {
     /// Directory to work in
@@ -153,8 +153,8 @@ impl WorkArgs {
     }
 }
 
-/// Does `job` with the host of the store. Where no process hosts it, this one does: until `job` is done, and no run of another terminal
-/// is in flight. You are asked about calls that need an approval.
+/// Runs `job` with the host of the store. If no process hosts the store, this one does, until `job` is done and no run of another
+/// terminal is in flight. Asks the user about calls that need an approval.
 pub(crate) fn verb<J>(args: &WorkArgs, about: About<'_>, job: J) -> Result<Code, Fail>
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
@@ -162,7 +162,7 @@ where
     verb_asking(args, about, |_| true, job)
 }
 
-/// As [`verb`], where you are asked only if `asked`: what is asked and not shown would wait for no one.
+/// As [`verb`], but asks the user only if `asked`: a question that is not shown would never be answered.
 pub(crate) fn verb_asking<J>(
     args: &WorkArgs,
     about: About<'_>,
@@ -176,14 +176,14 @@ where
     let attempts = Attempts::new();
     loop {
         match once(args, about, &place, &asked, &job, &attempts) {
-            // The process that had the store ended with its own work before it answered.
+            // The host ended with its own run before it answered.
             Err(fail) if attempts.again(&fail) => {}
             done => return done,
         }
     }
 }
 
-/// Does `job` once, with the host that the store has now.
+/// Runs `job` once, with the current host of the store.
 fn once<J>(
     args: &WorkArgs,
     about: About<'_>,
@@ -198,7 +198,7 @@ where
     if let Some(reader) = Attached::to(place)? {
         return through_another(args, about, place, reader, asked, job, attempts);
     }
-    // What another host may have accepted is sent again as it was: by its key it is the same command.
+    // A command that another host may have accepted is repeated unchanged: its key makes it the same command.
     let opening = match about {
         About::New(agent) if attempts.may_be_accepted() => args.opening(agent)?,
         About::New(_) | About::Session(..) => Value::Null,
@@ -243,10 +243,10 @@ where
         let commands: Option<Arc<dyn CommandFiles>> = Some(Arc::new(commands));
         let options = HostOptions { approvals: attended, open: opens, commands, ..HostOptions::default() };
         let host = Host::new(runtime, options);
-        // Until here it held the place of the host's own.
+        // Until here it took the place of the host's own approver.
         drop(approver);
         let listening = ListeningSocket::begin(place, &host, &mut screen);
-        // Whatever fails from here on, the host ends in order.
+        // The host shuts down in order even if a later step fails.
         let work = async {
             let done = job(Work {
                 face: args.face(),
@@ -282,7 +282,7 @@ where
     done
 }
 
-/// Does the job of a verb with a store that another process hosts.
+/// Runs the job of a verb with a store that another process hosts.
 fn through_another<J>(
     args: &WorkArgs,
     about: About<'_>,
@@ -306,7 +306,7 @@ where
     with(args.face(), place, reader, session, asked, job, attempts)
 }
 
-/// Does `job` with the session `name` of a store that another process hosts; `None` where none does.
+/// Runs `job` with the session `name` of a store that another process hosts; `None` if none does.
 pub(crate) fn attached<J>(face: Face<'_>, name: &str, job: J) -> Result<Option<Code>, Fail>
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
@@ -316,7 +316,7 @@ where
     with(face, &place, reader, (Some(name), Value::Null), &|_: &Screen| true, &job, &Attempts::new()).map(Some)
 }
 
-/// Does `job` with a store that another process hosts: with the session of a name, or what a new one is opened with.
+/// Runs `job` with a store that another process hosts: with an existing session, or with the options of a new one.
 fn with<J>(
     face: Face<'_>,
     place: &StoreLocation,
@@ -372,7 +372,7 @@ async fn named(runtime: &Runtime, stop: &mut StopSignal) {
     }
 }
 
-/// The threads that a runtime works on.
+/// Starts the async runtime.
 pub(crate) fn threads() -> Result<tokio::runtime::Runtime, Fail> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -380,7 +380,7 @@ pub(crate) fn threads() -> Result<tokio::runtime::Runtime, Fail> {
         .map_err(|error| Fail::Other(format!("cannot start the async runtime: {error}")))
 }
 
-/// Tells what an earlier process left.
+/// Reports the recovered runs of an earlier process.
 fn recovered(boot: &BootReport, screen: &mut Screen) {
     if boot.swept > 0 {
         let runs = count(boot.swept as u64, "run");

@@ -1,4 +1,4 @@
-//! Whether the store opens, and what its rows say.
+//! Checks that the store opens, and its rows.
 
 use subtend_journal::verify::UNFINISHED;
 use subtend_journal::{EngineError, Journal, OpenError, ReadError, Report};
@@ -58,7 +58,7 @@ pub(super) fn look(place: &StoreLocation) -> Vec<Finding> {
     }
 }
 
-/// Whether this process hosts the store still: one that has ended meanwhile explains what could not be read.
+/// Returns whether process `pid` still hosts the store: if it ended, failed reads are explained.
 fn hosts(place: &StoreLocation, pid: u32) -> bool {
     Attached::to(place).is_ok_and(|host| host.is_some_and(|host| host.serving.pid == pid))
 }
@@ -129,7 +129,7 @@ fn opened(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
     findings
 }
 
-/// Worktrees without a session, which nothing removes.
+/// Finds worktrees without a session, which nothing removes.
 fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
     let worktrees = worktree::of(place).ok()??;
     let entries = match worktrees.list() {
@@ -153,7 +153,7 @@ fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
     })
 }
 
-/// A database tells of weak settings that its address accepts.
+/// Reports weak settings of a database that its address accepts.
 fn durability(words: &str) -> Finding {
     if words.starts_with("weak") {
         let advice = "set them to on, unless the sessions may be lost";

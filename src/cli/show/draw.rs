@@ -83,7 +83,7 @@ fn spent(entry: &Entry) -> u64 {
     usage.tokens()
 }
 
-/// Returns what a run took of its own, and with its subagents where they took something.
+/// Returns the tokens of a run, and those with its subagents if they used any.
 fn taken(own: u64, all: u64) -> String {
     if all > own { format!("{} · {} with subagents", tokens(own), tokens(all)) } else { tokens(own) }
 }
@@ -308,7 +308,7 @@ fn end(out: &mut dyn Write, end: &OwnedEnd, full: bool) -> io::Result<()> {
 fn block(out: &mut dyn Write, text: &str, indent: &str, lines: Option<usize>) -> io::Result<()> {
     let text = harmless(text);
     let all: Vec<_> = text.trim_end().lines().collect();
-    // One line more is no longer than the line that says so.
+    // One more line is as short as the line that would report its omission.
     let shown = lines.filter(|lines| all.len() > lines.saturating_add(1)).unwrap_or(all.len());
     for line in all.iter().take(shown) {
         match lines {

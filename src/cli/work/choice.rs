@@ -1,4 +1,4 @@
-//! Which models answer: read from the command line, made, and given to the runtime.
+//! The choice of models: reads the options, builds the models, and passes them to the runtime.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const BASE_URL: &str = "SUBTEND_BASE_URL";
 /// Calls to one model at the same time, where no option says another number.
 const CALLS: u32 = 16;
 
-/// What a session that exists says of its models.
+/// The recorded models of an existing session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own<'a> {
     pub(super) model: &'a str,
@@ -47,7 +47,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "MODEL[,MODEL…]")]
     model: Option<String>,
 
-    /// What the variable says.
+    /// The value of `SUBTEND_MODEL`.
     #[arg(skip = variable())]
     variable: Option<String>,
 
@@ -56,7 +56,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "[PROVIDER=]URL")]
     base_url: Vec<String>,
 
-    /// What its variable says.
+    /// The value of `SUBTEND_BASE_URL`.
     #[arg(skip = value(BASE_URL))]
     base_url_variable: Option<String>,
 
@@ -70,7 +70,7 @@ pub(crate) struct ModelArgs {
 }
 
 pub(crate) struct ModelSetup {
-    /// Those that answer where an agent names none; several are a pool of their own.
+    /// The models for agents that name none; several are a pool.
     models: NamedModels,
     default_pool: Option<String>,
     /// Pools of the configuration, and those of their models that call no server.
@@ -80,7 +80,7 @@ pub(crate) struct ModelSetup {
     enabled: Enabled,
     rates: Rates,
     chosen: Chosen,
-    /// Whether agents that name a provider's model get it: not where `offline` or a script was asked for.
+    /// Whether agents that name a provider's model get it: false if `offline` or a script was chosen.
     providers: bool,
     /// Whether one of the models that sessions use by default, or a pool's, calls a server.
     calls: bool,
@@ -103,7 +103,7 @@ impl ModelArgs {
         self.variable.is_some() || self.base_url_variable.is_some()
     }
 
-    /// Returns the variables that would change what answers a session which says so itself.
+    /// Returns the variables that differ from the recorded models of the session.
     pub(super) fn unlike(&self, own: Own<'_>) -> Vec<&'static str> {
         let is_own = |words: &str| words == own.model || own.model.strip_prefix("pool:") == Some(words);
         let model = self.variable.as_deref().is_some_and(|words| !is_own(words));
@@ -127,8 +127,8 @@ impl ModelArgs {
         }
     }
 
-    /// Returns the servers that another process opens a session with. An exported one goes along with a model that is named here and
-    /// called at a server; else that process decides.
+    /// Returns the servers with which another process opens a session: those of `--base-url`, or of the variable if a model that calls
+    /// a server is named here too; otherwise that process decides.
     pub(super) fn servers_of_opening(&self) -> Vec<&str> {
         let calls = |words: &str| words.split(',').any(|word| call_servers(&[word.trim().into()]));
         match self.base_url.is_empty() && !self.words().is_some_and(calls) {
@@ -141,13 +141,13 @@ impl ModelArgs {
         self.model.as_deref().or(self.variable.as_deref())
     }
 
-    /// Reads and makes what was chosen: here, else by the session `own` that the command is about, else in the configuration.
+    /// Builds the models chosen by the options or variables, else by the existing `session`, else by the configuration.
     pub(crate) fn choose(&self, said: &Loaded, session: Option<Own<'_>>) -> Result<ModelSetup, Fail> {
-        // Of an import neither model nor server is the person's choice yet.
+        // The user has not chosen the model and the server of an imported session.
         let chosen_here = session.filter(|own| !own.imported);
         let servers =
             Servers::read(self.servers().into_iter(), chosen_here.map(|own| own.servers).unwrap_or_default())?;
-        // A variable says where models are called that call a server at all.
+        // A variable applies only to models that call a server.
         let servers = if self.base_url.is_empty() { servers.by_default() } else { servers };
         let rates = self.rates()?;
         let own = session.map(|own| own.model);
@@ -179,7 +179,7 @@ impl ModelArgs {
             }
             DefaultModel::Unsaid => models("offline", &servers).map_err(Fail::Usage)?,
         };
-        // Naming a model that calls no server means that none is called, whatever agents and pools name.
+        // If a local model is named, no server is called, even if agents and pools name one.
         let named = self.words().is_some() || (own.is_none() && asked != DefaultModel::Unsaid);
         let providers = calls || !named;
         let calls = calls || (providers && said.config.llm.pools.values().any(|members| call_servers(members)));
@@ -212,26 +212,26 @@ impl ModelArgs {
     }
 }
 
-/// Returns what the variable says that stands for `--model`, for verbs that call no model.
+/// Returns the value of `SUBTEND_MODEL`, for verbs that call no model.
 pub(crate) fn variable() -> Option<String> {
     value(MODEL)
 }
 
-/// Returns the value of a variable. One that is set to nothing counts as not set: shells pass on one that they do not have.
+/// Returns the value of a variable. An empty value counts as not set.
 fn value(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|words| !words.is_empty())
 }
 
 fn call_servers(members: &[Text]) -> bool {
-    let calls_nobody = |spec| matches!(spec, Ok(ModelSpec::Offline | ModelSpec::Scripted(_)));
-    !members.iter().all(|member| calls_nobody(ModelSpec::parse(member)))
+    let is_local = |spec| matches!(spec, Ok(ModelSpec::Offline | ModelSpec::Scripted(_)));
+    !members.iter().all(|member| is_local(ModelSpec::parse(member)))
 }
 
 /// Returns the model that a session was opened with, as words or as a pool of the configuration.
 fn restored(own: &str, said: &Loaded) -> DefaultModel {
     match own.strip_prefix("pool:") {
         Some(pool) if said.config.llm.pools.contains_key(pool) => DefaultModel::Pool(pool.into()),
-        // What `--model A,B` named is a pool of that name.
+        // `--model A,B` is recorded as a pool of that name.
         Some(words) if words.contains(',') => DefaultModel::Model(words.into()),
         Some(_) | None => DefaultModel::Model(own.into()),
     }
@@ -245,7 +245,7 @@ fn no_scripts(words: &str) -> Result<(), String> {
     }
 }
 
-/// Refuses a script that a file names. Other models are made when they are first asked.
+/// Refuses a script that a file names. Other models are built at their first call.
 pub(super) fn no_script(model: &str) -> Result<(), String> {
     match ModelSpec::parse(model) {
         Ok(ModelSpec::Scripted(_)) => Err(script_refused(model)),
@@ -283,9 +283,9 @@ fn models(words: &str, servers: &Servers) -> Result<(NamedModels, bool), String>
             return Err("a model is missing before or after a comma".to_owned());
         }
         let spec = ModelSpec::parse(word).map_err(|error| error.to_string())?;
-        let calls_nobody = matches!(spec, ModelSpec::Offline | ModelSpec::Scripted(_));
-        providers |= !calls_nobody;
-        let spec = servers.place(spec, calls_nobody)?;
+        let is_local = matches!(spec, ModelSpec::Offline | ModelSpec::Scripted(_));
+        providers |= !is_local;
+        let spec = servers.place(spec, is_local)?;
         let model = spec.build().map_err(|error| error.to_string())?;
         models.push((model.name().to_owned(), model));
     }
@@ -315,7 +315,7 @@ fn pools(said: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, Na
 }
 
 impl ModelSetup {
-    /// Returns whether a provider's model may answer: then calls may cost money, and what a model says is worth a title.
+    /// Returns whether a provider's model may answer: then calls may cost money, and the model can write titles.
     pub(crate) fn calls_servers(&self) -> bool {
         self.calls
     }
@@ -349,13 +349,13 @@ impl ModelSetup {
         if self.calls { self.servers.words() } else { Vec::new() }
     }
 
-    /// Returns whether the built-in rules answer for everybody: they know neither a title nor a summary.
+    /// Returns whether the built-in `offline` model answers in all sessions. It writes neither titles nor summaries.
     pub(crate) fn is_offline(&self) -> bool {
         let alone = self.default_pool.is_none() && self.pools.is_empty();
         alone && matches!(&*self.models, [(name, _)] if name == "offline")
     }
 
-    /// Returns the model of a session that `agent` answers, and who chose it: as the runtime finds it.
+    /// Returns the model of a session that `agent` answers, and where it was chosen, as the runtime resolves it.
     pub(super) fn told(&self, agent: Option<&Manifest>) -> (Text, Chosen) {
         let default = || (self.name(), self.chosen.clone());
         let Some(manifest) = agent.filter(|_| !matches!(self.chosen, Chosen::Option | Chosen::Variable)) else {
@@ -392,7 +392,7 @@ impl ModelSetup {
         if models.len() == 1
             && let Some((_, model)) = models.pop()
         {
-            // By its name too: what the source makes of that would be another one.
+            // By its name too, so that the source does not build a second one.
             return builder.named_model(model.name(), Arc::clone(&model)).model(model);
         }
         let names: Vec<String> = models.iter().map(|(name, _)| name.clone()).collect();

@@ -1,4 +1,4 @@
-//! A run that is followed to its end.
+//! Follows a run to its end.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -61,7 +61,7 @@ impl Work<'_> {
         self.follow_input(since, accepted.session, accepted.run, accepted.input).await
     }
 
-    /// Says what to do with an input whose run was never opened, such as one behind a run that Ctrl-C cancelled.
+    /// Reports what to do with an input whose run was never opened, for example behind a run that Ctrl-C cancelled.
     async fn report_queued(&mut self, id: SessionId, input: InputId) -> Result<(), Fail> {
         let list = move |journal: &Journal| QueueEntry::list(journal, id, true).map_err(Fail::from);
         let queued = match self.read(list) {
@@ -182,7 +182,7 @@ impl Work<'_> {
                         if !self.is_own() {
                             return Ok(Followed::Left);
                         }
-                        // Without a reader of the events the run has no purpose.
+                        // No client reads the events, so the run is cancelled.
                         (more, stopping) = (false, true);
                         self.cancel(of, "no client reads the events").await?;
                     }
@@ -287,7 +287,7 @@ impl Work<'_> {
             return Ok(None);
         };
         let home: Value = self.connection.get(&format!("/v1/sessions/{root}")).await?;
-        // A directory that is gone has no file that a diff could be of.
+        // Without the directory there is no file to compare with.
         let workspace =
             home.get("workspace").and_then(Value::as_str).and_then(|path| Workspace::open(Path::new(path)).ok());
         listed.swap_remove(first).question(workspace.as_ref()).map(Some)

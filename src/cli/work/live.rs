@@ -1,4 +1,4 @@
-//! The tree as its events tell it: what each session of a run is doing right now.
+//! The live tree, built from events: the current activity of each session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(super) enum Doing {
 pub(super) enum News {
     Born,
     Tool(String),
-    /// A local call ended: what it was, whether it only read, and how it ended with the start of its result.
+    /// A local call ended: its display, its effect, its end, and the start of its result.
     Called(String, ToolEffect, CallEnd, Text),
     /// A model call failed, and is tried again or not.
     Failed(String),
@@ -106,7 +106,7 @@ impl LiveTree {
         self.nodes.get(&id)
     }
 
-    /// Takes one event; gives what is worth a line, with the session that it is about.
+    /// Handles one event; returns the news to print, with its session.
     pub(super) fn take(&mut self, event: &Event, now: Instant) -> Option<(SessionId, News)> {
         let id = event.session;
         match &event.what {
@@ -245,7 +245,7 @@ impl LiveNode {
                 let open = self.close(finished.call, now)?;
                 let effect = match open.kind {
                     Some(CallKind::Local(effect)) => effect,
-                    // It was refused before it started.
+                    // The call was refused before it started.
                     None => ToolEffect::ReadOnly,
                     Some(_) => return None,
                 };
@@ -327,7 +327,7 @@ impl LiveNode {
         open
     }
 
-    /// Between two answers: it works while a local call is open, and waits while only others are.
+    /// Updates the activity between two answers: working while a local call is open, waiting while only others are.
     fn settle(&mut self, now: Instant) {
         let mut started = self.open.values().filter(|open| open.kind.is_some());
         if started.clone().any(RunningCall::is_local) {

@@ -34,10 +34,10 @@ pub(crate) struct Screen {
     drawn: usize,
     typed: usize,
     beat: usize,
-    /// What was drawn last, if nothing was written since.
+    /// The last drawn frame, if nothing was written since.
     frame: Option<String>,
     quiet: bool,
-    /// What a person is typing, and the characters before its cursor: the terminal is in raw mode then.
+    /// The typed text, and the number of characters before the cursor. The terminal is in raw mode then.
     prompt: Option<(String, usize)>,
     /// Warnings that were printed: each once, however many children it is about.
     warned: BTreeSet<Text>,
@@ -47,7 +47,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Returns a screen on stderr: `quiet` tells nothing, `machine` leaves progress to the events on stdout.
+    /// Returns a screen on stderr. `quiet` prints nothing, `machine` leaves progress to the events on stdout.
     pub(crate) fn new(quiet: bool, machine: bool) -> Self {
         let stderr = std::io::stderr();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -122,7 +122,7 @@ impl Screen {
         let printed = match (self.manner, &news) {
             (Manner::Lines, News::Called(..)) | (Manner::Silent, _) => false,
             (Manner::Lines, _) => true,
-            // What changes something is printed of all sessions, what only reads of those that are heard.
+            // Calls with effects are printed for all sessions, read-only calls for the followed ones.
             (Manner::Tree, News::Called(_, effect, ..)) => {
                 !self.heard.is_empty() && (heard || *effect != ToolEffect::ReadOnly)
             }
@@ -162,14 +162,14 @@ impl Screen {
         }
     }
 
-    /// Holds back what models write while a question `is_open`: below it, it could pass for another question.
+    /// Holds back text of models while a question `is_open`, since below it the text could imitate another question.
     pub(crate) fn hold(&mut self, is_open: bool) {
         if let Some(text) = self.stream.hold(is_open) {
             self.say(&text);
         }
     }
 
-    /// Prints what was left out of a child's prompt (S3).
+    /// Prints the omitted parts of a child's prompt (S3).
     fn warn(&mut self, event: &Event) {
         let EventKind::Record { record, .. } = &event.what else { return };
         let Record::ChildSpawned(spawned) = &**record else { return };
@@ -224,7 +224,7 @@ impl Screen {
         if self.frame.as_ref() == Some(&frame) {
             return None;
         }
-        // Drawn over, not cleared first: a terminal that shows half a frame shows nothing missing.
+        // Drawn over the old frame without clearing it, so that a half-written frame leaves no gap.
         let text = format!("{}{frame}", self.back());
         (self.drawn, self.typed) = (drawn, above);
         Some((frame, text))
@@ -245,7 +245,7 @@ impl Screen {
     fn put(&mut self, text: &str) {
         // The cursor is elsewhere now: the next frame is drawn, whatever it is.
         self.frame = None;
-        // In raw mode a new line does not begin at its left edge by itself.
+        // In raw mode a line feed does not return the cursor to the left edge.
         if self.prompt.is_some() { put(&text.replace('\n', "\r\n")) } else { put(text) }
     }
 
@@ -257,7 +257,7 @@ impl Screen {
         self.say(&text);
     }
 
-    /// A line for people that is said also when all else is silent.
+    /// Prints a line for people, even with `--quiet`.
     pub(crate) fn alert(&mut self, text: &str) {
         let text = if self.colours { In(ODD, text).to_string() } else { text.to_owned() };
         self.say(&text);
@@ -271,7 +271,7 @@ impl Screen {
         self.draw();
     }
 
-    /// Ends the tree: it stays as it is, and what follows is written below.
+    /// Ends the tree: it stays on the screen, and later output is written below.
     pub(crate) fn close(&mut self) {
         self.hold(false);
         match self.stream.end() {

@@ -1,4 +1,4 @@
-//! The one place where the command line meets the runtime.
+//! Builds the runtime from the command line.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -42,7 +42,7 @@ pub(crate) type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> 
 /// Reads the files of a workspace that may change while it is hosted; `None` if they did not change since the last call.
 pub(crate) type FilesLoader = dyn Fn() -> Result<Option<WorkspaceFiles>, Fail> + Send + Sync;
 
-/// What sessions have of files.
+/// The parts of an environment that come from files.
 pub(crate) struct WorkspaceFiles {
     pub(crate) catalog: Catalog,
     pub(crate) instructions: Instructions,
@@ -50,7 +50,7 @@ pub(crate) struct WorkspaceFiles {
     pub(crate) tools: Registry,
 }
 
-/// What a runtime is made of.
+/// The parts of a runtime.
 pub(crate) struct Parts {
     pub(crate) place: StoreLocation,
     pub(crate) workspace: Arc<Workspace>,
@@ -61,7 +61,7 @@ pub(crate) struct Parts {
     pub(crate) windows: Windows,
     pub(crate) caps: ByModel,
     pub(crate) limits: Limits,
-    /// What holds for every session, whatever it was opened with.
+    /// The bounds of every session, independent of its options.
     pub(crate) bounds: [RuleSet; 2],
     pub(crate) dialects: Dialects,
     pub(crate) instructions: Instructions,
@@ -76,7 +76,7 @@ pub(crate) struct Parts {
     pub(crate) files: Option<Box<FilesLoader>>,
     /// The tree that works in this environment, whatever its root was opened with.
     pub(crate) at_home: Option<SessionId>,
-    /// Those of the store.
+    /// The worktrees of the store.
     pub(crate) worktrees: Option<Worktrees>,
     pub(crate) quiet: bool,
 }
@@ -135,7 +135,7 @@ pub(crate) fn key_variables() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Returns why tools whose own action is allowed are not offered all the same.
+/// Returns why tools are not offered although their own action is allowed.
 pub(super) fn withheld(tools: &Registry, policy: &RuleSet, bounds: &[RuleSet]) -> Vec<String> {
     let met = |all: Authority, rules: &RuleSet| all.meet(&Authority::of(rules.clone()));
     let authority = bounds.iter().fold(Authority::of(policy.clone()), met);
