@@ -94,6 +94,34 @@ async fn process_that_forks_away_floods_and_ignores_signals_ends() {
     host.down().await;
 }
 
+/// On a busy machine a guard is slow to find all that it guards. It is left to do so, since what it has not found would stay for ever. The
+/// control is the command itself, which is killed at once where no guard is.
+#[tokio::test]
+async fn slow_guard_is_not_killed_before_it_has_ended_all() {
+    let mut scene = AttackScene::new();
+    let ended = scene.at("ended");
+    let slow = format!("cat > /dev/null; sleep 2.5; echo > {}", ended.display());
+    let args = ["-c", &slow, "sh"].map(std::ffi::OsString::from).into();
+    scene = scene.guard(Guard { program: "sh".into(), args });
+    let host = scene.host().await;
+    let stopped = async |host: &RunningHost| {
+        let session = host.runtime.open("worker").expect("a session");
+        let receipt = session.send(script(&[start("sleep 3041.5")])).await.expect("accepted");
+        assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
+        runs(host, host.below(session.id(), 1)).await;
+        session.cancel().await.expect("cancelled");
+        session.run_ended(receipt.run).await.expect("the run ends");
+    };
+    stopped(&host).await;
+    assert!(until(|| ended.exists()).await, "the guard came to its end");
+    host.down().await;
+    let mut scene = AttackScene::new();
+    let host = scene.host().await;
+    stopped(&host).await;
+    assert!(until(|| marked("3041.5").is_empty()).await);
+    host.down().await;
+}
+
 /// A shell that runs already does nothing that a command may not. The control may do it.
 #[tokio::test]
 async fn typed_text_is_held_to_the_rules_of_commands() {

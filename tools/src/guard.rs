@@ -98,11 +98,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
                 while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
             }
         }
+        kill(&left);
         reap::end(Some(leader));
         forget(&left);
         std::process::exit(137);
     });
     let code = reap::wait(leader);
+    kill(&held);
     reap::end(None);
     forget(&held);
     code
@@ -137,6 +139,13 @@ fn hold(command: Command) -> Started {
         Ok(mut held) => Ok((held.child.id(), held.child.stdin.take(), Some(held))),
         Err(why) => Err((NOT_RUN, format!("{WHY}{why}"))),
     }
+}
+
+/// Kills what is in the sandbox, if there is one: a process that forks without end may outrun the kills of [`reap::end`].
+#[cfg(unix)]
+fn kill(left: &std::sync::Mutex<Leftovers>) {
+    let left = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    left.0.iter().for_each(SandboxedCommand::kill);
 }
 
 #[cfg(unix)]

@@ -49,6 +49,8 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
 use std::process::{Child, Command};
+#[cfg(target_os = "linux")]
+use std::sync::mpsc;
 
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
@@ -113,7 +115,23 @@ pub(crate) fn limits_network(authority: &Authority) -> bool {
 pub(crate) struct SandboxedCommand {
     pub(crate) child: Child,
     #[cfg(target_os = "linux")]
+    killer: mpsc::Sender<mpsc::Sender<()>>,
+    #[cfg(target_os = "linux")]
     _scratch: scratch::Scratch,
+}
+
+impl SandboxedCommand {
+    /// Kills all processes of the sandbox at once, where the system can: none of them forks faster than that.
+    pub(crate) fn kill(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            let (done, doing) = mpsc::channel();
+            if self.killer.send(done).is_ok() {
+                // An error is the end of the thread: then its processes are killed one by one.
+                let _ = doing.recv();
+            }
+        }
+    }
 }
 
 /// Starts a command restricted to `authority`, with the current directory as its workspace.
@@ -129,12 +147,23 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
     let path = scratch.path().to_owned();
     // A domain restricts the thread that enters it and its descendants. The guard stays outside, to see and end all of them.
-    let started = std::thread::spawn(move || {
-        domain::enter(&authority, &path, &places)?;
-        command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
+    let (start, started) = mpsc::channel();
+    let (killer, asked) = mpsc::channel::<mpsc::Sender<()>>();
+    std::thread::spawn(move || {
+        let child = domain::enter(&authority, &path, &places).and_then(|()| {
+            command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
+        });
+        if start.send(child).is_err() {
+            return;
+        }
+        // This thread reaches the processes of its own domain alone, and those at once.
+        while let Ok(done) = asked.recv() {
+            let _ = domain::kill();
+            drop(done);
+        }
     });
-    let child = started.join().map_err(|_| "the sandbox panicked".to_owned())??;
-    Ok(SandboxedCommand { child, _scratch: scratch })
+    let child = started.recv().map_err(|_| "the sandbox panicked".to_owned())??;
+    Ok(SandboxedCommand { child, killer, _scratch: scratch })
 }
 
 /// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to what commands of the system need.

@@ -9,16 +9,18 @@ pub(crate) fn between(key: &ToolKey, (about, origin): (&str, &str), text: &str) 
 }
 
 pub(crate) fn enclosed(key: &ToolKey, about: &str, origin: &str, shown: &str) -> String {
-    let line = boundary(key);
-    let shown = shown.replace(&line, "---");
+    let digits = boundary(key);
+    let line = format!("--- {digits}");
+    // A dash is none of them, so that no text becomes them by what is replaced: an author may know its session.
+    let shown = shown.replace(&digits, "-");
     format!("[{about}. What is between the two lines {line} {origin}]\n{line}\n{shown}\n{line}")
 }
 
-/// Returns a line that follows from the call, whose session no author knows.
+/// Returns digits that follow from the call.
 fn boundary(key: &ToolKey) -> String {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
-    format!("--- {:016x}", hasher.finish())
+    format!("{:016x}", hasher.finish())
 }

@@ -26,6 +26,9 @@ use crate::workspace::Workspace;
 /// Time for a killed command to exit, and for its last output.
 const GRACE: Duration = Duration::from_millis(1500);
 
+/// Time for a guard to end all that it guards.
+const SLOW: Duration = Duration::from_secs(10);
+
 /// Bytes that a command may write before its output is read at a pace.
 const UNPACED: u64 = 1 << 20;
 
@@ -145,9 +148,10 @@ impl RunningCommand {
                 }
             }
         };
+        let is_guarded = leash.group.is_none();
         drop(leash);
         if !matches!(end, CommandEnd::Exited(_)) {
-            reap(&mut child).await;
+            reap(&mut child, is_guarded).await;
         }
         if !read {
             // Without a guard, a process that left the group may hold the pipe forever.
@@ -168,9 +172,10 @@ async fn type_in(mut pipe: Option<ChildStdin>, typed: Option<mpsc::Receiver<Type
     std::future::pending().await
 }
 
-async fn reap(child: &mut Child) {
-    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
-        // Even a guard may hang.
+async fn reap(child: &mut Child, is_guard: bool) {
+    // A guard is never killed: on a busy machine it may be slow, and what it has not found yet would stay for ever.
+    let grace = if is_guard { SLOW } else { GRACE };
+    if tokio::time::timeout(grace, child.wait()).await.is_err() && !is_guard {
         drop(child.start_kill());
         drop(tokio::time::timeout(GRACE, child.wait()).await);
     }

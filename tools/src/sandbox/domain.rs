@@ -8,6 +8,8 @@ use landlock::{
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getppid, kill_process_group, test_kill_process};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use subtend_session::authority::Authority;
 
@@ -79,6 +81,20 @@ pub(super) fn enter_within(within: &[PathBuf], program: &Path, places: &Places) 
         add(&mut rules, dir.as_fd(), AccessFs::from_all(FS))?;
     }
     restrict(rules)
+}
+
+/// Kills all processes of this thread's domain, except its own, in one step: none of them can fork meanwhile. Returns whether it did.
+pub(super) fn kill() -> bool {
+    // The group of this number means all processes that can be signalled. None may be left.
+    is_confined() && kill_process_group(Pid::INIT, Signal::KILL).is_ok()
+}
+
+/// Returns whether signals of this thread surely reach its own domain alone: elsewhere they would reach every process of the user.
+fn is_confined() -> bool {
+    // Linux 6.12 and later. There the parent, which is outside, is out of reach too.
+    let scope = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal);
+    scope.and_then(Ruleset::create).is_ok()
+        && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
 }
 
 fn said(error: landlock::RulesetError) -> String {
@@ -191,6 +207,28 @@ mod tests {
         for workspace in ["/home/a", "/usrx", "/tmp"] {
             assert_eq!(apart(Path::new(workspace), &mut system()), Ok(()));
         }
+    }
+
+    /// Sends no signal: a thread without a domain, and one whose domain does not hold signals, kill nothing.
+    #[test]
+    fn only_a_thread_whose_signals_are_held_kills_its_domain() {
+        let confined = |enter: fn()| std::thread::spawn(move || (enter(), is_confined()).1).join().unwrap();
+        assert!(!confined(|| {}));
+        if probe().is_err() {
+            return;
+        }
+        assert!(!confined(|| {
+            let files = Ruleset::default().handle_access(AccessFs::from_all(FS)).and_then(Ruleset::create);
+            let root = PathBeneath::new(PathFd::new("/").unwrap(), AccessFs::from_all(FS));
+            drop_capabilities().unwrap();
+            restrict(files.unwrap().add_rule(root).unwrap()).unwrap();
+        }));
+        let is_new = Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .scope(Scope::Signal)
+            .and_then(Ruleset::create)
+            .is_ok();
+        assert_eq!(is_new, confined(|| restrict(ruleset(false).unwrap().create().unwrap()).unwrap()));
     }
 
     #[test]
