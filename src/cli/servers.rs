@@ -68,11 +68,12 @@ pub(crate) fn list(workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Resu
         Ok(_) | Err(_) => Map::new(),
     };
     let mut list = ServerList::of(&own, Origin::Person, &variable);
-    if !trust.uses_servers() {
+    if !trust.is_used() {
         return Ok(list);
     }
     match text(workspace)? {
         Text::Missing => {}
+        Text::Says(text) if !trust.uses_servers(&text) => {}
         Text::Linked => {
             list.problems
                 .push(format!("{FILE}: ignored: it is a symbolic link, which is not followed. Use a regular file"));
@@ -143,20 +144,24 @@ pub(crate) fn missing(
     Ok(catalog.all().filter_map(of).flatten().collect())
 }
 
-/// Returns whether a workspace brings a file that names servers.
-pub(crate) fn is_named(workspace: &Workspace) -> bool {
-    workspace.path().join(FILE).symlink_metadata().is_ok()
+/// Returns `.mcp.json` of a workspace, if it brings one: its text, or why there is none to use.
+pub(crate) fn brought(workspace: &Workspace) -> Option<Result<String, String>> {
+    workspace.path().join(FILE).symlink_metadata().ok()?;
+    match text(workspace) {
+        Ok(Text::Says(text)) => Some(Ok(text)),
+        Ok(Text::Missing) => None,
+        Ok(Text::Linked) => Some(Err("it is a symbolic link, which is not followed".to_owned())),
+        Err(why) => Some(Err(why.to_string())),
+    }
 }
 
-/// Returns one line for each server that `.mcp.json` names, as it is written there.
-pub(crate) fn lines(workspace: &Workspace) -> Vec<String> {
-    let text = match text(workspace) {
-        Ok(Text::Says(text)) => text,
-        Ok(Text::Missing) => return Vec::new(),
-        Ok(Text::Linked) => return vec!["it is a symbolic link, which is not followed".to_owned()],
-        Err(why) => return vec![why.to_string()],
+/// Returns one line for each server that the text of a `.mcp.json` names, as it is written there.
+pub(crate) fn lines(text: &Result<String, String>) -> Vec<String> {
+    let text = match text {
+        Ok(text) => text,
+        Err(why) => return vec![why.clone()],
     };
-    let file: Value = match serde_json::from_str(&text) {
+    let file: Value = match serde_json::from_str(text) {
         Ok(file) => file,
         Err(error) => return vec![format!("it is not JSON: {error}")],
     };

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use subtend::config::{FILE, Layer, Loaded, Origin};
 use subtend_agents::catalog::Catalog;
+use subtend_session::ids::Hash;
 use subtend_tools::mcp;
 use subtend_tools::policy::PROTECTED;
 use subtend_tools::workspace::Workspace;
@@ -17,7 +18,7 @@ use super::guidance;
 use super::paint::{BOLD, In, ODD, clip, count, harmless};
 use super::settings::{self, Project};
 use super::{servers, workspace};
-pub(crate) use level::Trust;
+pub(crate) use level::{ServerTrust, Trust};
 use record::Record;
 
 pub(crate) mod level;
@@ -110,8 +111,8 @@ impl Trust {
 /// The contents of a workspace that need trust.
 struct Brought {
     config: bool,
-    /// `.mcp.json`.
-    servers: bool,
+    /// `.mcp.json`: what is shown of it is what the answer is about.
+    servers: Option<Result<String, String>>,
     agents: usize,
     texts: guidance::Brought,
     /// Names of protected paths that exist. A command cannot replace these, but could create the others, which need a new answer.
@@ -170,8 +171,8 @@ impl Brought {
         let problems = catalog.problems().iter().map(|problem| &*problem.path);
         let agents = files.chain(problems).collect::<BTreeSet<_>>();
         let texts = guidance::Brought::of(workspace);
-        let (config, servers) = (path.join(FILE).symlink_metadata().is_ok(), servers::is_named(workspace));
-        let single = [(config, FILE), (servers, mcp::FILE)].into_iter().filter(|(exists, _)| *exists);
+        let (config, servers) = (path.join(FILE).symlink_metadata().is_ok(), servers::brought(workspace));
+        let single = [(config, FILE), (servers.is_some(), mcp::FILE)].into_iter().filter(|(exists, _)| *exists);
         let of_texts = texts.paths();
         let files = agents.iter().copied().chain(of_texts.iter().map(PathBuf::as_path));
         let protected =
@@ -181,27 +182,36 @@ impl Brought {
 
     fn is_nothing(&self) -> bool {
         let texts = self.texts.counts().iter().any(|(files, _)| *files > 0);
-        !self.config && !self.servers && self.agents == 0 && !texts
+        !self.config && self.servers.is_none() && self.agents == 0 && !texts
     }
 
     /// Returns the trust that needs no question; `None` where the person was not asked about all of it.
     fn answered(&self, workspace: &Workspace) -> Result<Option<Trust>, Fail> {
         if self.is_nothing() {
-            return Ok(Some(Trust::Used { servers: false }));
+            return Ok(Some(Trust::Used { servers: ServerTrust::None }));
         }
         let record = Record::of(workspace.path())?;
         Ok(record.and_then(|record| match record.trusted {
             true => self
                 .protected
                 .iter()
-                .all(|name| record.covers(name))
-                .then(|| Trust::Used { servers: record.covers(mcp::FILE) }),
+                .all(|name| record.covers(name) && (name != mcp::FILE || record.covers_servers(self.seen())))
+                .then(|| self.used()),
             false => Some(Trust::LeftOut),
         }))
     }
 
+    /// Returns the content of the file of servers: a program that a command wrote into it later would run outside of a sandbox.
+    fn seen(&self) -> Option<Hash> {
+        self.servers.as_ref()?.as_ref().ok().map(|text| Hash::of(text.as_bytes()))
+    }
+
+    fn used(&self) -> Trust {
+        Trust::Used { servers: self.seen().map_or(ServerTrust::None, ServerTrust::Seen) }
+    }
+
     fn keep(&self, workspace: &Workspace, trusted: bool) -> Result<(), Fail> {
-        Record::keep(workspace.path(), trusted, &self.protected)
+        Record::keep(workspace.path(), trusted, (&self.protected, self.seen()))
     }
 
     /// Ends the trust of what is gone: a command could create it later, unseen.
@@ -212,7 +222,7 @@ impl Brought {
             Record::forget(path)?;
         } else if record.covers_more(&self.protected) {
             let left = self.protected.iter().filter(|name| record.covers(name)).cloned().collect();
-            Record::keep(path, true, &left)?;
+            Record::keep(path, true, (&left, record.servers()))?;
         }
         Ok(())
     }
@@ -221,7 +231,7 @@ impl Brought {
         let all = std::iter::once((self.agents, "agent")).chain(self.texts.counts());
         let counted = all.filter(|(files, _)| *files > 0).map(|(files, what)| count(files as u64, what));
         let config = self.config.then(|| FILE.to_owned());
-        let servers = self.servers.then(|| subtend_tools::mcp::FILE.to_owned());
+        let servers = self.servers.as_ref().map(|_| mcp::FILE.to_owned());
         config.into_iter().chain(servers).chain(counted).collect::<Vec<_>>().join(" and ")
     }
 
@@ -267,7 +277,7 @@ fn ask(workspace: &Workspace, shown: &Brought) -> Result<Trust, Fail> {
     }
     let yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
     shown.keep(workspace, yes)?;
-    Ok(if yes { Trust::Used { servers: shown.servers } } else { Trust::LeftOut })
+    Ok(if yes { shown.used() } else { Trust::LeftOut })
 }
 
 /// Prints on stderr what in the workspace needs trust.
@@ -295,9 +305,9 @@ fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
             Err(why) => writeln!(err, "    {}", clip(&harmless(&why), 400))?,
         }
     }
-    if brought.servers {
-        writeln!(err, "  {}", subtend_tools::mcp::FILE)?;
-        for line in servers::lines(workspace) {
+    if let Some(text) = &brought.servers {
+        writeln!(err, "  {}", mcp::FILE)?;
+        for line in servers::lines(text) {
             writeln!(err, "    {}", clip(&harmless(&line), 400))?;
         }
     }

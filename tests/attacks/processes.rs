@@ -148,6 +148,33 @@ async fn typed_text_is_held_to_the_rules_of_commands() {
     }
 }
 
+/// A process keeps the rules that it was started with. A stricter agent that answers in its session later types nothing into it, though it
+/// may run commands. The control: the agent that started it does.
+#[tokio::test]
+async fn stricter_agent_types_into_no_process_of_another() {
+    for (agent, content) in [(Some("reader"), "plain"), (None, "spoiled\n")] {
+        let mut scene =
+            AttackScene::new().guard(guard()).agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
+        let host = scene.host().await;
+        let session = host.runtime.open("worker").expect("a session");
+        let first = session.send(script(&[start("sh"), json!("started")])).await.expect("accepted");
+        assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
+        let child = host.below(session.id(), 1);
+        runs(&host, child).await;
+        let id = child.short().0.to_string();
+        let types = json!({"action": "input", "session_id": id, "text": "echo spoiled > top.txt; echo done"});
+        let wait = call("process", json!({"action": "output", "session_id": id, "wait_ms": 3_000}));
+        let stop = call("process", json!({"action": "stop", "session_id": id}));
+        let input = session.input(script(&[call("process", types), wait, stop, json!("done")]));
+        let input = if let Some(agent) = agent { input.agent(agent) } else { input };
+        input.send().await.expect("accepted");
+        session.run_ended(first.run).await.expect("the run ends");
+        assert_eq!(&*host.request(session.id()).agent, agent.unwrap_or("worker"));
+        assert_eq!(scene.content("top.txt"), content, "{agent:?}: {:#?}", host.results(session.id()));
+        host.down().await;
+    }
+}
+
 /// Neither a child nor a sibling reaches a process of another session. The control is its owner.
 #[tokio::test]
 async fn process_of_a_relative_is_out_of_reach() {

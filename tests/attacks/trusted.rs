@@ -176,6 +176,38 @@ fn trust_of_instructions_covers_nothing_that_commands_make() {
     assert!(!escaped.exists());
 }
 
+/// A command that was started before there was a file of servers writes another into it once the person trusts it: its program is not
+/// started, since the answer is about what was shown. The control: it is once the person trusts that as well.
+#[test]
+fn command_rewrites_no_trusted_file_of_servers() {
+    let user = User::new();
+    let server = |args: &[&str]| json!({"mcpServers": {"x": {"command": "sh", "args": args}}}).to_string();
+    let spoiled = server(&["-c", "touch escaped"]);
+    let command = format!("touch begun; until [ -e go ]; do sleep 0.1; done; echo '{spoiled}' > .mcp.json");
+    let model = running(&user, &command);
+    let mut writing = user.command(&[&["run", "--store", "memory", "--model", &model, "go"], &RIGHTS[..]].concat());
+    writing.env_remove("SUBTEND_TRUST");
+    let writing = Under::start(writing, "");
+    for _ in 0..600 {
+        if user.workspace().join("begun").exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    user.file(".mcp.json", &server(&["-c", "exit 0"]));
+    let trusted = call(&user, &["trust", "--yes"]);
+    assert!(trusted.code == Some(0) && trusted.err.contains("exit 0"), "{trusted:?}");
+    user.file("go", "");
+    assert_eq!(writing.done().code, Some(0));
+    let (servers, escaped) = (user.workspace().join(".mcp.json"), user.workspace().join("escaped"));
+    assert_eq!(std::fs::read_to_string(servers).expect("a file").trim(), spoiled);
+    let listed = call(&user, &["tools", "list"]);
+    assert!(!escaped.exists() && listed.err.contains(".mcp.json of this workspace ignored"), "{listed:?}");
+    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    call(&user, &["tools", "list"]);
+    assert!(escaped.exists());
+}
+
 /// A host that was started where there was nothing to trust starts no server that a command makes while it runs. The control: it does so for
 /// the next session once the person trusts it.
 #[test]

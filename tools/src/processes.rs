@@ -10,6 +10,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use subtend_session::authority::Authority;
 use subtend_session::ids::SessionId;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
@@ -89,6 +90,7 @@ impl Processes {
     pub(crate) fn add(
         &self,
         session: SessionId,
+        authority: &Arc<Authority>,
         typed: mpsc::Sender<TypedText>,
         most: usize,
     ) -> Option<Arc<BackgroundProcess>> {
@@ -104,6 +106,7 @@ impl Processes {
         }
         let process = Arc::new(BackgroundProcess {
             state: Mutex::new(ProcessState::new(&self.secrets, most)),
+            authority: Arc::clone(authority),
             changed: Notify::new(),
             stop: self.shared.stop.child_token(),
             typed,
@@ -147,6 +150,8 @@ impl fmt::Debug for Processes {
 /// A process that was started in the background.
 pub(crate) struct BackgroundProcess {
     state: Mutex<ProcessState>,
+    /// What it may do as long as it lives.
+    authority: Arc<Authority>,
     /// Notified of output and of the end.
     changed: Notify,
     stop: CancellationToken,
@@ -264,6 +269,11 @@ impl BackgroundProcess {
 
     pub(crate) fn token(&self) -> &CancellationToken {
         &self.stop
+    }
+
+    /// Returns whether it may do no more than `present` allows.
+    pub(crate) fn is_within(&self, present: &Authority) -> bool {
+        self.authority.within(present)
     }
 
     pub(crate) fn age(&self) -> Duration {

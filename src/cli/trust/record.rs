@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use subtend_session::ids::Hash;
 
 use super::super::config::write_private;
 use super::super::fail::Fail;
@@ -21,6 +22,9 @@ pub(super) struct Record {
     /// Names of protected paths that the answer is about.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     covers: BTreeSet<String>,
+    /// The content of the file of servers that the answer is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    servers: Option<Hash>,
 }
 
 impl Record {
@@ -30,9 +34,19 @@ impl Record {
         Ok(Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.identity == identity))
     }
 
+    /// Returns the content of the file of servers that the answer is about.
+    pub(super) fn servers(&self) -> Option<Hash> {
+        self.servers
+    }
+
     /// Returns whether the answer is about the protected path.
     pub(super) fn covers(&self, name: &str) -> bool {
         self.covers.contains(name)
+    }
+
+    /// Returns whether the answer is about a file of servers with this content.
+    pub(super) fn covers_servers(&self, servers: Option<Hash>) -> bool {
+        servers.is_none() || self.servers == servers
     }
 
     /// Returns whether the answer is about a protected path besides `names`.
@@ -40,14 +54,18 @@ impl Record {
         !self.covers.is_subset(names)
     }
 
-    pub(super) fn keep(path: &Path, trusted: bool, covers: &BTreeSet<String>) -> Result<(), Fail> {
+    pub(super) fn keep(
+        path: &Path,
+        trusted: bool,
+        (covers, servers): (&BTreeSet<String>, Option<Hash>),
+    ) -> Result<(), Fail> {
         let Some(name) = path.to_str() else {
             let why = "its name is not UTF-8; rename it";
             return Err(Fail::Usage(format!("{} cannot be trusted: {why}", path.display())));
         };
         let mut all = Self::all()?;
         all.retain(|entry| entry.path != name);
-        all.push(Self { path: name.to_owned(), identity: identity(path), trusted, covers: covers.clone() });
+        all.push(Self { path: name.to_owned(), identity: identity(path), trusted, covers: covers.clone(), servers });
         store(&all)
     }
 

@@ -144,6 +144,12 @@ impl Tool for ProcessTool {
             };
             let wait = Duration::from_millis(args.wait_ms.unwrap_or_default());
             match args.action {
+                // It was started with rules that may be wider by now than those of the caller.
+                ProcessAction::Input if !process.is_within(&call.authority) => Err(ToolError::denied(
+                    "nothing was typed: the process was started under permissions that do not hold here any more. Stop it and start it \
+                     again",
+                )),
+                ProcessAction::Output if own && !process.is_within(&call.authority) => Ok(narrowed(&process).await),
                 ProcessAction::Output if own => attended(&process, process.attend(), &call, wait).await,
                 ProcessAction::Output => output(&process, &call, args.from, wait).await,
                 ProcessAction::Input => input(&process, args.text.unwrap_or_default()).await,
@@ -157,6 +163,13 @@ impl Tool for ProcessTool {
         }
         .boxed()
     }
+}
+
+/// Stops a process whose session may do less by now than when it was started.
+async fn narrowed(process: &BackgroundProcess) -> ToolOutput {
+    process.token().cancel();
+    process.wait(None, Duration::from_secs(5)).await;
+    ToolOutput::text(format!("[stopped, since its permissions were reduced: {}]", state(process)))
 }
 
 /// Waits in the session of `process` for its end, at most for `limit`. A cancel stops it.

@@ -168,7 +168,7 @@ async fn start(
     let running = RunningCommand::start(&args.command, &call.workspace, (over, commands), Some(typing)).await;
     let running = running.map_err(|error| ToolError::failed(format!("the command could not be started: {error}")))?;
     let most = usize::try_from(call.max_bytes).unwrap_or(usize::MAX);
-    let process = call.processes.add(call.key.session, typed, most).ok_or_else(|| {
+    let process = call.processes.add(call.key.session, &call.authority, typed, most).ok_or_else(|| {
         ToolError::refused("a background process is running here already: read it or stop it with the tool process")
     })?;
     let (attendance, written) = (process.attend(), Arc::clone(&process));

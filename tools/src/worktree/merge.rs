@@ -180,6 +180,10 @@ impl Worktrees {
         let Some(path) = change.path.strip_prefix(&entry.prefix) else {
             return Ok(Err(format!("lies outside of the workspace {}", entry.target.display())));
         };
+        // No git lists such a path, but a session may have written the index itself.
+        if path.split('/').any(|part| part.eq_ignore_ascii_case(".git")) {
+            return Ok(Err("lies in a repository".to_owned()));
+        }
         // Where none exists yet, a command may have made what rules protect in the workspace.
         if PROTECTED.iter().any(|protected| Path::new(path).starts_with(protected)) {
             return Ok(Err(

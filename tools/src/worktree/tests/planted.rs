@@ -132,3 +132,51 @@ fn x14_attributes_hide_no_text_from_a_diff() {
     assert_eq!(patch.matches("+spoiled").count(), 2, "{patch}");
     assert!(!changes.summary().contains("binary"), "{}", changes.summary());
 }
+
+/// A session changes by attributes what git writes of a file. Those that git ignores are shown nowhere: they do not change what is merged.
+/// The control: git itself follows them.
+#[test]
+fn x14_hidden_attributes_change_nothing_that_is_merged() {
+    const SHOWN: &str = "echo \u{201c}a\u{ff1b}b\u{201d} # $Id$\n";
+    let attacks: [&str; 4] =
+        ["working-tree-encoding=ASCII//TRANSLIT", "working-tree-encoding=UTF-16", "ident", "text eol=crlf"];
+    for attributes in attacks {
+        let scene = Repository::new();
+        let at = scene.open();
+        put(&at.join("d/x.sh"), SHOWN);
+        let (changes, patch) = scene.worktrees.diff(id(SESSION)).unwrap();
+        assert!(String::from_utf8(patch).unwrap().contains(&format!("+{SHOWN}")), "{attributes}");
+        put(&at.join("d/.gitattributes"), &format!("*.sh {attributes}\n"));
+        put(&at.join("d/.gitignore"), ".gitignore\n.gitattributes\n");
+        let blob = format!("{}:d/x.sh", changes.tip);
+        let mut followed = Command::new("git");
+        followed.current_dir(&at).args(["cat-file", "--filters", &blob]);
+        assert_ne!(followed.output().unwrap().stdout, SHOWN.as_bytes(), "{attributes}: the control");
+        scene.worktrees.merge(id(SESSION), &changes.tip).unwrap();
+        assert_eq!(fs::read_to_string(scene.repo().join("d/x.sh")).unwrap(), SHOWN, "{attributes}");
+    }
+}
+
+/// A session that may write what git keeps of a worktree names a file of the repository there, which no git would: it is not merged.
+#[test]
+fn x14_merge_writes_into_no_repository() {
+    for name in [".git", ".GIT"] {
+        let scene = Repository::new();
+        put(&scene.open().join("-git/hooks/pre-commit"), "spoiled\n");
+        scene.worktrees.changes(id(SESSION)).unwrap();
+        let index = scene.repo().join(".git/worktrees").join(SESSION).join("index");
+        let bytes = fs::read(&index).unwrap();
+        let at = bytes.windows(11).position(|part| part == b"-git/hooks/").unwrap();
+        let mut spoiled = bytes.clone();
+        spoiled[at..at + 4].copy_from_slice(name.as_bytes());
+        fs::write(&index, spoiled).unwrap();
+        fs::rename(scene.open().join("-git"), scene.open().join("aside")).unwrap();
+        let merged = scene.merge();
+        assert!(merged.is_err(), "{name}: {merged:?}");
+        assert!(!scene.repo().join(name).join("hooks/pre-commit").exists(), "{name}");
+        // The control: under another name it is merged.
+        fs::write(&index, bytes).unwrap();
+        fs::rename(scene.open().join("aside"), scene.open().join("-git")).unwrap();
+        assert_eq!(scene.merge().unwrap().files, ["-git/hooks/pre-commit"]);
+    }
+}
