@@ -144,7 +144,7 @@ pub(crate) fn missing(
     Ok(catalog.all().filter_map(of).flatten().collect())
 }
 
-/// Returns `.mcp.json` of a workspace, if it brings one: its text, or why there is none to use.
+/// Returns `.mcp.json` of a workspace, if it has one: the text, or why the file cannot be used.
 pub(crate) fn brought(workspace: &Workspace) -> Option<Result<String, String>> {
     workspace.path().join(FILE).symlink_metadata().ok()?;
     match text(workspace) {

@@ -170,7 +170,13 @@ async fn stricter_agent_types_into_no_process_of_another() {
         input.send().await.expect("accepted");
         session.run_ended(first.run).await.expect("the run ends");
         assert_eq!(&*host.request(session.id()).agent, agent.unwrap_or("worker"));
-        assert_eq!(scene.content("top.txt"), content, "{agent:?}: {:#?}", host.results(session.id()));
+        assert_eq!(scene.content("top.txt"), content, "{agent:?}");
+        let typed = &host.results(session.id())[0];
+        assert_eq!(
+            typed.0 && typed.1.contains("started under permissions that do not hold here"),
+            agent.is_some(),
+            "{typed:?}"
+        );
         host.down().await;
     }
 }

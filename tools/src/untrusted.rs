@@ -11,7 +11,7 @@ pub(crate) fn between(key: &ToolKey, (about, origin): (&str, &str), text: &str) 
 pub(crate) fn enclosed(key: &ToolKey, about: &str, origin: &str, shown: &str) -> String {
     let digits = boundary(key);
     let line = format!("--- {digits}");
-    // A dash is none of them, so that no text becomes them by what is replaced: an author may know its session.
+    // They contain no dash, so no replacement makes them again. An author may know its session, and so the digits.
     let shown = shown.replace(&digits, "-");
     format!("[{about}. What is between the two lines {line} {origin}]\n{line}\n{shown}\n{line}")
 }

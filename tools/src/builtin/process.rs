@@ -173,7 +173,7 @@ async fn type_in(mut pipe: Option<ChildStdin>, typed: Option<mpsc::Receiver<Type
 }
 
 async fn reap(child: &mut Child, is_guard: bool) {
-    // A guard is never killed: on a busy machine it may be slow, and what it has not found yet would stay for ever.
+    // A guard is never killed: on a busy machine it is slow, and processes that it has not found yet would stay alive.
     let grace = if is_guard { SLOW } else { GRACE };
     if tokio::time::timeout(grace, child.wait()).await.is_err() && !is_guard {
         drop(child.start_kill());
