@@ -100,6 +100,51 @@ pub fn copy(
     Ok(Compacted { erased: erased_now.count() as u64, frames: erased, blobs: 0, held: plan.held })
 }
 
+/// What an engine removes that rewrites rows in place.
+#[cfg(feature = "postgres")]
+#[derive(Debug, Default)]
+pub(crate) struct Erasure {
+    pub(crate) frames: Vec<(Lsn, SessionId, Seq)>,
+    /// Parent and child.
+    pub(crate) kids: Vec<(SessionId, SessionId)>,
+    pub(crate) owed: Vec<Row>,
+    pub(crate) defs: Vec<Hash>,
+    /// What remains of the erased sessions.
+    pub(crate) heads: Vec<(SessionId, Head)>,
+    pub(crate) held: Vec<Held>,
+}
+
+#[cfg(feature = "postgres")]
+impl Erasure {
+    /// Plans what [`copy`] would leave behind.
+    /// # Errors
+    /// As [`copy`].
+    pub(crate) fn of(engine: &dyn Engine) -> Result<Self> {
+        let plan = CompactionPlan::of(engine)?;
+        let kept = plan.defs(engine)?;
+        let (mut kids, mut owed, mut defs, mut failed) = (Vec::new(), Vec::new(), Vec::new(), None);
+        engine.all_kids(&mut |parent, kid| {
+            kids.extend(plan.gone.contains(&kid).then_some((parent, kid)));
+            GO
+        })?;
+        engine.outbox(None, &mut |row| {
+            each(row, &mut failed, |(row, _)| {
+                owed.extend((plan.gone.contains(&row.from) || plan.gone.contains(&row.to)).then_some(row));
+            })
+        })?;
+        engine.defs(&mut |hash, text| {
+            each(text, &mut failed, |_| defs.extend((!kept.contains(&hash)).then_some(hash)))
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let fresh = plan.heads.iter().filter(|(session, head)| plan.gone.contains(session) && !head.is_erased());
+        let heads = fresh.map(|(session, head)| (*session, head.erased())).collect();
+        let frames = plan.left.iter().map(|(lsn, (session, seq))| (*lsn, *session, *seq)).collect();
+        Ok(Self { frames, kids, owed, defs, heads, held: plan.held })
+    }
+}
+
 fn corrupt(at: Lsn, why: String) -> EngineError {
     EngineError::Corrupt { table: "log", at: at.to_string(), why }
 }
@@ -111,7 +156,8 @@ struct CompactionPlan {
     gone: BTreeSet<SessionId>,
     held: Vec<Held>,
     places: BTreeMap<Lsn, (SessionId, Seq)>,
-    left: BTreeSet<Lsn>,
+    /// Frames that are erased.
+    left: BTreeMap<Lsn, (SessionId, Seq)>,
 }
 
 impl CompactionPlan {
@@ -132,13 +178,10 @@ impl CompactionPlan {
         tops.retain(|_, top| !held.contains_key(top));
         let gone: BTreeSet<SessionId> = tops.into_keys().collect();
         outbox.retain(|(row, _)| !gone.contains(&row.from) && !gone.contains(&row.to));
-        let (mut places, mut left) = (BTreeMap::new(), BTreeSet::new());
+        let (mut places, mut left) = (BTreeMap::new(), BTreeMap::new());
         from.all_places(&mut |session, seq, lsn| {
-            if gone.contains(&session) {
-                left.insert(lsn);
-            } else {
-                places.insert(lsn, (session, seq));
-            }
+            let of = if gone.contains(&session) { &mut left } else { &mut places };
+            of.insert(lsn, (session, seq));
             GO
         })?;
         let held = held.into_iter().map(|(session, why)| Held { session, why }).collect();
@@ -169,7 +212,7 @@ impl CompactionPlan {
         let (mut copied, mut erased, mut failed) = (0_u64, 0_u64, None);
         from.frames(Lsn(0), &mut |lsn, kept| {
             let Some((session, first_seq)) = self.places.get(&lsn) else {
-                if self.left.contains(&lsn) {
+                if self.left.contains_key(&lsn) {
                     erased = erased.saturating_add(1);
                     return GO;
                 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use subtend_session::ids::{Seq, SessionId};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
+use crate::compact::{Compacted, Erasure};
 use crate::engine::{Group, Result, StoredFrame};
 use crate::error::{EngineError, OpenError};
 use crate::rows::{self, EV};
@@ -25,7 +26,7 @@ mod settings;
 mod target;
 
 use link::{Driver, Link, Param};
-use owner::ShardClaim;
+use owner::{ErasedRows, ShardClaim};
 pub use target::ShardAddress;
 
 /// Frames in one part of a scan: they are larger than other rows.
@@ -247,6 +248,31 @@ impl Postgres {
             }
         }
     }
+}
+
+/// Removes the rows of deleted sessions from the shard in one transaction, and frees their space.
+/// # Errors
+/// As [`Engine::write`](crate::engine::Engine::write), and for a damaged row or birth: the shard is unchanged.
+pub fn compact(engine: &Postgres) -> Result<Compacted> {
+    let Erasure { frames, kids, owed, defs, heads, held } = Erasure::of(engine)?;
+    let done = Compacted { erased: heads.len() as u64, frames: frames.len() as u64, blobs: 0, held };
+    let mut rows = ErasedRows::default();
+    for (lsn, session, seq) in frames {
+        rows.log.push(lsn.0.to_be_bytes().to_vec());
+        rows.ev.push(rows::ev_key(session, seq).to_vec());
+    }
+    rows.kid = kids.into_iter().map(|(parent, kid)| rows::kid_key(parent, kid).to_vec()).collect();
+    rows.outbox = owed.iter().map(|row| rows::outbox_key(row).to_vec()).collect();
+    rows.def = defs.into_iter().map(|hash| hash.0.to_vec()).collect();
+    for (session, head) in heads {
+        let key = rows::session_key(session);
+        rows.head.1.push(rows::seal_json("head", &key, &head)?);
+        rows.head.0.push(key.to_vec());
+    }
+    let owner = Arc::clone(&engine.owner);
+    let erased = engine.driver.run(async move { owner.lock().await.erase(rows).await });
+    erased.map_err(engine.failed("erase"))?;
+    Ok(done)
 }
 
 impl Drop for Postgres {

@@ -202,19 +202,22 @@ pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, Op
 
 /// Rewrites a store that no process has open, without the records of its deleted sessions and without unreferenced blobs.
 ///
-/// The new store is written next to the old one, so there must be room for both. Does nothing in memory. Blocks its thread.
+/// The new store is written next to the old one, so there must be room for both. In a database the rows are removed in one transaction.
+/// Does nothing in memory. Blocks its thread.
 /// # Errors
 /// As for [`open_store_with`], and for a damaged row or birth; the store is then unchanged.
 /// # Durability
 /// Erased data is gone from the files of the store on return. A crash leaves the old store, or a complete new one that the next opening
-/// for writing moves into place.
+/// for writing moves into place. A database keeps freed space, its write-ahead log and its backups: they are its administrator's.
 pub fn compact_store(
     spec: &StoreSpec,
     options: &Options,
     progress: &mut dyn FnMut(Compacting),
 ) -> Result<Compacted, OpenError> {
     #[cfg(not(feature = "disk"))]
-    let _ = (options, progress);
+    let _ = progress;
+    #[cfg(not(any(feature = "disk", feature = "postgres")))]
+    let _ = options;
     match spec {
         StoreSpec::Memory => Ok(Compacted::default()),
         #[cfg(feature = "redb")]
@@ -222,7 +225,7 @@ pub fn compact_store(
         #[cfg(feature = "sled")]
         StoreSpec::Sled(dir) => disk::compact(dir, "sled", options, &disk::sled, progress),
         #[cfg(feature = "postgres")]
-        StoreSpec::Postgres(target) => shard::compact(target),
+        StoreSpec::Postgres(target) => shard::compact(target, options),
     }
 }
 

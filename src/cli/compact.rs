@@ -14,7 +14,8 @@ use super::progress::ProgressLine;
 ///
 /// It writes a new store next to the old one and then replaces the old one: both must fit on the disk, and no other process may
 /// have the store open. If it is killed, the old store or the new one remains. It cannot erase copies of the store, or what the
-/// disk keeps of removed files.
+/// disk keeps of removed files. In a database it removes the rows in one transaction and frees their space; freed space that was
+/// not written again, the write-ahead log and backups are its administrator's to erase.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -34,7 +35,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
     })?;
     drop(progress);
-    control::say(&told(&done, before, below(place.path())))?;
+    let sizes = place.path().map(|path| (before, below(Some(path))));
+    control::say(&told(&done, sizes))?;
     for held in &done.held {
         let (session, why) = (held.session, &held.why);
         control::say(&format!(
@@ -44,16 +46,18 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(if done.held.is_empty() { Code::Done } else { Code::Failed })
 }
 
-fn told(done: &Compacted, before: u64, after: u64) -> String {
-    let Compacted { erased, frames, blobs, .. } = done;
-    format!(
-        "erased {} ({} and {}); the store takes {}, before {}",
-        count(*erased, "session"),
-        count(*frames, "frame"),
-        count(*blobs, "blob"),
-        size(after),
-        size(before)
-    )
+/// Says what was erased, and what the store took before and takes now; a database does not say it.
+fn told(done: &Compacted, sizes: Option<(u64, u64)>) -> String {
+    let (sessions, frames) = (count(done.erased, "session"), count(done.frames, "frame"));
+    match sizes {
+        Some((before, after)) => format!(
+            "erased {sessions} ({frames} and {}); the store takes {}, before {}",
+            count(done.blobs, "blob"),
+            size(after),
+            size(before)
+        ),
+        None => format!("erased {sessions} ({frames}); the database uses the freed space for new rows"),
+    }
 }
 
 /// Bytes of the files below a directory; what cannot be read counts for nothing.

@@ -66,6 +66,20 @@ const WRITE: &str = write!("epoch = $2 AND last_lsn = $3");
 /// Sabotage: writes under any claim.
 const WRITE_UNFENCED: &str = write!("($2::bigint + $3::bigint) IS NOT NULL");
 
+/// Removes the rows of erased sessions. A transaction of its own: all of it, or nothing.
+const ERASE: &str = "\
+    WITH own AS (UPDATE subtend.shard SET last_lsn = last_lsn WHERE id = $1 AND epoch = $2 AND last_lsn = $3 RETURNING id), \
+    log AS (DELETE FROM subtend.log WHERE shard = (SELECT id FROM own) AND key = ANY ($4::bytea[])), \
+    ev AS (DELETE FROM subtend.ev WHERE shard = (SELECT id FROM own) AND key = ANY ($5::bytea[])), \
+    kid AS (DELETE FROM subtend.kid WHERE shard = (SELECT id FROM own) AND key = ANY ($6::bytea[])), \
+    outbox AS (DELETE FROM subtend.outbox WHERE shard = (SELECT id FROM own) AND key = ANY ($7::bytea[])), \
+    def AS (DELETE FROM subtend.def WHERE shard = (SELECT id FROM own) AND key = ANY ($8::bytea[])), \
+    head AS (UPDATE subtend.head SET value = new.v FROM unnest($9::bytea[], $10::bytea[]) AS new(k, v) \
+        WHERE shard = (SELECT id FROM own) AND key = new.k) \
+    SELECT count(*) FROM own";
+/// Frees the space of removed rows, so that new ones overwrite them. Not a transaction, and other shards work meanwhile.
+const VACUUM: &str = "VACUUM subtend.log, subtend.ev, subtend.head, subtend.kid, subtend.outbox, subtend.def";
+
 /// The claim of this process on a shard.
 pub(super) struct ShardClaim {
     link: Arc<Link>,
@@ -147,6 +161,23 @@ impl ShardClaim {
                 return Err(ServerFailure::Fenced);
             }
         }
+    }
+
+    /// Removes rows by their keys, and replaces heads. A lost reply is an error: what it did is found out when it is repeated.
+    pub(super) async fn erase(&mut self, rows: ErasedRows) -> Result<(), ServerFailure> {
+        let Some(connection) = &mut self.connection else {
+            return Err(ServerFailure::Lost("the connection was lost before".to_owned()));
+        };
+        let ErasedRows { log, ev, kid, outbox, def, head: (keys, values) } = rows;
+        let mut params: Vec<Param> = vec![Box::new(self.shard), Box::new(self.epoch), Box::new(self.last)];
+        for arrays in [log, ev, kid, outbox, def, keys, values] {
+            params.push(Box::new(arrays));
+        }
+        let erased = connection.query(ERASE, &params).await?;
+        if erased.first().map(|row| row.try_get::<_, i64>(0)).transpose()? != Some(1) {
+            return Err(ServerFailure::Fenced);
+        }
+        Ok(connection.client.batch_execute(VACUUM).await?)
     }
 
     async fn attempt(&mut self, to: i64, rows: &RowArrays) -> Result<(), ServerFailure> {
@@ -265,6 +296,17 @@ fn holder() -> String {
 }
 
 type Values = Vec<Vec<u8>>;
+
+/// Keys of erased rows by table, and the heads that remain.
+#[derive(Default)]
+pub(super) struct ErasedRows {
+    pub(super) log: Values,
+    pub(super) ev: Values,
+    pub(super) kid: Values,
+    pub(super) outbox: Values,
+    pub(super) def: Values,
+    pub(super) head: (Values, Values),
+}
 
 /// Rows of a group, by table, as arrays.
 #[derive(Default)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::compact::Compacted;
 use crate::engine::Engine as _;
-use crate::error::{EngineError, OpenError};
+use crate::error::OpenError;
 use crate::journal::{Journal, Options};
-use crate::postgres::{Postgres, ShardAddress};
+use crate::postgres::{self, Postgres, ShardAddress};
 use crate::watermark::Watermark;
 
 pub(super) fn open(target: &ShardAddress, options: &Options) -> Result<Journal, OpenError> {
@@ -25,11 +25,11 @@ pub(super) fn open_to_read(target: &ShardAddress, options: &Options) -> Result<J
     Journal::start(Arc::new(engine), options.queue_bytes, None, None, None)
 }
 
-/// Refuses: the rows of a shard lie in files that other shards share.
-pub(super) fn compact(target: &ShardAddress) -> Result<Compacted, OpenError> {
-    let why = format!(
-        "{target} is a shard of a database, which this version does not rewrite. Export it and import the file into a new shard: deleted \
-         sessions stay behind"
-    );
-    Err(OpenError::Engine(EngineError::Store { what: "compact", why }))
+/// Removes the rows of deleted sessions from a shard that no process has open.
+pub(super) fn compact(target: &ShardAddress, options: &Options) -> Result<Compacted, OpenError> {
+    let engine = Postgres::open(target)?;
+    if let Some(dir) = &options.node_dir {
+        Watermark::recall(dir, engine.last_lsn()?, options.accept_loss)?;
+    }
+    Ok(postgres::compact(&engine)?)
 }

@@ -205,6 +205,12 @@ for_each_engine!(
     j10_a_session_that_owes_something_is_held,
 );
 
+#[cfg(feature = "postgres-tests")]
+#[test]
+fn d1_compaction_in_postgres_holds_what_is_owed() {
+    crate::engines::run(j10_a_session_that_owes_something_is_held(Kind::Postgres));
+}
+
 /// The deletion of a tree is durable with that of its top.
 #[tokio::test]
 async fn j10_sessions_below_a_deleted_one_count_as_deleted() {

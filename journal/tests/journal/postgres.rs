@@ -1,6 +1,7 @@
 //! PostgreSQL: the conformance suite runs elsewhere; here is what only a server can do to a store.
 
 mod crashing;
+mod erasing;
 mod fencing;
 mod proxy;
 mod schema;

@@ -1,0 +1,69 @@
+//! Erasure in a shard: the rows of deleted sessions are removed from tables that other shards share.
+
+use subtend_journal::postgres::Postgres;
+use subtend_journal::{Compacted, OpenError, Options, ReadError, Scope, StoreSpec, audit, compact_store};
+
+use super::server::shared;
+use super::{fresh, journal, problems};
+use crate::erasing::{SECRET, with_deleted_child};
+use crate::exporting::write;
+use crate::scene::id;
+
+/// Rows of a shard that contain a text, in all tables.
+fn holding(shard: &str, text: &str) -> String {
+    let name = shard.trim_start_matches("shard=");
+    let tables = ["log", "ev", "head", "inflight", "kid", "outbox", "def"];
+    let count = |table: &&str| {
+        format!(
+            "(SELECT count(*) FROM subtend.{table} WHERE position('{text}'::bytea in value) > 0 AND shard = \
+             (SELECT id FROM subtend.shard WHERE name = '{name}'))"
+        )
+    };
+    shared().sql(&format!("SELECT {}", tables.iter().map(count).collect::<Vec<_>>().join(" + ")))
+}
+
+fn compacted(shard: &str) -> Result<Compacted, OpenError> {
+    let spec = StoreSpec::Postgres(Box::new(shared().target(shard)));
+    compact_store(&spec, &Options::default(), &mut |_| {})
+}
+
+#[tokio::test]
+async fn d1_compaction_erases_rows_of_its_shard_alone() {
+    let (shard, other) = (fresh(), fresh());
+    for shard in [&shard, &other] {
+        let journal = journal(&shared().target(shard));
+        with_deleted_child(&journal);
+        journal.close().await.unwrap();
+    }
+    let open = journal(&shared().target(&shard));
+    let (end, before) = (open.durable(), write(&open, Scope::Store));
+    assert!(matches!(compacted(&shard), Err(OpenError::Held { .. })), "not while a process has it");
+    open.close().await.unwrap();
+    assert_eq!(holding(&shard, SECRET), "1");
+    assert_eq!(compacted(&shard).unwrap(), Compacted { erased: 1, frames: 5, blobs: 0, held: vec![] });
+    assert_eq!((holding(&shard, SECRET), holding(&other, SECRET)), ("0".to_owned(), "1".to_owned()));
+    let open = journal(&shared().target(&shard));
+    assert_eq!((problems(&open), open.durable()), (Vec::<String>::new(), end));
+    audit(&open, false).unwrap();
+    assert!(matches!(open.records(id(11)), Err(ReadError::NoSuchSession(_))));
+    assert!(write(&open, Scope::Store) == before, "all else is as it was");
+    open.close().await.unwrap();
+    assert_eq!(compacted(&shard).unwrap(), Compacted::default(), "erased sessions are counted once");
+}
+
+/// A process that lost its claim removes nothing.
+#[tokio::test]
+async fn d1_compaction_of_a_lost_claim_removes_nothing() {
+    let shard = fresh();
+    let target = shared().target(&shard);
+    let open = journal(&target);
+    with_deleted_child(&open);
+    open.close().await.unwrap();
+    let old = Postgres::open(&target).unwrap();
+    let name = shard.trim_start_matches("shard=");
+    shared().sql(&format!("UPDATE subtend.shard SET epoch = epoch + 1 WHERE name = '{name}'"));
+    let refused = subtend_journal::postgres::compact(&old).unwrap_err().to_string();
+    assert!(refused.contains("was claimed by another process"), "{refused}");
+    drop(old);
+    assert_eq!(holding(&shard, SECRET), "1");
+}
