@@ -92,7 +92,7 @@ impl Dialect {
 
     /// Returns the dialect's word for an outcome.
     ///
-    /// Partial output of a run that did not end well is given alongside the word: no dialect has a word for it.
+    /// Partial output of a failed run is returned together with the status: no dialect has a status for it.
     pub const fn word(self, kind: OutcomeKind) -> &'static str {
         let [subagent, task, spawn, spawn_task, minion] = match kind {
             OutcomeKind::Completed => ["complete", "output", "OK", "completed", "result"],

@@ -18,7 +18,7 @@ pub fn is_unseen(c: char) -> bool {
             | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns whether a character looks like a space but is not one: a shell takes it as part of a word.
+/// Returns whether a character looks like a space but is not one: a shell reads it as part of a word.
 ///
 /// ```
 /// use subtend_session::unseen::is_blank;

@@ -31,7 +31,7 @@ pub(super) fn finished(
     Ok(())
 }
 
-/// Returns the result of a call in an interrupted run. A finished one says so, so that the model does not repeat it.
+/// Returns the result of a call in an interrupted run. The result of a finished call tells the model not to repeat it.
 fn interrupted(result: CallResult) -> CallResult {
     let CallResult { end, content, truncated_from } = result;
     let content = match end {

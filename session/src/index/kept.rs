@@ -8,7 +8,7 @@ use crate::state::Phase;
 
 /// Returns the sessions whose runs are parked at a provider's limit, or only wait for such a run that they own.
 ///
-/// One whose owner is neither kept nor resumed ends with that owner all the same.
+/// A run whose owner is neither kept nor resumed still ends with that owner.
 pub fn kept(inflight: &[(SessionId, Inflight)]) -> BTreeSet<SessionId> {
     let rows: BTreeMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
     let mut kept = BTreeSet::new();

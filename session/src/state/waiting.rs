@@ -94,7 +94,7 @@ impl<'a> Order<'a> {
         }
         let steers = self.steers();
         let held = extends && self.left.iter().any(|queued| queued.is_message());
-        // With calls at hand, the next boundary is not a rest point.
+        // If the answer has calls, the next boundary is not a rest point.
         let calls = self.state.turn().is_some_and(|turn| !turn.streaming && !turn.calls.is_empty());
         let steered = steers.iter().any(|queued| queued.is_message());
         self.take(steers, Boundary::Turn);

@@ -54,7 +54,7 @@ pub(crate) fn accesses() -> impl Strategy<Value = Access> {
         .prop_map(|(action, resource)| Access { action: action.into(), resource: resource.into() })
 }
 
-/// Tries a property on every case; what comes back is the smallest case that breaks it.
+/// Checks a property on every case; returns the smallest case that violates it.
 pub(crate) fn tried<S: Strategy>(
     cases: S,
     shrink: u32,

@@ -73,7 +73,7 @@ fn opened(heart: &mut Heart, limits: Limits) -> RunOpened {
     RunOpened::clone(opened)
 }
 
-/// What every run of an alternative of [`CHILD`] has, where nothing caps it.
+/// The allowance of every run of an alternative of [`CHILD`], without a cap.
 fn plainly_opened(max_turns: u32) -> RunOpened {
     RunOpened {
         run: RunNo(1),
@@ -108,7 +108,7 @@ fn a_run_of_an_alternative_has_the_allowance_of_its_session() {
     }
 }
 
-/// What an alternative of the last answer is asked for, and the allowance of its run.
+/// The request for an alternative of the last answer, and the allowance of its run.
 fn asked_anew(heart: &mut Heart) -> (InputAccepted, u32) {
     let decision = heart.tell(regenerate(CHILD, None)).unwrap();
     let [_, Record::InputAccepted(asked), Record::RunOpened(opened)] = &birth(&decision).0.records[..] else {
@@ -129,7 +129,7 @@ fn an_answer_is_asked_for_anew_as_it_was_the_first_time() {
     let heart = talked().then(Command::Submit(Box::new(wishes.clone()))).then(answers(3, "{}"));
     let expected = InputAccepted { id: InputId(session(CHILD).0), ..wishes };
     assert_eq!(asked_anew(&mut heart.refolded()), (expected, 4), "also after a restart");
-    // The wish was for that answer: the next one is asked for plainly.
+    // The format was requested for that answer only.
     let mut later = heart.then(send(4, "four")).then(answers(4, "fourth"));
     let plain = InputAccepted { id: InputId(session(CHILD).0), ..said(4, "four", Lane::Send) };
     assert_eq!(asked_anew(&mut later), (plain, 50));
@@ -181,7 +181,7 @@ fn an_alternative_that_does_not_complete_leaves_the_original() {
         assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:second");
         let says = refusal(&mut heart, switch(SwitchTo::Index(1)));
         assert_eq!(says, "alternative 1 has no answer: its run has not completed, or did not end well");
-        // What is said in the branch later answers something else.
+        // Later messages of the branch answer something else.
         assert_eq!(heart.says(over(CHILD, 2, Outcome::Completed, "aside")), "message[1] > E");
         assert_eq!(heart.state.alternatives.values().next().unwrap().branches[0].text, None);
     }
@@ -255,7 +255,7 @@ fn a_session_at_work_is_too_busy_for_alternatives() {
     assert_eq!(heart.tell(switch(SwitchTo::Next)), busy("switch"));
 }
 
-/// Calls, results, notices, a continuation: all that lies between the question and its answer.
+/// Calls, results, notices, a continuation: everything between the question and its answer.
 fn worked() -> Heart {
     Heart::root()
         .then(send(1, "one"))
@@ -330,7 +330,7 @@ fn a_text_that_was_cut_says_so() {
     assert_eq!(seen(&visible(&heart.state)[3..]), "A:oth\n[cut: 3 of 5 bytes shown]");
 }
 
-/// What is left of an answer after another was seen in its place.
+/// The rest of an answer after another one was selected in its place.
 fn an_original_is_kept(rules: Rules) -> String {
     let mut heart = talked().under(rules).then(regenerate(CHILD, None)).then(completed(CHILD, "other"));
     heart = heart.then(switch(SwitchTo::Index(0)));
@@ -389,7 +389,7 @@ pub(crate) fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// B13: what is seen is the transcript, but for the exchanges that stand back for an alternative; a branch sees the same.
+    /// B13: the visible transcript omits only the exchanges that an alternative replaces; a branch inherits the same.
     #[test]
     fn alternatives_replace_their_exchange_and_nothing_else(
         steps in proptest::collection::vec(any::<(u8, u8, u8)>(), 0..60),

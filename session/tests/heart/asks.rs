@@ -18,7 +18,7 @@ use subtend_session::state::{CallPhase, OpenAsk, Phase};
 use crate::folding::small;
 use crate::given::*;
 
-/// An answer whose calls need what is named; a person is asked for those that name anything.
+/// An answer with one call for each access; calls with an access need an approval.
 pub(crate) fn asking(turn: u32, calls: Vec<(CallKind, Option<&str>)>) -> Command {
     let call = |(kind, resource): (CallKind, Option<&str>)| {
         let access = resource.map(|resource| Box::new(access(resource)));
@@ -61,7 +61,7 @@ fn root(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
     Heart::root().then(send(1, "go")).then(asking(1, calls))
 }
 
-/// The same of a child that has a slot.
+/// The same for a child with a slot.
 pub(crate) fn child(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
     Heart::child().then(admitted()).then(asking(1, calls))
 }
@@ -276,7 +276,7 @@ fn found(kinds: Vec<(u32, CallKind, bool)>) -> Command {
 #[test]
 fn new_activation_repeats_open_asks_and_no_approved_ones() {
     let heart = child(vec![(writes(), Some("a")), (writes(), Some("b"))]).then(allow(0)).then(admitted());
-    // The first runs; the second is still asked for.
+    // The first call runs; the second still waits for its approval.
     let mut again = heart.refolded();
     let decision = again.tell(found(vec![(1, writes(), true)])).unwrap();
     let asked = [
@@ -353,19 +353,19 @@ fn an_asked_call_among_others_is_closed_once_by_an_end() {
     assert_eq!(decision.effects[0], Effect::Disarm { deadline: Deadline::Ask(call(1, 0)) });
 }
 
-/// What is left open when a run that asks is cancelled.
+/// The asks that remain open when their run is cancelled.
 fn an_end_closes_asks(rules: Rules) -> String {
     let mut heart = Heart::root().under(rules).then(send(1, "go")).then(asking(1, vec![(writes(), Some("a"))]));
     heart.says(cancel())
 }
 
-/// Where the slot is while a person is asked.
+/// The holder of the slot while an approval is awaited.
 fn a_run_that_asks_has_no_slot(rules: Rules) -> String {
     let mut heart = Heart::child().under(rules).then(admitted());
     heart.says(asking(1, vec![(writes(), Some("a"))]))
 }
 
-/// Whether a question is put with an end to its waiting.
+/// Whether an ask has a deadline.
 fn an_ask_has_a_deadline(rules: Rules) -> String {
     let mut heart = Heart::root().under(rules).then(send(1, "go"));
     let decision = heart.tell(asking(1, vec![(writes(), Some("a"))])).unwrap();
@@ -425,11 +425,11 @@ fn writes_in_order(log: &[Record]) {
     }
 }
 
-/// One step of a life that is about words: most of it is.
+/// One step of a random life in which most steps concern approvals.
 fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
     let turn = heart.state.turn().map_or(1, |turn| turn.no.0);
     let at = call(turn, u32::from(a % 4));
-    // What a call is follows from the call: a later activation finds the same.
+    // The kind of a call follows from the call: a later activation resolves the same.
     let kind = |ix: u32| [reads(), writes(), background(), blocking(), writes()][(turn * 3 + ix) as usize % 5].clone();
     let resource = |ix: u32| [None, Some("a"), Some("b"), Some("a")][(turn + ix) as usize % 4];
     let command = match what % 12 {
@@ -454,7 +454,7 @@ fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
         }
         _ => answers(turn, "said"),
     };
-    // The hub answers only for child calls whose admission was asked for.
+    // The hub answers only for child calls whose admission was requested.
     if matches!(command, Command::Spawn { .. }) && !awaits_admission(heart, at) {
         return;
     }

@@ -47,7 +47,7 @@ pub(crate) fn human(child: u128, at: Option<u64>) -> Command {
     branch(child, BranchKind::Human, at)
 }
 
-/// What is seen of a transcript, a word for each message.
+/// The visible transcript, with one word for each message.
 pub(crate) fn seen(messages: &[Message]) -> String {
     let word = |message: &Message| match message {
         Message::User { text, .. } => format!("U:{text}"),
@@ -67,7 +67,7 @@ pub(crate) fn birth(decision: &Decision) -> (&Birth, &SessionCreated) {
     (birth, created)
 }
 
-/// What a branch inherits.
+/// The messages that a branch inherits.
 pub(crate) fn inherits(heart: &mut Heart, command: Command) -> String {
     let decision = heart.tell(command).unwrap();
     seen(&birth(&decision).1.inherited)
@@ -285,7 +285,7 @@ fn a_deleted_session_has_no_new_branches() {
     }
 }
 
-/// What a branch at the first answer sees of a talk that continued.
+/// The messages that a branch at the first answer inherits after the conversation continued.
 fn a_branch_sees_what_was_before(rules: Rules) -> String {
     let mut heart = talked().under(rules);
     let at = points(&heart)[1];
@@ -304,7 +304,7 @@ fn the_seeded_bug_of_branches_shows() {
     assert_eq!(a_branch_sees_what_was_before(rules), "U:one A:first U:two A:second");
 }
 
-/// What was said up to record `at`, from the journal alone: its fold until then, and the results that came for its calls.
+/// The messages up to record `at`, computed from the journal: its fold until then, and the results of its calls.
 fn said_until(heart: &Heart, at: Seq) -> Vec<Message> {
     let is_at = |message: &Message| match message {
         Message::User { seq, .. } | Message::Assistant { seq, .. } => *seq == at,
@@ -351,7 +351,7 @@ proptest! {
     ) {
         let mut heart = Heart::root_with(Limits { turns: 9, ..small() });
         for one in steps {
-            // Originals alone: where an alternative is seen, its branch sees that.
+            // Originals only: if an alternative is selected, the branch inherits that one.
             if matches!(one.0 % 12, 7..=9) {
                 continue;
             }

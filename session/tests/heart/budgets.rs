@@ -1,4 +1,4 @@
-//! Budgets: what is set aside before a model call, and a call that the ledger refuses for good.
+//! Budgets: the reservation before a model call, and a call that the ledger refuses permanently.
 
 use proptest::prelude::*;
 use subtend_session::call::CallKind;
@@ -146,7 +146,7 @@ fn out_of_budget_ends_owned_runs_and_keeps_partial_output() {
     assert_eq!(heart.state.last.unwrap().text.as_deref(), Some("so far"));
 }
 
-/// Bytes of what a model call is given, counted by hand.
+/// Bytes of the input of a model call, counted by hand.
 fn bytes(state: &State) -> u64 {
     let of = |message: &Message| match message {
         Message::User { text, .. } | Message::Notice { text, .. } | Message::Prompt { text } => text.len(),
@@ -181,8 +181,8 @@ fn step(heart: &mut Heart, (what, a): (u8, u8)) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each attempt sets aside what its request weighs as the journal has it then, and is settled before the next one is made,
-    /// but for those that were lost with their activation: their usage stays unknown, and they count in full.
+    /// Each attempt reserves the size of its request, computed from the journal, and is settled before the next one. Attempts
+    /// that were lost with their activation have unknown usage and count in full.
     #[test]
     fn reservations_match_journal_and_settle_one_by_one(
         steps in proptest::collection::vec(any::<(u8, u8)>(), 0..60),

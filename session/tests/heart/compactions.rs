@@ -73,7 +73,7 @@ fn plan_of(heart: &Heart) -> HistoryCut {
     compaction::plan(&heart.state).expect("something to hide")
 }
 
-/// What the model sees, in short: the first bytes of each message.
+/// The input of the model, in short: the first bytes of each message.
 fn seen(state: &State) -> Vec<String> {
     let short = |text: &str| text.chars().take(12).collect::<String>();
     let of = |message: &Message| match message {
@@ -155,7 +155,7 @@ fn g14_summary_replaces_old_messages_and_the_model_is_called() {
 
 #[test]
 fn g14_nothing_owed_is_hidden() {
-    // A run that works for long: its input is not answered, a background child runs, another one has ended.
+    // A long run: its input is not answered, a background child runs, another one has ended.
     let mut heart = windowed(Heart::root()).then(send(1, &words(60)));
     heart = heart.then(counted(1, 1, vec![background(), background()], 100));
     heart = heart.then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)])).then(ended(0xB1, call(1, 0)));
@@ -184,7 +184,7 @@ fn g14_overflow_is_followed_by_one_compaction_and_another_call() {
     let decision = heart.tell(summarised(Some((3, 2)), plan, "short", 0xA1)).unwrap();
     assert_eq!(calls_model(&decision), [(3, 2)]);
     assert_eq!(heart.says(overflow(2)), "discarded ended(failed) > E", "once in a turn");
-    // With nothing to hide, the error ends the run at once.
+    // Without history to hide, the error ends the run at once.
     let mut fresh = Heart::root().then(send(1, "hello"));
     assert_eq!(fresh.says(attempt_failed(1, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
     // Switched off, it does too.
@@ -279,13 +279,13 @@ fn g14_request_applies_in_any_phase_and_once() {
     assert_eq!(heart.says(summarised(None, plan, text, 0xA1)), "Done > E", "sent again after a lost reply");
     let late = heart.says(summarised(None, plan, text, 0xA2));
     assert_eq!(late, "not compacted: the history changed while it was summarised");
-    // A run that works sees it from its next call on.
+    // An active run uses it from its next call on.
     let mut works = with_service(talked(500), 0xA1);
     let plan = plan_of(&works);
     works = works.then(send(3, "next"));
     assert_eq!(works.says(summarised(None, plan, text, 0xA1)), "compacted Done > W");
     assert_eq!(works.says(counted(3, 1, vec![], 300)), "answered ended(completed) > E");
-    // While a call waits for its own, another one has no place.
+    // While a call waits for a compaction, no other compaction starts.
     let mut waits = with_service(talked(850), 0xA1);
     let plan = plan_of(&waits);
     waits = waits.then(send(3, "next"));

@@ -42,7 +42,7 @@ fn shown(state: &State) -> Text {
     index::head(state, Epoch(1), 0, 0).title
 }
 
-/// The records that a command writes; it is answered as done.
+/// Returns the records of a command, which succeeds.
 fn writes(heart: &mut Heart, command: Command) -> Vec<Record> {
     let decision = heart.tell(command).expect("decided");
     assert!(matches!(decision.reply, Reply::Done(_)), "{:?}", decision.reply);

@@ -21,10 +21,10 @@ use crate::arbitrary::{kind_of, record_of};
 use crate::given::*;
 use crate::limits::limited;
 
-/// One random step: what to do, and two numbers that say with what.
+/// One random step: an action, and two numbers that select its arguments.
 type RandomStep = (u8, u8, u8);
 
-/// A life: a session and the children that it owns, of which each ends once.
+/// A random life: a session and its owned children, each of which ends once.
 struct Life {
     heart: Heart,
     next: u128,
@@ -86,7 +86,7 @@ impl Life {
         }
     }
 
-    /// What owners, persons and the host do with the session as a whole.
+    /// Commands of owners, persons and the host to the session as a whole.
     fn of_life(&mut self, what: u8, a: u8, b: u8) -> Command {
         let key = CallId { turn: TurnNo(50 + u32::from(a % 8)), ix: 0 };
         let owned = self.owned.get(usize::from(a) % self.owned.len().max(1)).map(|(_, key)| *key);
@@ -117,7 +117,7 @@ impl Life {
         let unstarted = |phase: &CallPhase| *phase == CallPhase::Unstarted;
         let calls = self.heart.state.turn().map(|turn| turn.calls.clone()).unwrap_or_default();
         let due = calls.iter().zip(0..).filter(|(call, _)| unstarted(&call.phase)).map(|(_, ix)| ix);
-        // Only what was admitted as a child is: the hub never answers for another kind of call.
+        // The hub answers only for child calls.
         let waits: BTreeSet<u32> = self
             .heart
             .state
@@ -132,7 +132,7 @@ impl Life {
             self.next += 1;
             let mode = if b.is_multiple_of(2) { Mode::Blocking } else { Mode::Background };
             let refusal = Refusal { kind: ToolErrorKind::Limit, message: "none left".into() };
-            // Some ids are few, so that what names them meets them.
+            // Ids are drawn from few values, so that references often match.
             let child = if b.is_multiple_of(3) { 0xB0 + self.next % 4 } else { 0x1000 + self.next };
             let children = &self.heart.state.children;
             let quiet = children.iter().filter(|(_, known)| known.key.is_none()).map(|(id, _)| *id);
@@ -199,8 +199,8 @@ impl Life {
     }
 }
 
-/// S-9 and the words about sessions that are put away, over a journal: a row opens one run or is refused, and what is closed or
-/// deleted opens none; a queue that stays queued opens none before another input.
+/// S-9 and the rules of closed and deleted sessions, over a journal: a row opens one run or is refused, a closed or deleted
+/// session opens none, and a retained queue opens none before another input.
 fn put_away_is_put_away(log: &[Record]) {
     let (mut closed, mut deleted, mut stands) = (false, false, false);
     let mut answered = BTreeSet::new();
@@ -291,7 +291,7 @@ fn sound(log: &[Record]) {
     assert!(ends.values().all(|n| *n == 1));
 }
 
-/// N-4 over the transcript: behind every answer stand the results of its calls, in order, before anything else.
+/// N-4 over the transcript: the results of an answer's calls follow it, in order, before anything else.
 fn transcript_is_whole(state: &State) {
     let mut messages = state.transcript.iter().peekable();
     while let Some(message) = messages.next() {
@@ -353,7 +353,7 @@ proptest! {
         let whole: Vec<Record> = std::iter::once(birth.clone()).chain(wild.iter().cloned()).collect();
         let _ = State::fold(session(ME), &wild);
         let _ = State::fold(session(ME), &whole);
-        // One by one, what does not fit changes nothing.
+        // Applied one by one, records that do not fit change nothing.
         let mut state = State::fold(session(ME), [&birth]).unwrap();
         let mut legal = vec![birth];
         for record in wild {

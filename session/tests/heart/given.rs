@@ -1,4 +1,4 @@
-//! Sessions, commands and words for them.
+//! Fixtures: sessions, commands, and short names for them.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
     }
 }
 
-/// A session with everything that was recorded of it.
+/// A session with all its records.
 #[derive(Clone, Debug)]
 pub(crate) struct Heart {
     pub(crate) state: State,
@@ -169,12 +169,12 @@ impl Heart {
         self
     }
 
-    /// With these rules from here on.
+    /// Sets the rules from here on.
     pub(crate) fn under(self, rules: Rules) -> Self {
         Self { rules, ..self }
     }
 
-    /// What a command leads to, in short.
+    /// The decision of a command, in short.
     pub(crate) fn says(&mut self, command: Command) -> String {
         let decided = self.tell(command);
         short(self, &decided)
@@ -188,7 +188,7 @@ impl Heart {
         self.refolded()
     }
 
-    /// Puts records that no verb writes yet.
+    /// Appends records that no command writes yet.
     pub(crate) fn recorded(mut self, record: Record) -> Self {
         self.state.apply(&record);
         self.log.push(record);
@@ -196,7 +196,7 @@ impl Heart {
         self
     }
 
-    /// As after a crash: what is not in the journal is forgotten.
+    /// Folds the journal again, as after a crash.
     pub(crate) fn refolded(&self) -> Self {
         let state = State::fold(self.state.id, &self.log).unwrap();
         Self { state, log: self.log.clone(), rules: self.rules }

@@ -1,4 +1,4 @@
-//! Guards that no other story walks past: each is one condition of a decision or of the fold.
+//! Guards that no other test reaches: each is one condition of a decision or of the fold.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};

@@ -26,7 +26,7 @@ fn busy() -> Heart {
         .then(spawn(1, Mode::Background, &[(1, 0xB2)]))
 }
 
-/// How 0xB1 ends of the interrupt of its owner.
+/// The end of 0xB1 by the interrupt of its owner.
 fn cancelled() -> Command {
     let outcome = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Interrupted } };
     Command::OwnedEnded(vec![notice(0xB1, call(1, 0), outcome, "half done")])
@@ -36,7 +36,7 @@ fn dropped(turn: u32) -> Command {
     attempt_failed(turn, 1, ModelFail::Unavailable)
 }
 
-/// What is asked of the hub besides timers of turns and calls.
+/// The effects apart from timers of turns and calls.
 fn asked_of_the_hub(decision: &Decision) -> Vec<Effect> {
     let timers = |effect: &&Effect| match effect {
         Effect::Arm { deadline, .. } | Effect::Disarm { deadline } => matches!(deadline, Deadline::Grace(_)),

@@ -26,7 +26,7 @@ fn last_text(heart: &Heart) -> String {
     }
 }
 
-/// What the users of a session said, in the order in which the model saw it.
+/// The user messages of a session, in the order of the model's input.
 fn said_so_far(heart: &Heart) -> Vec<String> {
     let said = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -123,7 +123,7 @@ fn any_end_can_be_gone_on_from() {
     }
 }
 
-/// A run that ends before it has a slot never took its task. A person's message is not kept so: its sender dropped it.
+/// A run that ends before it has a slot never took its task. A person's message is dropped then.
 #[test]
 fn b6_continue_keeps_a_task_that_never_began() {
     let mut heart = Heart::child().then(cancel());
@@ -297,7 +297,7 @@ fn an_input_may_bring_its_own_allowance() {
     assert_eq!((run.opened.max_turns, run.allowance, run.opened.base_turns), (1, 1, 0));
     assert_eq!(heart.says(calls(1, vec![background()])), "answered > W");
     assert_eq!(heart.says(spawn(1, Mode::Background, &[(0, 0xB1)])), "+0 spawned -0:ok held(out_of_turns) > Ho");
-    // It replaces the allowance that restarts, and holds for those that bring none.
+    // It replaces the allowance, also for later inputs without one.
     assert_eq!(heart.says(with_turns(2, 3, Lane::Send)), "accepted taken turn > W");
     let run = heart.state.run.as_ref().unwrap();
     assert_eq!((run.allowance, run.spent, run.opened.max_turns), (3, 0, 1));
@@ -373,7 +373,7 @@ fn whether_the_queue_stands_is_the_last_word_about_it() {
     let (opens, stands) = ("-0:ok ended(cancelled) opened started taken turn > W", "-0:ok ended(cancelled) > E");
     assert_eq!(end(closing().then(cancel()).then(cancel_tree())), stands, "the tree's cancel comes second");
     assert_eq!(end(closing().then(cancel_tree()).then(cancel())), stands, "a later plain cancel changes nothing");
-    // What is sent behind the cancel of the tree is a wish to continue.
+    // An input after the cancel of the tree requests to continue.
     assert_eq!(end(closing().then(cancel_tree()).then(send(3, "no, continue"))), opens);
     assert_eq!(end(closing().then(cancel_tree()).then(send(3, "continue")).then(cancel_tree())), stands);
     let timed_out = closing().then(Command::Deadline(Deadline::Run(RunNo(1))));

@@ -1,4 +1,4 @@
-//! Attempts and the models that they are made with; the form that an answer is asked to keep.
+//! Attempts and their models; the requested format of an answer.
 
 use subtend_session::command::{AttemptFailed, Command};
 use subtend_session::context::context;
@@ -29,7 +29,7 @@ fn started() -> Heart {
     Heart::root_with(Limits { attempts: 3, backoff_ms: 500, turn_ms: 60_000, ..Limits::default() }).then(send(1, "go"))
 }
 
-/// What the decision makes of it: models and delays of the calls that follow.
+/// The decision: models and delays of the next calls.
 fn goes_to(heart: &mut Heart, command: Command) -> Vec<(String, u64)> {
     let decision = heart.tell(command).unwrap();
     let models = decision.records.iter().filter_map(|record| match record {
@@ -101,7 +101,7 @@ fn the_form_of_an_answer_is_asked_for_until_the_final_one() {
     let mut heart = Heart::root().then(formatted(1, Some("{}"), Lane::Send));
     assert_eq!(format(&heart), Some("{}".into()));
     heart.tell(calls(1, vec![reads()])).unwrap();
-    // A word in between that asks for no form leaves the one that is still owed.
+    // An input in between without a format leaves the earlier one in force.
     heart.tell(formatted(2, None, Lane::Steer)).unwrap();
     heart.tell(tool(1, 0, "read")).unwrap();
     assert_eq!(format(&heart), Some("{}".into()));

@@ -1,4 +1,4 @@
-//! What enters a model's context, and in which order: messages, completions, and ends that only views show.
+//! The order of a model's context: messages, completions, and ends that only views show.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::{ChildPlan, Command, Plan, SpawnVerdict};
@@ -61,13 +61,13 @@ fn k26_persons_run_in_a_child_stays_out_of_the_context() {
     let mut heart = heart.then(calls(2, vec![reads()]));
     assert_eq!(heart.says(tool(2, 0, "x")), "-0:ok message[1] turn > W", "stored for views");
     assert_eq!(heard(&heart)[before.len()..], ["[]", "result"]);
-    // With the end of an owned run it adds nothing to that.
+    // Together with the end of an owned run it adds nothing.
     let both = vec![notice(0xB1, call(1, 0), Outcome::Completed, "done"), persons(0xB2, 3)];
     let heart = heart.then(Command::OwnedEnded(both)).then(answers(3, "so far"));
     assert_eq!(heard(&heart)[before.len() + 2..], ["[so far]", "!1"]);
 }
 
-/// The ends that are stored, each as its child, its text and its outcome.
+/// The stored ends: child, text and outcome.
 fn stored(heart: &Heart) -> Vec<(SessionId, String, Outcome)> {
     let taken = heart.log.iter().filter_map(|record| match record {
         Record::NoticeTaken(taken) => Some(&taken.items),

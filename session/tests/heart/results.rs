@@ -1,4 +1,4 @@
-//! Which of its answers is the result of a run.
+//! The answer that becomes the result of a run.
 
 use subtend_session::call::CallKind;
 use subtend_session::limits::Limits;
@@ -23,7 +23,7 @@ fn so_far(heart: &Heart) -> Option<String> {
     heart.state.run.as_ref().unwrap().answer.as_ref().map(|answer| answer.text.to_string())
 }
 
-/// How the last run ended, and the text that it leaves.
+/// The outcome of the last run, and its text.
 fn left(heart: &Heart) -> (Outcome, Option<String>) {
     let last = heart.state.last.as_ref().unwrap();
     (last.outcome.clone(), last.text.as_ref().map(ToString::to_string))

@@ -1,4 +1,4 @@
-//! What a run that failed said is rolled back: hidden from models and from branches, and nothing else.
+//! A rollback hides the messages of a failed run from models and from branches, and nothing else.
 
 use proptest::prelude::*;
 use subtend_invariants::bugs::Rules;
@@ -204,7 +204,7 @@ fn records_that_no_decision_writes_do_not_fold() {
     assert!(State::fold(working.state.id, working.log.iter().chain(&[rolled_back(2)])).is_err(), "it works");
 }
 
-/// What is to be seen, from the journal alone: runs are rolled back by taking the records out by which their messages came.
+/// The visible messages, computed from the journal without the records of rolled-back messages.
 fn without_hidden(heart: &Heart) -> Vec<Seq> {
     let hidden: Vec<RunNo> = heart
         .log
@@ -230,7 +230,8 @@ fn without_hidden(heart: &Heart) -> Vec<Seq> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// In any life, what is seen is what the runs said that stand; each call in it has its results, and branches see the same.
+    /// In any life, the visible messages are those of runs that are not rolled back; each call has its results, and branches
+    /// inherit the same.
     #[test]
     fn what_is_rolled_back_is_gone_and_nothing_else_in_any_life(
         steps in proptest::collection::vec((any::<(u8, u8, u8)>(), 0_u8..6), 0..60),

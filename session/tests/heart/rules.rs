@@ -195,7 +195,7 @@ fn rule_5_a_cancel_is_for_the_run_that_its_key_opened() {
     assert_eq!(a_cancel_of_an_earlier_run(Rules::ALL), "S");
 }
 
-/// Whom an interrupt reaches after the call of 0xB1 was moved to the background.
+/// The children that an interrupt reaches after the call of 0xB1 was moved to the background.
 fn an_interrupt_after_the_move(rules: Rules) -> String {
     let moved = Heart::root()
         .under(rules)
@@ -292,7 +292,7 @@ fn open_calls_are_counted_from_the_answer() {
     assert_eq!(a_fast_child_ends_before_its_sibling_is_born(Rules::ALL), "result > W");
 }
 
-/// Whom an interrupt of a run reaches that waits for 0xB1 and has 0xB2 in the background.
+/// The children that an interrupt reaches in a run that waits for 0xB1 and has 0xB2 in the background.
 fn an_interrupt_reaches(rules: Rules) -> String {
     let heart = Heart::root()
         .under(rules)
@@ -344,14 +344,14 @@ fn every_seeded_bug_shows() {
         (Bug::CancelReachesNextRun, a_cancel_of_an_earlier_run),
         (Bug::BackgroundStaysBlocking, an_interrupt_after_the_move),
     ];
-    // The others have their scenarios with their rules: asks, budgets and branches.
+    // Scenarios of asks, budgets and branches are next to their tests.
     assert_eq!(stories.map(|(bug, _)| bug), Bug::ALL[..stories.len()]);
     for (bug, story) in stories {
         assert_ne!(story(Rules::without(bug)), story(Rules::ALL), "{bug:?} does not show");
     }
 }
 
-/// A seeded bug shows where its rule is asked for, and nowhere else: what is noticed is the rule, not a wreck.
+/// A seeded bug fails the scenario of its rule and no other: the test detects the rule, not general damage.
 #[test]
 fn a_seeded_bug_is_the_rule_alone() {
     use subtend_invariants::bugs::Bug;

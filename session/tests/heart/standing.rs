@@ -1,4 +1,4 @@
-//! Inputs that wait stand with the cancel of a whole tree, also in the sessions that it reaches through their owners.
+//! Queued inputs stay queued after the cancel of a whole tree, also in sessions that it reaches through their owners.
 
 use std::sync::Arc;
 use subtend_session::command::{Command, Deadline};

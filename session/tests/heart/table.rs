@@ -28,7 +28,7 @@ const COLUMNS: [Phase; 8] = [
     Phase::Quiet,
 ];
 
-/// What a session does in the columns that allow more than one thing.
+/// The activity of a session in columns that allow several.
 #[derive(Clone, Copy, PartialEq)]
 enum Doing {
     /// Turn 2 streams.

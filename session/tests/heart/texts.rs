@@ -174,8 +174,8 @@ fn told_as(dialect: Dialect, mode: Mode, end: Notice) -> (bool, String) {
     }
 }
 
-/// What its owner has to know of a child that a restart took: which, its task, how far it was, what it left, and what may
-/// have happened all the same.
+/// The text for the owner of a child that a restart ended: its name, task, progress and result, and effects that may have
+/// happened.
 #[test]
 fn lost_child_is_reported_with_task_progress_and_effects() {
     let lost = |turns| Notice { turns, ..of(Outcome::Lost, "two so far") };
@@ -211,7 +211,7 @@ fn lost_child_is_reported_with_task_progress_and_effects() {
     }
 }
 
-/// One that came to its end in order left nothing half done.
+/// A child that ended regularly has no unfinished effects.
 #[test]
 fn only_what_a_crash_took_may_have_left_things_half_done() {
     for outcome in [Outcome::Completed, Outcome::OutOfTurns, Outcome::Cancelled { by: By::Person }] {

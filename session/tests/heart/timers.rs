@@ -1,4 +1,4 @@
-//! What is armed and disarmed, and what a fresh activation arms again.
+//! Deadlines that are armed and disarmed, and those that a new activation arms again.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};

@@ -1,4 +1,4 @@
-//! Verb by verb: what the table leaves open.
+//! Details of each verb beyond the table.
 
 use std::sync::Arc;
 
@@ -299,7 +299,7 @@ fn root_without_slot_or_deadline_writes_nothing_while_waiting() {
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "result turn > W");
 }
 
-/// A child is born with a worktree of its own if the plan names any, whatever that says, and else with its parent's.
+/// A child gets a worktree of its own if the plan names any, and its parent's otherwise.
 #[test]
 fn x14_birth_records_whose_worktree_a_session_works_in() {
     let born = |above: Option<Worktree>, planned: Option<Worktree>| {

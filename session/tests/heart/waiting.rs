@@ -27,7 +27,7 @@ fn listed(heart: &Heart, run: bool) -> Vec<(String, Boundary)> {
     heart.state.waiting(run).into_iter().map(|(waiting, at)| (word(waiting), at)).collect()
 }
 
-/// What the transcript holds behind its first `from` messages: texts of inputs, and ends.
+/// The transcript after its first `from` messages: texts of inputs, and ends.
 fn taken(heart: &Heart, from: usize) -> Vec<String> {
     let word = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),

@@ -135,7 +135,7 @@ fn budgets() {
                 "discarded closing(out_of_budget) > Hc",
                 "S",
                 "S",
-                // The stream that the hold dropped has not reported yet: this is its word.
+                // This is the report of the stream that the hold dropped.
                 "discarded > Hi",
                 "S",
                 "discarded > Hc",
