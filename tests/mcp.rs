@@ -185,7 +185,7 @@ async fn cancel_of_a_session_ends_a_call_that_takes_long() {
     while servers.reports().iter().any(|server| server.protocol.is_none()) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Time for the call to be under way; earlier it would not begin, and the test would hold all the same.
+    // Time for the call to start; without it the test would still pass.
     tokio::time::sleep(Duration::from_secs(1)).await;
     session.run(receipt.run).cancel().await.expect("cancelled");
     let ended = tokio::time::timeout(Duration::from_secs(20), session.run_ended(receipt.run)).await;

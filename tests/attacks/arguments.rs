@@ -73,7 +73,7 @@ async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
     for (told, (field, _)) in host.refused(root.id(), attacks.len()).iter().zip(&attacks) {
         assert!(told.contains(&format!("unknown field `{field}`")), "{told}");
     }
-    // What is carried for people means nothing here.
+    // Metadata for people has no effect here.
     let args = json!({
         "subagent_type": "worker", "prompt": script(&[write("secret/key")]),
         "metadata": {"permissions": {"fs.*": "allow"}, "agent": "build", "cwd": "/"},
@@ -84,7 +84,7 @@ async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
     host.down().await;
 }
 
-/// There is no call by which a model becomes another agent, moves, or gives itself a word.
+/// No call lets a model become another agent, change its directory, or approve its own call.
 #[tokio::test(start_paused = true)]
 async fn a_model_changes_neither_its_agent_nor_its_place() {
     let mut scene = AttackScene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
@@ -123,7 +123,7 @@ fn host_tool_with_a_builtin_name_is_refused() {
     assert_eq!(read.expect_err("taken"), RegistryError::Duplicate { name: "read".into() });
 }
 
-/// A tool of the host's own is held to its own action, not to what its name suggests.
+/// A tool of the host is checked by its own action, whatever its name suggests.
 #[tokio::test(start_paused = true)]
 async fn added_tool_needs_its_own_permission() {
     let mut scene = AttackScene::new()

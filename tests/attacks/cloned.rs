@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::cli::call::{CommandOutput, User};
 
-/// What a script of the repository answers.
+/// The answer of a script in the repository.
 const PLAYED: &str = "played by the repository";
 
 /// A workspace whose script `notes.json` answers.
@@ -95,7 +95,7 @@ fn a_script_is_a_regular_file() {
     assert_eq!(run(&user, &["--model", "scripted:notes.json"]).code, Some(0));
 }
 
-/// What a session sends must not go to a server that only the repository names.
+/// A session must not send anything to a server that only the repository names.
 #[test]
 fn the_repository_chooses_among_enabled_providers_only() {
     let user = cloned();

@@ -15,7 +15,7 @@ const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}\u{200b}y";
 /// The same, as YAML spells it.
 const SPELLED: &str = r#""x\e[2J\e]0;owned\a\u202e\u200by""#;
 
-/// Fails where a terminal would obey what a call printed, or where nothing of the hostile text was printed.
+/// Asserts that the output has no control characters, and that the hostile text was printed escaped.
 fn is_shown(what: &str, done: &CommandOutput) {
     let printed = format!("{}{}", done.out, done.err);
     let obeyed = |c: char| (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{202e}' | '\u{200b}');
@@ -51,7 +51,7 @@ fn names_of_a_repository_are_shown_escaped() {
 }
 
 /// A store with a child that has hostile texts wherever a model may write one; and the id of its root.
-fn told() -> (User, String, CommandOutput) {
+fn hostile_tree() -> (User, String, CommandOutput) {
     let user = User::new();
     let task =
         json!({"subagent_type": "explore", "description": HOSTILE, "prompt": HOSTILE, "metadata": {"a": HOSTILE}});
@@ -79,7 +79,7 @@ fn shown_by(user: &User, root: &str) {
 #[test]
 fn texts_of_a_child_are_shown_escaped() {
     const ATTACKS: [&str; 4] = ["run", "sessions", "tree", "show"];
-    let (user, root, run) = told();
+    let (user, root, run) = hostile_tree();
     is_shown(ATTACKS[0], &run);
     shown_by(&user, &root);
     // The control: the records have the characters, for a program to read.
@@ -91,7 +91,7 @@ fn texts_of_a_child_are_shown_escaped() {
 fn texts_of_an_import_are_shown_escaped() {
     const ATTACKS: [&str; 3] = ["sessions", "tree", "show"];
     assert_eq!(ATTACKS, VERBS.map(|verb| verb[0]));
-    let (user, root, _) = told();
+    let (user, root, _) = hostile_tree();
     user.file("notes", "");
     assert_eq!(user.call(&["export", "--out", "all.jsonl"]).code, Some(0));
     let other = User::new();
@@ -150,7 +150,7 @@ fn texts_of_a_server_are_shown_escaped() {
     }
 }
 
-/// What a person is asked about is what runs, character by character, or is marked as something that cannot be shown so.
+/// A question shows the command that runs, character by character, or marks characters that cannot be shown.
 #[tokio::test(start_paused = true)]
 async fn a_question_shows_what_runs() {
     const ATTACKS: [&str; 7] = [

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// Everybody's own: `nobody`, on every Linux.
+/// The user `nobody`, who exists on every Linux.
 const NOBODY: &str = "65534";
 const SCRIPT: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "the-hidden-word", "repeat": true } ] } ] }"#;
 
@@ -61,7 +61,7 @@ fn open_to_others(path: &Path) -> Vec<(PathBuf, u32)> {
     modes(path).into_iter().filter(|(_, mode)| mode & 0o077 != 0).collect()
 }
 
-/// As another user: only root may become one, and an ordinary user's test is that of the modes.
+/// Runs as another user. Only root can do that; for an ordinary user the test checks the modes.
 fn as_nobody(args: &[&str]) -> Option<Output> {
     let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|told| told.contains("\nUid:\t0\t"));
     if !is_root {
@@ -75,7 +75,7 @@ fn lock_of(home: &Home, engine: &str) -> String {
     home.at("data").join(engine).join("LOCK").display().to_string()
 }
 
-/// Tries to read the store and to hold its lock; tells which of the two was possible.
+/// Tries to read the store and to hold its lock; returns which of the two was possible.
 fn attack(home: &Home, engine: &str) -> Option<(bool, bool)> {
     let lock = lock_of(home, engine);
     let (read, held) = (as_nobody(&["cat", &lock])?, as_nobody(&["flock", "--nonblock", &lock, "true"])?);

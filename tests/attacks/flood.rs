@@ -75,14 +75,14 @@ async fn turns_without_end_are_ended() {
     }
 }
 
-/// Makes a pipe: who opens it waits until another writes, which never happens here.
+/// Makes a pipe without a writer: opening it would block forever.
 fn pipe(user: &User, path: &str) {
     let path = user.workspace().join(path);
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
 }
 
-/// A file that never ends holds nothing up.
+/// A file that never ends blocks nothing.
 #[test]
 fn pipes_and_devices_of_a_repository_hold_nothing_up() {
     const PIPES: [&str; 4] = ["subtend.yaml", ".subtend/agents/mine.md", ".gitignore", "notes.txt"];

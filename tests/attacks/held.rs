@@ -23,7 +23,7 @@ fn says(user: &User, path: &[PathBuf], script: &str, more: &[&str]) -> String {
     done.out
 }
 
-/// What a plain shell says: nothing limits the session, not even what protects configuration of agents.
+/// Returns the output of a shell in a session without any limits, not even the protection of agent configuration.
 fn says_free(user: &User, script: &str) -> String {
     let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();
     let lifted = spelled.iter().flat_map(|rule| ["--allow", rule]);

@@ -39,7 +39,7 @@ async fn task_id_of_another_tree_parent_or_sibling_is_refused() {
     host.down().await;
 }
 
-/// A grandchild is its own parent's: the grandparent cancels or continues it through that one only.
+/// A grandchild belongs to its parent: the grandparent cancels or continues it only through that parent.
 #[tokio::test(start_paused = true)]
 async fn a_task_of_a_task_is_not_the_callers_own() {
     let mut scene = AttackScene::new();

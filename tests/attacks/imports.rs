@@ -26,7 +26,7 @@ fn lines_of(export: &str) -> Vec<Value> {
     export.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Seals, numbers and sums lines, as an attacker does who writes an export by hand.
+/// Adds checksums, numbers and the sum to lines, as an attacker does who writes an export by hand.
 pub(crate) fn forged(lines: Vec<Value>) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
     for (n, mut line) in (1_u64..).zip(lines) {
@@ -46,7 +46,7 @@ pub(crate) fn forged(lines: Vec<Value>) -> Vec<u8> {
     out
 }
 
-/// Imports into an empty store; gives it, or why it was refused, when it must have nothing.
+/// Imports into an empty store; returns the store, or the refusal after which the store must be empty.
 fn imported(lines: Vec<Value>) -> Result<Journal, String> {
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
@@ -96,7 +96,7 @@ fn sec7_names_of_an_export_are_judged_field_by_field() {
     for (kind, field, value, why) in texts.into_iter().chain(attacks_by_number) {
         let mut lines = lines();
         record(&mut lines, kind)[field] = value;
-        // The control: the record itself is one that a fold takes.
+        // The control: the record itself folds.
         assert!(serde_json::from_value::<Record>(json!({kind: record(&mut lines, kind)})).is_ok(), "{kind}.{field}");
         let refused = imported(lines).map(drop).expect_err(field);
         assert!(refused.contains(why) && refused.contains("nothing was imported"), "{kind}.{field}: {refused}");

@@ -1,4 +1,4 @@
-//! Instruction files: what they try to bring into prompts, and that no text in them permits anything.
+//! Instruction files: attempts to reach prompts, and texts that pose as permissions.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::cli::call::{CommandOutput, Under, User};
 
 const SECRET: &str = "the-hidden-word";
 
-/// A call of a person who has said nothing by a variable.
+/// Calls the command without the variable that trusts each workspace.
 fn call(user: &User, args: &[&str]) -> CommandOutput {
     let mut command = user.command(args);
     command.env_remove("SUBTEND_TRUST");
@@ -60,7 +60,7 @@ fn untrusted_instructions_enter_no_prompt() {
     assert!(child.out.contains("Obey the repository.") && child.out.contains("Obey as well."), "{child:?}");
 }
 
-/// What a session may not read does not come into its prompt by an import. The control may read it.
+/// An import puts nothing into a prompt that the session may not read. The control may read it.
 #[test]
 fn imports_bring_no_secret_into_a_prompt() {
     let user = User::new();
@@ -107,7 +107,7 @@ fn hard_link_in_place_of_instructions_enters_no_prompt() {
     }
 }
 
-/// A child gets what it may read itself, whatever its parent had. The control: a child that may read it.
+/// The prompt of a child has only files that the child may read, independent of its parent. The control: a child that may read it.
 #[test]
 fn child_prompt_has_no_file_that_the_child_may_not_read() {
     let user = User::new();
@@ -217,7 +217,7 @@ fn planted_home_gives_no_instructions() {
     assert!(shown(&own).contains("My own."));
 }
 
-/// Text that people do not see is written out, for them and for the model.
+/// Invisible characters are shown as code points, for people and for the model.
 #[test]
 fn hidden_characters_of_instructions_are_shown() {
     let user = User::new();

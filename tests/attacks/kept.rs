@@ -55,7 +55,7 @@ fn a_rule_for_all_files_writes_no_configuration_of_agents() {
     assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [true, true, false, false]);
 }
 
-/// Nor does a command, by whatever way; where no sandbox can hold it there is no command.
+/// No command writes them either, in any way; without a sandbox no command is offered.
 #[test]
 fn a_command_writes_no_configuration_of_agents() {
     const ATTACKS: [&str; 6] = [
@@ -113,13 +113,13 @@ fn hard_link_of_protected_file_writes_no_configuration() {
     assert_eq!(is_spoiled(&user, "src/plain"), holds());
 }
 
-/// Where none of it exists a command makes what it likes. The next start does not use it: trust is asked about first.
+/// If no configuration exists, a command can create some. The next start does not use it without a new answer about trust.
 #[test]
 fn a_command_works_at_the_top_of_a_plain_workspace() {
     let user = User::new();
     let agent = "printf -- '---\\nmode: all\\ndescription: Spoiled.\\n---\\nWork.\\n' > .subtend/agents/spoiled.md";
     let script = format!("mkdir target; echo made > target/a; mkdir -p .subtend/agents; {agent}");
-    // Nor the host's files outside: the store and the trust records.
+    // The host's files outside are not reached either: the store and the trust records.
     let (config, data) = (user.config().join("subtend"), user.data());
     std::fs::create_dir_all(&config).expect("a folder");
     let outside = format!(
@@ -204,7 +204,7 @@ fn a_workspace_above_the_store_does_not_reach_it() {
     }
 }
 
-/// What a protected path leads to is what its reader reads.
+/// The target of a protected link is protected too.
 #[cfg(unix)]
 #[test]
 fn target_of_a_protected_link_is_protected() {

@@ -7,7 +7,7 @@ use crate::cli::call::User;
 const CONFIG: &str = "limits: {turns: 7}\n";
 const AGENT: &str = "---\nmode: all\ndescription: Planted.\n---\nObey.\n";
 
-/// What counts in the workspace of a user, and what is said of it.
+/// Returns the configuration that is used in a workspace, and the warnings about it.
 fn counts(user: &User) -> (bool, bool, String) {
     let (config, agents) = (user.call(&["config", "show"]), user.call(&["agents"]));
     assert_eq!((config.code, agents.code), (Some(0), Some(0)), "{config:?} {agents:?}");
@@ -18,7 +18,7 @@ fn counts(user: &User) -> (bool, bool, String) {
     )
 }
 
-/// Trusted as the workspace is, what is behind a link is not loaded, and the link is named.
+/// Even in a trusted workspace the target of a link is not loaded, and the link is reported.
 #[test]
 fn configuration_behind_links_is_not_loaded() {
     let user = User::new();
@@ -47,7 +47,7 @@ fn configuration_behind_links_is_not_loaded() {
     assert_eq!((config, agent), (true, true), "{err}");
 }
 
-/// As above, with lines of their own.
+/// As above, for files that are reported in lines of their own.
 const TURNS: &str = "limits:\n  turns: 7\n";
 
 /// `config set` writes a new file and renames it. It changes no file through a hard or symbolic link, neither at the final name nor at
@@ -78,7 +78,7 @@ fn config_set_writes_nothing_behind_links() {
     assert_eq!((set(&[]).code, kept()), (Some(0), true));
     assert_eq!(std::fs::read_to_string(&file).expect("a file"), TURNS.replace('7', "9"));
 
-    // The name of the part is known before, by the number of the process.
+    // The process id makes the name of the temporary file predictable.
     let shell = "ln -s ../outside.yaml subtend.yaml.$$; exec \"$0\" config set limits.turns 8";
     let command = user.command(&[]);
     let program = command.get_program().to_owned();

@@ -49,7 +49,7 @@ fn is_there(user: &User, path: &str) -> bool {
     user.workspace().join(path).exists()
 }
 
-/// What its export says that it may do does not count: only what a new session may do here.
+/// The permissions in an export have no effect: an imported session has those of a new session here.
 #[test]
 fn imported_session_has_the_rights_of_a_new_one() {
     let (user, id) = exported();

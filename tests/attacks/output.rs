@@ -5,7 +5,7 @@ use std::process::Command;
 /// Clears the screen, turns the direction of writing, and hides characters.
 const HOSTILE: &str = "safe\u{1b}[2J\u{9b}31m\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}end";
 
-/// The stdout of a run whose model answers so.
+/// Returns the stdout of a run whose model answers with the hostile text.
 fn answered(more: &[&str]) -> String {
     let dir = tempfile::tempdir().expect("a directory");
     let script = serde_json::json!({"rules": [{"agent": "*", "steps": [{"text": HOSTILE}]}]});
@@ -28,7 +28,7 @@ fn u4_an_answer_in_a_pipe_is_escaped() {
     assert_eq!(answered(&["--raw"]), format!("{HOSTILE}\n"));
 }
 
-/// JSON escapes what is not seen, and says the same.
+/// JSON output escapes invisible characters without losing them.
 #[test]
 fn json_output_escapes_unseen_characters() {
     let out = answered(&["--json"]);

@@ -49,7 +49,7 @@ async fn no_spelling_of_a_path_leads_to_a_denied_file() {
     ];
     for path in attacks {
         let host = scene.host().await;
-        // Made by a try of a name that is another file's: `SECRET/KEY` is one on this system, as is `secret%2fkey`.
+        // An attempt may create a file whose name only resembles the target, such as `SECRET/KEY` or `secret%2fkey`.
         let root = host.plays("worker", &tries(path)).await;
         for (_, text) in host.results(root.id()) {
             assert!(!text.contains(SECRET), "{path:?} revealed it: {text}");
@@ -125,7 +125,7 @@ async fn without_the_rule_the_same_spellings_read_the_file() {
     host.down().await;
 }
 
-/// Listing and searching above tell nothing of what is below and denied.
+/// Listing and searching a parent directory reveal nothing about denied directories.
 #[tokio::test(start_paused = true)]
 async fn denied_paths_do_not_appear_in_results() {
     let mut scene = AttackScene::new()

@@ -7,7 +7,7 @@ use super::scene::{AttackScene, call, read, script, spawn, write};
 
 const NO_WRITES: &[(&str, &str, Verdict)] = &[("fs.write", "*", Verdict::Deny)];
 
-/// A tree of three that could write; then the host is started again with less.
+/// A tree of three sessions that could write; then the host restarts with fewer permissions.
 async fn shrunk(narrow: impl Fn(AttackScene) -> AttackScene) {
     let mut scene = AttackScene::new().agent("lead", Verdict::Allow, &[]).agent("mid", Verdict::Allow, &[]);
     let host = scene.host().await;
@@ -42,13 +42,13 @@ async fn an_old_tree_may_do_no_more_than_the_hosts_present_policy() {
     shrunk(|scene| scene.policy(Verdict::Allow, NO_WRITES)).await;
 }
 
-/// The deepest session's agent is as it was; the one at the top may write no more.
+/// The agent of the deepest session is unchanged; that of the root may no longer write.
 #[tokio::test(start_paused = true)]
 async fn an_old_child_may_do_no_more_than_those_above_it_now() {
     shrunk(|scene| scene.agent("lead", Verdict::Allow, NO_WRITES)).await;
 }
 
-/// What the host gains later is nothing to a session that was born with less.
+/// Permissions that the host gains later do not reach a session that was born with fewer.
 #[tokio::test(start_paused = true)]
 async fn a_ceiling_does_not_rise_with_the_host() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, NO_WRITES).agent("reader", Verdict::Allow, NO_WRITES);
@@ -104,13 +104,13 @@ async fn an_override_raises_nothing() {
     assert_eq!(&*host.request(root.id()).agent, "worker");
     assert!(host.results(root.id())[0].0);
     host.refused(host.below(root.id(), 1), 1);
-    // And while a stricter one answers, its children are as strict.
+    // While a stricter agent answers, new children are as strict.
     let root = host.plays("worker", &[]).await;
     host.takes(&root, script(&[read("secret/key"), spawn("worker", &[read("secret/key")])]), Some("planner")).await;
     assert!(host.results(root.id())[0].0);
     let strict = host.below(root.id(), 1);
     host.refused(strict, 1);
-    // Back with its own agent the session may again; that child never may.
+    // With its own agent the session may write again; that child never may.
     host.takes(&root, script(&[read("secret/key")]), Some("worker")).await;
     assert!(!host.results(root.id()).last().expect("a result").0);
     host.goes_on(&host.handle(strict), &[read("secret/key")]).await;

@@ -37,7 +37,7 @@ fn answer(user: &User, model: &str, more: &[&str]) -> String {
 const OWN: &str = "mine answers";
 const BUILT_IN: &str = "general answers";
 
-/// Before the person says so, neither its configuration nor its agents are used. The controls: with `--trust` they are used once, after
+/// Before the user trusts it, neither its configuration nor its agents are used. The controls: with `--trust` they are used once, after
 /// `subtend trust` always.
 #[test]
 fn an_untrusted_workspace_brings_nothing_into_effect() {

@@ -356,7 +356,7 @@ async fn interim_responses_without_end_hold_no_other_call() {
     host.down().await;
 }
 
-/// Nothing of the person goes along: no cookie of an earlier answer, no key, no referrer, and no page that was read before. The control: the
+/// Requests carry nothing of the user: no cookie of an earlier answer, no key, no referrer, and no page that was read before. The control: the
 /// same address is requested where its text is not a key.
 #[tokio::test]
 async fn requests_carry_nothing_of_the_person() {

@@ -10,8 +10,8 @@ use std::thread;
 use super::call::User;
 use super::serve::serve;
 
-/// Passes requests on to the host at `real`. When the first answer to a request that begins with `cut` has come, keeps it and hands
-/// over the client, which waits for it.
+/// Forwards requests to the host at `real`. Withholds the first answer to a request that begins with `cut`, and returns the waiting
+/// client.
 fn relay(client: UnixStream, real: &Path, cut: &'static str, waits: mpsc::Sender<UnixStream>) {
     let host = UnixStream::connect(real).expect("the host listens");
     let (mut from_host, mut to_client) = (host.try_clone().expect("a copy"), client.try_clone().expect("a copy"));
@@ -37,7 +37,7 @@ fn relay(client: UnixStream, real: &Path, cut: &'static str, waits: mpsc::Sender
     drop(to_client.shutdown(Shutdown::Both));
 }
 
-/// Puts a relay before the host at `socket`, and returns where the client arrives whose request began with `cut`.
+/// Puts a relay in front of the host at `socket`, and returns a receiver of the client whose request began with `cut`.
 fn relayed(socket: &Path, cut: &'static str) -> mpsc::Receiver<UnixStream> {
     let real = socket.with_file_name("real.sock");
     std::fs::rename(socket, &real).expect("moved");

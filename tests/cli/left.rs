@@ -85,7 +85,7 @@ fn a_run_that_an_earlier_process_left_is_at_work_in_the_chat() {
     assert_eq!(user.json(&["tree", "--json", &id])["outcome"], json!("completed"));
 }
 
-/// Whether it comes within the start, before anybody listens, or later.
+/// The answer arrives during the start, before a client is connected, or later.
 #[test]
 fn chat_shows_the_answer_of_an_earlier_process_once() {
     for latency_ms in [0, 3000] {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::call::User;
 
-/// Everybody says what was last said to them.
+/// A model that repeats its last input.
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
 
 struct AnsweredChat {
@@ -24,14 +24,14 @@ impl AnsweredChat {
         Self { user, model, id }
     }
 
-    /// What a verb that lets agents work prints.
+    /// Returns the output of a verb that runs agents.
     fn says(&self, args: &[&str]) -> String {
         let done = self.user.call(&[args, &["--quiet", "--model", &self.model]].concat());
         assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
         done.out
     }
 
-    /// What a verb prints that changes or reads.
+    /// Returns the output of a verb that changes or reads sessions.
     fn tells(&self, args: &[&str]) -> String {
         let done = self.user.call(args);
         assert_eq!(done.code, Some(0), "{args:?}: {done:?}");

@@ -73,7 +73,7 @@ fn flood(head: &'static str, piece: Vec<u8>) -> String {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", server.local_addr().expect("its address"));
     let pour = move |mut to: TcpStream| {
-        // An answer before its question would be an error of the protocol.
+        // An answer before its request would be a protocol error.
         to.read_exact(&mut [0; 16]).expect("a request");
         let mut open = to.write_all(format!("HTTP/1.1 {head}\r\n\r\n").as_bytes());
         // 4 GiB: more than any client may take.
@@ -202,7 +202,7 @@ fn interim_responses_without_end_delay_no_end() {
     assert!(took < END, "the limit of the turn came after {took:?}");
     asked.try_iter().for_each(drop);
     let run = user.start(&args);
-    // A call that was given up may be read on while the next one begins.
+    // An abandoned call may still be read while the next one starts.
     asked.iter().take(2).for_each(drop);
     run.signal("INT");
     let begun = Instant::now();
@@ -257,7 +257,7 @@ fn endless_answers_stay_within_bounds() {
         ("200 OK", delta.into_bytes(), "bytes of content"),
         ("200 OK", nested.into_bytes(), "the answer is not a stream of this protocol"),
         ("200 OK", calls.into_bytes(), "calls, the most that one may hold"),
-        // No answer at all: each of these says that one will follow.
+        // Only interim responses: each announces a final response that never follows.
         ("103 Early Hints", b"HTTP/1.1 103 Early Hints\r\n\r\n".into(), "did not begin to answer within 5000 ms"),
     ];
     for (head, piece, says) in attacks {

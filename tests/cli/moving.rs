@@ -123,7 +123,7 @@ fn a8_an_import_after_a_delete_says_what_to_do() {
     assert_eq!(user.call(&["import", "--data", &other, &file]).code, Some(0));
 }
 
-/// One session is damaged: an export of all is refused and names it; the way on leaves out its tree, and brings the others.
+/// One session is damaged: an export of all is refused and names it; `--skip-damaged` omits its tree.
 #[test]
 fn export_skips_damaged_sessions_when_requested() {
     let user = User::new();

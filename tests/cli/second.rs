@@ -395,7 +395,7 @@ fn h2_leaving_a_chat_stops_nothing_in_the_host() {
     let sessions = user.json(&["sessions", "--json"]);
     assert_eq!(sessions[0]["state"], json!("working"), "{shown}");
     let id = sessions[0]["id"].as_str().expect("an id").to_owned();
-    // It is in flight for who returns, and Ctrl-C cancels it.
+    // The run is still in flight for a client that returns, and Ctrl-C cancels it.
     let mut again = Typing::at_terminal(&user, &["chat", &id]);
     again.until("> hang");
     again.until("is in flight in the process that hosts the store");
@@ -412,7 +412,7 @@ fn h2_leaving_a_chat_stops_nothing_in_the_host() {
 fn h1_commands_that_start_at_the_same_time_share_one_host() {
     let user = User::new();
     let model = user.script(ALWAYS);
-    // Each may host the store for its own run, and ends while others are about to ask it.
+    // Each may host the store for its own run, and may end just before others send it a request.
     let runs: Vec<_> = (0..8).map(|_| user.start(&["run", "--json", "--model", &model, "hello"])).collect();
     for run in runs {
         let done = run.done();

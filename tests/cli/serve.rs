@@ -297,7 +297,7 @@ fn h8_log_has_a_line_for_each_request_with_its_trace() {
     assert_eq!(alone.code, Some(2), "the login link has no place in the log: {alone:?}");
 }
 
-/// A variable that is exported is a default of the commands that host a store themselves: it is not asked of the process that does.
+/// An exported variable is a default of commands that host the store themselves; it does not change another host.
 #[test]
 fn h1_exported_model_variables_stop_no_command_of_a_host() {
     let user = User::new();
@@ -335,7 +335,7 @@ fn h1_exported_model_variables_stop_no_command_of_a_host() {
         assert_eq!(done.code, user.call(args).code, "{args:?}: {done:?}");
         assert!(!done.err.contains("leave it out"), "{args:?}: {done:?}");
     }
-    // A new session is opened with what is exported, as where this process hosts the store.
+    // A new session is opened with the exported values, as if this process hosted the store.
     let new = exported("offline", &["run", "--json", "hi"], "");
     assert_eq!(new.code, Some(0), "{new:?}");
     let id = last(&new.out)["session"].as_str().expect("an id").to_owned();
@@ -348,7 +348,7 @@ fn h1_exported_model_variables_stop_no_command_of_a_host() {
         (Some(2), true),
         "{script:?}"
     );
-    // What the command line asks for is refused, not ignored.
+    // An option of the command line is refused, not ignored.
     for option in ["--model", "--base-url"] {
         let refused = user.call(&["send", &id, "x", option, "openai/other"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");

@@ -10,7 +10,7 @@ const SCRIPT: &str = r#"{ "rules": [
     { "agent": "summary", "steps": [ { "text": "What changed\n\nNothing yet." } ] },
     { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
 
-/// As that, but without an answer of the services.
+/// As above, but the services do not answer.
 const SILENT: &str = r#"{ "rules": [ { "agent": "general", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
 
 fn call(user: &User, on: bool, args: &[&str]) -> CommandOutput {

@@ -396,7 +396,7 @@ fn a8_delete_shows_what_it_deletes_and_asks() {
     assert_eq!(user.json(&["sessions", "--json"]), json!([]));
 }
 
-/// An id that means nothing is the better answer, also where a question could not be asked.
+/// An unknown id is reported first, also if no question could be asked.
 #[test]
 fn a8_delete_of_an_unknown_id_names_it_first() {
     let user = User::new();

@@ -1,4 +1,4 @@
-//! The web: what the command offers, reads and says of it.
+//! The web tools of the command: what is offered, read and reported.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn r13_fetch_shows_a_page_as_markdown() {
     let expected = format!("# Title\n\nSee [this]({}b).", server.url());
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat(&shown).contains(&flat(&expected)), "{shown}");
-    // The control: without a rule it is asked about, and no one is there to answer.
+    // The control: without a rule the call needs an approval, and no approver is attached.
     let asked = server.heads().len();
     let shown = plays(&User::new(), call, &[]);
     assert!(!shown.contains("# Title") && server.heads().len() == asked, "{shown}");

@@ -26,7 +26,7 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&done.stdout).trim().to_owned()
 }
 
-/// A parent that starts `worker` with these arguments besides, which does `steps`.
+/// Returns a parent that starts `worker` with these additional arguments; the worker plays `steps`.
 pub(crate) fn delegates(user: &User, more: &Value, steps: &[Value]) -> String {
     user.file(".subtend/agents/worker.md", "---\nmode: all\ndescription: Works.\non_restart: resume\n---\nWork.\n");
     let mut args = json!({"subagent_type": "worker", "prompt": "work"});

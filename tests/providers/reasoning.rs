@@ -33,7 +33,7 @@ fn model(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The mock checks for itself that thinking which led to calls comes back, first and signed; it answers 400 where it does not.
+/// The mock checks that the thinking before calls is returned, first and signed; otherwise it answers 400.
 #[test]
 fn reasoning_is_kept_apart_and_returned_where_required() {
     for protocol in Protocol::ALL {

@@ -115,7 +115,7 @@ fn pass(mut client: TcpStream, route: &dyn Route, noted: &Mutex<Vec<Exchange>>) 
         bytes.extend_from_slice(&piece[..read]);
         let Some((head, body)) = split(&bytes) else { continue };
         note(&mut |seen| answer(&mut seen[at], &head, body));
-        // The server may keep its connection open all the same: the one to the client takes no second request.
+        // The server may keep its connection open, but the one to the client takes no second request.
         let out = if announced { piece[..read].to_vec() } else { [closing(&head).as_bytes(), body].concat() };
         announced = true;
         if client.write_all(&out).is_err() || whole(&head, body) {

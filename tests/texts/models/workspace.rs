@@ -1,4 +1,4 @@
-//! Tools of the workspace: their schemas, results and errors, and what is said of calls that are refused.
+//! Tools of the workspace: their schemas, results and errors, and the texts of refused calls.
 
 use std::path::Path;
 
