@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench boot --no-default-features --features redb` prints milliseconds (median, least and most of the passes) from opening
 //! the store until `start` has returned, and the most memory that was resident meanwhile, for 100,000 sessions with 1,000 in flight, and
-//! for 100,000 in flight. Each pass is a process of its own on a copy of one store: *warm* as it was just copied, *cold* after the system
+//! for 100,000 in flight. Each pass is a process of its own on a copy of one store: *warm* right after the copy, *cold* after the system
 //! was asked to drop the copy's pages from its cache. `-- --quick` takes a tenth of the sessions.
 
 #![allow(

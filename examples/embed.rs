@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
 
     let receipt = session.send(question).await?; // durable from here on
-    // The first answer would be `receipt.answer()`; the run ends when its subagents have come back too.
+    // The first answer would be `receipt.answer()`; the run ends when its subagents have ended too.
     let ended = session.run_ended(receipt.run).await?;
     println!("{}", ended.text.as_deref().unwrap_or("no answer"));
     assert_eq!(ended.outcome, Outcome::Completed);

@@ -1,7 +1,7 @@
 //! Fan-out and vote: several agents answer the same question apart from each other, others choose among the answers.
 //!
 //! `cargo run --example fan_out_and_vote`. Each thinker and each voter has a context of its own, so that none follows another.
-//! The model is a few lines of Rust; a language model in its place decides for itself whom to ask.
+//! The model is a few lines of Rust; a language model in its place decides by itself which agents to start.
 
 use std::time::Duration;
 

@@ -77,7 +77,7 @@ pub struct OpenOptions {
     ///
     /// [`Builder::environments`]: builder::Builder::environments
     pub workspace: Option<Text>,
-    /// Its policy, in place of the environment's; the environment's bounds apply all the same.
+    /// Its policy, in place of the environment's; the environment's bounds still apply.
     pub policy: Option<Authority>,
     /// Changes to the limits of its environment, by name; null for none.
     pub limit_changes: Map<String, Value>,

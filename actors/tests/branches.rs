@@ -194,7 +194,7 @@ async fn regenerated_answer_is_active_until_it_is_switched_back() {
     let of = answered(&journal, &session).await[1];
     let (branch, run) = session.regenerate(None).await.expect("an alternative");
     branch.run_ended(run).await.expect("an end");
-    // Regenerated from what came before it, without the answer that it replaces.
+    // Regenerated from the messages before it, without the answer that it replaces.
     assert_eq!(last(&seen), (branch.id(), vec!["user: one".into(), "answer: 1: one".into(), "user: two".into()]));
     let original = Alternative { session: None, text: Some("2: two".into()) };
     let second = Alternative { session: Some(branch.id()), text: Some("3: two".into()) };

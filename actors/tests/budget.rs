@@ -147,7 +147,7 @@ async fn calls_of_one_tree_wait_when_the_budget_is_reserved() {
             }
         }
     };
-    // Room for two at a time, and for the parent's last call.
+    // Enough for two calls at a time, and for the parent's last call.
     let limits = tokens(2 * one + 60);
     let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
     let begun = Instant::now();

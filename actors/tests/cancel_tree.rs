@@ -113,7 +113,7 @@ fn on(engine: Box<dyn Engine>) -> Journal {
 }
 
 /// A host has a running child and grandchild, each with a queued input. It cancels the tree and dies at the `n`-th write after
-/// that. Returns the three sessions, and whether that write came.
+/// that. Returns the three sessions, and whether that write happened.
 async fn dies_while_it_cancels(memory: &Memory, n: u64) -> ([SessionId; 3], bool) {
     let line = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {

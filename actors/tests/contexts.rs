@@ -298,7 +298,7 @@ async fn k2_end_of_a_job_reaches_the_model_once() {
     }
 }
 
-/// An unchecked end of a task that came when its owner had no turn left enters the next turn once (R9).
+/// An unchecked end of a task that arrived when its owner had no turn left enters the next turn once (R9).
 #[tokio::test(start_paused = true)]
 async fn r9_unchecked_result_enters_the_next_turn_once() {
     let journal = journal();

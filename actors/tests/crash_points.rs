@@ -255,7 +255,7 @@ async fn sweep(world: SweepWorld) {
                     let there = dies_in_recovery(&memory, world, second, m).await;
                     points += 1;
                     let twice = recovered(&memory, world, &received, &begun, &what).await;
-                    // A resumed run may end otherwise, because it ran longer; parked ones always resume.
+                    // A resumed run may end differently, because it ran longer; parked runs always resume.
                     if world.word == OnRestart::Fail && story != Story::Limited {
                         observed.recoveries.push(recovery(&crash, 1, &begun, &twice));
                     }

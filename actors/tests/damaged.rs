@@ -179,7 +179,7 @@ async fn boot_counts_ended_runs_as_swept_and_lists_the_rest() {
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
-/// An ended child that cannot be read is part of its owner's account; the owner continues all the same.
+/// An ended child that cannot be read still counts in its owner's account, and the owner continues.
 #[tokio::test]
 async fn owner_continues_after_restart_with_an_unreadable_child() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -63,7 +63,7 @@ fn listed(journal: &Journal) -> Vec<(SessionId, bool)> {
     journal.heads().expect("heads").into_iter().map(|(session, head)| (session, head.deleted)).collect()
 }
 
-/// Deletes the tree in a host that dies at the `n`-th write. Returns whether it came to that write, and how many sessions were
+/// Deletes the tree in a host that dies at the `n`-th write. Returns whether it reached that write, and how many sessions were
 /// deleted before and after the next start.
 async fn killed(n: u64) -> (bool, usize, usize) {
     let memory = Memory::new();

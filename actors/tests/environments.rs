@@ -34,7 +34,7 @@ fn where_am_i() -> Registry {
     tools([at])
 }
 
-/// Calls `where`, through a child where the prompt says so, and answers with what it said.
+/// A model that calls `where`, through a child if the prompt says so, and answers with the result.
 async fn asks_where(request: Request) -> Result<Answer, ModelError> {
     match (&*prompt(&request), answers(&request)) {
         ("by a child", 0) => Ok(calls([task("directly", false)])),

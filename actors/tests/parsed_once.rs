@@ -19,7 +19,7 @@ use crate::support::{answers, builder, calls, journal, model, open, prompt, shut
 
 type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 
-/// Faults that panic where `strikes` says so, and count how often each text is parsed.
+/// Faults that panic where `strikes` returns true, and count how often each text is parsed.
 fn counted(strikes: impl Fn(Point, &str) + Send + Sync + 'static) -> (Faults, Counts) {
     let counts = Counts::default();
     let counting = Arc::clone(&counts);

@@ -38,7 +38,7 @@ pub(crate) struct Parsed {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Parses `text`; `stem` is the name of an agent whose file gives none. Errors do not name the file: the caller does.
+/// Parses `text`; `stem` is the default name. Errors do not name the file: the caller does.
 pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, BadManifest> {
     let (yaml, body) = split(text)?;
     let mut map = yaml_map(yaml)?;

@@ -109,7 +109,7 @@ impl Skills {
         skills
     }
 
-    /// Adds the person's own skills in `folder`, which rules name `resource`; a folder within `workspace` gives none.
+    /// Adds the person's own skills in `folder`, which rules name `resource`; a folder within `workspace` is ignored.
     pub fn add_own(&mut self, folder: &Path, resource: &str, workspace: &Path) {
         let Ok(folder) = folder.canonicalize() else { return };
         let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());

@@ -95,7 +95,7 @@ impl SlashCommands {
         commands
     }
 
-    /// Adds the person's own commands in `folder`; one within `workspace` gives none.
+    /// Adds the person's own commands in `folder`; one within `workspace` is ignored.
     pub fn add_own(&mut self, product: Option<Product>, folder: &Path, workspace: &Path) {
         let Ok(folder) = folder.canonicalize() else { return };
         let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());

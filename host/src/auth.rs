@@ -1,6 +1,6 @@
 //! Authentication: tokens with scopes, login links for browsers, and checks of the Host and Origin headers.
 //!
-//! A request over the Unix socket comes from the user who owns it: the operating system says so, and it may do everything. A request
+//! A request over the Unix socket comes from its owner, as the operating system reports, and may do everything. A request
 //! over TCP carries a token or the cookie of a login. Other pages of a browser are kept out by three checks: the Host header names
 //! this host (DNS rebinding), an Origin header is this host's own (cross-site requests), and the cookie is `SameSite=Strict`.
 

@@ -19,7 +19,7 @@ struct Sent {
     data: Value,
 }
 
-/// Reads events of `path` until `enough` says so of all that came, for 20 seconds at most.
+/// Reads events of `path` until `enough` is true for all of them, for at most 20 seconds.
 async fn read(app: &Router, path: &str, last: Option<&str>, enough: impl Fn(&[Sent]) -> bool) -> Vec<Sent> {
     let read = read_all(app, path, last, enough);
     tokio::time::timeout(std::time::Duration::from_secs(20), read).await.expect("the events come")

@@ -38,7 +38,7 @@ fn difference<'a>(clean: &'a Recovery, other: &'a Recovery) -> Option<Difference
     ends.into_iter().find(|(_, one, two)| one != two)
 }
 
-/// A session that is damaged says so and nothing else, and no other session is concerned.
+/// A damaged session is reported as damaged only, and affects no other session.
 pub(super) fn set_aside(world: &World<'_>) -> Verdict {
     let Some(Aside { damaged, refused, served }) = world.observed.and_then(|observed| observed.aside.as_ref()) else {
         return Ok(());

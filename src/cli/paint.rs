@@ -185,7 +185,7 @@ pub(crate) fn work_span(worked: Worked) -> Option<String> {
     }
 }
 
-/// What is said where a working time is not known.
+/// The text for an unknown working time.
 pub(crate) const UNKNOWN_WORK: &str = "working time unknown";
 
 /// Returns how long ago something was, from two wall-clock times in milliseconds: `just now`, `5 minutes ago`, `3 days ago`.

@@ -1,4 +1,4 @@
-//! Setting a value in the text of a file, so that everything else stays as it was written: comments, order, spelling.
+//! Sets a value in the text of a file and keeps everything else: comments, order, spelling.
 
 use serde_json::Value;
 

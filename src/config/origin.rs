@@ -19,7 +19,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Returns how strong its word is: the greater counts.
+    /// Returns its precedence: the greater one applies.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Default => 0,
@@ -29,7 +29,7 @@ impl Origin {
         }
     }
 
-    /// Returns its kind, in a word.
+    /// Returns its kind as one word.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Default => "default",

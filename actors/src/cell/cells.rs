@@ -46,7 +46,7 @@ pub(crate) struct CellServices {
 
 /// The cells of one runtime, which start and restart their actors.
 ///
-/// Commands enter by [`Cells::deliver`]; replies, records and events come back.
+/// Commands enter by [`Cells::deliver`]; replies, records and events leave.
 pub(crate) struct Cells {
     pub(super) environments: Arc<Environments>,
     pub(super) calls: Arc<ModelCalls>,

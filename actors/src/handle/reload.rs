@@ -38,7 +38,7 @@ impl SessionHandle {
     /// All sessions of the tree use them from their next turn on: for the children that they start and the tools that they are offered. Prompts and
     /// permissions that sessions recorded stay; an input that names an agent ([`Input::agent`](crate::Input::agent)) has the new manifest.
     /// # Errors
-    /// [`ControlError::Refused`] if the files cannot be used, with the reason: the tree keeps what it has.
+    /// [`ControlError::Refused`] if the files cannot be used, with the reason: the tree keeps its environment.
     /// # Durability
     /// None: after a restart a tree has the files of then.
     pub fn reload(&self) -> Result<AgentChanges, ControlError> {

@@ -142,7 +142,7 @@ impl FollowingReader {
                     }
                 }
                 Some(Next::Missed(_)) => {
-                    // Attached again, so that a text with missed pieces comes whole.
+                    // Attached again, so that a text with missed pieces arrives complete.
                     self.live = self.log.events.subscribe(SubscriptionScope::Session(self.session));
                     self.behind = true;
                 }

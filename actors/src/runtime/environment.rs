@@ -175,7 +175,7 @@ impl Environment {
         self
     }
 
-    /// Sets the instruction files in the prompts of sessions; the default is an empty list. A session records what its prompt has of them.
+    /// Sets the instruction files in the prompts of sessions; the default is an empty list. A session records the ones in its prompt.
     pub fn instructions(mut self, instructions: Instructions) -> Self {
         self.instructions = instructions;
         self

@@ -30,7 +30,7 @@ pub enum WaitError {
     Refused(String),
 }
 
-/// Why a control was not carried out. Nothing changes unless the message says so.
+/// Why a control failed. Nothing changed unless the message says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// The runtime is shutting down or its store failed.

@@ -24,7 +24,7 @@ impl Catalog {
 
     /// Loads the person's own agents of a product from `home`, such as `~/.claude`. Agents that are already there win.
     ///
-    /// A folder that lies in `workspace` gives none: its files come with the workspace.
+    /// A folder within `workspace` is ignored: its files come with the workspace.
     pub fn add_own(&mut self, product: Product, home: &Path, workspace: &Path) {
         let Ok(home) = home.canonicalize() else { return };
         self.reading = Some(product);

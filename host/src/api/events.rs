@@ -188,8 +188,8 @@ struct Open<E> {
     _counted: Streaming,
 }
 
-/// Streams `events` until the host ends. The connection takes an event when it has room for it: a slow client waits, and no one else
-/// does.
+/// Streams `events` until the host ends. The connection takes an event when it has room for it, so a slow client delays
+/// only itself.
 fn stream_of(host: &Host, events: impl EventSource) -> Response {
     // Boxed, so that the state of the stream is small: a host has many that are idle.
     let open = Box::new(Open { events, host: host.clone(), _counted: host.metrics().streaming() });

@@ -71,7 +71,7 @@ impl Session {
     /// Reads the session of a row.
     pub(super) fn read(runtime: &Runtime, id: SessionId, head: &Head) -> Result<Self, ReadError> {
         let run = runtime.journal().inflight_of(id)?.map(|row| row.run.0);
-        // A session that cannot be read is listed all the same.
+        // A session that cannot be read is still listed.
         let birth = birth(runtime, id).ok().flatten();
         Ok(Self {
             id,

@@ -22,7 +22,7 @@ use crate::problem::Problem;
 
 /// Time in which changes are gathered before they are sent.
 const GATHER: Duration = Duration::from_millis(80);
-/// Messages between a view and its connection: beyond them a slow browser waits, and no one else does.
+/// Messages between a view and its connection. Beyond this number a slow browser delays only its own view.
 const AHEAD: usize = 4;
 /// Bytes of an answer on its way that are shown.
 const TEXT: usize = 1 << 20;
@@ -161,7 +161,7 @@ async fn pump(
             }
         }
         if missed {
-            // Subscribed again, so that a text whose pieces were missed comes whole.
+            // Subscribed again, so that a text whose pieces were missed arrives complete.
             events = host.runtime().subscribe(root);
             changes = Changes { all: true, ..Changes::default() };
         }

@@ -1,4 +1,4 @@
-//! Replay: a tree as it was at any record of its journal, next to what the model of one session saw then.
+//! Replay: a tree as of any record of its journal, next to the model input of one session at that record.
 
 use std::collections::BTreeMap;
 

@@ -93,7 +93,7 @@ struct SessionsPage {
     list: String,
 }
 
-/// The first record of a session; `None` where it cannot be read: the session is listed all the same.
+/// Returns the first record of a session; `None` if it cannot be read: the session is still listed.
 fn birth(runtime: &Runtime, id: SessionId) -> Option<Box<SessionCreated>> {
     let births = runtime.journal().records_from(id, Seq(1), 1).ok()?;
     births.into_iter().find_map(|stored| {

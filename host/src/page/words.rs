@@ -9,7 +9,7 @@ use subtend_session::usage::Usage;
 /// Characters of a line that stands for more.
 const LINE: usize = 140;
 
-/// The state of a session: its word, and its class in the style sheet.
+/// The state of a session: its label, and its class in the style sheet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateLabel {
     pub(super) word: &'static str,

@@ -42,7 +42,7 @@ impl System {
                 Effect::AskPerson { call } => self.ask_person(session, call),
                 Effect::Ended { run, .. } => self.ended(whole, RunKey { session, run }),
                 Effect::Unload => self.unload(session),
-                // In the model a deadline may pass at any time; whether it is armed is checked all the same (S-6).
+                // In the model a deadline may pass at any time; S-6 still checks that it is armed.
                 Effect::Arm { deadline, .. } => _ = self.armed.insert((session, deadline)),
                 Effect::Disarm { deadline } => _ = self.armed.remove(&(session, deadline)),
             }

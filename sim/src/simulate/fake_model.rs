@@ -105,7 +105,7 @@ fn draw(world: &World, request: &Request) -> Says {
         return Says::Text;
     }
     let says = world.chance.weighted(&world.swarm.says).unwrap_or(Says::Text);
-    // A service has no tools; a few request some all the same.
+    // A service has no tools; a few request some anyway.
     if says == Says::Calls && is_service(&request.agent) && !world.chance.one_in(8) { Says::Text } else { says }
 }
 

@@ -312,7 +312,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         On::Go
     }
 
-    /// Sends a text. What is not taken stays on the line, as it was typed.
+    /// Sends a text. A refused text stays on the line as it was typed.
     async fn send(&mut self, text: String, steer: bool, typed: String) -> On {
         // A run next to it would not see the answer in progress.
         if self.regenerating().is_some() {

@@ -17,7 +17,7 @@ pub(super) enum TerminalInput {
     End,
 }
 
-/// The terminal in raw mode for as long as this lives, and the line at hand.
+/// Keeps the terminal in raw mode, and holds the typed line.
 pub(super) struct LineEditor {
     events: EventStream,
     input: Input,
@@ -37,7 +37,7 @@ impl LineEditor {
         (self.input.value(), self.input.cursor())
     }
 
-    /// Forgets the line at hand; whether there was one.
+    /// Clears the typed line; returns whether it had any text.
     pub(super) fn clear(&mut self) -> bool {
         let was = !self.input.value().is_empty();
         self.input.reset();

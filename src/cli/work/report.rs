@@ -70,7 +70,7 @@ fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
     Ok(json::text(&line)?)
 }
 
-/// Writes the answer, or what there is of it, to stdout; `raw` as the model wrote it.
+/// Writes the answer, or its partial text, to stdout; `raw`: as the model wrote it.
 fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
     let Some(text) = ended.text.as_deref().filter(|text| !text.trim().is_empty()) else { return Ok(()) };
     let mut out = std::io::stdout().lock();

@@ -74,7 +74,7 @@ impl ServeArgs {
         if !place.exists()? {
             return Err(place.none());
         }
-        // Services read no file, so the directory of the session is of no matter.
+        // Services read no files, so the directory of the session does not matter.
         let found = About::Session(name, HereArgs { here: true }).find(&place, &workspace)?;
         let found = found.ok_or_else(|| place.none())?;
         let models = self.models.choose(&loaded, Some(found.own()))?;

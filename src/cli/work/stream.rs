@@ -1,4 +1,4 @@
-//! Answers as they arrive: whole lines are printed, and the line at hand is drawn with the tree.
+//! Streaming answers: complete lines are printed, and the incomplete line is drawn with the tree.
 
 use subtend_session::ids::{AttemptNo, SessionId, TurnNo};
 

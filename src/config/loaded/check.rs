@@ -198,7 +198,7 @@ fn figures(loaded: &Loaded) -> Result<(), ConfigError> {
     }
 }
 
-/// A profile whose pool is not there is used all the same, as an agent's is.
+/// Warns about a profile whose pool is missing. The profile is still used, like an agent with a missing pool.
 fn profiles(loaded: &Loaded) -> Vec<Warning> {
     let config = &loaded.config;
     let named = config.tools.spawn.profiles.iter().filter_map(|(name, profile)| Some((name, profile.pool.as_ref()?)));

@@ -22,7 +22,7 @@ pub(super) fn birth(records: &[Stored]) -> Option<&SessionCreated> {
     })
 }
 
-/// What was done in it, as it was summed up last.
+/// Its last summary.
 pub(super) fn summary(records: &[Stored]) -> Option<Text> {
     records.iter().rev().find_map(|stored| {
         let Record::SummarySet(set) = &stored.record else { return None };

@@ -12,7 +12,7 @@ use super::{MODEL, ModelSetup};
 /// The provider that needs no key: nothing else says that the person uses it.
 const KEYLESS: &str = "ollama/";
 
-/// Whether the person uses the provider that needs no key. Of all others the key says so, or a base URL.
+/// Whether the user enabled the provider without a key. All others are enabled by a key or a base URL.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Enabled {
     keyless: bool,
