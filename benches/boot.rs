@@ -66,7 +66,7 @@ async fn runtime(journal: Journal, idle: Duration) -> Runtime {
     builder.start().await.expect("a runtime")
 }
 
-/// Sends each of `count` new sessions one input; of those that wait the model never answers.
+/// Sends each of `count` new sessions one input, which the model may never answer.
 async fn opened(runtime: &Arc<Runtime>, count: usize, words: &'static str) {
     let mut sends = tokio::task::JoinSet::new();
     for n in 0..count {
@@ -87,7 +87,7 @@ async fn opened(runtime: &Arc<Runtime>, count: usize, words: &'static str) {
     }
 }
 
-/// Makes a store as a host leaves it that dies: quiet sessions, and some in flight.
+/// Makes the store of a host that died: idle sessions, and some in flight.
 async fn made(dir: &Path, quiet: usize, in_flight: usize) {
     let journal = store(dir);
     let runtime = Arc::new(runtime(journal.clone(), Duration::from_millis(1)).await);

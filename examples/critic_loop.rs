@@ -1,7 +1,7 @@
-//! Critic loop: an agent gives its draft to a critic, mends it, and asks again until the critic has nothing more to say.
+//! Critic loop: an agent sends its draft to a critic and improves it, until the critic has no objection.
 //!
-//! `cargo run --example critic_loop`. Each critic starts afresh and sees the draft alone: it cannot be talked into anything. What
-//! it says is the result of the call, so the draft is mended in the same run, and the person sees only what is good.
+//! `cargo run --example critic_loop`. Each critic is a new session that gets only the draft, so the conversation cannot influence it.
+//! Its answer is the result of the call, so the draft is improved in the same run, and the user sees only the accepted one.
 
 use std::time::Duration;
 

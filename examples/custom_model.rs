@@ -1,4 +1,4 @@
-//! A model of one's own: it streams its answer word by word and says what it used.
+//! A custom model: it streams its answer word by word and reports its usage.
 //!
 //! `cargo run --example custom_model`. Here the words come from an iterator; yours come from a server.
 
@@ -12,7 +12,7 @@ use subtend::models::{Answer, Delta, Deltas, Model, ModelError, Request};
 use subtend::session::{Message, ModelFail, Usage};
 use subtend::{EventKind, Next, Runtime};
 
-/// Says everything backwards.
+/// Answers with the reversed input.
 struct Backwards;
 
 impl Model for Backwards {
@@ -31,7 +31,7 @@ impl Model for Backwards {
                 if let Message::User { text, .. } = message { Some(Arc::clone(text)) } else { None }
             };
             let said = request.messages.iter().rev().find_map(text_of);
-            // Errors go by what can be done about them: this one is not tried again.
+            // The kind of an error decides whether it is retried: this one is not.
             let said =
                 said.ok_or_else(|| ModelError::new(ModelFail::InvalidRequest, "there is nothing to turn round"))?;
             let mut text = String::new();

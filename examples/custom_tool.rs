@@ -1,4 +1,4 @@
-//! Two tools of one's own: a struct of arguments that is a tool, and a closure that holds what it needs.
+//! Two custom tools: a struct of arguments that is a tool, and a closure that captures its state.
 //!
 //! `cargo run --example custom_tool`. A scripted model calls both, the second one with wrong arguments at first: the
 //! error says what does not fit, and the model corrects the call.
@@ -15,7 +15,7 @@ use subtend::models::{Scripted, Step};
 use subtend::session::{Access, Outcome, ToolEffect};
 use subtend::tools::{FnTool, Registry, ToolError, ToolInvocation, TypedTool};
 
-/// Tells how many days lie between two days of one year, each given as its number in the year.
+/// Counts the days between two days of one year, each given as its number in the year.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DaysBetween {

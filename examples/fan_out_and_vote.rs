@@ -1,4 +1,4 @@
-//! Fan-out and vote: several agents answer the same question apart from each other, others choose among the answers.
+//! Fan-out and vote: several agents answer the same question independently, others choose among the answers.
 //!
 //! `cargo run --example fan_out_and_vote`. Each thinker and each voter has a context of its own, so that none follows another.
 //! The model is a few lines of Rust; a language model in its place decides by itself which agents to start.
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Answers for every agent: who is asked is in the request, and so is all that was said.
+/// Answers for every agent: the request has the agent's name and the conversation.
 fn play(request: &Request) -> Answer {
     let results: Vec<&str> = request.messages.iter().filter_map(result).collect();
     match (&*request.agent, results.len()) {
@@ -71,7 +71,7 @@ fn propose(prompt: &str) -> &'static str {
     }
 }
 
-/// Voters have tastes: most like what is short.
+/// Voters differ; most prefer the short answer.
 fn choose(prompt: &str) -> String {
     let (voter, names) = prompt.split_once(", choose: ").unwrap_or_default();
     let names = names.split(", ");
@@ -93,7 +93,7 @@ fn result(message: &Message) -> Option<&str> {
     if let Message::Result { content, .. } = message { Some(content) } else { None }
 }
 
-/// What the agent was asked.
+/// Returns the question to the agent.
 fn asked(request: &Request) -> &str {
     request.messages.iter().find_map(said).unwrap_or_default()
 }

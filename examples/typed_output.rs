@@ -1,4 +1,4 @@
-//! Typed output: the answer is a value of a type, and one that does not fit is sent back with what is wrong.
+//! Typed output: the answer is a value of a type; an answer that does not fit is sent back with the error.
 //!
 //! `cargo run --example typed_output`. The scripted model forgets a field at first.
 
@@ -9,10 +9,10 @@ use serde::Deserialize;
 use subtend::models::{Scripted, Step};
 use subtend::{AskError, AskOptions, Runtime};
 
-/// What a reviewer says of a text.
+/// A review of a text.
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
 struct Review {
-    /// What it is about, in one sentence.
+    /// The subject of the text, in one sentence.
     summary: String,
     /// From 1 (bad) to 5 (good).
     grade: u8,

@@ -1,4 +1,4 @@
-//! What an interrupt stops, what it spares, and what resumes the run.
+//! Interrupts: the stopped work, the unaffected work, and the inputs that resume the run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

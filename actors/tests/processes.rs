@@ -243,7 +243,7 @@ async fn r9_cancel_and_shutdown_leave_no_process_behind() {
     }
 }
 
-/// A host that is dropped, as by a kill: the next one tells the end once, with the output so far.
+/// A host is dropped, as by a kill: the next one reports the end once, with the output so far.
 #[tokio::test]
 async fn r9_lost_process_is_told_with_its_output_after_a_restart() {
     let journal = journal();
@@ -300,7 +300,7 @@ async fn r9_processes_are_bounded_in_number_and_time() {
     shut(runtime).await;
 }
 
-/// Neither a person nor another model makes a process run something else. The control is the command of its birth, which ran.
+/// Neither a person nor another model can change the command of a process. The control: the original command ran.
 #[tokio::test]
 async fn r9_message_to_a_process_runs_nothing() {
     let journal = journal();

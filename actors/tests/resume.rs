@@ -300,7 +300,7 @@ async fn start_without_recovery_resumes_nothing() {
     shut(runtime).await;
 }
 
-/// Where nothing resumes, inputs behind lost runs wait too: until the next input of their session.
+/// If nothing resumes, inputs behind lost runs stay queued until the next input of their session.
 #[tokio::test(start_paused = true)]
 async fn queued_inputs_wait_where_nothing_resumes() {
     let memory = Memory::new();
@@ -344,7 +344,7 @@ async fn queued_inputs_wait_where_nothing_resumes() {
     shut(runtime).await;
 }
 
-/// V-3 across hosts: what a run does first may crash the host. A queued run has done nothing, so it is never blamed.
+/// V-3 across hosts: the first action of a run may crash the host. A queued run has done nothing, so it is never blamed.
 #[tokio::test(start_paused = true)]
 async fn run_fails_after_three_crashes_and_a_queued_one_does_not() {
     let memory = Memory::new();

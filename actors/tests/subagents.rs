@@ -1,4 +1,4 @@
-//! What is known of subagents at every depth, and what their parents' models see of them (B15, G18).
+//! Views of subagents at every depth, and the texts that their parents' models receive (B15, G18).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -143,7 +143,7 @@ async fn random_tree(seed: u64) -> (Names, Vec<(String, Request)>) {
     (names, requests)
 }
 
-/// The words of other sessions that a session's model was given: tool results at all, and texts before the last.
+/// Texts of other sessions in a model's input: tool results, and texts before the last.
 fn leaks(names: &Names, requests: &[(String, Request)]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (own, request) in requests {
@@ -179,7 +179,7 @@ async fn g18_no_context_holds_inner_messages_of_a_child() {
         }
     }
     assert!(sessions > 100 && dialects.len() == 5, "{sessions} sessions of {dialects:?}");
-    // Control: a parent that is given a message of its child is noticed.
+    // Control: the test detects a parent that receives a message of its child.
     let (names, mut requests) = last.expect("a larger tree");
     let (child, request) = requests.iter().rfind(|(name, _)| name.len() > 1).cloned().expect("a child");
     requests.push(("n".to_owned(), request));

@@ -17,7 +17,7 @@ pub enum Misfit {
         at: Vec<String>,
         /// The value, shortened for display.
         value: String,
-        /// What the key may hold.
+        /// The valid values of the key.
         allowed: String,
     },
 }

@@ -19,13 +19,13 @@ mod instruction_files;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     pub path: PathBuf,
-    /// What it gives, unless it is refused or nothing uses it.
+    /// Its content, unless the file is refused or unused.
     pub gives: Option<FileGift>,
     /// Its problems.
     pub problems: Vec<AgentProblem>,
 }
 
-/// What a file gives.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FileGift {
     Agent(Arc<Manifest>),
@@ -82,7 +82,7 @@ pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog, read:
     all
 }
 
-/// What a file is, by its path.
+/// The kind of a file, by its path.
 enum FileKind {
     Agent,
     Other(OtherKind),

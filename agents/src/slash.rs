@@ -34,11 +34,11 @@ pub struct SlashCommand {
     pub name: Text,
     /// Its purpose.
     pub description: Text,
-    /// What may follow its name.
+    /// Hint for its arguments.
     pub argument_hint: Option<Text>,
     /// Its file.
     pub path: PathBuf,
-    /// What it says and what has no effect.
+    /// Warnings about fields without effect.
     pub notes: Vec<String>,
     template: Template,
 }
@@ -48,7 +48,7 @@ pub struct SlashCommand {
 pub struct Expanded {
     /// The prompt.
     pub text: String,
-    /// What has no effect, or another one than in the product.
+    /// A field without effect, or with another effect than in the product.
     pub notes: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl SlashCommand {
     }
 }
 
-/// What a text that begins with `/` means.
+/// The meaning of a text that begins with `/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Typed<'a> {
     /// A command with its arguments.

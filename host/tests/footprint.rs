@@ -1,5 +1,5 @@
-//! What an idle client of an event stream costs on the heap of the host, its connection counted. The binary has one test: it counts what
-//! the whole process allocates.
+//! Heap memory of the host for one idle client of an event stream, with its connection. The binary has one test, since it counts the
+//! allocations of the whole process.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -31,7 +31,7 @@ fn heap() -> usize {
 
 /// Opens an event stream, and reads to the end of the event with `word`.
 async fn attach(host: &Host, router: &axum::Router, word: &str) -> DuplexStream {
-    // Small: its buffers are the test's, not the host's.
+    // Small: the client's buffers belong to the test, not to the host.
     let (mut client, server) = tokio::io::duplex(64);
     tokio::spawn(connection(server, router.clone(), Bounds::default(), host.ends().clone()));
     client.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
@@ -55,7 +55,7 @@ async fn idle_client_costs_less_than_its_bound() {
     let receipt = session.send("Good morning.").await.expect("accepted");
     session.run(receipt.run).ended().await.expect("an end");
     let router = host.router();
-    // What the first client makes once is not a cost of the others.
+    // The first client initialises shared state, which does not count for the others.
     let mut clients = vec![attach(&host, &router, "run_ended").await];
     let before = heap();
     clients.reserve_exact(CLIENTS);

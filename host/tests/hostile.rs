@@ -19,7 +19,7 @@ async fn keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpR
     request(app, Method::POST, path, &[JSON, ("idempotency-key", key)], &body.to_string()).await
 }
 
-/// A key that opened a session returns it for the same request alone: another one would get rights that it did not ask for.
+/// A key returns its session for the same request only: another request could otherwise get rights that it did not ask for.
 #[tokio::test]
 async fn key_of_an_opening_with_other_rights_is_refused() {
     let host = host(&Memory::new()).await;
@@ -173,7 +173,7 @@ async fn body_that_trickles_ends_at_its_time() {
     end(host).await;
 }
 
-/// What a browser does not show and what turns a line is named, in questions every such character.
+/// Invisible and direction-changing characters are named; in questions, every such character.
 #[tokio::test]
 async fn page_shows_characters_that_are_not_seen() {
     const HOSTILE: &str = "boat\u{202e}\u{200b}\u{2066}\u{ad}\u{1b}[31m\u{2800}<script>alert(1)</script>";

@@ -78,7 +78,7 @@ async fn resent_branches_and_continuations_act_once() {
     }
 }
 
-/// Without its number, a cancel that is sent again would strike the next run.
+/// Without a run number, a repeated cancel would stop the next run.
 #[tokio::test]
 async fn cancel_of_a_run_spares_the_next_one() {
     let host = host(&Memory::new()).await;
@@ -183,7 +183,7 @@ async fn controls(app: &axum::Router, path: &str) -> Vec<(String, Value)> {
     vec![(interrupt, none.clone()), (close, none.clone()), (roll_back, none), (switch, previous)]
 }
 
-/// Sent again after what a later command changed, each control leaves that alone, also after a restart.
+/// A repeated control does not undo a later command, also after a restart.
 #[tokio::test]
 async fn controls_with_the_last_record_act_once() {
     let memory = Memory::new();
@@ -209,7 +209,7 @@ async fn controls_with_the_last_record_act_once() {
     }
 }
 
-/// A key that nothing keeps would promise too much.
+/// A resource that does not store keys refuses them.
 #[tokio::test]
 async fn key_without_effect_is_refused() {
     let host = host(&Memory::new()).await;

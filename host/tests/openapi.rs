@@ -31,7 +31,7 @@ fn every_operation_has_an_id_and_a_summary() {
     assert_eq!(ids.len(), all, "an id names two operations");
 }
 
-/// The standard requires it, and generators of clients refuse a document without.
+/// The standard requires descriptions, and client generators refuse a document without them.
 #[test]
 fn every_response_has_a_description() {
     let document = subtend_host::api::document().expect("JSON");

@@ -12,7 +12,7 @@ use crate::support::{end, get, host, post, request, talk};
 
 /// Method, path, headers and body of a request; status and code of its refusal.
 type RefusalCase<'a> = (Method, String, Vec<(&'a str, &'a str)>, String, u16, &'a str);
-/// What is wrong, method and path, headers; status and code of its refusal.
+/// A case: the fault, method and path, headers; status and code of the refusal.
 type Right<'a> = (&'a str, (Method, &'a str), Vec<(&'a str, &'a str)>, u16, &'a str);
 
 fn bearer(token: &str) -> (&str, &str) {
@@ -190,7 +190,7 @@ async fn requests_without_right_are_refused_over_tcp() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The control: the same requests with what they lack.
+    // The control: the same requests without the fault.
     for name in ["127.0.0.1:7475", "localhost:7475", "LOCALHOST:7475", "[::1]:7475", "box.lan:7475"] {
         let reply = request(&app, Method::GET, "/v1/sessions", &[("host", name), bearer(read)], "").await;
         assert_eq!(reply.status, 200, "{name}: {}", reply.body);

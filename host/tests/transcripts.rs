@@ -51,7 +51,7 @@ async fn pages_of_a_transcript_are_together_the_whole() {
     end(host).await;
 }
 
-/// What was read when a record was the last one is what is read of it later.
+/// A transcript as of a record equals the one that was read when that record was the last.
 #[tokio::test]
 async fn transcript_at_a_record_is_what_it_was_then() {
     let host = host(&Memory::new()).await;

@@ -100,7 +100,7 @@ pub fn copy(
     Ok(Compacted { erased: erased_now.count() as u64, frames: erased, blobs: 0, held: plan.held })
 }
 
-/// What an engine removes that rewrites rows in place.
+/// The rows that an engine removes if it rewrites in place.
 #[cfg(feature = "postgres")]
 #[derive(Debug, Default)]
 pub(crate) struct Erasure {
@@ -109,7 +109,7 @@ pub(crate) struct Erasure {
     pub(crate) kids: Vec<(SessionId, SessionId)>,
     pub(crate) owed: Vec<Row>,
     pub(crate) defs: Vec<Hash>,
-    /// What remains of the erased sessions.
+    /// The remaining rows of the erased sessions.
     pub(crate) heads: Vec<(SessionId, Head)>,
     pub(crate) held: Vec<Held>,
 }

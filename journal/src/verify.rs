@@ -64,7 +64,7 @@ pub struct Report {
     pub sizes: BTreeMap<SessionId, u64>,
     /// Violations; empty for a sound store.
     pub problems: Vec<Problem>,
-    /// What a store that is written meanwhile seemed to violate: found in the last reading and in none before. It says nothing.
+    /// Apparent violations in a store that is being written: found only in the last reading, so they prove nothing.
     pub unsettled: Vec<Problem>,
 }
 

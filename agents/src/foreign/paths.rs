@@ -7,7 +7,7 @@ use subtend_session::authority::Verdict;
 /// Most patterns that one pattern becomes.
 const MOST: usize = 16;
 
-/// What a pattern becomes.
+/// The translation of a pattern.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Paths {
     /// Patterns that match the same.

@@ -3,7 +3,7 @@
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 
-/// What a tool of another product is here.
+/// The equivalent of another product's tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     /// The tool of that purpose; `None`: it has no counterpart, and is not missed.

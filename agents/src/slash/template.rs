@@ -26,7 +26,7 @@ enum TemplatePart {
     File(Vec<TemplatePart>),
 }
 
-/// How a text is read.
+/// The syntax of a template.
 #[derive(Clone, Copy)]
 struct TemplateRules<'a> {
     /// The number of the first argument in `$N`.

@@ -222,7 +222,7 @@ mod tests {
             let target = ShardAddress::parse(url).unwrap();
             assert_eq!(target.to_string(), shown);
             assert!(!format!("{target:?}").contains("cret"), "{target:?}");
-            // What is shown finds the shard again, with the password from elsewhere.
+            // The shown address finds the shard again; the password comes from elsewhere.
             assert_eq!(ShardAddress::parse(shown).unwrap().to_string(), shown);
         }
     }

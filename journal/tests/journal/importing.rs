@@ -98,7 +98,7 @@ async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
     assert!(twice.contains("exists in this store; nothing was imported"), "{twice}");
 }
 
-/// As in a host: other sessions are written while the file is read, and before the import is seen.
+/// As in a host, other sessions are written while the file is read and before the import becomes visible.
 async fn h1_sessions_work_beside_an_import(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, file) = (kind.open(&dir.path().join("store")), exported(3).await);

@@ -23,7 +23,7 @@ pub(super) struct Frames {
 struct Event {
     name: Option<String>,
     data: String,
-    /// Whether a line came that is not a comment.
+    /// Whether a line arrived that is not a comment.
     is_begun: bool,
 }
 
