@@ -17,6 +17,7 @@ mod branched;
 mod cancel;
 mod cause;
 mod chat;
+mod checkpoints;
 mod client;
 mod clock;
 mod close;
@@ -50,6 +51,7 @@ mod recover;
 #[cfg(test)]
 mod reference;
 mod regenerate;
+mod restore;
 mod resume;
 mod rollback;
 mod run;

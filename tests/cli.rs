@@ -6,6 +6,7 @@ pub(crate) mod repository;
 mod agents;
 mod cancel;
 mod caps;
+mod checkpoints;
 mod condense;
 mod config;
 mod cut_off;

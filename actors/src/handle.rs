@@ -36,6 +36,7 @@ mod life;
 mod overriding;
 mod queue;
 mod reload;
+mod restoring;
 mod rollback;
 mod run;
 pub(crate) mod sessions;

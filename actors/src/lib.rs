@@ -30,7 +30,7 @@ pub use recovery::boot;
 pub use runtime::builder;
 pub use spawn::{profiles, tool_options};
 pub use values::options;
-pub use views::{audit, census, find, history, tasks, transcript, tree, usage, worked};
+pub use views::{audit, census, checkpoints, find, history, tasks, transcript, tree, usage, worked};
 
 pub use answer::{AnswerError, Answered, Receipt};
 pub use approvals::{Approval, Approver};
@@ -56,6 +56,7 @@ pub use values::options::Options;
 pub use views::audit::{Decided, DecidedBy, Decision};
 pub use views::branches::BranchInfo;
 pub use views::census::Census;
+pub use views::checkpoints::{RestorePoint, UnrecordedWrite};
 pub use views::find::{FindError, Heads, named};
 pub use views::tasks::{Task, TaskFilter, TaskStatus};
 pub use views::tree::Tree;

@@ -3,6 +3,7 @@
 pub mod audit;
 pub(crate) mod branches;
 pub mod census;
+pub mod checkpoints;
 pub mod find;
 pub mod history;
 pub(crate) mod queue;

@@ -22,6 +22,7 @@ mod budget;
 mod cancel;
 mod cancel_tree;
 mod causes;
+mod checkpoints;
 mod compactions;
 mod contexts;
 mod r#continue;

@@ -84,6 +84,7 @@ impl Tree {
             max_bytes: 10_000,
             progress: Progress::none(),
             processes: Processes::default(),
+            checkpoints: None,
             messenger: None,
         };
         Some(self.runtime.block_on(tool.run(call)).map(|output| output.content.to_string()))

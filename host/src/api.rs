@@ -40,6 +40,7 @@ mod health;
 mod inputs;
 pub(crate) mod opening;
 mod queue;
+mod restores;
 mod runs;
 mod sessions;
 mod store;
@@ -111,6 +112,7 @@ fn routed() -> OpenApiRouter<Host> {
         .routes(routes!(controls::summarise))
         .routes(routes!(controls::compact, controls::undo_compaction))
         .routes(routes!(controls::roll_back))
+        .routes(routes!(restores::get))
         .routes(routes!(branches::list, branches::make))
         .routes(routes!(branches::alternatives))
         .routes(routes!(branches::regenerate))

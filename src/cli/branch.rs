@@ -1,5 +1,7 @@
 //! `subtend branch`: another way on from a message.
 
+use std::io::Write as _;
+
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::json;
@@ -11,11 +13,14 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted;
 use super::names;
+use super::paint::count;
+use super::restore::{FilesArgs, RestorePreview, restored};
+use crate::cli::json;
 
 /// Branches off a session at one of its messages, and prints the id of the branch.
 ///
 /// The branch knows everything up to that message and nothing after it; `subtend send ID TEXT` continues it. The session itself
-/// does not change.
+/// does not change. Files stay as they are, unless `--files` restores them to that message.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Message: SESSION:RECORD as `subtend show` names it, or SESSION for its last one
@@ -33,6 +38,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    restore: FilesArgs,
+
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -40,6 +52,7 @@ pub(crate) struct Args {
 #[derive(Deserialize)]
 struct Made {
     session: SessionId,
+    files: Vec<String>,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
@@ -48,9 +61,32 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         title::check(title).map_err(|bad| Fail::Usage(format!("{bad} (--title TEXT)")))?;
     }
     hosted::with(&args.store, session, |hosted| {
-        let body = json!({"at": at.map(|at| at.0), "fresh": args.fresh, "agent": args.agent, "title": args.title});
+        let last = hosted.journal.head(hosted.id)?.map_or(0, |head| head.last_seq.0);
+        let of = format!("?at={}", at.map_or(last, |at| at.0));
+        let mut digest = None;
+        if args.restore.files {
+            let preview = RestorePreview::read(hosted, &of)?;
+            preview.confirm(&args.restore, (&format!("branch of session {}", hosted.id.short().0), "branched off"))?;
+            digest = Some(preview.digest);
+        }
+        let left = if args.restore.files { None } else { RestorePreview::count(hosted, &of) };
+        let body = json!({"at": at.map(|at| at.0), "fresh": args.fresh, "agent": args.agent, "title": args.title, "files": digest});
         let made: Made = hosted.call(Method::POST, "/branches", Some(&body))?;
+        if args.json {
+            control::say(&json::text(&json!({"session": made.session, "files": made.files}))?)?;
+            return Ok(Code::Done);
+        }
         control::say(&made.session.to_string())?;
+        let mut err = anstream::stderr();
+        if args.restore.files {
+            writeln!(err, "{}", restored(&made.files))?;
+        } else if let Some(left) = left {
+            writeln!(
+                err,
+                "{} changed after that message, and can be restored by a branch with --files",
+                count(left, "file")
+            )?;
+        }
         Ok(Code::Done)
     })
 }

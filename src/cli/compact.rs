@@ -4,8 +4,9 @@ use std::path::Path;
 
 use subtend_journal::{Compacted, Compacting};
 
+use super::checkpoints;
 use super::control;
-use super::data::StoreArgs;
+use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::paint::{count, size};
 use super::progress::ProgressLine;
@@ -35,6 +36,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
     })?;
     drop(progress);
+    erase_checkpoints(&place)?;
     let sizes = place.path().map(|path| (before, below(Some(path))));
     control::say(&told(&done, sizes))?;
     for held in &done.held {
@@ -44,6 +46,22 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         ))?;
     }
     Ok(if done.held.is_empty() { Code::Done } else { Code::Failed })
+}
+
+/// Erases the checkpoints of deleted sessions, should their deletion have been interrupted.
+fn erase_checkpoints(place: &StoreLocation) -> Result<(), Fail> {
+    let Some(checkpoints) = checkpoints::of(place) else { return Ok(()) };
+    let saved = checkpoints.sessions()?;
+    if saved.is_empty() {
+        return Ok(());
+    }
+    let journal = place.read()?;
+    for session in saved {
+        if journal.head(session)?.is_some_and(|head| head.deleted) {
+            checkpoints.erase(session)?;
+        }
+    }
+    Ok(())
 }
 
 /// Says what was erased, and what the store took before and takes now; a database does not say it.

@@ -11,6 +11,8 @@ use subtend_models::model::ModelError;
 use subtend_session::outcome::ModelFail;
 use subtend_tools::registry::Registry;
 
+use super::checkpoints;
+use super::data::StoreLocation;
 use super::fail::Fail;
 use super::progress::ProgressLine;
 use super::trust::Trust;
@@ -20,7 +22,7 @@ use super::{work, workspace};
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Hosts a store for controls: runs that an earlier process left end, as at every start. No agent runs, and queued inputs remain.
-pub(crate) async fn begin(journal: Journal) -> Result<Host, Fail> {
+pub(crate) async fn begin(journal: Journal, place: &StoreLocation) -> Result<Host, Fail> {
     let none = fn_model("none", |_, _| async {
         Err(ModelError::new(ModelFail::Unavailable, "this process only changes sessions: no agent works in it"))
     });
@@ -31,6 +33,10 @@ pub(crate) async fn begin(journal: Journal) -> Result<Host, Fail> {
         .options(Options { resumes: false, ..Options::default() })
         .tools(Registry::builder().build())
         .model(Arc::new(none));
+    let builder = match checkpoints::of(place) {
+        Some(checkpoints) => builder.checkpoints(checkpoints),
+        None => builder,
+    };
     let runtime = work::setup::begin(journal, builder, Some(ProgressLine::new())).await?;
     Ok(Host::new(runtime, HostOptions { approvals: false, ..HostOptions::default() }))
 }

@@ -75,7 +75,7 @@ impl StoreArgs {
         let place = self.place()?;
         let Some(store) = place.path().map(Path::to_owned) else { return Ok(place.data.into_iter().collect()) };
         let data = store.parent().filter(|_| self.named().is_none());
-        let beside = place.host_dir().into_iter().chain(place.worktrees());
+        let beside = place.host_dir().into_iter().chain(place.worktrees()).chain(place.checkpoints());
         Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(beside).collect())
     }
 
@@ -180,6 +180,15 @@ impl StoreLocation {
         Some(match &self.data {
             Some(data) => data.join("worktrees"),
             None => host.with_extension("worktrees"),
+        })
+    }
+
+    /// Returns the directory of checkpoints, alongside that of the host.
+    pub(crate) fn checkpoints(&self) -> Option<PathBuf> {
+        let host = self.host_dir()?;
+        Some(match &self.data {
+            Some(data) => data.join("checkpoints"),
+            None => host.with_extension("checkpoints"),
         })
     }
 

@@ -1,5 +1,6 @@
 //! A session and the host of its store: controls are requests of the HTTP API.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use hyper::Method;
@@ -15,6 +16,7 @@ use subtend_session::record::Record;
 use tokio::runtime::Runtime;
 
 use super::answers::{Controlled, RunReply};
+use super::checkpoints;
 use super::client::{self, Attached, Store};
 use super::control;
 use super::data::{StoreArgs, StoreLocation};
@@ -52,7 +54,14 @@ pub(crate) fn with(
         Store::Own(journal) => journal,
     };
     let id = names::find(&journal, name)?;
-    hosting(work::threads()?, journal, id, control::begin, job)
+    let begin = async |journal| {
+        let host = control::begin(journal, &place).await?;
+        if let Some(text) = checkpoints::unrecorded(&host.runtime().boot().unrecorded) {
+            writeln!(anstream::stderr(), "{text}")?;
+        }
+        Ok(host)
+    };
+    hosting(work::threads()?, journal, id, begin, job)
 }
 
 /// Runs `job` with a session of the store `journal`, which this process hosts during `job`.

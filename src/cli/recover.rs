@@ -4,9 +4,10 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
-use subtend_actors::{BootReport, Undone};
+use subtend_actors::{BootReport, Undone, UnrecordedWrite};
 use subtend_session::ids::SessionId;
 
+use super::checkpoints;
 use super::client;
 use super::control;
 use super::data::StoreArgs;
@@ -40,6 +41,12 @@ struct Recovered {
     /// Inputs that wait behind runs that have ended.
     inputs: usize,
     notices: usize,
+    /// Files of restores that were interrupted.
+    #[serde(skip_serializing_if = "is_zero")]
+    restored: usize,
+    /// Writes of runs in flight whose results are not recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unrecorded: Vec<UnrecordedWrite>,
     undone: Vec<UnrecoveredRow>,
     took_ms: u64,
 }
@@ -58,7 +65,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let journal = client::alone(&place)?;
     let threads = work::threads()?;
     let recovered = threads.block_on(async {
-        let host = control::begin(journal).await?;
+        let host = control::begin(journal, &place).await?;
         let recovered = recovered(host.runtime().boot());
         control::end(host).await;
         Ok::<_, Fail>(recovered)
@@ -74,14 +81,30 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(if recovered.undone.is_empty() { Code::Done } else { Code::Store })
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 fn recovered(boot: &BootReport) -> Recovered {
-    let BootReport { swept, waiting, resumed, staying, inputs, notices, undone, took_ms } = boot.clone();
+    let BootReport { swept, waiting, resumed, staying, inputs, notices, restored, unrecorded, undone, took_ms } =
+        boot.clone();
     let undone = undone.into_iter().map(|Undone { session, why }| UnrecoveredRow { session, why }).collect();
-    Recovered { swept, waiting, goes_on: resumed.saturating_add(staying), inputs, notices, undone, took_ms }
+    Recovered {
+        swept,
+        waiting,
+        goes_on: resumed.saturating_add(staying),
+        inputs,
+        notices,
+        restored,
+        unrecorded,
+        undone,
+        took_ms,
+    }
 }
 
 fn text(recovered: &Recovered) -> String {
-    let Recovered { swept, waiting, goes_on, inputs, notices, undone, took_ms } = recovered;
+    let Recovered { swept, waiting, goes_on, inputs, notices, restored, unrecorded, undone, took_ms } = recovered;
     let mut parts = vec![
         format!("{} swept", count(*swept as u64, "run")),
         format!("{} delivered", count(*notices as u64, "notice")),
@@ -95,12 +118,16 @@ fn text(recovered: &Recovered) -> String {
     if *inputs > 0 {
         parts.push(format!("{} left in queues behind what ended", count(*inputs as u64, "input")));
     }
+    if *restored > 0 {
+        parts.push(format!("{} of an interrupted restore finished", count(*restored as u64, "file")));
+    }
     if !undone.is_empty() {
         parts.push(format!("{} left undone", count(undone.len() as u64, "thing")));
     }
     let mark = if undone.is_empty() { In(GOOD, "✓") } else { In(BAD, "✗") };
     let took = span(Duration::from_millis(*took_ms));
     let mut lines = vec![format!("{mark} recovered in {took}: {}", parts.join(", "))];
+    lines.extend(checkpoints::unrecorded(unrecorded));
     lines.extend(undone.iter().map(|one| {
         let place = one.session.map_or_else(|| "store".to_owned(), |session| format!("session {session}"));
         format!("  {place}: {}", clip(&one.why, 1_000))
@@ -123,8 +150,17 @@ mod tests {
 
     #[test]
     fn recovery_prints_one_summary_line_and_undone_items() {
-        let mut recovered =
-            Recovered { swept: 3, waiting: 0, goes_on: 0, inputs: 0, notices: 1, undone: vec![], took_ms: 420 };
+        let mut recovered = Recovered {
+            swept: 3,
+            waiting: 0,
+            goes_on: 0,
+            inputs: 0,
+            notices: 1,
+            restored: 0,
+            unrecorded: vec![],
+            undone: vec![],
+            took_ms: 420,
+        };
         assert_eq!(plain(&recovered), "✓ recovered in 0.4s: 3 runs swept, 1 notice delivered");
         (recovered.waiting, recovered.goes_on, recovered.inputs) = (2, 1, 1);
         recovered.undone.push(UnrecoveredRow { session: None, why: "a row is damaged".into() });

@@ -1,7 +1,7 @@
 //! `subtend rollback`: what a run that failed said is hidden.
 
 use hyper::Method;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json as object;
 use subtend_session::ids::{RunNo, SessionId};
 
@@ -10,10 +10,12 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted;
 use super::json;
+use super::paint::count;
+use super::restore::{FilesArgs, RestorePreview, restored};
 
 /// Hides the messages of a run that did not complete from later model calls and branches.
 ///
-/// Nothing is deleted: `subtend show` marks the messages. Files that the run changed stay as they are.
+/// Nothing is deleted: `subtend show` marks the messages. Files that the run changed stay as they are, unless `--files` restores them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
@@ -29,6 +31,9 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
+    restore: FilesArgs,
+
+    #[command(flatten)]
     store: StoreArgs,
 }
 
@@ -36,21 +41,55 @@ pub(crate) struct Args {
 #[derive(Deserialize)]
 struct RollbackReply {
     run: RunNo,
+    files: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct RolledBack<'a> {
+    session: SessionId,
+    run: RunNo,
+    rolled_back: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<&'a [String]>,
+    /// Files that a rollback with files would restore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restorable_files: Option<u64>,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, &args.session, |hosted| {
-        let done: RollbackReply = hosted.call(Method::POST, "/rollback", Some(&object!({"run": args.run})))?;
-        told(args, hosted.id, done.run)
+        let of = args.run.map_or_else(String::new, |run| format!("?run={run}"));
+        let mut body = object!({"run": args.run});
+        if args.restore.files {
+            let preview = RestorePreview::read(hosted, &of)?;
+            preview.confirm(&args.restore, (&format!("session {}", hosted.id.short().0), "rolled back"))?;
+            body = object!({"run": args.run, "files": preview.digest});
+        }
+        let done: RollbackReply = hosted.call(Method::POST, "/rollback", Some(&body))?;
+        let left = if args.restore.files { None } else { RestorePreview::count(hosted, &of) };
+        told(args, hosted.id, &done, left)
     })
 }
 
-fn told(args: &Args, session: SessionId, run: RunNo) -> Result<Code, Fail> {
+fn told(args: &Args, session: SessionId, done: &RollbackReply, left: Option<u64>) -> Result<Code, Fail> {
+    let run = done.run;
     if args.json {
-        control::say(&json::text(&object!({"session": session, "run": run, "rolled_back": true}))?)?;
-    } else {
-        let name = session.short().0;
-        control::say(&format!("session {name}: run {run} is rolled back; what it changed in files stays"))?;
+        let files = args.restore.files.then_some(&*done.files);
+        control::say(&json::text(&RolledBack { session, run, rolled_back: true, files, restorable_files: left })?)?;
+        return Ok(Code::Done);
+    }
+    let name = session.short().0;
+    let files = match args.restore.files {
+        true => restored(&done.files),
+        false => "what it changed in files stays".to_owned(),
+    };
+    control::say(&format!("session {name}: run {run} is rolled back; {files}"))?;
+    if let Some(left) = left {
+        let again = args.store.again();
+        control::say(&format!(
+            "{} can be restored: `subtend rollback {name} --run {run} --files{again}` shows the changes and asks",
+            count(left, "file")
+        ))?;
     }
     Ok(Code::Done)
 }

@@ -2,8 +2,11 @@
 
 use std::io::Write as _;
 
+use serde::Serialize;
+use subtend_actors::UnrecordedWrite;
 use subtend_actors::transcript::{Transcript, TranscriptError, TranscriptReading};
 
+use super::checkpoints;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::store_reader::StoreReader;
@@ -31,18 +34,36 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
+/// A transcript with what its journal lacks.
+#[derive(Serialize)]
+struct ShownSession<'a> {
+    #[serde(flatten)]
+    transcript: &'a Transcript,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    unrecorded_writes: &'a [UnrecordedWrite],
+}
+
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::must_open(&args.store)?;
     let id = reader.find(&args.session)?;
     let how = TranscriptReading { nests: args.full || args.json, ..TranscriptReading::default() };
     let transcript = Transcript::read(reader.journal(), id, how)?;
+    let writes = match checkpoints::of(&args.store.place()?) {
+        // Calls in flight of a running process have no results yet.
+        Some(saved) => subtend_actors::checkpoints::unrecorded(reader.journal(), &saved, (id, !reader.is_hosted()))
+            .map_err(|error| Fail::Other(error.to_string()))?,
+        None => Vec::new(),
+    };
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &transcript)?;
+        json::write(&mut out, &ShownSession { transcript: &transcript, unrecorded_writes: &writes })?;
         writeln!(out)?;
     } else {
         let how = draw::How { full: args.full, hosted: reader.is_hosted() };
         draw::draw(&mut out, &transcript, how)?;
+        if let Some(text) = checkpoints::unrecorded(&writes) {
+            writeln!(out, "\n{text}")?;
+        }
     }
     Ok(Code::Done)
 }

@@ -15,7 +15,7 @@ use super::client::{Attached, Connection, Store};
 use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::paint::{count, harmless};
-use super::{client, names};
+use super::{checkpoints, client, names};
 use attempts::Attempts;
 use choice::ModelArgs;
 use client_work::At;
@@ -397,6 +397,12 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
             "{} {wait} behind runs that ended: `subtend queue ID` lists them, `subtend continue ID` takes them",
             count(boot.inputs as u64, "input")
         ));
+    }
+    if boot.restored > 0 {
+        screen.note(&format!("an interrupted restore of {} was finished", count(boot.restored as u64, "file")));
+    }
+    if let Some(text) = checkpoints::unrecorded(&boot.unrecorded) {
+        text.lines().for_each(|line| screen.alert(line));
     }
     if let Some(first) = boot.undone.first() {
         let things = count(boot.undone.len() as u64, "thing");

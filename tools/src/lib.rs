@@ -7,6 +7,7 @@
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
 pub mod background;
+pub mod checkpoint;
 pub mod closure;
 pub mod commands;
 pub mod dialect;
@@ -45,3 +46,4 @@ mod path;
 mod redacted;
 mod result;
 mod schema;
+mod tool_key;

@@ -7,16 +7,18 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 use subtend_session::authority::{Access, Authority};
 use subtend_session::call::ToolEffect;
-use subtend_session::ids::{CallId, RunNo, SessionId, Text};
+use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use tokio_util::sync::CancellationToken;
 
+use crate::checkpoint::Checkpoints;
 use crate::display::Display;
 use crate::option::ToolOption;
 use crate::processes::Processes;
 use crate::workspace::Workspace;
 
 pub use crate::result::{ToolError, ToolOutput};
+pub use crate::tool_key::ToolKey;
 
 /// A tool that a model may call.
 ///
@@ -86,6 +88,8 @@ pub struct ToolInvocation {
     pub progress: Progress,
     /// The background processes of the runtime.
     pub processes: Processes,
+    /// Saves what the call replaces in files; absent where nothing is kept.
+    pub checkpoints: Option<Checkpoints>,
     /// Delivers messages to relatives of the session; absent outside of a runtime.
     pub messenger: Option<Arc<dyn Messenger>>,
 }
@@ -106,14 +110,6 @@ impl fmt::Debug for dyn Messenger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Messenger")
     }
-}
-
-/// The identity of a call, stable over restarts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ToolKey {
-    pub session: SessionId,
-    pub run: RunNo,
-    pub call: CallId,
 }
 
 /// Receives progress lines of one call. Cheap to clone.

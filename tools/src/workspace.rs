@@ -5,6 +5,7 @@
 
 pub(crate) mod beneath;
 pub(crate) mod names;
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use subtend_session::ids::Text;
 use crate::result::ToolError;
 
 pub use crate::path::resource;
+pub use state::FileState;
 
 /// A directory that sessions work in, held by a handle: it stays the same when it is renamed.
 #[derive(Debug)]

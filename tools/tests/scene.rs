@@ -39,6 +39,7 @@ pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolInvocat
         max_bytes: 100_000,
         progress: Progress::none(),
         processes: Processes::default(),
+        checkpoints: None,
         messenger: None,
     }
 }

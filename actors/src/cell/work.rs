@@ -132,6 +132,7 @@ impl Driver {
             max_bytes: self.state.limits.tool_result_bytes,
             progress: self.progress(call),
             processes: self.cells.life.processes.about(child),
+            checkpoints: self.agents.checkpoints.clone(),
             messenger: Some(Arc::clone(&self.cells) as Arc<dyn Messenger>),
         };
         let owned = self.run_key().and_then(|key| self.cells.runs.tokens.token(&key)).unwrap_or_default();

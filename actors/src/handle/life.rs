@@ -16,6 +16,7 @@ use subtend_session::record::From;
 use super::{BranchOptions, Control, ControlError, Input, SendError, SessionHandle, Stopped, WaitError};
 use crate::answer::Receipt;
 use crate::calls::workplace::forget;
+use crate::recovery::restores::erase;
 
 /// The default message that continues an ended session (B6).
 const GO_ON: &str = "Continue your previous work.";
@@ -204,6 +205,7 @@ impl SessionHandle {
             }
             self.all_settled().await?;
         }
+        erase(self.sessions.environments.home().checkpoints.as_ref(), gone.clone()).await;
         forget(self.sessions.environments.home().worktrees.clone(), gone).await;
         Ok(deleted)
     }

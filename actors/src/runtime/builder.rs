@@ -12,6 +12,7 @@ use subtend_session::authority::RuleSet;
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_supervision::{Budgets, Ledger};
+use subtend_tools::checkpoint::Checkpoints;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
@@ -29,7 +30,8 @@ use crate::hooks::Hooks;
 use crate::host::HostParts;
 use crate::life::Lifecycle;
 use crate::log::Log;
-use crate::recovery::boot::{BootError, BootProgress};
+use crate::recovery::boot::{BootError, BootProgress, Undone};
+use crate::recovery::restores;
 use crate::runtime::Runtime;
 use crate::runtime::environment::{Environment, SharedParts};
 use crate::runtime::rooms::Rooms;
@@ -60,6 +62,7 @@ pub struct Builder {
     hooks: Option<Arc<dyn Hooks>>,
     on_boot: Box<dyn Fn(BootProgress) + Send + Sync>,
     worktrees: Option<Arc<Worktrees>>,
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Default for Builder {
@@ -78,6 +81,7 @@ impl Default for Builder {
             hooks: None,
             on_boot: Box::new(|_| ()),
             worktrees: None,
+            checkpoints: None,
         }
     }
 }
@@ -262,6 +266,12 @@ impl Builder {
         self
     }
 
+    /// Saves what sessions replace in files there, so that a rollback or a branch can restore it. The directory belongs to the store.
+    pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
+        self.checkpoints = Some(checkpoints);
+        self
+    }
+
     /// Sets the worktrees of sessions that work in one of their own (`isolation: worktree`); without them, no such session starts.
     pub fn worktrees(mut self, worktrees: Worktrees) -> Self {
         self.worktrees = Some(Arc::new(worktrees));
@@ -302,12 +312,14 @@ impl Builder {
                 Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default())?
             }
         };
+        let checkpoints = self.checkpoints.clone();
         let shared = SharedParts {
             journal: journal.clone(),
             options: self.options.clone(),
             faults: self.faults.clone(),
             approvals: Arc::new(Approvals::default()),
             worktrees: self.worktrees,
+            checkpoints: self.checkpoints,
         };
         let home = self.home.agents(shared.clone(), &self.prices, None)?;
         let load_home = self.load_home.map(|load| loading_home(load, shared.clone(), self.prices.clone()));
@@ -334,8 +346,15 @@ impl Builder {
         let mut runtime = Runtime::new(Arc::clone(&rooms));
         let met = meet(&runtime);
         let booted = async {
-            let report = rooms.recovery.boot(&*on_boot).await?;
+            let (saved, journal) = (checkpoints.as_ref(), runtime.journal());
+            let found = restores::settle(saved, journal).await;
+            let open = journal.inflight()?.into_iter().map(|(session, _)| session).collect();
+            let mut report = rooms.recovery.boot(&*on_boot).await?;
+            report.restored = found.restored;
+            report.undone.extend(found.failed.map(|why| Undone { session: None, why }));
+            report.unrecorded = restores::open_writes(saved, journal, open).await;
             runtime.complete_deletions().await?;
+            restores::erase_deleted(saved, runtime.journal()).await;
             forget_deleted(rooms.environments.home().worktrees.clone(), runtime.journal()).await;
             Ok::<_, BootError>(report)
         };

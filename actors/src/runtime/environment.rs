@@ -16,6 +16,7 @@ use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::Limits;
 use subtend_tools::background::AGENT;
+use subtend_tools::checkpoint::Checkpoints;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
@@ -202,6 +203,7 @@ pub(crate) struct SharedParts {
     pub(crate) faults: Faults,
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) worktrees: Option<Arc<Worktrees>>,
+    pub(crate) checkpoints: Option<Checkpoints>,
 }
 
 impl Environment {
@@ -228,7 +230,7 @@ impl Environment {
             Some(workspace) => workspace,
             None => Arc::new(Workspace::open(PathBuf::from("."))?),
         };
-        let SharedParts { journal, options, faults, approvals, worktrees } = shared;
+        let SharedParts { journal, options, faults, approvals, worktrees, checkpoints } = shared;
         let mut catalog = self.catalog.unwrap_or_else(Catalog::builtin);
         background::add(&mut catalog, &tools);
         Ok(Agents {
@@ -240,6 +242,7 @@ impl Environment {
             workspace_name: workspace_name.unwrap_or_else(|| workspace.path().to_string_lossy().into()),
             workspace,
             worktrees,
+            checkpoints,
             unusable: None,
             limits: Interned::new(Arc::new(self.limits))?,
             policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,

@@ -15,6 +15,7 @@ use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::place::{Isolation, Worktree};
 use subtend_session::state::State;
+use subtend_tools::checkpoint::Checkpoints;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
@@ -39,6 +40,8 @@ pub(crate) struct Agents {
     pub(crate) workspace: Arc<Workspace>,
     /// The worktrees of the host, if it has a directory for them.
     pub(crate) worktrees: Option<Arc<Worktrees>>,
+    /// What its tools replace in files is saved there.
+    pub(crate) checkpoints: Option<Checkpoints>,
     pub(crate) workspace_name: Text,
     /// Why no session may run here: the environment could not be loaded.
     pub(crate) unusable: Option<Text>,
@@ -73,6 +76,7 @@ impl Agents {
             servers: Vec::new(),
             workspace: Arc::clone(&self.workspace),
             worktrees: None,
+            checkpoints: None,
             workspace_name,
             unusable: Some(why.into()),
             limits: self.limits.clone(),
@@ -108,6 +112,7 @@ impl Agents {
             servers: self.servers.clone(),
             workspace: Arc::clone(&self.workspace),
             worktrees: self.worktrees.clone(),
+            checkpoints: self.checkpoints.clone(),
             workspace_name: self.workspace_name.clone(),
             unusable: self.unusable.clone(),
             limits: self.limits.clone(),

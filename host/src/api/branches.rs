@@ -13,6 +13,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::Record;
 use utoipa::ToSchema;
 
+use super::restores::digest;
 use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
 use crate::host::{Host, Named};
 use crate::problem::Problem;
@@ -88,6 +89,9 @@ pub(super) struct Make {
     agent: Option<String>,
     title: Option<String>,
     metadata: Option<Map<String, Value>>,
+    /// The digest of the files that are restored to the message too, as `restore` showed them; without it no file changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    files: Option<String>,
 }
 
 /// The session of a new branch.
@@ -97,6 +101,8 @@ pub(super) struct Made {
     session: SessionId,
     /// The run that was opened with it.
     run: Option<u32>,
+    /// The files that were restored.
+    files: Vec<String>,
 }
 
 /// Makes a branch at a message.
@@ -116,8 +122,9 @@ pub(super) async fn make(
     let kind = if make.fresh { BranchKind::Subagent } else { BranchKind::Human };
     let known = known(&host, handle.id(), key.as_deref(), &(kind, &make)).await?;
     if let Some((Named { id: session, .. }, true)) = known {
-        return Ok((StatusCode::OK, Json(Made { session, run: None })));
+        return Ok((StatusCode::OK, Json(Made { session, run: None, files: Vec::new() })));
     }
+    let shown = make.files.as_deref().map(digest).transpose()?;
     let options = BranchOptions {
         id: known.as_ref().map(|(named, _)| named.id),
         at: make.at.map(Seq),
@@ -126,8 +133,11 @@ pub(super) async fn make(
         title: make.title.map(Into::into),
         metadata: make.metadata.map(|object| Value::from(object).to_string().into()),
     };
-    let branch = handle.branch(options).await?;
-    Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: None })))
+    let (branch, files) = match shown {
+        Some(shown) => handle.branch_files(options, shown).await.map(|(branch, restored)| (branch, restored.files))?,
+        None => (handle.branch(options).await?, Vec::new()),
+    };
+    Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: None, files })))
 }
 
 /// Names the branch of `parent` that `command` makes with `key`, and says whether it was made before.
@@ -210,10 +220,10 @@ pub(super) async fn regenerate(
     let handle = host.session(&id).await?;
     let known = known(&host, handle.id(), key.as_deref(), &(BranchKind::Alternative, &which)).await?;
     if let Some((Named { id: session, .. }, true)) = known {
-        return Ok((StatusCode::OK, Json(Made { session, run: Some(1) })));
+        return Ok((StatusCode::OK, Json(Made { session, run: Some(1), files: Vec::new() })));
     }
     let (branch, run) = handle.regenerate_as(which.of.map(Seq), known.as_ref().map(|(named, _)| named.id)).await?;
-    Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: Some(run.0) })))
+    Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: Some(run.0), files: Vec::new() })))
 }
 
 /// Which alternative a session continues with.

@@ -11,6 +11,7 @@ use subtend_session::record::{Hold, Record};
 use utoipa::{IntoParams, ToSchema};
 
 use super::inputs::Accepted;
+use super::restores::digest;
 use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
 use crate::host::Host;
 use crate::problem::Problem;
@@ -161,12 +162,16 @@ pub(super) async fn close(
 pub(super) struct RollBack {
     /// Its number; the last run if not given.
     run: Option<u32>,
+    /// The digest of the files that are restored too, as `restore` showed them; without it no file changes.
+    files: Option<String>,
 }
 
 /// The run that was rolled back.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RolledBack {
     run: u32,
+    /// The files that were restored.
+    files: Vec<String>,
 }
 
 /// Hides the messages of a run and of all after it from the model.
@@ -187,11 +192,17 @@ pub(super) async fn roll_back(
         let Record::RolledBack { run, by: By::Person } = record else { return None };
         wanted.is_none_or(|wanted| wanted == *run).then_some(*run)
     };
+    let shown = what.files.as_deref().map(digest).transpose()?;
+    if let Some(shown) = shown {
+        // A repetition finds the files restored, and the run rolled back.
+        let (run, restored) = handle.roll_back_files(wanted, shown).await?;
+        return Ok(Json(RolledBack { run: run.0, files: restored.files }));
+    }
     let run = match since.done(&host, handle.id(), rolled_back).await? {
         Some(run) => run,
         None => handle.roll_back(wanted).await?,
     };
-    Ok(Json(RolledBack { run: run.0 }))
+    Ok(Json(RolledBack { run: run.0, files: Vec::new() }))
 }
 
 /// What a compaction hid.

@@ -9,7 +9,7 @@ use super::super::client::Attached;
 use super::super::data::{StoreLocation, no_room};
 use super::super::paint::{clip, count, size};
 use super::super::progress::ProgressLine;
-use super::super::{verify, worktree};
+use super::super::{checkpoints, verify, worktree};
 use super::{DoctorArea, Finding, Grade};
 
 /// Hosts, one after the other, through which the store is read before this process opens it itself.
@@ -126,6 +126,7 @@ fn opened(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
     findings.push(imports(journal).unwrap_or_else(|error| unread(&error)));
     findings.extend(contents(journal).unwrap_or_else(|error| vec![unread(&error)]));
     findings.extend(worktrees(journal, place));
+    findings.extend(saved_files(place));
     findings
 }
 
@@ -151,6 +152,23 @@ fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
             Finding::note(DoctorArea::Store, "worktrees", found, "`subtend worktree discard ID` removes one")
         }
     })
+}
+
+/// What replaced files take.
+fn saved_files(place: &StoreLocation) -> Option<Finding> {
+    let checkpoints = checkpoints::of(place)?;
+    let found = checkpoints.sessions().and_then(|sessions| Ok((sessions.len(), checkpoints.bytes()?)));
+    match found {
+        Ok((0, _)) => None,
+        Ok((sessions, bytes)) => {
+            let found = format!("{} of {}", size(bytes), count(sessions as u64, "session"));
+            Some(Finding::good(DoctorArea::Store, "checkpoints", found))
+        }
+        Err(error) => {
+            let advice = "let this user read the directory of the checkpoints";
+            Some(Finding::bad(DoctorArea::Store, "checkpoints", error.to_string(), advice))
+        }
+    }
 }
 
 /// Reports weak settings of a database that its address accepts.

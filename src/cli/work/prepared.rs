@@ -16,7 +16,7 @@ use super::super::data::StoreLocation;
 use super::super::fail::Fail;
 use super::super::servers::ServerPool;
 use super::super::trust::Trust;
-use super::super::{agents, client, guidance, servers, settings, workspace, worktree};
+use super::super::{agents, checkpoints, client, guidance, servers, settings, workspace, worktree};
 use super::found_session::{About, FoundSession};
 use super::{Screen, WorkArgs, choice, environments, limit, named, policy, price, setup};
 
@@ -118,6 +118,7 @@ impl PreparedWork {
         let slots = u32::try_from(options.slots).unwrap_or(u32::MAX);
         let (quiet, options) = (args.quiet, Options { titles, ..options });
         let worktrees = worktree::of(&place)?;
+        let checkpoints = checkpoints::of(&place);
         let parts = setup::Parts {
             place,
             workspace,
@@ -139,6 +140,7 @@ impl PreparedWork {
             files: None,
             at_home: found.as_ref().map(|found| found.root),
             worktrees,
+            checkpoints,
             quiet,
         };
         let files = files_again(Arc::clone(&parts.workspace), args.trust, pool);

@@ -24,7 +24,7 @@ use super::super::fail::{Code, Fail};
 use super::super::hosted::{self, Hosted};
 use super::super::progress::ProgressLine;
 use super::super::trust::Trust;
-use super::super::{settings, workspace};
+use super::super::{checkpoints, settings, workspace};
 use super::choice::ModelArgs;
 use super::found_session::{About, FoundSession, HereArgs};
 use super::setup::{self, Parts};
@@ -87,6 +87,7 @@ impl ServeArgs {
             false => None,
         };
         let options = config.options(models.calls_servers());
+        let checkpoints = checkpoints::of(&place);
         let parts = Parts {
             place,
             catalog: trust.catalog(&workspace),
@@ -110,6 +111,7 @@ impl ServeArgs {
             files: None,
             at_home: None,
             worktrees: None,
+            checkpoints,
             quiet: false,
         };
         Ok(PreparedServices { parts, found })

@@ -20,6 +20,7 @@ use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::SessionId;
 use subtend_session::limits::Limits;
+use subtend_tools::checkpoint::Checkpoints;
 use subtend_tools::mcp::Servers;
 use subtend_tools::message;
 use subtend_tools::option::ToolOptions;
@@ -78,6 +79,7 @@ pub(crate) struct Parts {
     pub(crate) at_home: Option<SessionId>,
     /// The worktrees of the store.
     pub(crate) worktrees: Option<Worktrees>,
+    pub(crate) checkpoints: Option<Checkpoints>,
     pub(crate) quiet: bool,
 }
 
@@ -165,6 +167,10 @@ impl Parts {
         let builder = match self.worktrees {
             Some(worktrees) => Runtime::builder().worktrees(worktrees),
             None => Runtime::builder(),
+        };
+        let builder = match self.checkpoints {
+            Some(checkpoints) => builder.checkpoints(checkpoints),
+            None => builder,
         };
         let builder = match self.files {
             Some(files) => {

@@ -211,3 +211,27 @@ fn errors_of_worktrees_are_as_reviewed() {
     page.call(&format!("worktree merge {child} --yes"));
     page.check("errors_worktrees");
 }
+
+#[cfg(unix)]
+#[test]
+fn errors_of_restores_are_as_reviewed() {
+    use serde_json::json;
+
+    use crate::cli::worktree::writes;
+
+    let mut page = Page::new();
+    page.user.file("a.txt", "a\n");
+    let steps = [writes("a.txt", "b\n"), writes("b.txt", "b\n"), json!({"text": "no", "refuse": true})];
+    let model = page.user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    page.user.call(&["run", "--quiet", "--model", &model, "go", "--allow", "fs.*"]);
+    page.name_sessions();
+    page.call("rollback root --files");
+    page.call("branch root:1 --files");
+    page.call("rollback root --yes");
+    page.user.file("a.txt", "c\n");
+    page.call("rollback root --files --yes");
+    page.call("rollback root");
+    page.user.file("a.txt", "b\n");
+    page.call("rollback root --files --yes");
+    page.check("errors_restores");
+}

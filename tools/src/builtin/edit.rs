@@ -79,7 +79,7 @@ impl Builtin for EditTool {
                 ..ToolError::refused(format!("`{path}` was changed by someone else just now: read it again, then edit"))
             });
         }
-        target.replace(job, path, changed.as_bytes())?;
+        target.replace(job, path, (changed.as_bytes(), Some(text.as_bytes())))?;
         let times = count(len(found), "occurrence", "occurrences");
         Ok(ToolOutput::text(format!("replaced {times} in `{real}`, the first at line {}", line_of(&text, first))))
     }

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ignores::Budget;
 use super::room::Room;
+use crate::checkpoint::Checkpoints;
 use crate::path::resource;
 use crate::schema;
 use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
@@ -52,6 +53,7 @@ pub(crate) struct Job {
     pub(crate) workspace: Arc<Workspace>,
     pub(crate) max_bytes: u64,
     pub(crate) progress: Progress,
+    pub(super) checkpoints: Option<Checkpoints>,
     cancel: CancellationToken,
     authority: Arc<Authority>,
     other_names: OtherNames,
@@ -162,6 +164,7 @@ impl<B: Builtin> Tool for FileTool<B> {
                 workspace: call.workspace,
                 max_bytes: call.max_bytes,
                 progress: call.progress,
+                checkpoints: call.checkpoints,
                 cancel,
                 other_names: OtherNames::new(&call.authority),
                 ignores: Budget::new(),

@@ -8,6 +8,7 @@ use subtend_session::ids::Text;
 
 use super::file_tool::Job;
 use super::open;
+use crate::checkpoint::{CheckpointError, PlannedWrite};
 use crate::path::join;
 use crate::tool::ToolError;
 use crate::workspace::{beneath, failure};
@@ -16,6 +17,8 @@ use crate::workspace::{beneath, failure};
 pub(super) struct WriteTarget {
     pub(super) real: Text,
     pub(super) present: Option<Permissions>,
+    /// The first directory that has to be made for it.
+    made: Option<String>,
 }
 
 impl WriteTarget {
@@ -35,7 +38,7 @@ impl WriteTarget {
                 if !found.is_file() {
                     return Err(ToolError::refused(format!("`{path}` is not a regular file: it cannot be replaced")));
                 }
-                Ok(Self { real, present: Some(found.permissions()) })
+                Ok(Self { real, present: Some(found.permissions()), made: None })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::new_file(job, actions, path),
             Err(error) => Err(failure("write", path, &error)),
@@ -56,16 +59,33 @@ impl WriteTarget {
                 Err(_) => there = parent,
             }
         };
+        let made = missing.last().filter(|_| missing.len() > 1).map(|first| join(&base, first));
         let real = missing.iter().rev().fold(base.to_string(), |dir, name| join(&dir, name));
         // A link on the way may lead elsewhere than the checked path.
         job.leads(actions, path, &real)?;
-        Ok(Self { real: real.into(), present: None })
+        Ok(Self { real: real.into(), present: None, made })
     }
 
-    /// Writes a temporary file, then renames it.
-    pub(super) fn replace(&self, job: &Job, path: &str, content: &[u8]) -> Result<(), ToolError> {
+    /// Saves what is replaced, writes a temporary file, then renames it. `based_on` is what the new content was made from.
+    pub(super) fn replace(
+        &self,
+        job: &Job,
+        path: &str,
+        (content, based_on): (&[u8], Option<&[u8]>),
+    ) -> Result<(), ToolError> {
         let (parent, name) = self.real.rsplit_once('/').unwrap_or((".", &self.real));
-        self.replace_in(job, parent, name, content).map_err(|error| failure("write", path, &error))
+        let write = PlannedWrite { path: &self.real, made: self.made.clone(), content, based_on };
+        let saved = match &job.checkpoints {
+            Some(checkpoints) => {
+                checkpoints.save(job.key, &job.workspace, &write).map_err(|error| unsaved(path, &error))?
+            }
+            None => None,
+        };
+        let written = self.replace_in(job, parent, name, content).map_err(|error| failure("write", path, &error));
+        if let (Err(_), Some(saved)) = (&written, saved) {
+            saved.undo();
+        }
+        written
     }
 
     fn replace_in(&self, job: &Job, parent: &str, name: &str, content: &[u8]) -> io::Result<()> {
@@ -99,4 +119,12 @@ impl WriteTarget {
         // Before the rename, so that a power failure never leaves an empty file under the name.
         file.sync_all()
     }
+}
+
+/// Nothing is written that could not be taken back.
+fn unsaved(path: &str, error: &CheckpointError) -> ToolError {
+    if let CheckpointError::Changed(_) = error {
+        return ToolError { retryable: true, ..ToolError::refused(format!("{error}: read it again, then edit")) };
+    }
+    ToolError::failed(format!("cannot write `{path}`: {error}; nothing is written without a checkpoint"))
 }

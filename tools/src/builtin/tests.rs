@@ -94,6 +94,7 @@ impl Bench {
             max_bytes: self.max_bytes,
             progress: self.progress.clone(),
             processes: Processes::default(),
+            checkpoints: None,
             messenger: None,
         };
         tool.run(call).await

@@ -35,7 +35,7 @@ impl Builtin for WriteTool {
             return Err(ToolError::bad_args(format!("`{}` ends with `/`: name a file, not a directory", args.path)));
         }
         let target = WriteTarget::find(job, Self::ACTIONS, path)?;
-        target.replace(job, path, args.content.as_bytes())?;
+        target.replace(job, path, (args.content.as_bytes(), None))?;
         let done = if target.present.is_some() { "replaced" } else { "made" };
         let bytes = count(len(args.content.len()), "byte", "bytes");
         let lines = count(len(args.content.lines().count()), "line", "lines");

@@ -93,6 +93,7 @@ fn call(args: Value) -> ToolInvocation {
         max_bytes: 1000,
         progress: Progress::none(),
         processes: Processes::default(),
+        checkpoints: None,
         messenger: None,
     }
 }

@@ -4,10 +4,9 @@
 //! Neither the index nor a commit of the workspace changes: the files arrive there as if they had been edited.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
 
-use cap_std::fs::{Dir, OpenOptions};
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::{Hash, SessionId};
 
@@ -15,7 +14,8 @@ use super::make::base_of;
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, gone, replace};
 use crate::escape::harmless;
 use crate::policy::PROTECTED;
-use crate::workspace::{Workspace, beneath};
+use crate::workspace::Workspace;
+use crate::workspace::state::{FileState, Side, prune, put, seen};
 
 /// Bytes of a file that is merged.
 const MOST: u64 = 64 << 20;
@@ -43,28 +43,6 @@ struct MergeItem {
     after: FileState,
     /// The file of the plan that has the content.
     content: usize,
-}
-
-/// What is at a path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum FileState {
-    Absent,
-    File {
-        hash: Hash,
-        executable: bool,
-    },
-    Link {
-        to: String,
-    },
-    /// A directory, a device, or a path that leads over a link.
-    Other,
-}
-
-/// One side of a change, with its content.
-struct Side {
-    seen: FileState,
-    bytes: Vec<u8>,
 }
 
 /// A change between base and tip, as git lists it.
@@ -133,9 +111,9 @@ impl Worktrees {
         let mut merged = Merged::default();
         for item in &plan.items {
             self.step("file")?;
-            let present = seen(&target, &item.path).map_err(cannot("merged"))?.seen;
+            let present = seen(&target, &item.path, MOST).map_err(cannot("merged"))?.seen;
             if present == item.before {
-                self.put(&target, item, (&dir, entry.session)).map_err(cannot("merged"))?;
+                exchange(&target, item, (&dir, entry.session)).map_err(cannot("merged"))?;
             } else if present != item.after {
                 merged.left.push(item.path.clone());
                 continue;
@@ -192,7 +170,7 @@ impl Worktrees {
         }
         let [base, theirs] = [0, 1].map(|ix| self.side(entry, change, ix));
         let (base, theirs) = (base?, theirs?);
-        let ours = match seen(target, path) {
+        let ours = match seen(target, path, MOST) {
             Ok(ours) => ours,
             Err(error) => return Ok(Err(format!("cannot be read in the workspace: {error}"))),
         };
@@ -280,65 +258,20 @@ impl Worktrees {
         paths.iter().try_for_each(|path| gone(path))?;
         Ok(answer.status.success().then_some(answer.out))
     }
-
-    /// Has `item` be as it is after the merge.
-    fn put(&self, target: &Workspace, item: &MergeItem, (plan, session): (&Path, SessionId)) -> io::Result<()> {
-        let root = target.dir();
-        let (above, name) = item.path.rsplit_once('/').unwrap_or((".", &item.path));
-        if item.after == FileState::Absent {
-            beneath::dir(root, Path::new(above))?.remove_file(name)?;
-            prune(root, above);
-            return Ok(());
-        }
-        let dir = if above == "." { beneath::dir(root, Path::new("."))? } else { beneath::make_dir(root, above)? };
-        let temporary = format!(".subtend-{session}.tmp");
-        match dir.remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        match &item.after {
-            FileState::File { executable, .. } => {
-                let mut options = OpenOptions::new();
-                options.write(true).create_new(true);
-                let mut file = dir.open_with(&temporary, &options)?;
-                file.write_all(&fs::read(plan.join(item.content.to_string()))?)?;
-                mark(&dir, name, &file, *executable)?;
-                file.sync_all()?;
-            }
-            FileState::Link { to } => link(&dir, to, &temporary)?,
-            FileState::Absent | FileState::Other => return Ok(()),
-        }
-        dir.rename(&temporary, &dir, name)
-    }
 }
 
-/// Returns what is at `path`, without following links.
-fn seen(target: &Workspace, path: &str) -> io::Result<Side> {
-    let other = |seen| Ok(Side { seen, bytes: Vec::new() });
-    let (dir, name) = match beneath::parent(target.dir(), Path::new(path)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return other(FileState::Absent),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory || beneath::is_link(&error) => {
-            return other(FileState::Other);
-        }
-        found => found?,
+/// Has `item` be as it is after the merge.
+fn exchange(target: &Workspace, item: &MergeItem, (plan, session): (&Path, SessionId)) -> io::Result<()> {
+    let bytes = match item.after {
+        FileState::File { .. } => fs::read(plan.join(item.content.to_string()))?,
+        FileState::Absent | FileState::Link { .. } | FileState::Other => Vec::new(),
     };
-    let found = match dir.symlink_metadata(name) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return other(FileState::Absent),
-        found => found?,
-    };
-    if found.is_symlink() {
-        let to = dir.read_link_contents(name)?;
-        return other(FileState::Link { to: to.to_string_lossy().into_owned() });
+    put(target, &item.path, (&item.after, &bytes), &format!(".subtend-{session}.tmp"))?;
+    if item.after == FileState::Absent {
+        let (above, _) = item.path.rsplit_once('/').unwrap_or((".", &item.path));
+        prune(target.dir(), (above, ""));
     }
-    if !found.is_file() {
-        return other(FileState::Other);
-    }
-    let mut bytes = Vec::new();
-    beneath::file(&dir, name)?.take(MOST.saturating_add(1)).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MOST {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {} MiB", MOST >> 20)));
-    }
-    Ok(Side { seen: FileState::File { hash: Hash::of(&bytes), executable: is_executable(&found) }, bytes })
+    Ok(())
 }
 
 /// Returns whether a link at `path` with the target `to` leads out of the tree.
@@ -356,54 +289,4 @@ fn leads_out(path: &str, to: &str) -> bool {
         }
     }
     false
-}
-
-/// Removes directories that the removal of a file left empty.
-fn prune(root: &Dir, path: &str) {
-    let mut path = Path::new(path);
-    while path != Path::new("") && path != Path::new(".") {
-        let removed = beneath::parent(root, path).and_then(|(dir, name)| dir.remove_dir(name));
-        let (Ok(()), Some(above)) = (removed, path.parent()) else { return };
-        path = above;
-    }
-}
-
-#[cfg(unix)]
-fn is_executable(found: &cap_std::fs::Metadata) -> bool {
-    use cap_std::fs::PermissionsExt as _;
-
-    found.permissions().mode() & 0o100 != 0
-}
-
-#[cfg(not(unix))]
-fn is_executable(_: &cap_std::fs::Metadata) -> bool {
-    false
-}
-
-/// Gives a new file the mode of the one that it replaces, executable or not.
-#[cfg(unix)]
-fn mark(dir: &Dir, name: &str, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
-    use cap_std::fs::PermissionsExt as _;
-
-    let mut permissions = file.metadata()?.permissions();
-    let before = dir.symlink_metadata(name).ok().filter(cap_std::fs::Metadata::is_file);
-    let mode = before.map_or_else(|| permissions.mode(), |found| found.permissions().mode()) & 0o777;
-    let read = (mode & 0o444) >> 2;
-    permissions.set_mode(if executable { mode | read } else { mode & !0o111 });
-    file.set_permissions(permissions)
-}
-
-#[cfg(not(unix))]
-fn mark(_: &Dir, _: &str, _: &cap_std::fs::File, _: bool) -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(unix)]
-fn link(dir: &Dir, to: &str, name: &str) -> io::Result<()> {
-    dir.symlink(to, name)
-}
-
-#[cfg(not(unix))]
-fn link(_: &Dir, _: &str, _: &str) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "symbolic links are made on Unix only"))
 }

@@ -8,6 +8,7 @@ use subtend_session::index::{Inflight, Row};
 use subtend_session::state::{Phase, State};
 
 use super::StartRecovery;
+use crate::views::checkpoints::UnrecordedWrite;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootReport {
@@ -24,6 +25,10 @@ pub struct BootReport {
     pub inputs: usize,
     /// Delivered notices and rows between sessions, also to swept ones.
     pub notices: usize,
+    /// Files that interrupted restores were finished for.
+    pub restored: usize,
+    /// Writes of runs that were in flight, whose results the journal does not have.
+    pub unrecorded: Vec<UnrecordedWrite>,
     /// Failures, whose sessions stay as they are. `verify` explains damage.
     pub undone: Vec<Undone>,
     /// Duration in milliseconds.

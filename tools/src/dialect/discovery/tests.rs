@@ -34,6 +34,7 @@ fn got(args: &str, shown: &[Text], max_bytes: u64) -> Value {
         max_bytes,
         progress: Progress::none(),
         processes: Processes::default(),
+        checkpoints: None,
         messenger: None,
     };
     let output = tool.run(call).now_or_never().unwrap().unwrap();

@@ -1,0 +1,97 @@
+//! Files that are restored together with a rollback or a branch.
+
+use subtend_session::ids::{Hash, RunNo, SessionId};
+use subtend_tools::checkpoint::{Awaited, Checkpoints, RestorePlan, Restored};
+
+use super::{BranchOptions, ControlError, SessionHandle};
+use crate::views::checkpoints::{RestorePoint, restore_plan, unread, unrestored};
+
+impl SessionHandle {
+    /// Returns what a rollback or a branch with files would change in files, from the checkpoints of the session and of the runs that it
+    /// owned. Files that commands changed have no checkpoints.
+    /// # Errors
+    /// [`ControlError::Refused`] if the host keeps no checkpoints or they cannot be read; [`ControlError::Working`] while a session whose
+    /// files would be restored has a run in flight.
+    pub async fn restore_plan(&self, point: RestorePoint) -> Result<RestorePlan, ControlError> {
+        let checkpoints = self.checkpoints()?;
+        drop(self.sessions.log.journal.settled().await);
+        let (journal, id) = (self.sessions.log.journal.clone(), self.id);
+        let plan = tokio::task::spawn_blocking(move || restore_plan(&journal, &checkpoints, (id, point)));
+        Ok(plan.await.map_err(|error| unread(&error))??.1)
+    }
+
+    /// As [`SessionHandle::roll_back`], and restores the files that the run changed. `shown` is the digest of the plan that a person
+    /// confirmed: all files of it are restored, or none. A kill leaves both the words and the files, or neither, rolled back after the next
+    /// start.
+    /// # Errors
+    /// As [`SessionHandle::roll_back`]; [`ControlError::Refused`] if the plan is another one by now, or cannot be carried out.
+    /// # Cancel safety
+    /// Dropping the future does not stop it.
+    pub async fn roll_back_files(&self, run: Option<RunNo>, shown: Hash) -> Result<(RunNo, Restored), ControlError> {
+        let handle = self.clone();
+        let awaits = |run| Awaited::RolledBack(run);
+        let order = async move |run: RunNo| handle.roll_back(Some(run)).await;
+        self.restoring(RestorePoint::Run(run), awaits, shown, order).await
+    }
+
+    /// As [`SessionHandle::branch`], and restores the files to their state at the message. See [`SessionHandle::roll_back_files`].
+    /// # Errors
+    /// As [`SessionHandle::branch`] and [`SessionHandle::roll_back_files`].
+    /// # Cancel safety
+    /// Dropping the future does not stop it.
+    pub async fn branch_files(
+        &self,
+        options: BranchOptions,
+        shown: Hash,
+    ) -> Result<(SessionHandle, Restored), ControlError> {
+        let id: SessionId = options.id.unwrap_or_else(|| self.sessions.host.ids.session());
+        let (handle, point) = (self.clone(), RestorePoint::Message(options.at));
+        let order = async move |_| handle.branch(BranchOptions { id: Some(id), ..options }).await;
+        self.restoring(point, |_| Awaited::Branch(id), shown, order).await
+    }
+
+    /// Records the restore, has `order` decide, and restores the files if that is in the journal.
+    async fn restoring<T: Send + 'static, F>(
+        &self,
+        point: RestorePoint,
+        awaits: impl FnOnce(RunNo) -> Awaited,
+        shown: Hash,
+        order: impl FnOnce(RunNo) -> F,
+    ) -> Result<(T, Restored), ControlError>
+    where
+        F: Future<Output = Result<T, ControlError>> + Send + 'static,
+    {
+        let checkpoints = self.checkpoints()?;
+        let held = checkpoints.hold().await;
+        drop(self.sessions.log.journal.settled().await);
+        let (journal, id, of) = (self.sessions.log.journal.clone(), self.id, checkpoints.clone());
+        let plan = tokio::task::spawn_blocking(move || restore_plan(&journal, &of, (id, point)));
+        let (run, plan) = plan.await.map_err(|error| unread(&error))??;
+        let (awaits, order, of) = (awaits(run), order(run), checkpoints.clone());
+        // A caller that goes away leaves nothing half done.
+        let task = self.sessions.life.tasks.spawn(async move {
+            let intend = tokio::task::spawn_blocking(move || of.intend((id, run), (plan, shown), awaits, held));
+            let pending = intend.await.map_err(|error| unread(&error))?.map_err(|error| unrestored(&error))?;
+            let done = order.await;
+            let Some(pending) = pending else { return Ok((done?, Restored::default())) };
+            let done = match done {
+                Ok(done) => done,
+                // Whether it is in the journal, the next start says.
+                Err(error @ ControlError::Stopped(_)) => return Err(error),
+                Err(error) => {
+                    let withdrawn = tokio::task::spawn_blocking(move || checkpoints.withdraw(&pending));
+                    drop(withdrawn.await);
+                    return Err(error);
+                }
+            };
+            let restored = tokio::task::spawn_blocking(move || checkpoints.perform(pending)).await;
+            Ok((done, restored.map_err(|error| unread(&error))?.map_err(|error| unrestored(&error))?))
+        });
+        task.await.map_err(|error| unread(&error))?
+    }
+
+    fn checkpoints(&self) -> Result<Checkpoints, ControlError> {
+        let none = || ControlError::Refused("this host keeps no checkpoints: no file can be restored".to_owned());
+        self.sessions.environments.home().checkpoints.clone().ok_or_else(none)
+    }
+}

@@ -1,0 +1,78 @@
+//! Checkpoints at a start: interrupted restores are finished, and those of deleted sessions are erased.
+
+use std::collections::BTreeSet;
+
+use subtend_journal::Journal;
+use subtend_session::ids::SessionId;
+use subtend_session::record::Record;
+use subtend_tools::checkpoint::{Awaited, Checkpoints};
+
+use crate::views::checkpoints::{UnrecordedWrite, unrecorded};
+
+/// What a start found in the checkpoints.
+#[derive(Debug, Default)]
+pub(crate) struct FoundCheckpoints {
+    /// Files that interrupted restores were finished for.
+    pub(crate) restored: usize,
+    /// Why restores cannot be finished.
+    pub(crate) failed: Option<String>,
+}
+
+/// Finishes the restores that an earlier process left: with the record that each awaits, all of its files; without it, none.
+pub(crate) async fn settle(checkpoints: Option<&Checkpoints>, journal: &Journal) -> FoundCheckpoints {
+    let Some(checkpoints) = checkpoints.cloned() else { return FoundCheckpoints::default() };
+    let journal = journal.clone();
+    let settled = tokio::task::spawn_blocking(move || {
+        checkpoints.recover(|session, awaited| match awaited {
+            Awaited::RolledBack(run) => journal.records(session).is_ok_and(|records| {
+                let of = |record: &Record| matches!(record, Record::RolledBack { run: of, .. } if *of == run);
+                records.iter().any(|stored| of(&stored.record))
+            }),
+            Awaited::Branch(branch) => journal.head(branch).is_ok_and(|head| head.is_some()),
+        })
+    });
+    match settled.await {
+        Ok(Ok(done)) => {
+            let restored = done.iter().map(|(_, restored)| restored.files.len()).fold(0, usize::saturating_add);
+            FoundCheckpoints { restored, failed: None }
+        }
+        Ok(Err(error)) => FoundCheckpoints { restored: 0, failed: Some(error.to_string()) },
+        Err(error) => FoundCheckpoints { restored: 0, failed: Some(error.to_string()) },
+    }
+}
+
+/// Returns the writes of sessions that were in flight whose results the journal does not have.
+pub(crate) async fn open_writes(
+    checkpoints: Option<&Checkpoints>,
+    journal: &Journal,
+    sessions: BTreeSet<SessionId>,
+) -> Vec<UnrecordedWrite> {
+    let Some(checkpoints) = checkpoints.cloned().filter(|_| !sessions.is_empty()) else { return Vec::new() };
+    let journal = journal.clone();
+    let found = tokio::task::spawn_blocking(move || {
+        let of = |id: SessionId| unrecorded(&journal, &checkpoints, (id, true)).unwrap_or_default();
+        sessions.into_iter().flat_map(of).collect()
+    });
+    found.await.unwrap_or_default()
+}
+
+/// Erases the checkpoints of sessions. What cannot be removed remains: the next start tries it again.
+pub(crate) async fn erase(checkpoints: Option<&Checkpoints>, of: Vec<SessionId>) {
+    let Some(checkpoints) = checkpoints.cloned().filter(|_| !of.is_empty()) else { return };
+    let erased = tokio::task::spawn_blocking(move || {
+        for session in of {
+            if let Err(error) = checkpoints.erase(session) {
+                tracing::warn!(%session, %error, "the checkpoints of a deleted session remain");
+            }
+        }
+    });
+    // A panic there leaves no more than an error does.
+    drop(erased.await);
+}
+
+/// Erases checkpoints of deleted sessions that an earlier process left.
+pub(crate) async fn erase_deleted(checkpoints: Option<&Checkpoints>, journal: &Journal) {
+    let is_gone = |id: &SessionId| journal.head(*id).is_ok_and(|head| head.is_some_and(|head| head.deleted));
+    let saved = checkpoints.and_then(|checkpoints| checkpoints.sessions().ok()).unwrap_or_default();
+    erase(checkpoints, saved.into_iter().filter(is_gone).collect()).await;
+}

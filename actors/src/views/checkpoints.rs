@@ -1,0 +1,211 @@
+//! Checkpoints of a session against its journal: what a restore would change, and writes without a result.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use subtend_journal::{Journal, ReadError};
+use subtend_session::call::CallEnd;
+use subtend_session::ids::{CallId, RunKey, RunNo, Seq, SessionId};
+use subtend_session::outcome::Outcome;
+use subtend_session::place::Owner;
+use subtend_session::record::Record;
+use subtend_tools::checkpoint::{Checkpoint, CheckpointError, Checkpoints, ExaminedFile, RestorePlan};
+
+use crate::values::error::ControlError;
+
+/// What a restore takes back: writes of a session and of the runs that it owned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestorePoint {
+    /// Those of a run that did not complete; by default the last run.
+    Run(Option<RunNo>),
+    /// Those whose results come after a message; by default the last record.
+    Message(Option<Seq>),
+}
+
+/// A write whose result the journal does not have, as after a crash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnrecordedWrite {
+    pub session: SessionId,
+    pub run: RunNo,
+    pub call: CallId,
+    #[serde(flatten)]
+    pub file: ExaminedFile,
+}
+
+/// What a session's journal says of its runs and calls.
+#[derive(Default)]
+struct KnownCalls {
+    /// The session whose worktree it works in.
+    worktree: Option<SessionId>,
+    /// The owner of each run.
+    runs: BTreeMap<RunNo, Owner>,
+    completed: BTreeSet<RunNo>,
+    results: BTreeMap<(RunNo, CallId), (Seq, CallEnd)>,
+    /// Where a call opened an owned run.
+    opened: BTreeMap<(RunNo, CallId), Seq>,
+}
+
+impl KnownCalls {
+    fn of(journal: &Journal, session: SessionId) -> Result<Self, ReadError> {
+        let mut calls = Self::default();
+        let mut run = RunNo(0);
+        for stored in journal.records(session)? {
+            #[expect(clippy::wildcard_enum_match_arm, reason = "other records say nothing of runs and calls")]
+            match stored.record {
+                Record::SessionCreated(created) => calls.worktree = created.worktree.map(|worktree| worktree.of),
+                Record::RunOpened(opened) => _ = calls.runs.insert(opened.run, opened.owner),
+                Record::TurnAnswered(answered) => run = answered.run,
+                Record::CallFinished(finished) => {
+                    calls.results.insert((run, finished.call), (stored.seq, finished.end));
+                }
+                Record::ChildSpawned(spawned) => _ = calls.opened.insert((run, spawned.call), stored.seq),
+                Record::ContinueAsked(asked) => _ = calls.opened.insert((run, asked.call), stored.seq),
+                Record::RunEnded(ended) if ended.outcome == Outcome::Completed => _ = calls.completed.insert(ended.run),
+                _ => {}
+            }
+        }
+        Ok(calls)
+    }
+}
+
+/// Returns what a restore to `point` changes, and the run that it belongs to. Blocks.
+///
+/// # Errors
+/// [`ControlError::Working`] while a session whose files it would restore has a run in flight.
+pub(crate) fn restore_plan(
+    journal: &Journal,
+    checkpoints: &Checkpoints,
+    (session, point): (SessionId, RestorePoint),
+) -> Result<(RunNo, RestorePlan), ControlError> {
+    let tree = below(journal, session).map_err(|error| unread(&error))?;
+    let (mut all, mut known) = (Vec::new(), BTreeMap::new());
+    for id in &tree {
+        all.extend(checkpoints.of_session(*id).map_err(|error| unread(&error))?);
+        known.insert(*id, KnownCalls::of(journal, *id).map_err(|error| unread(&error))?);
+    }
+    all.sort_by_key(|checkpoint| checkpoint.number);
+    let last = known.get(&session).and_then(|calls| calls.runs.keys().next_back().copied()).unwrap_or(RunNo(0));
+    let run = match point {
+        RestorePoint::Run(run) => run.unwrap_or(last),
+        RestorePoint::Message(_) => last,
+    };
+    let is_taken = taken(session, &known, point, run);
+    let of: BTreeMap<u64, SessionId> =
+        all.iter().filter(|at| is_taken(at)).map(|checkpoint| (checkpoint.number, checkpoint.session)).collect();
+    let sessions: BTreeSet<SessionId> = of.values().copied().collect();
+    for id in sessions {
+        if let Some(at) = journal.inflight_of(id).map_err(|error| unread(&error))? {
+            return Err(ControlError::Working(format!(
+                "cannot restore files: run {} of session {} is in flight; wait for its end, or cancel it",
+                at.run,
+                id.short().0
+            )));
+        }
+    }
+    Ok((run, checkpoints.plan(&all, &of.into_keys().collect())))
+}
+
+/// Returns whether a restore takes back the call of a checkpoint.
+fn taken(
+    session: SessionId,
+    known: &BTreeMap<SessionId, KnownCalls>,
+    point: RestorePoint,
+    run: RunNo,
+) -> impl Fn(&Checkpoint) -> bool {
+    let own = known.get(&session);
+    let completed = own.is_some_and(|calls| calls.completed.contains(&run));
+    let after = |at: Option<Seq>, seq: Option<Seq>| match (at, seq) {
+        (Some(at), Some(seq)) => seq > at,
+        (None, Some(_)) => false,
+        (_, None) => true,
+    };
+    let own_call = move |of: RunNo, call: CallId| match point {
+        RestorePoint::Run(_) => !completed && of == run,
+        RestorePoint::Message(at) => {
+            after(at, own.and_then(|calls| calls.results.get(&(of, call))).map(|(seq, _)| *seq))
+        }
+    };
+    let opened_run = move |of: RunNo, call: CallId| match point {
+        RestorePoint::Run(_) => !completed && of == run,
+        RestorePoint::Message(at) => after(at, own.and_then(|calls| calls.opened.get(&(of, call))).copied()),
+    };
+    let mut runs: BTreeSet<RunKey> = BTreeSet::new();
+    // The tree has as many levels as it has sessions, at most.
+    for _ in 0..known.len() {
+        for (id, calls) in known.iter().filter(|(id, _)| **id != session) {
+            for (of, owner) in &calls.runs {
+                let Owner::Run { session: owner, run: above, call } = owner else { continue };
+                let owned = if *owner == session {
+                    opened_run(*above, *call)
+                } else {
+                    runs.contains(&RunKey { session: *owner, run: *above })
+                };
+                if owned {
+                    runs.insert(RunKey { session: *id, run: *of });
+                }
+            }
+        }
+    }
+    move |checkpoint| {
+        let Some(call) = checkpoint.call else { return false };
+        if checkpoint.session == session {
+            own_call(checkpoint.run, call)
+        } else {
+            // Another worktree is merged or discarded as a whole.
+            let worktree = known.get(&checkpoint.session).map(|calls| calls.worktree);
+            worktree == own.map(|calls| calls.worktree)
+                && runs.contains(&RunKey { session: checkpoint.session, run: checkpoint.run })
+        }
+    }
+}
+
+/// Returns a session and all below it that can be read.
+fn below(journal: &Journal, session: SessionId) -> Result<Vec<SessionId>, ReadError> {
+    let (mut all, mut next) = (BTreeSet::new(), vec![session]);
+    while let Some(id) = next.pop() {
+        let lives = journal.head(id)?.is_some_and(|head| !head.deleted);
+        if lives && all.insert(id) {
+            next.extend(journal.kids(id)?);
+        }
+    }
+    Ok(all.into_iter().collect())
+}
+
+/// Returns the writes of a session whose results the journal does not have. With `open` also those of calls without any result. Blocks.
+///
+/// # Errors
+/// If the journal or a checkpoint cannot be read.
+pub fn unrecorded(
+    journal: &Journal,
+    checkpoints: &Checkpoints,
+    (session, open): (SessionId, bool),
+) -> Result<Vec<UnrecordedWrite>, ControlError> {
+    let saved = checkpoints.of_session(session).map_err(|error| unread(&error))?;
+    if saved.is_empty() {
+        return Ok(Vec::new());
+    }
+    let calls = KnownCalls::of(journal, session).map_err(|error| unread(&error))?;
+    let mut found = Vec::new();
+    for checkpoint in saved {
+        let Some(call) = checkpoint.call else { continue };
+        let unknown = match calls.results.get(&(checkpoint.run, call)).map(|(_, end)| end) {
+            None => open,
+            Some(CallEnd::Ok | CallEnd::ToolError { .. } | CallEnd::Denied | CallEnd::Backgrounded) => false,
+            Some(CallEnd::TimedOut | CallEnd::Interrupted | CallEnd::Cancelled | CallEnd::UnknownEffects) => true,
+        };
+        if unknown {
+            let of = |file| UnrecordedWrite { session, run: checkpoint.run, call, file };
+            found.extend(checkpoints.examine(&checkpoint).into_iter().map(of));
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) fn unread(error: &dyn std::fmt::Display) -> ControlError {
+    ControlError::Refused(format!("the checkpoints cannot be used: {error}"))
+}
+
+/// Converts the failure of a restore for the caller.
+pub(crate) fn unrestored(error: &CheckpointError) -> ControlError {
+    ControlError::Refused(error.to_string())
+}

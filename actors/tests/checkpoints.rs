@@ -1,0 +1,122 @@
+//! Files that are restored with a rollback: together with its record, whenever the process dies.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use subtend_actors::{BranchOptions, Builder, ControlError, RestorePoint, Runtime, SessionHandle};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::model::ModelError;
+use subtend_session::ids::{Hash, RunNo, SessionId};
+use subtend_session::message::Message;
+use subtend_session::outcome::{ModelFail, Outcome};
+use subtend_tools::checkpoint::{Awaited, Checkpoints};
+use subtend_tools::registry::Registry;
+use subtend_tools::workspace::Workspace;
+
+use crate::support::{builder, calls, model, open, shut, text};
+
+fn stored(memory: &Memory) -> Journal {
+    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens")
+}
+
+/// Writes `a` and fails when it is asked to; answers all else.
+fn host(journal: &Journal, dir: &Path) -> Builder {
+    let writes = model(move |request| async move {
+        match request.messages.last() {
+            Some(Message::User { text, .. }) if &**text == "write" => {
+                Ok(calls([("write", json!({"path": "a", "content": "written"}))]))
+            }
+            Some(Message::Result { .. }) => Err(ModelError::new(ModelFail::Auth, "no key")),
+            _ => Ok(text("fine")),
+        }
+    });
+    let tools = Registry::builder().tools(Registry::workspace_tools(None)).expect("names").build();
+    std::fs::create_dir_all(dir.join("work")).expect("a directory");
+    let workspace = Arc::new(Workspace::open(dir.join("work")).expect("a workspace"));
+    builder(journal).model(writes).tools(tools).workspace(workspace).checkpoints(Checkpoints::new(dir.join("saved")))
+}
+
+fn content(dir: &Path) -> Option<String> {
+    std::fs::read_to_string(dir.join("work/a")).ok()
+}
+
+async fn wrote(runtime: &Runtime) -> SessionHandle {
+    let session = open(runtime);
+    let receipt = session.send("write").await.expect("accepted");
+    let ended = session.run_ended(receipt.run).await.expect("an end");
+    assert_ne!(ended.outcome, Outcome::Completed);
+    session
+}
+
+async fn digest(session: &SessionHandle, point: RestorePoint) -> Hash {
+    session.restore_plan(point).await.expect("a plan").digest()
+}
+
+#[tokio::test]
+async fn x15_rollback_restores_the_files_that_were_shown() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let runtime = host(&stored(&Memory::new()), dir.path()).start().await.expect("a runtime");
+    let session = wrote(&runtime).await;
+    assert_eq!(content(dir.path()).as_deref(), Some("written"));
+    let other = session.roll_back_files(None, Hash::of(b"another")).await;
+    assert!(
+        matches!(&other, Err(ControlError::Refused(why)) if why.contains("changed after the restore was shown")),
+        "{other:?}"
+    );
+    let shown = digest(&session, RestorePoint::Run(None)).await;
+    let (run, restored) = session.roll_back_files(None, shown).await.expect("rolled back");
+    assert_eq!((run, restored.files), (RunNo(1), vec!["a".to_owned()]));
+    assert_eq!(content(dir.path()), None);
+    // A run that completed is not rolled back, and none of its files is.
+    let done = session.send("more").await.expect("accepted");
+    session.run_ended(done.run).await.expect("an end");
+    assert!(session.restore_plan(RestorePoint::Run(None)).await.expect("a plan").is_empty());
+    // A refused branch takes nothing back either: its intent is withdrawn.
+    let again = wrote(&runtime).await;
+    let at = BranchOptions { at: Some(subtend_session::ids::Seq(1)), ..BranchOptions::default() };
+    let shown = digest(&again, RestorePoint::Message(at.at)).await;
+    assert!(again.branch_files(at, shown).await.is_err());
+    assert_eq!(content(dir.path()).as_deref(), Some("written"));
+    shut(runtime).await;
+}
+
+/// The process dies after the intent of a restore: its files follow the journal at the next start.
+#[tokio::test]
+async fn x15_start_finishes_a_restore_if_its_record_exists() {
+    for rolls_back in [true, false] {
+        let (dir, memory) = (tempfile::tempdir().expect("a directory"), Memory::new());
+        let journal = stored(&memory);
+        let runtime = host(&journal, dir.path()).start().await.expect("a runtime");
+        let session = wrote(&runtime).await;
+        let id: SessionId = session.id();
+        let saved = Checkpoints::new(dir.path().join("saved"));
+        let all = saved.of_session(id).expect("checkpoints");
+        let plan = saved.plan(&all, &all.iter().map(|at| at.number).collect());
+        let (shown, held) = (plan.digest(), saved.hold().await);
+        let awaits = Awaited::RolledBack(RunNo(1));
+        let pending = saved.intend((id, RunNo(1)), (plan, shown), awaits, held).expect("an intent");
+        assert!(pending.is_some());
+        if rolls_back {
+            session.roll_back(None).await.expect("rolled back");
+        }
+        shut(runtime).await;
+        drop((pending, journal));
+        assert_eq!(content(dir.path()).as_deref(), Some("written"));
+        let runtime = host(&stored(&memory), dir.path()).start().await.expect("a runtime");
+        assert_eq!(runtime.boot().restored, usize::from(rolls_back));
+        assert_eq!(content(dir.path()).is_none(), rolls_back);
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test]
+async fn x15_host_without_checkpoints_refuses_to_restore() {
+    let runtime =
+        builder(&stored(&Memory::new())).model(model(|_| async { Ok(text("a")) })).start().await.expect("one");
+    let session = open(&runtime);
+    let refused = session.restore_plan(RestorePoint::Run(None)).await.expect_err("no checkpoints");
+    assert_eq!(refused.to_string(), "this host keeps no checkpoints: no file can be restored");
+    shut(runtime).await;
+}

@@ -1,0 +1,98 @@
+//! What a rollback or a branch would change in files, before it is confirmed.
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use subtend_actors::RestorePoint;
+use subtend_session::ids::{Hash, RunNo, Seq};
+use subtend_tools::checkpoint::{RestoreConflict, RestorePlan};
+use subtend_tools::workspace::FileState;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{Path, Query};
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// What is taken back: the writes of a run, or those after a message; the last run if neither is given.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RestoreQuery {
+    /// The run, as a rollback names it. Not with `at`.
+    run: Option<u32>,
+    /// The record of a message, as a branch names it.
+    at: Option<u64>,
+}
+
+/// The files that a rollback or a branch restores if it names this digest.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FilesRestore {
+    digest: String,
+    files: Vec<RestoredFile>,
+    /// Files that cannot be restored: with one of them none is.
+    conflicts: Vec<FileConflict>,
+    /// The changes as a patch.
+    patch: String,
+}
+
+/// A file that is restored.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RestoredFile {
+    path: String,
+    /// The directory that its path starts at.
+    root: String,
+    /// Whether it is removed: the session had made it.
+    removed: bool,
+}
+
+/// A file that cannot be restored.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FileConflict {
+    path: String,
+    why: String,
+}
+
+impl From<RestorePlan> for FilesRestore {
+    fn from(plan: RestorePlan) -> Self {
+        let digest = plan.digest().to_string();
+        let file = |change: &subtend_tools::checkpoint::FileChange| RestoredFile {
+            path: change.path.clone(),
+            root: change.root.display().to_string(),
+            removed: change.after == FileState::Absent,
+        };
+        let files = plan.changes.iter().map(file).collect();
+        let conflict = |RestoreConflict { path, why }| FileConflict { path, why };
+        Self { digest, files, conflicts: plan.conflicts.into_iter().map(conflict).collect(), patch: plan.patch }
+    }
+}
+
+/// Shows which files a rollback or a branch would restore.
+#[utoipa::path(get, path = "/v1/sessions/{id}/restore", tag = "branches", operation_id = "plan_restore",
+    params(("id" = String, Path, description = "The session"), RestoreQuery),
+    responses((status = 200, body = FilesRestore), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn get(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(query): Query<RestoreQuery>,
+) -> Result<Json<FilesRestore>, Problem> {
+    let point = match (query.run, query.at) {
+        (Some(_), Some(_)) => {
+            return Err(Problem::invalid("invalid_restore", "`run` and `at` exclude each other: name one"));
+        }
+        (run, None) => RestorePoint::Run(run.map(RunNo)),
+        (None, at) => RestorePoint::Message(at.map(Seq)),
+    };
+    let plan = host.session(&id).await?.restore_plan(point).await?;
+    Ok(Json(plan.into()))
+}
+
+/// Returns the digest that a request names.
+///
+/// # Errors
+/// [`Problem`] `invalid_digest`.
+pub(super) fn digest(text: &str) -> Result<Hash, Problem> {
+    text.parse().map_err(|_| {
+        let why = format!("`{text}` is not the digest of a restore: GET /v1/sessions/ID/restore returns it");
+        Problem::invalid("invalid_digest", why)
+    })
+}

@@ -1,0 +1,207 @@
+//! Files that a rollback or a branch restores, and writes that a kill left without a result.
+
+use serde_json::{Value, json};
+
+use super::call::{CommandOutput, User};
+#[cfg(unix)]
+use super::worktree;
+
+fn write(path: &str, content: &str) -> Value {
+    json!({"calls": [{"tool": "write", "args": {"path": path, "content": content}}]})
+}
+
+fn rules(user: &User, rules: &Value) -> String {
+    user.script(&json!({ "rules": rules }).to_string())
+}
+
+/// The steps of the only agent.
+fn script(user: &User, steps: &[Value]) -> String {
+    rules(user, &json!([{"agent": "*", "steps": steps}]))
+}
+
+fn run(user: &User, model: &str, code: i32) -> String {
+    let done = user.call(&["run", "--json", "--model", model, "go", "--allow", "fs.*", "--allow", "shell.run"]);
+    assert_eq!(done.code, Some(code), "{done:?}");
+    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    end["session"].as_str().expect("an id").to_owned()
+}
+
+fn content(user: &User, path: &str) -> Option<String> {
+    std::fs::read_to_string(user.workspace().join(path)).ok()
+}
+
+fn is_rolled_back(user: &User, id: &str) -> bool {
+    let shown = user.json(&["show", "--json", id]);
+    shown["entries"].as_array().expect("entries").iter().any(|entry| entry["rolled_back"] == true)
+}
+
+fn says(done: &CommandOutput, code: i32, text: &str) {
+    assert!(done.code == Some(code) && (done.out.contains(text) || done.err.contains(text)), "{text}: {done:?}");
+}
+
+/// A session whose only run wrote `a.txt` and `new/b.txt`, and failed.
+fn failed(user: &User) -> String {
+    user.file("a.txt", "one\ntwo\n");
+    let steps = [write("a.txt", "one\nTWO\n"), write("new/b.txt", "b\n"), json!({"text": "no", "refuse": true})];
+    let model = script(user, &steps);
+    run(user, &model, 1)
+}
+
+#[test]
+fn x15_rollback_restores_files_with_the_words() {
+    let user = User::new();
+    let id = failed(&user);
+    says(&user.call(&["rollback", &id, "--files"]), 2, "use --yes to restore without asking");
+    assert!(!is_rolled_back(&user, &id));
+    let words = user.call(&["rollback", &id]);
+    says(&words, 0, "what it changed in files stays\n2 files can be restored: `subtend rollback ");
+    assert_eq!(user.json(&["rollback", &id, "--json"])["restorable_files"], json!(2));
+    assert_eq!(content(&user, "a.txt").as_deref(), Some("one\nTWO\n"));
+    let files = user.call(&["rollback", &id, "--files", "--yes"]);
+    says(&files, 0, "2 files restored: a.txt, new/b.txt; files that commands changed stay");
+    assert_eq!(content(&user, "a.txt").as_deref(), Some("one\ntwo\n"));
+    assert!(!user.workspace().join("new").exists(), "its directory goes with it");
+    says(&user.call(&["rollback", &id, "--files", "--yes"]), 0, "no file had to be restored");
+    let again = user.json(&["rollback", &id, "--files", "--yes", "--json"]);
+    assert_eq!((&again["rolled_back"], &again["files"]), (&json!(true), &json!([])));
+    let doctor = user.call(&["doctor"]);
+    says(&doctor, doctor.code.expect("a code"), "checkpoints");
+    // The deletion of the session erases what was saved.
+    let saved = user.data().join("checkpoints").join(&id);
+    assert!(saved.exists());
+    assert_eq!(user.call(&["delete", &id, "--yes"]).code, Some(0));
+    assert!(!saved.exists());
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+/// A deletion that was interrupted before it erased checkpoints is completed by a compaction.
+#[test]
+fn x15_compaction_erases_checkpoints_of_deleted_sessions() {
+    let user = User::new();
+    let id = failed(&user);
+    assert_eq!(user.call(&["delete", &id, "--yes"]).code, Some(0));
+    let left = user.data().join("checkpoints").join(&id);
+    std::fs::create_dir_all(&left).expect("a directory");
+    std::fs::write(left.join("0".repeat(32)), "secret").expect("written");
+    assert_eq!(user.call(&["compact"]).code, Some(0));
+    assert!(!left.exists());
+}
+
+#[test]
+fn x15_rollback_refuses_files_that_others_changed() {
+    let user = User::new();
+    let id = failed(&user);
+    user.file("a.txt", "mine\n");
+    let refused = user.call(&["rollback", &id, "--files", "--yes"]);
+    let why =
+        "nothing is rolled back, and no file is restored: `a.txt` was changed by someone else since; leave out --files";
+    says(&refused, 1, why);
+    assert_eq!(
+        (content(&user, "a.txt").as_deref(), content(&user, "new/b.txt").as_deref()),
+        (Some("mine\n"), Some("b\n"))
+    );
+    assert!(!is_rolled_back(&user, &id), "neither the words");
+    says(&user.call(&["rollback", &id]), 0, "2 files can be restored");
+}
+
+#[test]
+fn x15_branch_restores_files_to_its_message() {
+    let user = User::new();
+    user.file("a.txt", "zero\n");
+    let steps = [
+        write("a.txt", "one\n"),
+        json!({"text": "first"}),
+        write("a.txt", "two\n"),
+        write("b.txt", "two\n"),
+        json!({"text": "second"}),
+    ];
+    let model = script(&user, &steps);
+    let id = run(&user, &model, 0);
+    let sent = user.call(&["send", "--model", &model, &id, "more"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let shown = user.json(&["show", "--json", &id]);
+    let first = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["text"] == "first");
+    let at = format!("{id}:{}", first.expect("an answer")["seq"]);
+    let words = user.call(&["branch", &at]);
+    says(&words, 0, "2 files changed after that message, and can be restored by a branch with --files");
+    assert_eq!(content(&user, "a.txt").as_deref(), Some("two\n"));
+    says(&user.call(&["branch", &at, "--files"]), 2, "nothing is branched off: --files asks first");
+    let files = user.json(&["branch", &at, "--files", "--yes", "--json"]);
+    assert_eq!(files["files"], json!(["a.txt", "b.txt"]));
+    assert_eq!((content(&user, "a.txt").as_deref(), content(&user, "b.txt")), (Some("one\n"), None));
+    let branch = files["session"].as_str().expect("an id");
+    assert!(user.json(&["show", "--json", branch])["entries"].is_array());
+    // The last message has nothing after it.
+    assert_eq!(user.call(&["branch", &id]).err, "");
+}
+
+/// A rollback of a parent restores what its subagents wrote in the same workspace, and leaves worktrees alone.
+#[cfg(unix)]
+#[test]
+fn x15_rollback_restores_what_subagents_wrote() {
+    let user = User::new();
+    worktree::repository(&user);
+    user.file(".subtend/agents/worker.md", "---\nmode: all\ndescription: Works.\n---\nWork.\n");
+    let task = |more: &Value| {
+        let mut args = json!({"subagent_type": "worker", "prompt": "work"});
+        args.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        json!({"calls": [{"tool": "task", "args": args}]})
+    };
+    let parent = [
+        task(&json!({})),
+        task(&worktree::isolated()),
+        write("a.txt", "by the parent\n"),
+        json!({"text": "no", "refuse": true}),
+    ];
+    let worker = [write("a.txt", "by the worker\n"), json!({"text": "done"})];
+    let model = rules(&user, &json!([{"agent": "worker", "steps": worker}, {"agent": "*", "steps": parent}]));
+    let id = run(&user, &model, 1);
+    let tree = |user: &User| {
+        let listed = user.json(&["worktree", "list", "--json"]);
+        let path = listed[0]["path"].as_str().expect("a path").to_owned();
+        std::fs::read_to_string(std::path::Path::new(&path).join("a.txt")).ok()
+    };
+    assert_eq!(tree(&user).as_deref(), Some("by the worker\n"));
+    let done = user.json(&["rollback", &id, "--files", "--yes", "--json"]);
+    assert_eq!(done["files"], json!(["a.txt"]), "{done}");
+    assert_eq!(content(&user, "a.txt").as_deref(), Some("one\ntwo\n"));
+    // A worktree is taken or discarded by a person as a whole.
+    assert_eq!(tree(&user).as_deref(), Some("by the worker\n"));
+}
+
+/// A host dies after a write and before the record of its result: what became of the file is reported with its diff.
+#[test]
+fn x15_write_without_a_result_is_reported_with_its_diff() {
+    let user = User::new();
+    user.file("a.txt", "one\n");
+    let sleep = json!({"calls": [{"tool": "shell", "args": {"command": "sleep 1000"}}]});
+    let model = script(&user, &[write("a.txt", "two\n"), sleep, json!({"text": "done"})]);
+    let args = ["run", "--json", "--model", &model, "go", "--allow", "fs.*", "--allow", "shell.run"];
+    let killed = user.start(&args);
+    killed.until(|event| event["record"]["call_started"]["call"]["turn"] == json!(2));
+    killed.signal("KILL");
+    assert_eq!(killed.done().code, None);
+    let id = only(&user);
+    // As if the write had been the call of the second turn, which has no result.
+    let dir = user.data().join("checkpoints").join(&id);
+    let saved = dir.join(format!("{:020}.json", 1));
+    let text = std::fs::read_to_string(&saved).expect("a checkpoint");
+    let mut checkpoint: Value = serde_json::from_str(&text).expect("json");
+    checkpoint["call"]["turn"] = json!(2);
+    std::fs::write(&saved, checkpoint.to_string()).expect("written");
+    let says_so = "the result of the write to `a.txt` is not recorded; the file was written";
+    let before = user.call(&["show", &id]);
+    says(&before, 0, says_so);
+    let recovered = user.call(&["recover"]);
+    says(&recovered, 0, says_so);
+    assert!(recovered.out.contains("  -one\n  +two"), "{recovered:?}");
+    // It stays known to the session.
+    let shown = user.json(&["show", "--json", &id]);
+    assert_eq!(shown["unrecorded_writes"][0]["fate"], "written", "{shown}");
+    assert!(user.json(&["rollback", &id, "--files", "--yes", "--json"])["files"] == json!(["a.txt"]));
+    assert_eq!(content(&user, "a.txt").as_deref(), Some("one\n"));
+}
+
+fn only(user: &User) -> String {
+    user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned()
+}

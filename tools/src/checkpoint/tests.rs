@@ -1,0 +1,416 @@
+//! Checkpoints on real directories: saved by the tools, restored, killed at each step.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use serde_json::{Map, Value, json};
+use subtend_session::authority::Authority;
+use subtend_session::ids::{CallId, Hash, RunNo, SessionId, TurnNo};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::processes::Processes;
+use crate::registry::Registry;
+use crate::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
+
+struct SavedScene {
+    dir: tempfile::TempDir,
+    checkpoints: Checkpoints,
+    calls: u32,
+}
+
+const SESSION: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+fn session() -> SessionId {
+    SESSION.parse().unwrap()
+}
+
+impl SavedScene {
+    /// A workspace with the files `a`, `b` and `sub/c`.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("work/sub")).unwrap();
+        let checkpoints = Checkpoints::new(dir.path().join("checkpoints"));
+        let scene = Self { dir, checkpoints, calls: 0 };
+        for name in ["a", "b", "sub/c"] {
+            fs::write(scene.at(name), format!("{name} before\n")).unwrap();
+        }
+        scene
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join("work").join(path)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.dir.path().join("checkpoints").join(SESSION)
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.at(path)).ok()
+    }
+
+    /// All files with their contents.
+    fn tree(&self) -> Vec<(String, Option<String>)> {
+        let mut names = Vec::new();
+        let mut next = vec![String::new()];
+        while let Some(dir) = next.pop() {
+            for entry in fs::read_dir(self.at(&dir)).unwrap() {
+                let entry = entry.unwrap();
+                let name = format!("{dir}{}", entry.file_name().to_string_lossy());
+                if entry.file_type().unwrap().is_dir() {
+                    next.push(format!("{name}/"));
+                }
+                names.push(name);
+            }
+        }
+        names.sort();
+        names.into_iter().map(|name| (name.clone(), self.read(&name))).collect()
+    }
+
+    async fn call(&mut self, run: u32, tool: &str, args: Value) -> Result<ToolOutput, ToolError> {
+        self.calls += 1;
+        let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
+        let call = ToolInvocation {
+            key: ToolKey { session: session(), run: RunNo(run), call: CallId { turn: TurnNo(self.calls), ix: 0 } },
+            args,
+            options: Arc::new(Map::new()),
+            workspace: Arc::new(Workspace::open(self.at("")).unwrap()),
+            authority: Arc::new(Authority::allow_all()),
+            cancel: CancellationToken::new(),
+            max_bytes: 1 << 16,
+            progress: Progress::none(),
+            processes: Processes::default(),
+            checkpoints: Some(self.checkpoints.clone()),
+            messenger: None,
+        };
+        registry.get(tool).unwrap().run(call).await
+    }
+
+    async fn write(&mut self, run: u32, path: &str, content: &str) {
+        self.call(run, "write", json!({"path": path, "content": content})).await.unwrap();
+    }
+
+    /// Run 1 changes `a`, and run 2 `a`, `b`, `new/dir/d` and a part of `sub/c`.
+    async fn worked() -> Self {
+        let mut scene = Self::new();
+        scene.write(1, "a", "a by 1\n").await;
+        scene.write(2, "a", "a by 2\n").await;
+        scene.write(2, "b", "b by 2\n").await;
+        scene.write(2, "b", "b by 2 again\n").await;
+        scene.write(2, "new/dir/d", "d\n").await;
+        scene.call(2, "edit", json!({"path": "sub/c", "old": "before", "new": "by 2"})).await.unwrap();
+        scene
+    }
+
+    fn plan(&self, run: u32) -> RestorePlan {
+        let all = self.checkpoints.of_session(session()).unwrap();
+        let taken: BTreeSet<u64> =
+            all.iter().filter(|at| at.call.is_some() && at.run == RunNo(run)).map(|at| at.number).collect();
+        self.checkpoints.plan(&all, &taken)
+    }
+
+    fn why(&self, run: u32) -> Vec<String> {
+        self.plan(run).conflicts.into_iter().map(|conflict| format!("{} {}", conflict.path, conflict.why)).collect()
+    }
+
+    fn dying(&mut self, step: &'static str, passes: usize) {
+        self.checkpoints = Checkpoints::new(self.dir.path().join("checkpoints"));
+        self.checkpoints.dies_before = Some((step, Arc::new(AtomicUsize::new(passes))));
+    }
+
+    fn restarted(&mut self) {
+        self.checkpoints = Checkpoints::new(self.dir.path().join("checkpoints"));
+    }
+
+    /// Restores what run 2 changed. Returns whether its intent was recorded, and how it ended; `meanwhile` comes between.
+    async fn restore(&self, meanwhile: impl FnOnce()) -> (bool, Result<Restored, CheckpointError>) {
+        let held = self.checkpoints.hold().await;
+        let plan = self.plan(2);
+        let digest = plan.digest();
+        let run = RunNo(2);
+        match self.checkpoints.intend((session(), run), (plan, digest), Awaited::RolledBack(run), held) {
+            Ok(Some(pending)) => {
+                meanwhile();
+                (true, self.checkpoints.perform(pending))
+            }
+            Ok(None) => (false, Ok(Restored::default())),
+            Err(error) => (false, Err(error)),
+        }
+    }
+}
+
+fn plain(tree: &[(String, Option<String>)]) -> Vec<(&str, Option<&str>)> {
+    tree.iter().map(|(name, text)| (&**name, text.as_deref())).collect()
+}
+
+const RESTORED: [(&str, Option<&str>); 4] =
+    [("a", Some("a by 1\n")), ("b", Some("b before\n")), ("sub", None), ("sub/c", Some("sub/c before\n"))];
+
+#[tokio::test]
+async fn x15_restore_takes_back_all_that_a_run_wrote() {
+    let mut scene = SavedScene::worked().await;
+    let plan = scene.plan(2);
+    assert_eq!(plan.conflicts, []);
+    for part in
+        ["--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 2\n+a by 1\n", "--- a/new/dir/d\n+++ /dev/null\n", "-sub/c by 2\n"]
+    {
+        assert!(plan.patch.contains(part), "{}", plan.patch);
+    }
+    let (_, restored) = scene.restore(|| ()).await;
+    assert_eq!(restored.unwrap().files, ["a", "b", "new/dir/d", "sub/c"]);
+    assert_eq!(plain(&scene.tree()), RESTORED);
+    assert!(scene.plan(2).is_empty(), "a repetition changes nothing");
+    // The run before it can follow, and what was restored counts as the session's own.
+    let first = scene.plan(1);
+    assert_eq!((first.changes.len(), first.conflicts.len()), (1, 0));
+    scene.write(3, "a", "a by 3\n").await;
+    assert_eq!(scene.why(1), ["a was changed later by run 3 of session 9a8057"]);
+}
+
+#[tokio::test]
+async fn x15_write_waits_for_its_checkpoint() {
+    for step in ["content", "checkpoint"] {
+        let mut scene = SavedScene::new();
+        scene.dying(step, 0);
+        let before = scene.tree();
+        let failed = scene.call(1, "write", json!({"path": "a", "content": "x"})).await.unwrap_err();
+        assert!(failed.message.contains("nothing is written without a checkpoint"), "{failed}");
+        assert_eq!(scene.tree(), before, "{step}");
+        scene.restarted();
+        scene.write(1, "a", "y").await;
+        assert_eq!((scene.plan(1).changes.len(), scene.why(1).len()), (1, 0), "{step}");
+    }
+}
+
+/// The process dies before each step of a restore: afterwards all files are restored, or none is, as the journal says.
+#[tokio::test]
+async fn x15_restore_killed_at_any_step_is_all_or_nothing() {
+    let mut died = 0;
+    for (step, most) in [("present", 4), ("intent", 1), ("file", 4), ("restored", 1), ("recorded", 1)] {
+        for passes in 0..most {
+            let mut scene = SavedScene::worked().await;
+            let before = scene.tree();
+            scene.dying(step, passes);
+            let (intended, ended) = scene.restore(|| ()).await;
+            assert!(matches!(ended, Err(CheckpointError::Died)), "{step} {passes}: {ended:?}");
+            died += 1;
+            scene.restarted();
+            // The record of the rollback follows the intent.
+            let done = scene.checkpoints.recover(|_, _| intended).unwrap();
+            let wanted = if intended { RESTORED.to_vec() } else { plain(&before) };
+            assert_eq!(plain(&scene.tree()), wanted, "{step} {passes}: {done:?}");
+            assert!(scene.checkpoints.recover(|_, _| true).unwrap().is_empty(), "nothing is left of it");
+            assert_eq!((scene.plan(2).is_empty(), scene.plan(2).conflicts.len()), (intended, 0), "{step} {passes}");
+        }
+    }
+    assert_eq!(died, 11);
+}
+
+/// A restart finds an intent without its record: the words were not rolled back, so no file is.
+#[tokio::test]
+async fn x15_restore_without_its_record_changes_no_file() {
+    let mut scene = SavedScene::worked().await;
+    let before = scene.tree();
+    scene.dying("file", 0);
+    assert!(scene.restore(|| ()).await.0);
+    scene.restarted();
+    assert_eq!(scene.checkpoints.recover(|_, _| false).unwrap(), []);
+    assert_eq!(scene.tree(), before);
+    assert_eq!(scene.checkpoints.recover(|_, _| true).unwrap(), []);
+}
+
+/// Someone changes a file after the intent: those before it are put back, also when the process dies at that.
+#[tokio::test]
+async fn x15_restore_undoes_itself_where_a_file_was_changed() {
+    for (step, passes) in [("none", 0), ("undoing", 0), ("file", 4), ("file", 5), ("file", 7), ("undone", 0)] {
+        let mut scene = SavedScene::worked().await;
+        scene.dying(step, passes);
+        let at = scene.at("sub/c");
+        let (_, ended) = scene.restore(|| fs::write(&at, "by a person\n").unwrap()).await;
+        let mut wanted = scene.tree();
+        if step == "none" {
+            assert_eq!(
+                ended.unwrap_err().to_string(),
+                "no file is restored: `sub/c` was changed by someone else meanwhile"
+            );
+        } else {
+            assert!(matches!(ended, Err(CheckpointError::Died)), "{step} {passes}: {ended:?}");
+            scene.restarted();
+            let again = scene.checkpoints.recover(|_, _| true);
+            assert!(matches!(again, Err(CheckpointError::Undone(_))), "{step}: {again:?}");
+            wanted = scene.tree();
+        }
+        let text = |name: &str| wanted.iter().find(|(of, _)| of == name).and_then(|(_, text)| text.as_deref());
+        assert_eq!(text("a"), Some("a by 2\n"), "{step} {passes}");
+        assert_eq!(text("b"), Some("b by 2 again\n"), "{step} {passes}");
+        assert_eq!(text("new/dir/d"), Some("d\n"), "{step} {passes}");
+        assert_eq!(text("sub/c"), Some("by a person\n"), "{step} {passes}");
+        assert!(scene.checkpoints.recover(|_, _| true).unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn x15_restore_refuses_files_that_others_changed() {
+    let mut scene = SavedScene::worked().await;
+    fs::write(scene.at("a"), "by a person\n").unwrap();
+    assert_eq!(scene.why(2), ["a was changed by someone else since"]);
+    let before = scene.tree();
+    let (_, refused) = scene.restore(|| ()).await;
+    let refused = refused.unwrap_err().to_string();
+    assert_eq!(refused, "nothing is restored: `a` was changed by someone else since");
+    assert_eq!(scene.tree(), before);
+    // What a person wrote between two writes is not taken back unseen either.
+    scene.write(2, "a", "a by 2 again\n").await;
+    assert_eq!(scene.why(2), ["a was changed by someone else between two writes of the session"]);
+    fs::remove_file(scene.at("b")).unwrap();
+    assert!(scene.why(2).contains(&"b was changed by someone else since".to_owned()));
+    // The plan that was shown is the one that is carried out.
+    let held = scene.checkpoints.hold().await;
+    let stale = scene.checkpoints.intend(
+        (session(), RunNo(1)),
+        (scene.plan(1), Hash::of(b"another")),
+        Awaited::RolledBack(RunNo(1)),
+        held,
+    );
+    assert!(matches!(stale, Err(CheckpointError::Stale)), "{stale:?}");
+}
+
+#[tokio::test]
+async fn x15_failed_write_leaves_no_checkpoint() {
+    let mut scene = SavedScene::new();
+    let text = "before".repeat(3);
+    for args in [json!({"path": "a", "old": text, "new": "x"}), json!({"path": "gone", "old": "a", "new": "x"})] {
+        assert!(scene.call(1, "edit", args).await.is_err());
+    }
+    // A write of the same content changes nothing.
+    scene.write(1, "a", "a before\n").await;
+    assert_eq!(scene.checkpoints.of_session(session()).unwrap(), []);
+}
+
+/// A kill between checkpoint and write, or between write and result: the file says which.
+#[tokio::test]
+async fn x15_checkpoint_tells_whether_its_file_was_written() {
+    let mut scene = SavedScene::new();
+    scene.write(1, "a", "a by 1\n").await;
+    let [saved] = &*scene.checkpoints.of_session(session()).unwrap() else { panic!() };
+    let fate = || {
+        let [file] = &*scene.checkpoints.examine(saved) else { panic!() };
+        (file.fate, file.patch.clone())
+    };
+    assert_eq!(fate(), (FileFate::Written, "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a before\n+a by 1\n".to_owned()));
+    fs::write(scene.at("a"), "a before\n").unwrap();
+    assert_eq!(fate(), (FileFate::Unwritten, String::new()));
+    assert!(scene.plan(1).is_empty());
+    fs::write(scene.at("a"), "x").unwrap();
+    assert_eq!(fate(), (FileFate::ChangedSince, String::new()));
+}
+
+#[tokio::test]
+async fn x15_checkpoints_are_bounded_and_erased() {
+    let mut scene = SavedScene::new();
+    fs::write(scene.at("a"), vec![b'x'; 17 << 20]).unwrap();
+    scene.write(1, "a", "small\n").await;
+    assert_eq!(scene.why(1), ["a is not restored: what it held was larger than 16 MiB, and was not saved"]);
+    scene.checkpoints.bound = 20;
+    scene.write(2, "b", "b by 2\n").await;
+    scene.write(2, "sub/c", "c by 2\n").await;
+    assert!(scene.checkpoints.bytes().unwrap() > 0);
+    let why = scene.why(2);
+    assert_eq!(why, ["b is not restored: what it held was erased by the bounds of checkpoints"]);
+    // A damaged content does not count.
+    for (name, _) in files::entries(&scene.store()).unwrap() {
+        if files::number_of(&name).is_none() {
+            fs::write(scene.store().join(name), "other").unwrap();
+        }
+    }
+    assert_eq!(scene.why(2).len(), 2);
+    // So is one whose session is gone, and one that is older than the bound.
+    let old = fs::File::options().write(true).open(scene.store().join("0".repeat(19) + "1.json")).unwrap();
+    old.set_modified(std::time::UNIX_EPOCH).unwrap();
+    scene.restarted();
+    scene.write(3, "b", "b by 3\n").await;
+    assert_eq!(scene.checkpoints.of_session(session()).unwrap().len(), 4, "it was written lately");
+    scene.checkpoints.erase(session()).unwrap();
+    assert_eq!((scene.checkpoints.bytes().unwrap(), scene.checkpoints.sessions().unwrap()), (0, vec![]));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn checkpoints_are_closed_to_other_users() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let scene = SavedScene::worked().await;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&scene.dir.path().join("checkpoints")), mode(&scene.store())), (0o700, 0o700));
+    for (name, _) in files::entries(&scene.store()).unwrap() {
+        assert_eq!(mode(&scene.store().join(&name)), 0o600, "{name}");
+    }
+    // The control: a file that is made without a mode is open to others, unless the person has closed all.
+    fs::write(scene.at("plain"), "x").unwrap();
+    fs::set_permissions(scene.at("plain"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_ne!(mode(&scene.at("plain")), 0o600);
+}
+
+/// A link that is swapped in leads a restore nowhere: neither as the file nor as a directory on its way, before or after the intent.
+#[cfg(unix)]
+#[tokio::test]
+async fn swapped_links_lead_no_restore_out() {
+    use std::os::unix::fs::symlink;
+
+    for late in [false, true] {
+        for name in ["b", "sub"] {
+            let scene = SavedScene::worked().await;
+            let outside = scene.dir.path().join("outside");
+            fs::create_dir(&outside).unwrap();
+            fs::write(outside.join("c"), "sub/c by 2\n").unwrap();
+            fs::write(outside.join("b"), "b by 2 again\n").unwrap();
+            let (from, to) = (scene.at(name), if name == "b" { outside.join("b") } else { outside.clone() });
+            let swap = || {
+                fs::rename(&from, scene.at("moved")).unwrap();
+                symlink(&to, &from).unwrap();
+            };
+            let ended = if late {
+                scene.restore(swap).await.1
+            } else {
+                swap();
+                scene.restore(|| ()).await.1
+            };
+            assert!(ended.is_err(), "{name} {late}");
+            assert_eq!(fs::read_to_string(outside.join("c")).unwrap(), "sub/c by 2\n");
+            assert_eq!(fs::read_to_string(outside.join("b")).unwrap(), "b by 2 again\n");
+            assert_eq!(scene.read("a").as_deref(), Some("a by 2\n"), "nothing else is restored");
+            assert!(from.symlink_metadata().unwrap().is_symlink());
+            // The control: a write that follows links gets out by the same path.
+            let path = if name == "b" { "b" } else { "sub/c" };
+            fs::write(scene.at(path), "through").unwrap();
+            assert_eq!(fs::read_to_string(outside.join(path.trim_start_matches("sub/"))).unwrap(), "through");
+        }
+    }
+}
+
+/// A content with the hash of another does not take its place.
+#[tokio::test]
+async fn colliding_content_is_refused() {
+    let scene = SavedScene::worked().await;
+    let dir = scene.store();
+    let kept = scene.checkpoints.of_session(session()).unwrap();
+    let FileState::File { hash, .. } = &kept[0].changes[0].before else { panic!() };
+    let refused = scene.checkpoints.keep(&dir, *hash, b"another content").unwrap_err();
+    assert_eq!(refused.to_string(), "the checkpoint cannot be saved: two contents have one hash");
+    assert_eq!(scene.checkpoints.kept(session(), *hash).unwrap(), b"a before\n");
+    // The control: by its name alone, another content is read as the one that was saved.
+    fs::write(dir.join(hash.to_string()), "another content").unwrap();
+    assert_eq!(fs::read(dir.join(hash.to_string())).unwrap(), b"another content");
+    assert_eq!(scene.checkpoints.kept(session(), *hash), None);
+}
+
+#[tokio::test]
+async fn restore_leaves_what_configures_agents() {
+    let mut scene = SavedScene::new();
+    scene.write(1, ".subtend/agents/x.md", "x").await;
+    assert_eq!(scene.why(1), [".subtend/agents/x.md configures agents: restore it by hand"]);
+}

@@ -1,0 +1,152 @@
+//! What is at a path of a workspace, and its exchange, without following links.
+
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+use cap_std::fs::{Dir, OpenOptions};
+use serde::{Deserialize, Serialize};
+use subtend_session::ids::Hash;
+
+use super::{Workspace, beneath};
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileState {
+    Absent,
+    File {
+        hash: Hash,
+        executable: bool,
+    },
+    Link {
+        to: String,
+    },
+    /// A directory, a device, or a path that leads over a link.
+    Other,
+}
+
+/// What is at a path, with its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Side {
+    pub(crate) seen: FileState,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Has `after` be at `path`, with `bytes` as its content: a reader sees the old or the new one. The temporary file is left only by a kill.
+pub(crate) fn put(
+    target: &Workspace,
+    path: &str,
+    (after, bytes): (&FileState, &[u8]),
+    temporary: &str,
+) -> io::Result<()> {
+    let root = target.dir();
+    let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
+    if *after == FileState::Absent {
+        let dir = beneath::dir(root, Path::new(above))?;
+        dir.remove_file(name)?;
+        return synced(&dir);
+    }
+    let dir = if above == "." { beneath::dir(root, Path::new("."))? } else { beneath::make_dir(root, above)? };
+    match dir.remove_file(temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    match after {
+        FileState::File { executable, .. } => {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true);
+            let mut file = dir.open_with(temporary, &options)?;
+            file.write_all(bytes)?;
+            mark(&dir, name, &file, *executable)?;
+            file.sync_all()?;
+        }
+        FileState::Link { to } => link(&dir, to, temporary)?,
+        FileState::Absent | FileState::Other => return Ok(()),
+    }
+    dir.rename(temporary, &dir, name)?;
+    synced(&dir)
+}
+
+/// Syncs a directory, as far as it may be opened for that.
+fn synced(dir: &Dir) -> io::Result<()> {
+    dir.open(".").map_or(Ok(()), |file| file.sync_all())
+}
+
+/// Returns what is at `path`, without following links.
+pub(crate) fn seen(target: &Workspace, path: &str, most: u64) -> io::Result<Side> {
+    let other = |seen| Ok(Side { seen, bytes: Vec::new() });
+    let (dir, name) = match beneath::parent(target.dir(), Path::new(path)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return other(FileState::Absent),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory || beneath::is_link(&error) => {
+            return other(FileState::Other);
+        }
+        found => found?,
+    };
+    let found = match dir.symlink_metadata(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return other(FileState::Absent),
+        found => found?,
+    };
+    if found.is_symlink() {
+        let to = dir.read_link_contents(name)?;
+        return other(FileState::Link { to: to.to_string_lossy().into_owned() });
+    }
+    if !found.is_file() {
+        return other(FileState::Other);
+    }
+    let mut bytes = Vec::new();
+    beneath::file(&dir, name)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {} MiB", most >> 20)));
+    }
+    Ok(Side { seen: FileState::File { hash: Hash::of(&bytes), executable: is_executable(&found) }, bytes })
+}
+
+/// Removes directories that the removal of a file left empty, from `path` up to below `stop`, which is empty for the root.
+pub(crate) fn prune(root: &Dir, (path, stop): (&str, &str)) {
+    let mut path = Path::new(path);
+    while path != Path::new(stop) && path != Path::new("") && path != Path::new(".") {
+        let removed = beneath::parent(root, path).and_then(|(dir, name)| dir.remove_dir(name));
+        let (Ok(()), Some(above)) = (removed, path.parent()) else { return };
+        path = above;
+    }
+}
+
+#[cfg(unix)]
+fn is_executable(found: &cap_std::fs::Metadata) -> bool {
+    use cap_std::fs::PermissionsExt as _;
+
+    found.permissions().mode() & 0o100 != 0
+}
+
+#[cfg(not(unix))]
+fn is_executable(_: &cap_std::fs::Metadata) -> bool {
+    false
+}
+
+/// Gives a new file the mode of the one that it replaces, executable or not.
+#[cfg(unix)]
+fn mark(dir: &Dir, name: &str, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
+    use cap_std::fs::PermissionsExt as _;
+
+    let mut permissions = file.metadata()?.permissions();
+    let before = dir.symlink_metadata(name).ok().filter(cap_std::fs::Metadata::is_file);
+    let mode = before.map_or_else(|| permissions.mode(), |found| found.permissions().mode()) & 0o777;
+    let read = (mode & 0o444) >> 2;
+    permissions.set_mode(if executable { mode | read } else { mode & !0o111 });
+    file.set_permissions(permissions)
+}
+
+#[cfg(not(unix))]
+fn mark(_: &Dir, _: &str, _: &cap_std::fs::File, _: bool) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn link(dir: &Dir, to: &str, name: &str) -> io::Result<()> {
+    dir.symlink(to, name)
+}
+
+#[cfg(not(unix))]
+fn link(_: &Dir, _: &str, _: &str) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "symbolic links are made on Unix only"))
+}
