@@ -139,7 +139,7 @@ enum Verb {
     DrillChild(drill::ChildArgs),
 }
 
-/// Reads the command line, does what it says, and tells the outcome as an exit code.
+/// Parses the command line, runs the verb, and returns the exit code.
 pub(crate) fn main() -> ExitCode {
     let mut command = examples::add(Cli::command());
     let parsed = command.try_get_matches_from_mut(std::env::args_os());

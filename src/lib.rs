@@ -43,7 +43,7 @@
 //! | [`models`] | the [`models::Model`] trait; models that need no network, and those of providers |
 //! | [`tools`] | the [`tools::Tool`] trait, typed tools; the workspace and its tools; the host's policy |
 //! | [`journal`] | stores, and reading what sessions did |
-//! | [`session`] | the words that all of these share: ids, outcomes, authority, limits |
+//! | [`session`] | the shared vocabulary: ids, outcomes, authority, limits |
 //! | [`format`](mod@format) | the on-disk format: records and index rows |
 //! | `testing` | tests of agents in virtual time, with the feature `testing` |
 //!

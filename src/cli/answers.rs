@@ -1,4 +1,4 @@
-//! What the host answers to commands, as far as several verbs read it.
+//! Replies of the host that several verbs read.
 
 use serde::Deserialize;
 use subtend_session::ids::Text;

@@ -78,7 +78,7 @@ struct ApprovalRow {
     args: Option<Text>,
 }
 
-/// A call that waits, as the host gives it.
+/// A call that waits for approval, as the host lists it.
 #[derive(Deserialize)]
 struct WaitingApproval {
     session: SessionId,
@@ -331,7 +331,7 @@ fn asked<'a>(
     rows
 }
 
-/// The call, with what names its content where it can be answered.
+/// The call, with the digest of its content if it can be answered.
 fn named(row: &ApprovalRow) -> String {
     match row.digest.as_deref().and_then(|digest| digest.get(..DIGITS)) {
         Some(digest) => format!("{}:{digest}", row.call),
@@ -350,7 +350,7 @@ fn line(row: &ApprovalRow) -> String {
         (Some(AskVerdict::Deny), Some(AskBy::Person) | None) => ("denied", BAD),
     };
     let resource = first_line(&row.whole, 80);
-    // What the line does not show whole is listed below it: its beginning alone may say something else.
+    // A truncated call is listed whole below the line, since its beginning alone could mislead.
     let is_cut = row.plan.is_none() && row.whole != resource;
     let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
     let text = row.plan.as_deref().map(str::trim_end).or(args).or_else(|| is_cut.then_some(&*row.whole));

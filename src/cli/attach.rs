@@ -42,7 +42,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let face = Face { json: args.json, raw: false, quiet: args.quiet, store: &args.store };
     let done = work::attached(face, &args.session, async |mut work: Work<'_>| {
         let id = work.session()?;
-        // Before the conversation is read: what comes after it is followed.
+        // Subscribed before the conversation is read, so that no later event is missed.
         let since = work.since(Some(id)).await?;
         if !args.json {
             let tools = work.screen.tools().clone();

@@ -28,7 +28,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (store, session) = (&args.serve.store, &*args.session);
     if let Some(hosted) = Hosted::find(store, session)? {
         args.serve.through()?;
-        // The host sums it up where it is set to.
+        // The host summarises it if that is configured.
         return close(&hosted);
     }
     match args.serve.ready(session) {

@@ -88,7 +88,7 @@ mod tests {
     use super::super::Cli;
     use super::*;
 
-    /// Words of a line as a shell gives them, up to a redirection.
+    /// Returns the arguments of a command line, up to a redirection.
     fn words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quote = None;

@@ -1,4 +1,4 @@
-//! Finding a session by what a person types: a whole id, a task's id, a unique prefix of an id, a short name, or a path of those.
+//! Finds a session by a typed name: an id, a task's id, a unique prefix of an id, a short name, or a path of short names.
 
 use std::collections::BTreeSet;
 

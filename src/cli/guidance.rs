@@ -33,7 +33,7 @@ pub(crate) fn instructions(workspace: &Workspace, trust: Trust) -> Instructions 
     all
 }
 
-/// What a workspace brings into prompts, used or not.
+/// The files of a workspace that can reach prompts, used or not.
 pub(crate) struct Brought {
     instructions: Instructions,
     skills: Skills,
@@ -165,7 +165,7 @@ fn add_own(all: &mut Instructions, workspace: &Workspace) {
         let (Some(folder), Some(file)) = (path.parent(), path.file_name().and_then(|file| file.to_str())) else {
             continue;
         };
-        // What lies in the workspace comes with the workspace.
+        // Files in the workspace come with the workspace.
         if folder.starts_with(workspace.path()) {
             continue;
         }
@@ -229,7 +229,7 @@ pub(crate) fn read_below(folder: &Path, path: &str) -> Result<FoundFile, Unread>
     reader(&opened, HardLinks::Refused)(path)
 }
 
-/// What becomes of a file with several names.
+/// How a file with several hard links is treated.
 #[derive(Clone, Copy)]
 enum HardLinks {
     /// The person's own file may be linked to a collection.

@@ -16,7 +16,7 @@ pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 /// What went wrong.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
-/// What was stopped or is odd.
+/// The colour of stopped runs and oddities.
 pub(crate) const ODD: Style = AnsiColor::Yellow.on_default();
 /// What is under way.
 pub(crate) const LIVE: Style = AnsiColor::Cyan.on_default();
@@ -42,10 +42,10 @@ pub(crate) fn mark(outcome: OutcomeKind) -> (&'static str, Style) {
 /// The mark and the colour of a session that waits for approval.
 pub(crate) const ASKS: (&str, Style) = ("◆", ODD);
 
-/// What a session that waits for approval does.
+/// The activity of a session that waits for approval.
 pub(crate) const ASKS_WORD: &str = "waits for approval";
 
-/// What the marks mean, for help.
+/// The meaning of the marks, for help.
 pub(crate) const MARKS: &str = "\
 Marks: ○ no run yet or queued   ◐ works   ◌ waits for subagents or a limit   ◆ waits for approval
        ✓ completed   ✗ failed   ■ cancelled, interrupted or held   ◷ out of time, turns or budget

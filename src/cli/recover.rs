@@ -38,7 +38,7 @@ struct Recovered {
     waiting: usize,
     /// Runs that resume with the next process that runs agents.
     goes_on: usize,
-    /// Inputs that wait behind runs that have ended.
+    /// Queued inputs of sessions whose run has ended.
     inputs: usize,
     notices: usize,
     /// Files of restores that were interrupted.

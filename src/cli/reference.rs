@@ -19,7 +19,7 @@ fn sections(cli: &Command) -> String {
     let (mut out, mut counts) = (String::new(), BTreeMap::new());
     count(cli, &mut counts);
     let shared: BTreeSet<String> = counts.into_iter().filter(|(_, n)| *n >= SHARED).map(|(entry, _)| entry).collect();
-    // An option that means several things is described where it is taken.
+    // An option with several meanings is described at each verb.
     let is_one = |entry: &String| shared.iter().filter(|other| option_name(other) == option_name(entry)).count() == 1;
     let shared: BTreeSet<String> = shared.iter().filter(|entry| is_one(entry)).cloned().collect();
     for verb in cli.get_subcommands().filter(|verb| !verb.is_hide_set()) {

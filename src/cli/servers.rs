@@ -20,7 +20,7 @@ use super::trust::level::Trust;
 use super::work::setup;
 use super::{guard, settings};
 
-/// What tools of servers said before, next to the person's own configuration.
+/// File of earlier tool descriptions, next to the user's configuration.
 const KNOWN: &str = "mcp-tools.json";
 
 /// The servers of each workspace, shared by all its sessions in this process. Cheap to clone.

@@ -57,7 +57,7 @@ struct SessionRow<'a> {
     state: Phase,
     outcome: Option<OutcomeKind>,
     title: &'a Text,
-    /// Its folder; absent where its journal cannot be read.
+    /// Its directory; absent if its journal cannot be read.
     workspace: Option<Text>,
     parent: Option<SessionId>,
     root: SessionId,
@@ -217,7 +217,7 @@ fn titled(row: &SessionRow<'_>) -> String {
     }
 }
 
-/// Returns the end of a path, which tells folders apart, at most `width` columns wide.
+/// Returns the end of a path, which distinguishes directories, at most `width` columns wide.
 fn end_of(path: &str, width: usize) -> String {
     let path = clip(path, usize::MAX);
     let many = path.chars().count();

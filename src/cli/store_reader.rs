@@ -68,7 +68,7 @@ impl StoreReader {
         Ok(if damaged { self.journal.salvage(session) } else { self.journal.records(session) }?)
     }
 
-    /// Returns a session's birth; `None` where its journal cannot be read.
+    /// Returns a session's birth; `None` if its journal cannot be read.
     pub(crate) fn birth(&self, session: SessionId) -> Result<Option<SessionCreated>, Fail> {
         let first = match self.journal.records_from(session, Seq(1), 1) {
             Ok(first) => first,

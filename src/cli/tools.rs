@@ -1,4 +1,4 @@
-//! `subtend tools`: which tools a workspace has, those of MCP servers among them.
+//! `subtend tools`: the tools of a workspace, including those of MCP servers.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ struct ListArgs {
 #[derive(Serialize)]
 struct ToolList {
     tools: Vec<String>,
-    /// What the tools of the web reach and ask, and which are missing.
+    /// The hosts and the search engine of the web tools, and missing settings.
     web: Vec<String>,
     servers: Vec<ServerRow>,
     problems: Vec<String>,

@@ -1,4 +1,4 @@
-//! `subtend verify`: reads everything and tells what does not hold.
+//! `subtend verify`: reads the whole store and reports violations.
 
 use std::io::Write as _;
 

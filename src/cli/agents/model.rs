@@ -1,4 +1,4 @@
-//! What agent files and profiles name and what does not exist: models, tools, and agents.
+//! Unknown names in agent files and profiles: models, tools, and agents.
 
 use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatLine {
     Empty,
-    /// Something to say: sent where the session is quiet, steering where it works.
+    /// A message: it opens a run if the session is idle, and steers the active run otherwise.
     Say(String),
     /// Something to say at the next rest point.
     Queue(String),

@@ -1,4 +1,4 @@
-//! What was said before, for a person who returns to a session.
+//! The earlier conversation, for a user who returns to a session.
 
 use subtend_journal::Journal;
 use subtend_session::context;

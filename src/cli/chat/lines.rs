@@ -77,7 +77,7 @@ impl LineEditor {
             KeyCode::Char('c') if control => Some(TerminalInput::Break),
             KeyCode::Char('d') if control && self.input.value().is_empty() => Some(TerminalInput::End),
             KeyCode::Esc => Some(TerminalInput::Escape),
-            // What was typed before the keyboard was taken has a line feed at its end.
+            // Input that was typed before raw mode ends with a line feed.
             KeyCode::Char('j') if control => Some(self.enter()),
             KeyCode::Enter if key.modifiers.contains(KeyModifiers::ALT) => {
                 self.insert("\n");

@@ -14,7 +14,7 @@ use super::super::fail::Fail;
 use super::super::settings;
 use super::super::trust::Trust;
 
-/// What a key says of a tool's options.
+/// The part of a tool's options that a key sets.
 enum OptionTarget<'a> {
     Nothing,
     Minions,

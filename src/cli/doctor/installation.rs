@@ -1,4 +1,4 @@
-//! What this program was built with, and what the system gives it.
+//! The features of this build, and the capabilities of the system.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What an import did to the rights of the sessions.
+//! Permissions that sessions lost by an import.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(super) fn sessions(journal: &Journal) -> Result<BTreeSet<SessionId>, Fail> {
     Ok(journal.heads()?.into_iter().map(|(session, _)| session).collect())
 }
 
-/// Compares the recorded rights of the sessions that came since `before` with those that they have.
+/// Compares the recorded permissions of the sessions imported since `before` with their permissions here.
 pub(super) fn lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<Lost, Fail> {
     let mut lost = Lost::default();
     for session in sessions(journal)?.difference(before) {

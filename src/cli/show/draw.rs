@@ -265,7 +265,7 @@ fn call(out: &mut dyn Write, call: &CallEntry, how: How) -> io::Result<()> {
     nested(out, call.nested.as_ref(), how)
 }
 
-/// The transcript of a child, behind a line that tells how deep it is.
+/// Writes the transcript of a child, with a margin that shows its depth.
 fn nested(out: &mut dyn Write, nested: Option<&NestedTranscript>, how: How) -> io::Result<()> {
     let mut text = Vec::new();
     match nested {
@@ -304,7 +304,7 @@ fn end(out: &mut dyn Write, end: &OwnedEnd, full: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Text behind an indent; with `lines`, the first of them and how many are left out.
+/// Writes indented text; with `lines`, the first of them and the number of omitted ones.
 fn block(out: &mut dyn Write, text: &str, indent: &str, lines: Option<usize>) -> io::Result<()> {
     let text = harmless(text);
     let all: Vec<_> = text.trim_end().lines().collect();

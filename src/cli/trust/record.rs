@@ -1,4 +1,4 @@
-//! What the person answered, by directory: kept with their own configuration, never in a workspace.
+//! The user's answers about trust, by directory: stored with the user's configuration, never in a workspace.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,7 +28,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Returns the answer for the directory at `path`; `None` where it is another one than was asked about.
+    /// Returns the answer for the directory at `path`; `None` if another directory is there now.
     pub(super) fn of(path: &Path) -> Result<Option<Self>, Fail> {
         let (name, identity) = (path.to_str(), identity(path));
         Ok(Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.identity == identity))

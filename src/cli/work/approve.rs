@@ -73,7 +73,7 @@ impl WaitingCalls {
         if std::mem::take(&mut self.others) {
             self.known.extend(listed);
         }
-        // What is answered is not listed, and its event may come later than the answer.
+        // Answered calls are not listed, although their event may arrive later than the answer.
         self.known.retain(|known| listed.contains(known));
         listed.iter().position(|listed| self.known.contains(listed))
     }

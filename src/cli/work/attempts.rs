@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::super::client::HOSTS;
 use super::super::fail::Fail;
 
-/// What a verb sent. Where a host ends before it answers, the verb begins again: each command has the key of the try before, by which
+/// The commands that a verb sent. If a host ends before it answers, the verb restarts: each command has the key of the earlier try, by which
 /// a host that finds it in the store does not do it twice.
 pub(crate) struct Attempts {
     key: String,
@@ -52,7 +52,7 @@ impl Attempts {
         known.then(|| format!("{}-{number}", self.key))
     }
 
-    /// Notes what came of a command.
+    /// Records the result of a command.
     pub(super) fn sent<T>(&self, done: Result<T, Fail>) -> Result<T, Fail> {
         if !matches!(done, Err(Fail::Unavailable(_))) {
             self.is_answered.set(true);

@@ -10,7 +10,7 @@ use super::super::progress::ProgressLine;
 use super::super::serve::directory;
 use subtend_journal::owner_only::file_options;
 
-/// What the host writes while it runs, in its directory.
+/// The log file of the host, in its directory.
 const LOG: &str = "host.log";
 /// Between two checks whether it listens.
 const LOOK: Duration = Duration::from_millis(50);

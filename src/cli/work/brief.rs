@@ -7,10 +7,10 @@ use subtend_tools::registry::Registry;
 
 use super::super::paint::clip;
 
-/// Columns of the part that stands for the arguments.
+/// Columns of the shown arguments.
 const COLUMNS: usize = 48;
 
-/// Arguments that say what a call is about, the best first; those in quotes are searched for rather than named.
+/// Arguments that describe a call, the best first; quoted ones are search terms.
 const TELLING: [(&str, bool); 9] = [
     ("pattern", true),
     ("query", true),

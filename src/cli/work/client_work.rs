@@ -67,7 +67,7 @@ pub(crate) struct Opened {
     pub(crate) input: Option<Accepted>,
 }
 
-/// What is known of a session that was opened.
+/// The known facts of an opened session.
 #[derive(Deserialize)]
 pub(crate) struct OpenedSession {
     pub(crate) id: SessionId,
@@ -108,7 +108,7 @@ impl Work<'_> {
         self.attempts.sent(self.connection.create(path, body, key.as_deref()).await)
     }
 
-    /// Sends a command, with a body where it has one.
+    /// Sends a command, with a body if it has one.
     ///
     /// # Errors
     /// As [`Connection::send`].

@@ -1,11 +1,11 @@
-//! What a call would do, whole: every line of a command, or the lines of a file that change.
+//! The complete effect of a call: every line of a command, or the changed lines of a file.
 
 use serde_json::Value;
 
 /// Bytes of a file that is compared with what replaces it.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Lines that change: those that go before those that come. Lines that both texts share at their ends are left out.
+/// Returns the changed lines, removed ones first. Common lines at both ends are omitted.
 fn changed<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
     // With their ends: a line without one, or with another one, is another line.
     let (mut old, mut new): (Vec<_>, Vec<_>) =
@@ -30,7 +30,7 @@ fn texts(args: &Value, read: impl FnOnce(&str) -> Option<String>) -> Option<(Str
     Some((path, old, new))
 }
 
-/// Returns every line of the command or of the diff that a call stands for; `None` where it is neither.
+/// Returns every line of a call's command or diff; `None` if it is neither.
 pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace) -> Option<String> {
     let args: Value = serde_json::from_str(args).ok()?;
     if let Some(command) = args.get("command").and_then(Value::as_str) {

@@ -3,7 +3,7 @@
 use super::super::data::StoreArgs;
 use super::WorkArgs;
 
-/// How a verb shows what happens, and where its store is.
+/// The output options of a verb, and its store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Face<'a> {
     pub(crate) json: bool,

@@ -126,7 +126,7 @@ impl Work<'_> {
     async fn watched(&mut self, since: Since, session: SessionId, run: RunNo) -> Result<Followed, Fail> {
         let agent = self.agent_of(session)?;
         self.screen.watch(session, agent);
-        // Where the answer goes elsewhere, it is not printed here too.
+        // If stdout is not a terminal, the answer is printed there only.
         if std::io::stdout().is_terminal() {
             self.screen.hear(session);
         }
@@ -218,7 +218,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Shows one event; `seen` where it is the run's end.
+    /// Shows one event; sets `seen` if it is the run's end.
     fn shown(
         &mut self,
         received: &ReceivedEvent,

@@ -22,7 +22,7 @@ pub(crate) struct HereArgs {
     pub(crate) here: bool,
 }
 
-/// What a verb lets agents work for.
+/// The subject of a verb that runs agents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum About<'a> {
     /// A session that it opens, of an agent that is named or the default one.

@@ -1,4 +1,4 @@
-//! Text of others in a question: behind a mark in each row of the terminal, so that no row passes for a part of the question.
+//! Untrusted text in a question: each row of the terminal begins with a mark, so that no row can imitate the question.
 
 use super::super::paint::exact;
 

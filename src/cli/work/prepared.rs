@@ -1,4 +1,4 @@
-//! What a verb checks and reads before anything is started.
+//! The checks and files of a verb before anything is started.
 
 use std::io::IsTerminal as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +20,13 @@ use super::super::{agents, checkpoints, client, guidance, servers, settings, wor
 use super::found_session::{About, FoundSession};
 use super::{Screen, WorkArgs, choice, environments, limit, named, policy, price, setup};
 
-/// What a verb needs before anything is started.
+/// The input of a verb before anything is started.
 pub(super) struct PreparedWork {
     pub(super) parts: setup::Parts,
     pub(super) agent: Text,
     pub(super) model: Option<Text>,
     pub(super) servers: Vec<Text>,
-    /// What a new session may do at most.
+    /// The most permissions of a new session.
     pub(super) opens: Authority,
     pub(super) found: Option<FoundSession>,
     /// Reads the files of the workspace again, for a process that outlives them.
@@ -82,7 +82,7 @@ impl PreparedWork {
             servers::warn(&mcp)?;
         }
         let tools = setup::tools_with(&loaded.config, &skills, Some(&mcp))?;
-        // What a session may do is recorded when it is opened; this process adds nothing, and takes nothing away.
+        // The permissions of a session are recorded when it is opened; this process does not change them.
         let bounds = policy::bounds(&args.store, &workspace)?;
         let protected = HostPolicy::protected(&rules);
         if !args.quiet && found.is_none() {
@@ -148,7 +148,7 @@ impl PreparedWork {
     }
 }
 
-/// Returns what reads agents, instruction files, skills and MCP servers again. Permissions and limits stay those of the start.
+/// Returns a loader that reads agents, instruction files, skills and MCP servers again. Permissions and limits do not change.
 fn files_again(workspace: Arc<Workspace>, flag: bool, pool: ServerPool) -> Box<setup::FilesLoader> {
     let last = Mutex::new(None);
     Box::new(move || {

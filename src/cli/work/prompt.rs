@@ -7,7 +7,7 @@ use super::super::fail::Fail;
 /// Bytes of a prompt at most: what the journal takes as one input.
 const MOST: usize = 1 << 20;
 
-/// Returns the prompt that `word` stands for; `-` reads it from `stdin`.
+/// Returns the prompt `word`; `-` reads it from `stdin`.
 pub(crate) fn read(word: &str, stdin: impl Read) -> Result<String, Fail> {
     checked(if word == "-" { all(stdin)? } else { word.to_owned() })
 }
@@ -27,7 +27,7 @@ pub(crate) fn checked(text: String) -> Result<String, Fail> {
 
 fn all(stdin: impl Read) -> Result<String, Fail> {
     let mut bytes = Vec::new();
-    // One byte more than allowed tells a prompt that is too large without reading all of it.
+    // One byte more than allowed reveals a prompt that is too large, without reading all of it.
     let bound = u64::try_from(MOST).unwrap_or(u64::MAX).saturating_add(1);
     stdin.take(bound).read_to_end(&mut bytes).map_err(|error| Fail::Other(format!("stdin cannot be read: {error}")))?;
     if bytes.len() > MOST {

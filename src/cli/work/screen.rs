@@ -230,7 +230,7 @@ impl Screen {
         Some((frame, text))
     }
 
-    /// What a person is typing from here on, below the tree, and the characters before the cursor; `None` where there is no prompt.
+    /// Sets the typed text below the tree, and the number of characters before the cursor; `None` without a prompt.
     pub(crate) fn prompt(&mut self, typed: Option<(&str, usize)>) {
         if typed.is_none() && self.prompt.is_some() {
             // The tree is drawn once more in its place, without the prompt below it.
@@ -243,7 +243,7 @@ impl Screen {
 
     /// Writes to stderr in one piece, so that a frame does not flicker.
     fn put(&mut self, text: &str) {
-        // The cursor is elsewhere now: the next frame is drawn, whatever it is.
+        // The cursor has moved, so the next frame must be drawn even if it is unchanged.
         self.frame = None;
         // In raw mode a line feed does not return the cursor to the left edge.
         if self.prompt.is_some() { put(&text.replace('\n', "\r\n")) } else { put(text) }

@@ -118,7 +118,7 @@ impl ServeArgs {
     }
 }
 
-/// What services of one session need before anything is started. It holds the store.
+/// The input of a session's services before anything is started. It holds the store.
 pub(crate) struct PreparedServices {
     pub(crate) parts: Parts,
     found: FoundSession,

@@ -75,7 +75,7 @@ pub(crate) struct Parts {
     pub(crate) load: Option<Box<Loader>>,
     /// Reads the files of this environment again.
     pub(crate) files: Option<Box<FilesLoader>>,
-    /// The tree that works in this environment, whatever its root was opened with.
+    /// The tree that works in this environment, independent of its root's options.
     pub(crate) at_home: Option<SessionId>,
     /// The worktrees of the store.
     pub(crate) worktrees: Option<Worktrees>,

@@ -69,7 +69,7 @@ impl EventSource {
         Self(From::Own { events, root })
     }
 
-    /// Events of the tree of `root` that another process hosts, from what comes after `after` in its log.
+    /// Events of the tree of `root` that another process hosts, starting after `after` in its log.
     ///
     /// # Errors
     /// As [`Connection::send`].

@@ -17,7 +17,7 @@ pub(super) struct Stream {
     text: String,
     printed: usize,
     whole: Option<String>,
-    /// What is printed later, while a question is open: a text below it could pass for another question.
+    /// Text to print after the open question: below it, the text could imitate another question.
     held: Option<HeldText>,
 }
 
@@ -52,7 +52,7 @@ impl HeldText {
 }
 
 impl Stream {
-    /// Holds back what arrives while a question `is_open`; gives what was held once it is not.
+    /// Holds back text while a question `is_open`; returns the held text once it is closed.
     pub(super) fn hold(&mut self, is_open: bool) -> Option<String> {
         if is_open {
             self.held.get_or_insert_default();
@@ -70,14 +70,14 @@ impl Stream {
         None
     }
 
-    /// Takes the start of an attempt; gives the lines of it that are whole.
+    /// Handles the start of an attempt; returns its complete lines.
     pub(super) fn start(&mut self, of: Attempt) -> Option<String> {
         self.started = Some(of);
         let lines = self.lines();
         self.out(lines)
     }
 
-    /// Takes a piece that begins at byte `offset` of its attempt; gives the lines that are whole now.
+    /// Handles a piece that begins at byte `offset` of its attempt; returns the lines that are complete now.
     pub(super) fn piece(&mut self, of: Attempt, offset: u64, piece: &str) -> Option<String> {
         if self.attempt != Some(of) {
             (self.attempt, self.printed) = (Some(of), 0);
@@ -98,7 +98,7 @@ impl Stream {
         Some(harmless(&lines))
     }
 
-    /// Takes the whole text of an answer; gives what of it was not printed.
+    /// Handles the whole text of an answer; returns the part that was not printed.
     pub(super) fn answer(&mut self, of: Attempt, text: &str) -> Option<String> {
         let printed = self.text.get(..self.printed).filter(|_| self.attempt == Some(of));
         let rest = printed.and_then(|printed| text.strip_prefix(printed)).unwrap_or(text);
@@ -108,7 +108,7 @@ impl Stream {
         self.out(rest)
     }
 
-    /// Ends an answer that does not arrive whole; gives what of it was not printed.
+    /// Ends an incomplete answer; returns the part that was not printed.
     pub(super) fn end(&mut self) -> Option<String> {
         self.attempt?;
         let rest = self.rest();

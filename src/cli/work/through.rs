@@ -60,7 +60,7 @@ impl WorkArgs {
         Ok(())
     }
 
-    /// What a session is opened with in the host of another process: the options of this command.
+    /// The options with which the host of another process opens a session.
     ///
     /// # Errors
     /// [`Fail::Usage`] for what cannot take effect in this workspace.
