@@ -93,7 +93,7 @@ fn each_way_to_end_has_its_exit_code_and_its_cause() {
         ("general", r#"{ "refuse": true }"#, 1, "the model refused", ""),
         ("general", r#"{ "error": { "kind": "auth", "message": "no key" } }"#, 1, "no key", ""),
         ("general", r#"{ "empty": true }, { "empty": true }"#, 1, "empty answer", ""),
-        ("brief", list, 4, "out of turns", "looking"),
+        ("brief", list, 4, "out of turns", "listing"),
     ];
     for (agent, steps, code, cause, partial) in cases {
         let model = user.script(&everybody(steps));
