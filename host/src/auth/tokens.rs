@@ -39,6 +39,8 @@ impl TokenScope {
         match *parts {
             // The whole record of a tree, in one answer.
             ["", "v1", "sessions", _, "export"] => Self::Admin,
+            // Reads a file of the machine.
+            ["", "v1", "store", "imports"] => Self::Admin,
             // An option may name a model.
             ["", "options"] if !reads => Self::Admin,
             // Removes what no run has taken.
@@ -337,7 +339,8 @@ mod tests {
                 .map(|it| format!("POST /v1/{it}")),
         );
         let agent = |method: &str| format!("{method} /v1/agents/{{name}}");
-        let admin = vec![session("DELETE", ""), session("GET", "/export"), agent("PUT"), agent("DELETE")];
+        let import = "POST /v1/store/imports".to_owned();
+        let admin = vec![session("DELETE", ""), session("GET", "/export"), agent("PUT"), agent("DELETE"), import];
         let sorted = |mut routes: Vec<String>| {
             routes.sort();
             routes
