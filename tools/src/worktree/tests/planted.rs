@@ -180,3 +180,52 @@ fn x14_merge_writes_into_no_repository() {
         assert_eq!(scene.merge().unwrap().files, ["-git/hooks/pre-commit"]);
     }
 }
+
+/// A session swaps the repository of its workspace for a link to a private one, over and over, while git works for worktrees: none has a
+/// file of the private one. The control: git by itself, under the same swaps.
+#[test]
+fn x14_swaps_of_a_repository_lead_no_git_out() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    if crate::sandbox::probe().is_err() {
+        println!("not tried: nothing holds git here");
+        return;
+    }
+    let scene = Repository::new();
+    let private = private(&scene);
+    let (git, aside) = (scene.repo().join(".git"), scene.dir.path().join("aside"));
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Shorter and longer than the steps of git.
+            for pause in (0..6).cycle().map(|step| std::time::Duration::from_micros(100 << step)) {
+                fs::rename(&git, &aside).unwrap();
+                symlink(&private, &git).unwrap();
+                std::thread::sleep(pause);
+                fs::remove_file(&git).unwrap();
+                fs::rename(&aside, &git).unwrap();
+                std::thread::sleep(pause * 16);
+                if ends.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let mut opened = 0;
+        for number in 0..24 {
+            let session = id(&format!("01920000-0000-7000-8000-{:012x}", 0x1000 + number));
+            opened += usize::from(scene.worktrees.open(session, WorktreeOrigin::Workspace(&scene.repo())).is_ok());
+            let changed = scene.worktrees.diff(session);
+            let at = scene.worktrees.path(session);
+            assert!(!at.join("secret").exists(), "{number}");
+            assert!(changed.is_err() || !String::from_utf8_lossy(&changed.unwrap().1).contains("secret"), "{number}");
+        }
+        println!("{opened} of 24 were made between the swaps");
+        let shows = || {
+            let shown = Command::new("git").current_dir(scene.repo()).args(["show", "HEAD:secret"]).output().unwrap();
+            shown.stdout == b"secret\n"
+        };
+        let leaks = (0..200).any(|_| shows());
+        ends.store(true, Ordering::Relaxed);
+        assert!(leaks, "the control");
+    });
+}
