@@ -70,7 +70,7 @@ async fn left(host: &RunningHost, command: &str, mark: &str) -> Vec<String> {
     marked(mark)
 }
 
-/// With the guard all ends with the run. The control has none: what leaves its group stays.
+/// With the guard all ends with the run. Without a guard, the control, a process that leaves its group keeps running.
 #[tokio::test]
 async fn process_that_forks_away_floods_and_ignores_signals_ends() {
     const ATTACKS: [(&str, &str); 5] = [
@@ -94,7 +94,7 @@ async fn process_that_forks_away_floods_and_ignores_signals_ends() {
     host.down().await;
 }
 
-/// On a busy machine a guard is slow to find all that it guards. It is left to do so, since what it has not found would stay for ever. The
+/// On a busy machine a guard is slow to find all that it guards. It is left to do so, since a process that it has not found would never end. The
 /// control is the command itself, which is killed at once where no guard is.
 #[tokio::test]
 async fn slow_guard_is_not_killed_before_it_has_ended_all() {
