@@ -1,7 +1,7 @@
 //! Files that are restored together with a rollback or a branch.
 
 use subtend_session::ids::{Hash, RunNo, SessionId};
-use subtend_tools::checkpoint::{Awaited, Checkpoints, RestorePlan, Restored};
+use subtend_tools::checkpoint::{Awaited, CheckpointError, Checkpoints, RestorePlan, Restored};
 
 use super::{BranchOptions, ControlError, SessionHandle};
 use crate::views::checkpoints::{RestorePoint, restore_plan, unread, unrestored};
@@ -85,7 +85,8 @@ impl SessionHandle {
                 }
             };
             let restored = tokio::task::spawn_blocking(move || checkpoints.perform(pending)).await;
-            Ok((done, restored.map_err(|error| unread(&error))?.map_err(|error| unrestored(&error))?))
+            let restored = restored.map_err(|error| unread(&error))?;
+            Ok((done, restored.map_err(|error| after_record(awaits, &error))?))
         });
         task.await.map_err(|error| unread(&error))?
     }
@@ -94,4 +95,13 @@ impl SessionHandle {
         let none = || ControlError::Refused("this host keeps no checkpoints: no file can be restored".to_owned());
         self.sessions.environments.home().checkpoints.clone().ok_or_else(none)
     }
+}
+
+/// Says what happened when the journal has the change and the files are not restored.
+fn after_record(awaits: Awaited, error: &CheckpointError) -> ControlError {
+    let did = match awaits {
+        Awaited::RolledBack(run) => format!("run {run} is rolled back"),
+        Awaited::Branch(branch) => format!("the branch {branch} is made"),
+    };
+    ControlError::Refused(format!("{did}, and its files are not restored: {error}"))
 }

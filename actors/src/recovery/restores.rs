@@ -24,11 +24,12 @@ pub(crate) async fn settle(checkpoints: Option<&Checkpoints>, journal: &Journal)
     let journal = journal.clone();
     let settled = tokio::task::spawn_blocking(move || {
         checkpoints.recover(|session, awaited| match awaited {
-            Awaited::RolledBack(run) => journal.records(session).is_ok_and(|records| {
+            Awaited::RolledBack(run) => {
                 let of = |record: &Record| matches!(record, Record::RolledBack { run: of, .. } if *of == run);
-                records.iter().any(|stored| of(&stored.record))
-            }),
-            Awaited::Branch(branch) => journal.head(branch).is_ok_and(|head| head.is_some()),
+                let records = journal.records(session).map_err(std::io::Error::other)?;
+                Ok(records.iter().any(|stored| of(&stored.record)))
+            }
+            Awaited::Branch(branch) => Ok(journal.head(branch).map_err(std::io::Error::other)?.is_some()),
         })
     });
     match settled.await {

@@ -41,6 +41,8 @@ impl TokenScope {
             ["", "v1", "sessions", _, "export"] => Self::Admin,
             // Reads a file of the machine.
             ["", "v1", "store", "imports"] => Self::Admin,
+            // Has contents of files that no transcript has.
+            ["", "v1", "sessions", _, "restore"] => Self::Act,
             // An option may name a model.
             ["", "options"] if !reads => Self::Admin,
             // Removes what no run has taken.
@@ -333,6 +335,7 @@ mod tests {
             session("DELETE", "/compaction"),
             session("DELETE", "/queue"),
             session("DELETE", "/queue/{input}"),
+            session("GET", "/restore"),
         ]);
         act.extend(
             ["approvals/{session}/{call}", "tasks/spawn", "tasks/cancel/{id}", "store/reads"]

@@ -9,6 +9,8 @@ use super::{CheckpointError, Checkpoints, cannot};
 
 /// The file of a restore that is not finished.
 pub(super) const INTENT: &str = "restore.json";
+/// End of the name of a file that is being written.
+const NEW: &str = ".new";
 /// Bytes of all contents of a store.
 pub(super) const BOUND: u64 = 1 << 30;
 /// After this time without a write, the checkpoints of a session are erased.
@@ -51,6 +53,11 @@ impl Checkpoints {
                 continue;
             }
             for (name, found) in files {
+                // Left by a kill in the middle of a write.
+                if name.ends_with(NEW) {
+                    gone(&dir.join(name))?;
+                    continue;
+                }
                 match number_of(&name) {
                     Some(number) => ledger.next = ledger.next.max(number.saturating_add(1)),
                     None => ledger.bytes = ledger.bytes.saturating_add(found.len()),
@@ -130,15 +137,24 @@ pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
 /// Writes a file that only this user reads, synced before it has its name. The directory is not synced.
 pub(super) fn durable(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
-    name.push(".new");
+    name.push(NEW);
+    let name = Path::new(&name);
+    let written = write_synced(name, bytes).and_then(|()| fs::rename(name, path));
+    if written.is_err() {
+        // On a full disk the part that was written would keep it full.
+        drop(gone(name));
+    }
+    written
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&name)?;
+    let mut file = options.open(path)?;
     file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&name, path)
+    file.sync_all()
 }
 
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {

@@ -72,6 +72,8 @@ impl Checkpoints {
             for change in &checkpoint.changes {
                 let key = (&*change.root, &*change.path);
                 match histories.get_mut(&key) {
+                    // What was taken back already is over: a later write begins another one.
+                    Some(history) if history.is_ended_by(checkpoint, change) => _ = histories.remove(&key),
                     Some(history) => history.follow(checkpoint, change, taken),
                     None if taken => _ = histories.insert(key, FileHistory::of(checkpoint, change)),
                     None => continue,
@@ -124,7 +126,9 @@ impl Checkpoints {
         if !history.possible.contains(&&present.seen) {
             return Err("was changed by someone else since".to_owned());
         }
-        if let Some(later) = history.later.as_ref().filter(|_| present.seen != *history.after) {
+        // A kill may have come before the later write.
+        let came = |_: &&String| present.seen != *history.after || history.possible.last() == Some(&&present.seen);
+        if let Some(later) = history.later.as_ref().filter(came) {
             return Err(format!("was changed later by {later}"));
         }
         if PROTECTED.iter().any(|protected| Path::new(path).starts_with(protected)) {
@@ -155,6 +159,11 @@ impl<'a> FileHistory<'a> {
         }
     }
 
+    /// Returns whether the change is a restore that gave the file back what it held before this history.
+    fn is_ended_by(&self, checkpoint: &Checkpoint, change: &FileChange) -> bool {
+        checkpoint.call.is_none() && !self.broken && change.after == *self.before.0
+    }
+
     fn follow(&mut self, checkpoint: &Checkpoint, change: &'a FileChange, taken: bool) {
         self.broken |= !self.possible.contains(&&change.before);
         self.possible = vec![&change.before, &change.after];
@@ -164,6 +173,9 @@ impl<'a> FileHistory<'a> {
         } else if checkpoint.call.is_some() {
             let session = checkpoint.session.short();
             self.later = Some(format!("run {} of session {}", checkpoint.run, session.0));
+        } else if change.after == *self.after {
+            // A restore took the later writes back.
+            self.later = None;
         }
     }
 }

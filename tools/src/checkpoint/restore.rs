@@ -131,7 +131,7 @@ impl Checkpoints {
     /// The first that cannot be finished, after all others are.
     pub fn recover(
         &self,
-        happened: impl Fn(SessionId, Awaited) -> bool,
+        happened: impl Fn(SessionId, Awaited) -> io::Result<bool>,
     ) -> Result<Vec<(SessionId, Restored)>, CheckpointError> {
         let (mut done, mut failed) = (Vec::new(), None);
         for session in self.sessions()? {
@@ -146,7 +146,7 @@ impl Checkpoints {
     fn recovered(
         &self,
         session: SessionId,
-        happened: impl Fn(SessionId, Awaited) -> bool,
+        happened: impl Fn(SessionId, Awaited) -> io::Result<bool>,
     ) -> Result<Option<Restored>, CheckpointError> {
         let text = match fs::read(self.intent_of(session)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -154,7 +154,8 @@ impl Checkpoints {
         };
         let intent: RestoreIntent = serde_json::from_slice(&text).map_err(|error| cannot("read")(error.into()))?;
         let recorded = numbered(&self.of(session), intent.checkpoint.number).exists();
-        if !recorded && happened(session, intent.awaits) {
+        // A journal that cannot be read says nothing: the restore waits for the next start.
+        if !recorded && happened(session, intent.awaits).map_err(cannot("restored"))? {
             return self.finish(intent).map(Some);
         }
         self.end(&intent)?;
@@ -163,6 +164,10 @@ impl Checkpoints {
 
     fn finish(&self, mut intent: RestoreIntent) -> Result<Restored, CheckpointError> {
         let mut why = None;
+        // A directory that is out of reach, as of a disk that is not mounted, decides nothing: the next start tries it again.
+        for change in &intent.checkpoint.changes {
+            Workspace::open(&change.root)?;
+        }
         if !intent.undoing {
             match self.exchange(&intent.checkpoint, false) {
                 Ok(None) => return self.finished(intent),

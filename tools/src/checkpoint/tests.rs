@@ -200,10 +200,10 @@ async fn x15_restore_killed_at_any_step_is_all_or_nothing() {
             died += 1;
             scene.restarted();
             // The record of the rollback follows the intent.
-            let done = scene.checkpoints.recover(|_, _| intended).unwrap();
+            let done = scene.checkpoints.recover(|_, _| Ok(intended)).unwrap();
             let wanted = if intended { RESTORED.to_vec() } else { plain(&before) };
             assert_eq!(plain(&scene.tree()), wanted, "{step} {passes}: {done:?}");
-            assert!(scene.checkpoints.recover(|_, _| true).unwrap().is_empty(), "nothing is left of it");
+            assert!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap().is_empty(), "nothing is left of it");
             assert_eq!((scene.plan(2).is_empty(), scene.plan(2).conflicts.len()), (intended, 0), "{step} {passes}");
         }
     }
@@ -218,9 +218,9 @@ async fn x15_restore_without_its_record_changes_no_file() {
     scene.dying("file", 0);
     assert!(scene.restore(|| ()).await.0);
     scene.restarted();
-    assert_eq!(scene.checkpoints.recover(|_, _| false).unwrap(), []);
+    assert_eq!(scene.checkpoints.recover(|_, _| Ok(false)).unwrap(), []);
     assert_eq!(scene.tree(), before);
-    assert_eq!(scene.checkpoints.recover(|_, _| true).unwrap(), []);
+    assert_eq!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap(), []);
 }
 
 /// Someone changes a file after the intent: those before it are put back, also when the process dies at that.
@@ -240,7 +240,7 @@ async fn x15_restore_undoes_itself_where_a_file_was_changed() {
         } else {
             assert!(matches!(ended, Err(CheckpointError::Died)), "{step} {passes}: {ended:?}");
             scene.restarted();
-            let again = scene.checkpoints.recover(|_, _| true);
+            let again = scene.checkpoints.recover(|_, _| Ok(true));
             assert!(matches!(again, Err(CheckpointError::Undone(_))), "{step}: {again:?}");
             wanted = scene.tree();
         }
@@ -249,7 +249,7 @@ async fn x15_restore_undoes_itself_where_a_file_was_changed() {
         assert_eq!(text("b"), Some("b by 2 again\n"), "{step} {passes}");
         assert_eq!(text("new/dir/d"), Some("d\n"), "{step} {passes}");
         assert_eq!(text("sub/c"), Some("by a person\n"), "{step} {passes}");
-        assert!(scene.checkpoints.recover(|_, _| true).unwrap().is_empty());
+        assert!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap().is_empty());
     }
 }
 
@@ -277,6 +277,58 @@ async fn x15_restore_refuses_files_that_others_changed() {
         held,
     );
     assert!(matches!(stale, Err(CheckpointError::Stale)), "{stale:?}");
+}
+
+/// A later run writes what a run wrote that was taken back: its file is its own.
+#[tokio::test]
+async fn x15_restore_leaves_what_a_later_run_wrote_again() {
+    let mut scene = SavedScene::new();
+    scene.write(2, "a", "again\n").await;
+    scene.restore(|| {}).await.1.unwrap();
+    scene.write(3, "a", "again\n").await;
+    assert_eq!(scene.plan(2), RestorePlan::default());
+    // Without the restore in between, too.
+    let mut scene = SavedScene::new();
+    scene.write(2, "a", "again\n").await;
+    scene.write(3, "a", "other\n").await;
+    scene.write(3, "a", "again\n").await;
+    let why = format!("a was changed later by run 3 of session {}", session().short().0);
+    assert_eq!((scene.why(2), scene.plan(2).changes), (vec![why], vec![]));
+}
+
+/// A disk that is not mounted at a start decides nothing.
+#[tokio::test]
+async fn x15_restore_waits_for_a_directory_out_of_reach() {
+    let mut scene = SavedScene::worked().await;
+    scene.dying("file", 2);
+    assert!(matches!(scene.restore(|| {}).await, (true, Err(CheckpointError::Died))));
+    let (here, away) = (scene.at(""), scene.dir.path().join("away"));
+    fs::rename(&here, &away).unwrap();
+    scene.restarted();
+    assert!(scene.checkpoints.recover(|_, _| Ok(true)).is_err());
+    fs::rename(&away, &here).unwrap();
+    // Neither does a journal that cannot be read.
+    assert!(scene.checkpoints.recover(|_, _| Err(std::io::Error::other("unread"))).is_err());
+    scene.restarted();
+    assert_eq!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap().len(), 1);
+    assert_eq!(plain(&scene.tree()), RESTORED);
+}
+
+/// On a full disk, what a failed save wrote would keep it full.
+#[tokio::test]
+async fn x15_failed_save_leaves_no_part_of_it() {
+    let mut scene = SavedScene::worked().await;
+    let kept = Hash::of(b"b by 2 again\n").to_string();
+    // In place of the content is what cannot be replaced.
+    fs::create_dir_all(scene.store().join(&kept).join("full")).unwrap();
+    scene.call(3, "write", json!({"path": "b", "content": "more\n"})).await.unwrap_err();
+    assert!(!scene.store().join(format!("{kept}.new")).exists());
+    // A kill in the middle of a save leaves a part, which the next start removes.
+    fs::remove_dir_all(scene.store().join(&kept)).unwrap();
+    fs::write(scene.store().join(format!("{kept}.new")), "b by").unwrap();
+    scene.restarted();
+    scene.write(3, "a", "a by 3\n").await;
+    assert!(!scene.store().join(format!("{kept}.new")).exists());
 }
 
 #[tokio::test]
