@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use super::server::{Reply, answer, request};
 
-const SENT_AT_MOST: usize = 64 * 1024 * 1024;
-/// Most bytes in buffers of both sides when the client leaves, and in the longest line.
-const READ_AT_MOST: usize = 24 * 1024 * 1024;
+const SENT_AT_MOST: usize = 128 * 1024 * 1024;
+/// Most bytes that a client takes, and that the buffers of both sides hold when it leaves: a system lets a socket have 32 MiB and more.
+const READ_AT_MOST: usize = 80 * 1024 * 1024;
 
 /// Server that answers with `head` and repeats `piece`, with the number of bytes that it could send. With `lists` it answers the list of
 /// models too, else calls alone.
