@@ -38,7 +38,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     drop(progress);
     erase_checkpoints(&place)?;
     let sizes = place.path().map(|path| (before, below(Some(path))));
-    control::say(&told(&done, sizes))?;
+    control::say(&report(&done, sizes))?;
     for held in &done.held {
         let (session, why) = (held.session, &held.why);
         control::say(&format!(
@@ -65,7 +65,7 @@ fn erase_checkpoints(place: &StoreLocation) -> Result<(), Fail> {
 }
 
 /// Says what was erased, and what the store took before and takes now; a database does not say it.
-fn told(done: &Compacted, sizes: Option<(u64, u64)>) -> String {
+fn report(done: &Compacted, sizes: Option<(u64, u64)>) -> String {
     let (sessions, frames) = (count(done.erased, "session"), count(done.frames, "frame"));
     match sizes {
         Some((before, after)) => format!(

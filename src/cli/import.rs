@@ -80,9 +80,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 async fn into(journal: Journal, file: File, within: &Authority) -> Result<(Tally, rights::Lost), Fail> {
     let mut progress = ProgressLine::new();
     let mut file = BufReader::with_capacity(1 << 18, file);
-    let mut told = |at: Progress| progress.report(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
+    let mut tick = |at: Progress| progress.report(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
     let before = rights::sessions(&journal)?;
-    let done = journal.import(&mut file, within, &mut told).await;
+    let done = journal.import(&mut file, within, &mut tick).await;
     drop(progress);
     let done = match done {
         Ok(tally) => Ok((tally, rights::lost(&journal, &before)?)),

@@ -67,11 +67,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         let done: RollbackReply = hosted.call(Method::POST, "/rollback", Some(&body))?;
         let left = if args.restore.files { None } else { RestorePreview::count(hosted, &of) };
-        told(args, hosted.id, &done, left)
+        report(args, hosted.id, &done, left)
     })
 }
 
-fn told(args: &Args, session: SessionId, done: &RollbackReply, left: Option<u64>) -> Result<Code, Fail> {
+fn report(args: &Args, session: SessionId, done: &RollbackReply, left: Option<u64>) -> Result<Code, Fail> {
     let run = done.run;
     if args.json {
         let files = args.restore.files.then_some(&*done.files);

@@ -80,7 +80,10 @@ impl SessionHandle {
                 Err(error @ ControlError::Stopped(_)) => return Err(error),
                 Err(error) => {
                     let withdrawn = tokio::task::spawn_blocking(move || checkpoints.withdraw(&pending));
-                    drop(withdrawn.await);
+                    if let Err(left) = withdrawn.await.map_err(|left| left.to_string()).and_then(|done| done.map_err(|left| left.to_string()))
+                    {
+                        tracing::warn!(session = %id, error = left, "a restore that was refused is left: the next start removes it");
+                    }
                     return Err(error);
                 }
             };

@@ -131,7 +131,7 @@ async fn h1_writes_of_the_host_are_no_violations() {
         // It rests after a while.
         let report = written(&host, 2).verify(&mut |_| {}).unwrap();
         assert_eq!((report.problems, report.unsettled), (vec![], vec![]), "{engine}");
-        // It never rests: what no two readings find is told apart.
+        // It never rests: what only one reading finds is kept apart.
         let report = written(&host, usize::MAX).verify(&mut |_| {}).unwrap();
         assert_eq!((report.problems, report.unsettled.is_empty()), (vec![], false), "{engine}");
     }
