@@ -30,7 +30,7 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind, TimeLimit};
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::registry::Registry;
-use subtend_tools::tool::ToolOutput;
+use subtend_tools::tool::{ToolError, ToolOutput};
 use tokio::time::Instant;
 
 async fn seconds(n: u64) {
@@ -474,5 +474,21 @@ async fn wall_cap_binds_owned_queued_and_continued_runs() {
     let ended = first.run_ended(receipt.run).await.expect("ended");
     assert_eq!(ended.outcome, Outcome::Completed);
     assert!(caps(&runtime, first.id()).await[2] > cap);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_tool_reports_that_its_effects_are_unknown() {
+    let journal = journal();
+    let lost =
+        tool("writes", ToolEffect::SideEffect, |_| async { Err(ToolError::unknown_effects("the worker was lost")) });
+    let answer = |request: Request| async move {
+        Ok(if answers(&request) == 0 { calls([("writes", json!({}))]) } else { text("noted") })
+    };
+    let runtime = builder(&journal).tools(tools([lost])).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("go").await.expect("accepted");
+    assert_eq!(session.run_ended(receipt.run).await.expect("ended").outcome, Outcome::Completed);
+    assert_eq!(ends(&runtime, session.id()).await, [CallEnd::UnknownEffects]);
     shut(runtime).await;
 }

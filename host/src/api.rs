@@ -49,6 +49,7 @@ mod transcripts;
 mod trees;
 mod usage;
 mod waiting;
+mod workers;
 
 /// Header that makes a command take effect once, however often it is sent.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -66,6 +67,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
     tags(
         (name = "agents"), (name = "sessions"), (name = "inputs"), (name = "runs"), (name = "queue"), (name = "events"),
         (name = "trees"), (name = "branches"), (name = "approvals"), (name = "tasks"), (name = "usage"), (name = "host"),
+        (name = "workers"),
     ),
 )]
 struct Document;
@@ -129,6 +131,10 @@ fn routed() -> OpenApiRouter<Host> {
         .routes(routes!(tasks::get))
         .routes(routes!(tasks::list))
         .routes(routes!(tasks::cancel))
+        .routes(routes!(workers::list))
+        .routes(routes!(workers::take))
+        .routes(routes!(workers::renew))
+        .routes(routes!(workers::complete))
         .routes(routes!(store::serving))
         .routes(routes!(store::read))
         .routes(routes!(store::import))

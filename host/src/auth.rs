@@ -20,6 +20,7 @@ use crate::problem::Problem;
 use crate::trace;
 
 pub use logins::Logins;
+pub(crate) use tokens::secret;
 pub use tokens::{TokenError, TokenFile, TokenInfo, TokenScope};
 
 mod logins;
@@ -119,13 +120,13 @@ impl Guard {
     fn may(&self, sender: Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let needed = TokenScope::needed(method, uri.path());
         match sender {
-            Sender::Token(scope) if scope >= needed => Ok(()),
+            Sender::Token(scope) if scope.allows(needed) => Ok(()),
             Sender::Token(scope) => {
                 let detail = format!("the token may {scope}, and this needs {needed}: use a token of that scope");
                 Err(Problem::new(StatusCode::FORBIDDEN, "scope_too_small", detail))
             }
             // A browser sends the cookie by itself: what changes something must say that it comes from this host's page.
-            Sender::Login if needed > TokenScope::Read && !headers.contains_key(header::ORIGIN) => Err(cross_origin()),
+            Sender::Login if needed != TokenScope::Read && !headers.contains_key(header::ORIGIN) => Err(cross_origin()),
             Sender::Login => Ok(()),
         }
     }

@@ -7,6 +7,8 @@ pub enum Flaw {
     NoResume,
     /// Idempotency keys are ignored.
     NoKey,
+    /// A completion counts by any lease that the call had.
+    OldLease,
 }
 
 /// The bug of a host, if any.
@@ -23,12 +25,13 @@ impl Flawed {
         Self { flaw: Some(flaw) }
     }
 
-    /// Returns the bug named by comma-separated `words`: `no-resume` or `no-key`. Other words are ignored.
+    /// Returns the bug named by comma-separated `words`: `no-resume`, `no-key` or `old-lease`. Other words are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(words: &str) -> Self {
         let flaw = words.split(',').find_map(|word| match word.trim() {
             "no-resume" => Some(Flaw::NoResume),
             "no-key" => Some(Flaw::NoKey),
+            "old-lease" => Some(Flaw::OldLease),
             _ => None,
         });
         Self { flaw }

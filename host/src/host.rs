@@ -18,6 +18,7 @@ use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
 use crate::settings::Settings;
 use crate::slash::CommandFiles;
+use crate::workers::Workers;
 
 /// Bounds of a host.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct HostOptions {
     pub settings: Option<Arc<dyn Settings>>,
     /// Where slash commands are found, for inputs that ask for them by `expand`. Without it they are texts.
     pub commands: Option<Arc<dyn CommandFiles>>,
+    /// The remote tools of the runtime: those that its registry got by [`Workers::tools`].
+    pub workers: Workers,
     /// A bug that drills and the simulator must notice.
     pub flawed: Flawed,
 }
@@ -54,6 +57,7 @@ impl Default for HostOptions {
             home: None,
             settings: None,
             commands: None,
+            workers: Workers::default(),
             flawed: Flawed::default(),
         }
     }
@@ -137,6 +141,10 @@ impl Host {
 
     pub(crate) fn options(&self) -> &HostOptions {
         &self.inner.options
+    }
+
+    pub(crate) fn workers(&self) -> &Workers {
+        &self.inner.options.workers
     }
 
     /// Names the session that `command` makes with an idempotency key: the same one whenever it is sent again, also after a restart.

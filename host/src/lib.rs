@@ -15,6 +15,7 @@
 //! | [`problem`] | refusals: RFC 9457 with a stable code |
 //! | [`slash`] | slash commands of sessions, as an embedder finds them |
 //! | [`socket_path`] | connecting to a socket whose path is longer than its address may be |
+//! | [`workers`] | remote tools, whose calls other processes answer under a lease |
 //! | [`settings`] | options of tools, as an embedder keeps them for the page |
 
 pub mod api;
@@ -32,6 +33,7 @@ pub mod slash;
 #[cfg(unix)]
 pub mod socket_path;
 mod trace;
+pub mod workers;
 
 pub use axum::body::Body;
 pub use axum::http::Request;

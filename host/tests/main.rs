@@ -21,3 +21,4 @@ mod refusals;
 mod sockets;
 mod support;
 mod transcripts;
+mod workers;

@@ -25,6 +25,8 @@ pub struct ToolError {
     pub kind: ToolErrorKind,
     /// Whether the authority refused it.
     pub denied: bool,
+    /// Whether the call stopped at an unknown point: side effects may have happened.
+    pub unknown_effects: bool,
     /// The text for the model.
     pub message: String,
     /// Whether a retry may succeed.
@@ -34,7 +36,7 @@ pub struct ToolError {
 impl ToolError {
     /// Returns an error that a retry would meet again.
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, denied: false, message: message.into(), retryable: false }
+        Self { kind, denied: false, unknown_effects: false, message: message.into(), retryable: false }
     }
 
     pub fn bad_args(message: impl Into<String>) -> Self {
@@ -61,6 +63,11 @@ impl ToolError {
 
     pub fn denied(message: impl Into<String>) -> Self {
         Self { denied: true, ..Self::new(ToolErrorKind::Refused, message) }
+    }
+
+    /// Returns an error for a call that stopped at an unknown point. It is recorded as such, and nothing repeats it.
+    pub fn unknown_effects(message: impl Into<String>) -> Self {
+        Self { unknown_effects: true, ..Self::failed(message) }
     }
 
     /// Returns an error for a call that was stopped.

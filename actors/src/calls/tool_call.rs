@@ -87,6 +87,9 @@ pub(crate) fn finished(call: CallId, came: Result<ToolOutcome, CallResult>, work
         Ok(ToolOutcome::Error(error)) if error.denied => {
             CallResult { end: CallEnd::Denied, content: error.message.into(), truncated_from: None }
         }
+        Ok(ToolOutcome::Error(error)) if error.unknown_effects => {
+            CallResult { end: CallEnd::UnknownEffects, content: error.message.into(), truncated_from: None }
+        }
         Ok(ToolOutcome::Error(error)) => CallResult {
             end: CallEnd::ToolError { kind: error.kind, retryable: error.retryable },
             content: error.message.into(),

@@ -9,10 +9,12 @@ use axum::http::Method;
 use blake3::Hash;
 use serde::{Deserialize, Serialize};
 
-/// What a token allows; each scope includes those before it.
+/// What a token allows. `admin` includes all, `act` includes `read`, and `work` nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenScope {
+    /// Answering calls of remote tools.
+    Work,
     /// Reading sessions, events and figures.
     Read,
     /// Sending inputs, approving, cancelling.
@@ -24,6 +26,7 @@ pub enum TokenScope {
 impl fmt::Display for TokenScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Work => "work",
             Self::Read => "read",
             Self::Act => "act",
             Self::Admin => "admin",
@@ -32,6 +35,14 @@ impl fmt::Display for TokenScope {
 }
 
 impl TokenScope {
+    /// Returns whether a request that needs `needed` may be sent.
+    pub(super) fn allows(self, needed: Self) -> bool {
+        match needed {
+            Self::Work => matches!(self, Self::Work | Self::Admin),
+            Self::Read | Self::Act | Self::Admin => self >= needed,
+        }
+    }
+
     /// The scope that a request needs, by its route: the parts of the path, compared whole.
     pub(super) fn needed(method: &Method, path: &str) -> Self {
         let parts: Vec<&str> = path.split('/').collect();
@@ -49,6 +60,8 @@ impl TokenScope {
             ["", "v1", "sessions", _, "queue"] | ["", "v1", "sessions", _, "queue", _] if !reads => Self::Act,
             // Shows messages again.
             ["", "v1", "sessions", _, "compaction"] if !reads => Self::Act,
+            // What a worker sends.
+            ["", "v1", "workers", "take" | "renew" | "complete"] if *method == Method::POST => Self::Work,
             // A POST, as its seed has it.
             ["", "v1", "tasks", "list"] if *method == Method::POST => Self::Read,
             _ if reads => Self::Read,
@@ -231,7 +244,7 @@ fn owner_only(path: &Path) -> std::io::Result<std::fs::File> {
 }
 
 /// 32 random bytes, in hexadecimal.
-pub(super) fn secret() -> Option<String> {
+pub(crate) fn secret() -> Option<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).ok()?;
     Some(bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
@@ -350,6 +363,8 @@ mod tests {
         };
         let found = |scope| sorted(needed.get(&scope).cloned().unwrap_or_default());
         assert_eq!(found(TokenScope::Read), ["POST /v1/tasks/list"]);
+        let work = ["take", "renew", "complete"].map(|what| format!("POST /v1/workers/{what}"));
+        assert_eq!(found(TokenScope::Work), sorted(work.to_vec()));
         assert_eq!(found(TokenScope::Act), sorted(act));
         assert_eq!(found(TokenScope::Admin), sorted(admin));
     }

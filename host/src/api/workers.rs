@@ -1,0 +1,193 @@
+//! Remote tools: workers take their calls under a lease, renew it, and complete it with its fencing token.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::{Deserialize, Serialize};
+use subtend_session::ids::Text;
+use subtend_session::near::near;
+use utoipa::ToSchema;
+
+use super::waiting::WaitQuery;
+use super::{Body, Query};
+use crate::flaw::Flaw;
+use crate::host::Host;
+use crate::problem::Problem;
+use crate::workers::{CompletionRefused, LeaseLost, LeasedCall, MOST_WORKERS, TakeRefused, WorkerResult, WorkersView};
+
+/// Bytes of a worker's name.
+const NAME: usize = 64;
+
+/// Bytes of a line of progress.
+const PROGRESS: usize = 200;
+
+/// A worker that takes a call.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TakeCall {
+    /// The name of the worker, for people.
+    worker: String,
+    /// The remote tools whose calls it answers.
+    #[schema(value_type = Vec<String>)]
+    tools: Vec<Text>,
+}
+
+/// A lease that continues.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RenewLease {
+    /// The fencing token of the lease.
+    token: String,
+    /// A line for people who follow the session.
+    progress: Option<String>,
+}
+
+/// A lease that was renewed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RenewedLease {
+    /// Milliseconds until it runs out, counted from the arrival of the request.
+    lease_ms: u64,
+    /// Whether the call is cancelled: the worker stops it, and completes it with `stopped`, or `not_started` if it had not begun.
+    stop: bool,
+}
+
+/// The end of a call.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CompleteCall {
+    /// The fencing token of the lease.
+    token: String,
+    /// How it ended.
+    result: WorkerResult,
+}
+
+/// Lists remote tools, the workers that were seen, and the calls that wait or run.
+#[utoipa::path(get, path = "/v1/workers", tag = "workers", operation_id = "list_workers",
+    responses((status = 200, body = WorkersView)))]
+pub(super) async fn list(State(host): State<Host>) -> Json<WorkersView> {
+    Json(host.workers().view())
+}
+
+/// Takes a call of a remote tool under a lease. The worker renews the lease before it starts the call, and until it completes it.
+///
+/// A call whose lease runs out before the first renewal goes to another worker. After it, the worker counts as lost: the call of an
+/// idempotent tool is repeated, others end with unknown effects.
+#[utoipa::path(post, path = "/v1/workers/take", tag = "workers", operation_id = "take_call", params(WaitQuery),
+    request_body = TakeCall,
+    responses((status = 200, body = LeasedCall), (status = 204, description = "No call waits"),
+        (status = 422, body = Problem), (status = 429, body = Problem)))]
+pub(super) async fn take(
+    State(host): State<Host>,
+    Query(wait): Query<WaitQuery>,
+    Body(request): Body<TakeCall>,
+) -> Result<Response, Problem> {
+    check(&host, &request)?;
+    let taken = tokio::select! {
+        biased;
+        taken = wait.until(host.workers().take(&request.worker, &request.tools)) => taken,
+        () = host.ends().cancelled() => None,
+    };
+    match taken {
+        Some(Ok(call)) => Ok(Json(call).into_response()),
+        Some(Err(refused)) => Err(refused.into()),
+        None => Ok(StatusCode::NO_CONTENT.into_response()),
+    }
+}
+
+fn check(host: &Host, request: &TakeCall) -> Result<(), Problem> {
+    let TakeCall { worker, tools } = request;
+    if worker.is_empty() || worker.len() > NAME || worker.chars().any(char::is_control) {
+        let detail = format!("worker {worker:?}: give a name of 1 to {NAME} bytes on one line");
+        return Err(Problem::invalid("invalid_worker", detail));
+    }
+    let declared: Vec<&str> = host.workers().declared().iter().map(|tool| &*tool.spec.name).collect();
+    if tools.is_empty() || tools.len() > declared.len().max(1) {
+        let detail = format!("tools: name 1 to {} remote tools, each once", declared.len().max(1));
+        return Err(Problem::invalid("invalid_worker", detail));
+    }
+    match tools.iter().find(|tool| !declared.contains(&&***tool)) {
+        None => Ok(()),
+        Some(unknown) => {
+            let near = near(unknown, declared.iter().copied()).map_or_else(
+                || "; declare it in `remote_tools` of the host's configuration".to_owned(),
+                |near| format!("; did you mean `{near}`?"),
+            );
+            let detail = format!("the host declares no remote tool {unknown:?}{near}");
+            Err(Problem::invalid("unknown_remote_tool", detail))
+        }
+    }
+}
+
+/// Renews a lease. The first renewal begins the call. With `wait`, the response comes when the call is cancelled, or after the time.
+#[utoipa::path(post, path = "/v1/workers/renew", tag = "workers", operation_id = "renew_lease", params(WaitQuery),
+    request_body = RenewLease,
+    responses((status = 200, body = RenewedLease), (status = 409, body = Problem, description = "The lease is over")))]
+pub(super) async fn renew(
+    State(host): State<Host>,
+    Query(wait): Query<WaitQuery>,
+    Body(request): Body<RenewLease>,
+) -> Result<Json<RenewedLease>, Problem> {
+    let progress =
+        request.progress.as_deref().map(|line| line.get(..line.floor_char_boundary(PROGRESS)).unwrap_or(line));
+    let renewed = host.workers().renew(&request.token, progress)?;
+    tokio::select! {
+        biased;
+        _ = wait.until(renewed.stop.cancelled()) => {}
+        () = host.ends().cancelled() => {}
+    }
+    // A lease is extended by a request, not by the time that its response takes.
+    let stop = host.workers().is_stopped(&request.token)?;
+    Ok(Json(RenewedLease { lease_ms: u64::try_from(renewed.lease.as_millis()).unwrap_or(u64::MAX), stop }))
+}
+
+/// Completes a call. The same completion sent again has the same response.
+#[utoipa::path(post, path = "/v1/workers/complete", tag = "workers", operation_id = "complete_call",
+    request_body = CompleteCall,
+    responses((status = 204), (status = 409, body = Problem, description = "The lease is over, never renewed, or completed otherwise")))]
+pub(super) async fn complete(
+    State(host): State<Host>,
+    Body(request): Body<CompleteCall>,
+) -> Result<StatusCode, Problem> {
+    let any_lease = host.options().flawed.has(Flaw::OldLease);
+    host.workers().complete(&request.token, request.result, any_lease)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+impl From<LeaseLost> for Problem {
+    fn from(_: LeaseLost) -> Self {
+        let detail = "the lease is over, or belongs to an earlier host: stop the call, its result is not used";
+        Self::conflict("lease_lost", detail)
+    }
+}
+
+impl From<CompletionRefused> for Problem {
+    fn from(refused: CompletionRefused) -> Self {
+        match refused {
+            CompletionRefused::Lost => LeaseLost.into(),
+            CompletionRefused::NotBegun => Self::conflict(
+                "call_not_begun",
+                "the lease was never renewed: renew it before the call is started, or complete it with `not_started`",
+            ),
+            CompletionRefused::Differs => {
+                Self::conflict("completed_otherwise", "the lease was completed with another result, which applies")
+            }
+        }
+    }
+}
+
+impl From<TakeRefused> for Problem {
+    fn from(refused: TakeRefused) -> Self {
+        match refused {
+            TakeRefused::Full => Self {
+                retry_after: Some(60),
+                ..Self::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "busy",
+                    format!("{MOST_WORKERS} workers are known: give a worker the same name when it starts again"),
+                )
+            },
+            TakeRefused::NoRandomness => Self::internal("internal", "the system gives no random bytes".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Remote tools: tools whose calls other processes answer, under a lease with a fencing token.
+//!
+//! A host declares a [`RemoteTool`]. [`Workers`] makes a tool of each for the runtime, and keeps their running calls until workers
+//! take them over HTTP. To sessions they are tools like any other: offered by authority, cancelled, timed and recorded by the runtime.
+//! What is kept here is lost with the host, and so are its leases: the journal says which calls were in flight.
+//!
+//! | state of a call | ends by |
+//! |---|---|
+//! | queued | a worker takes it; the deadline or a cancel, without effects |
+//! | leased | the first renewal, which begins it; a lease that runs out before returns it to the queue |
+//! | begun | its completion; a lease that runs out is a lost worker |
+//!
+//! The call of a lost worker is repeated if the tool is idempotent, [`ATTEMPTS`] times at most. Otherwise its effects are unknown.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use subtend_session::ids::Text;
+use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use board::{CallBoard, RemoteStep};
+use tool::WorkerTool;
+
+pub use board::{ATTEMPTS, MOST_CALLS, MOST_WORKERS};
+pub use tool::{BadRemoteTool, LEASES, RemoteTool};
+
+pub(crate) use board::{CompletionRefused, LeaseLost, LeasedCall, TakeRefused, WorkerResult};
+pub(crate) use view::WorkersView;
+
+mod board;
+mod tool;
+mod view;
+
+/// The remote tools of a host, and the calls that workers answer. Cheap to clone; the default has no tools.
+#[derive(Clone, Debug, Default)]
+pub struct Workers {
+    inner: Arc<SharedCalls>,
+}
+
+#[derive(Debug, Default)]
+struct SharedCalls {
+    tools: Vec<Arc<RemoteTool>>,
+    board: Mutex<CallBoard>,
+    /// Notified when a call can be taken.
+    queued: Notify,
+}
+
+/// What a renewal returns.
+#[derive(Debug)]
+pub(crate) struct Renewed {
+    pub(crate) lease: Duration,
+    /// Fires when the worker should stop: the call is cancelled, or over.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Workers {
+    /// Declares the remote tools of a host.
+    ///
+    /// # Errors
+    /// [`BadRemoteTool`] for a declaration that cannot take effect. Names and schemas are checked by the registry that gets
+    /// [`Workers::tools`].
+    pub fn new(tools: impl IntoIterator<Item = RemoteTool>) -> Result<Self, BadRemoteTool> {
+        let tools: Vec<_> = tools.into_iter().map(|tool| tool.checked().map(Arc::new)).collect::<Result<_, _>>()?;
+        Ok(Self { inner: Arc::new(SharedCalls { tools, ..SharedCalls::default() }) })
+    }
+
+    /// Returns the tools for the registry of a runtime.
+    pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
+        let tools = self.inner.tools.iter();
+        tools.map(|tool| Arc::new(WorkerTool::new(Arc::clone(tool), self)) as Arc<dyn Tool>).collect()
+    }
+
+    /// Returns the declarations.
+    pub(crate) fn declared(&self) -> &[Arc<RemoteTool>] {
+        &self.inner.tools
+    }
+
+    fn board(&self) -> MutexGuard<'_, CallBoard> {
+        self.inner.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a call of one of `tools`, and leases it to `worker`.
+    ///
+    /// # Cancel safety
+    /// Nothing is leased by a future that is dropped.
+    ///
+    /// # Errors
+    /// [`TakeRefused`].
+    pub(crate) async fn take(&self, worker: &str, tools: &[Text]) -> Result<LeasedCall, TakeRefused> {
+        loop {
+            let queued = self.inner.queued.notified();
+            tokio::pin!(queued);
+            // Before the check: a call that is queued after it is noticed.
+            queued.as_mut().enable();
+            if let Some(taken) = self.board().take(worker, tools, Instant::now())? {
+                return Ok(taken);
+            }
+            queued.await;
+        }
+    }
+
+    /// Extends the lease of `token`; the first renewal begins the call.
+    ///
+    /// # Errors
+    /// [`LeaseLost`].
+    pub(crate) fn renew(&self, token: &str, progress: Option<&str>) -> Result<Renewed, LeaseLost> {
+        let renewed = self.board().renew(token, Instant::now());
+        self.wake();
+        let renewed = renewed?;
+        // Not under the lock: an observer is called.
+        progress.into_iter().for_each(|line| renewed.progress.send(line));
+        Ok(Renewed { lease: renewed.lease, stop: renewed.stop })
+    }
+
+    /// Returns whether the worker of `token` should stop. Extends nothing.
+    ///
+    /// # Errors
+    /// [`LeaseLost`].
+    pub(crate) fn is_stopped(&self, token: &str) -> Result<bool, LeaseLost> {
+        let stopped = self.board().is_stopped(token, Instant::now());
+        self.wake();
+        stopped
+    }
+
+    /// Ends the call of `token`. With `any_lease`, a sabotage, also a lease of before counts.
+    ///
+    /// # Errors
+    /// [`CompletionRefused`]; then nothing changes.
+    pub(crate) fn complete(&self, token: &str, result: WorkerResult, any_lease: bool) -> Result<(), CompletionRefused> {
+        let completed = self.board().complete(token, result, any_lease, Instant::now());
+        self.wake();
+        completed
+    }
+
+    /// Returns the workers, and the calls of each tool.
+    pub(crate) fn view(&self) -> WorkersView {
+        self.board().view(&self.inner.tools, Instant::now())
+    }
+
+    /// Wakes workers that wait, if a call was returned to the queue.
+    fn wake(&self) {
+        if self.board().has_returned() {
+            self.inner.queued.notify_waiters();
+        }
+    }
+
+    /// Queues a call and waits for its result.
+    async fn answered(self, tool: Arc<RemoteTool>, call: ToolInvocation) -> Result<ToolOutput, ToolError> {
+        let cancel = call.cancel.clone();
+        let (no, changed) = self.board().add(tool, call, Instant::now())?;
+        let queued = QueuedCall { workers: self, no };
+        queued.workers.inner.queued.notify_waiters();
+        let mut cancelled = false;
+        loop {
+            let step = queued.workers.board().step(no, cancelled, Instant::now());
+            queued.workers.wake();
+            let until = match step {
+                RemoteStep::Ended(end) => return *end,
+                RemoteStep::Wait(until) => until,
+            };
+            tokio::select! {
+                () = changed.notified() => {}
+                () = sleep_until(until) => {}
+                () = cancel.cancelled(), if !cancelled => cancelled = true,
+            }
+        }
+    }
+}
+
+async fn sleep_until(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A call that is waited for. Dropping it, as the runtime does after the grace of a cancel, removes the call: its lease is lost.
+struct QueuedCall {
+    workers: Workers,
+    no: u64,
+}
+
+impl Drop for QueuedCall {
+    fn drop(&mut self) {
+        self.workers.board().remove(self.no);
+    }
+}

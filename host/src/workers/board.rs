@@ -1,0 +1,461 @@
+//! The calls of remote tools: which wait, who has which under a lease, and what ends each. Time is given by the caller.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use blake3::Hash;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use subtend_session::ids::{SessionId, Text};
+use subtend_tools::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use utoipa::ToSchema;
+
+use super::tool::RemoteTool;
+use crate::auth::secret;
+
+/// How often a call is leased at most.
+pub const ATTEMPTS: u32 = 3;
+
+/// Calls of remote tools that wait or run at the same time.
+pub const MOST_CALLS: usize = 1_000;
+
+/// Workers that are remembered.
+pub const MOST_WORKERS: usize = 1_000;
+
+/// After this time without a request a worker is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(900);
+
+/// Completions that are remembered, to answer one that is sent again.
+const COMPLETED: usize = 1_000;
+
+/// What ends a call.
+type RemoteEnd = Result<ToolOutput, ToolError>;
+
+#[derive(Debug, Default)]
+pub(super) struct CallBoard {
+    last: u64,
+    pub(super) calls: BTreeMap<u64, RemoteCall>,
+    /// The calls of leases, those of before included.
+    leases: HashMap<String, u64>,
+    completed: VecDeque<(String, Hash)>,
+    pub(super) workers: BTreeMap<String, SeenWorker>,
+    /// Whether a call was returned to the queue since it was asked last.
+    returned: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct RemoteCall {
+    pub(super) tool: Arc<RemoteTool>,
+    pub(super) session: SessionId,
+    /// The identity of the call, stable over attempts and restarts of the host.
+    pub(super) id: String,
+    args: Value,
+    max_bytes: u64,
+    progress: Progress,
+    pub(super) state: RemoteState,
+    pub(super) attempt: u32,
+    cancelled: bool,
+    pub(super) since: Instant,
+    changed: Arc<Notify>,
+}
+
+#[derive(Debug)]
+pub(super) enum RemoteState {
+    Queued,
+    Leased(Lease),
+    Ended(RemoteEnd),
+}
+
+#[derive(Debug)]
+pub(super) struct Lease {
+    token: String,
+    pub(super) worker: String,
+    until: Instant,
+    /// Whether the worker has renewed it: only then it may have started the call.
+    pub(super) begun: bool,
+    stop: CancellationToken,
+    /// Fires `stop` with the end of the lease.
+    _ends: DropGuard,
+}
+
+#[derive(Debug)]
+pub(super) struct SeenWorker {
+    pub(super) tools: Vec<Text>,
+    pub(super) at: Instant,
+}
+
+/// What a call waits for.
+#[derive(Debug)]
+pub(super) enum RemoteStep {
+    Ended(Box<RemoteEnd>),
+    /// A change, or this time.
+    Wait(Option<Instant>),
+}
+
+/// A call that a worker has leased. It must be renewed before it is started.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LeasedCall {
+    /// The identity of the call: the same in each attempt, also by the next host. A key for what must happen once.
+    pub(crate) call: String,
+    /// The tool.
+    #[schema(value_type = String)]
+    pub(crate) tool: Text,
+    /// The arguments, valid against the schema of the tool.
+    #[schema(value_type = Object)]
+    pub(crate) args: Value,
+    /// The fencing token: names this lease in each renewal and in the completion.
+    pub(crate) token: String,
+    /// Milliseconds until the lease runs out, unless it is renewed.
+    pub(crate) lease_ms: u64,
+    /// Counted from 1.
+    pub(crate) attempt: u32,
+    /// Bytes of a result that are kept.
+    pub(crate) max_bytes: u64,
+}
+
+/// How a call ended for its worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum WorkerResult {
+    /// It is done.
+    Ok {
+        /// The text for the model.
+        content: String,
+        /// Bytes before the worker truncated it.
+        truncated_from: Option<u64>,
+    },
+    /// It failed.
+    Error {
+        /// Why, for the model.
+        message: String,
+        /// Whether a retry of the same call may succeed.
+        #[serde(default)]
+        retryable: bool,
+    },
+    /// It was stopped at an unknown point: it may have had effects.
+    Stopped,
+    /// It was not started, and another worker may take it.
+    NotStarted,
+}
+
+/// The lease is over, or none of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseLost;
+
+/// Why a completion is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompletionRefused {
+    Lost,
+    /// The lease was never renewed: the worker had not begun the call.
+    NotBegun,
+    /// The same lease was completed with another result.
+    Differs,
+}
+
+/// Why no call can be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakeRefused {
+    /// Too many workers are known.
+    Full,
+    /// The system has no randomness for a token.
+    NoRandomness,
+}
+
+/// The worker of the lease, as the host reports it.
+pub(super) struct RenewedLease {
+    pub(super) lease: Duration,
+    pub(super) stop: CancellationToken,
+    pub(super) progress: Progress,
+}
+
+impl CallBoard {
+    /// Queues a call.
+    ///
+    /// # Errors
+    /// If too many calls wait or run.
+    pub(super) fn add(
+        &mut self,
+        tool: Arc<RemoteTool>,
+        call: ToolInvocation,
+        now: Instant,
+    ) -> Result<(u64, Arc<Notify>), ToolError> {
+        if self.calls.len() >= MOST_CALLS {
+            let message = format!("{MOST_CALLS} calls of remote tools wait or run already: try again later");
+            return Err(ToolError { retryable: true, ..ToolError::limit(message) });
+        }
+        self.last = self.last.saturating_add(1);
+        let changed = Arc::<Notify>::default();
+        let call = RemoteCall {
+            tool,
+            session: call.key.session,
+            id: format!("{}:{}:{}", call.key.session, call.key.run, call.key.call),
+            args: call.args,
+            max_bytes: call.max_bytes,
+            progress: call.progress,
+            state: RemoteState::Queued,
+            attempt: 0,
+            cancelled: false,
+            since: now,
+            changed: Arc::clone(&changed),
+        };
+        self.calls.insert(self.last, call);
+        Ok((self.last, changed))
+    }
+
+    /// Removes a call: leases of it are lost.
+    pub(super) fn remove(&mut self, no: u64) {
+        self.calls.remove(&no);
+        self.leases.retain(|_, of| *of != no);
+    }
+
+    /// Leases the oldest queued call of one of `tools`.
+    ///
+    /// # Errors
+    /// [`TakeRefused`].
+    pub(super) fn take(
+        &mut self,
+        worker: &str,
+        tools: &[Text],
+        now: Instant,
+    ) -> Result<Option<LeasedCall>, TakeRefused> {
+        self.seen(worker, tools, now)?;
+        let queued = |call: &RemoteCall| matches!(call.state, RemoteState::Queued) && !call.cancelled;
+        let mut waiting = self.calls.iter_mut();
+        let Some((no, call)) = waiting.find(|(_, call)| queued(call) && tools.contains(&call.tool.spec.name)) else {
+            return Ok(None);
+        };
+        let token = secret().ok_or(TakeRefused::NoRandomness)?;
+        self.leases.insert(token.clone(), *no);
+        Ok(Some(call.leased(token, worker, now)))
+    }
+
+    fn seen(&mut self, worker: &str, tools: &[Text], now: Instant) -> Result<(), TakeRefused> {
+        if !self.workers.contains_key(worker) && self.workers.len() >= MOST_WORKERS {
+            self.workers.retain(|_, seen| now.duration_since(seen.at) < FORGOTTEN);
+            if self.workers.len() >= MOST_WORKERS {
+                return Err(TakeRefused::Full);
+            }
+        }
+        self.workers.insert(worker.to_owned(), SeenWorker { tools: tools.to_vec(), at: now });
+        Ok(())
+    }
+
+    /// Returns the call whose current lease has `token`, after what time ended.
+    fn current(&mut self, token: &str, now: Instant) -> Option<&mut RemoteCall> {
+        let call = self.calls.get_mut(self.leases.get(token)?)?;
+        self.returned |= call.expire(now);
+        call.late(now);
+        call.holds(token).then_some(call)
+    }
+
+    /// Extends a lease; the first renewal begins the call, unless it is cancelled.
+    ///
+    /// # Errors
+    /// [`LeaseLost`].
+    pub(super) fn renew(&mut self, token: &str, now: Instant) -> Result<RenewedLease, LeaseLost> {
+        let call = self.current(token, now).ok_or(LeaseLost)?;
+        let (lease, cancelled, progress) = (call.tool.lease, call.cancelled, call.progress.clone());
+        let RemoteState::Leased(held) = &mut call.state else { return Err(LeaseLost) };
+        held.until = now + lease;
+        held.begun |= !cancelled;
+        let (worker, stop) = (held.worker.clone(), held.stop.clone());
+        call.changed.notify_one();
+        if let Some(seen) = self.workers.get_mut(&worker) {
+            seen.at = now;
+        }
+        Ok(RenewedLease { lease, stop, progress })
+    }
+
+    /// Returns whether the worker of a lease should stop.
+    ///
+    /// # Errors
+    /// [`LeaseLost`].
+    pub(super) fn is_stopped(&mut self, token: &str, now: Instant) -> Result<bool, LeaseLost> {
+        self.current(token, now).map(|call| call.cancelled).ok_or(LeaseLost)
+    }
+
+    /// Ends a call by its worker.
+    ///
+    /// # Errors
+    /// [`CompletionRefused`]; then nothing changes.
+    pub(super) fn complete(
+        &mut self,
+        token: &str,
+        result: WorkerResult,
+        any_lease: bool,
+        now: Instant,
+    ) -> Result<(), CompletionRefused> {
+        let hash = blake3::hash(&serde_json::to_vec(&result).unwrap_or_default());
+        if let Some((_, before)) = self.completed.iter().find(|(completed, _)| completed == token) {
+            return if *before == hash { Ok(()) } else { Err(CompletionRefused::Differs) };
+        }
+        let call = match self.leases.get(token).copied() {
+            Some(no) if any_lease => {
+                self.calls.get_mut(&no).filter(|call| !matches!(call.state, RemoteState::Ended(_)))
+            }
+            _ => self.current(token, now),
+        };
+        let call = call.ok_or(CompletionRefused::Lost)?;
+        let begun = matches!(&call.state, RemoteState::Leased(lease) if lease.begun);
+        if !begun && !any_lease && result != WorkerResult::NotStarted {
+            return Err(CompletionRefused::NotBegun);
+        }
+        let returned = call.completed(result);
+        self.returned |= returned;
+        if self.completed.len() >= COMPLETED {
+            self.completed.pop_front();
+        }
+        self.completed.push_back((token.to_owned(), hash));
+        Ok(())
+    }
+
+    /// Returns what a call waits for, after what time and a cancel ended.
+    pub(super) fn step(&mut self, no: u64, cancelled: bool, now: Instant) -> RemoteStep {
+        // Only its own waiter removes it.
+        let Some(call) = self.calls.get_mut(&no) else {
+            return RemoteStep::Ended(Box::new(Err(ToolError::cancelled())));
+        };
+        if cancelled {
+            call.cancel();
+        }
+        self.returned |= call.expire(now);
+        call.late(now);
+        match &call.state {
+            RemoteState::Ended(end) => RemoteStep::Ended(Box::new(end.clone())),
+            RemoteState::Queued => RemoteStep::Wait(call.deadline()),
+            RemoteState::Leased(lease) => {
+                RemoteStep::Wait(Some(call.deadline().map_or(lease.until, |deadline| deadline.min(lease.until))))
+            }
+        }
+    }
+
+    /// Returns whether a call was returned to the queue since the last call of this.
+    pub(super) fn has_returned(&mut self) -> bool {
+        std::mem::take(&mut self.returned)
+    }
+}
+
+impl RemoteCall {
+    fn leased(&mut self, token: String, worker: &str, now: Instant) -> LeasedCall {
+        self.attempt = self.attempt.saturating_add(1);
+        let stop = CancellationToken::new();
+        let (until, ends) = (now + self.tool.lease, stop.clone().drop_guard());
+        let lease = Lease { token: token.clone(), worker: worker.to_owned(), until, begun: false, stop, _ends: ends };
+        self.state = RemoteState::Leased(lease);
+        self.changed.notify_one();
+        LeasedCall {
+            call: self.id.clone(),
+            tool: Arc::clone(&self.tool.spec.name),
+            args: self.args.clone(),
+            token,
+            lease_ms: u64::try_from(self.tool.lease.as_millis()).unwrap_or(u64::MAX),
+            attempt: self.attempt,
+            max_bytes: self.max_bytes,
+        }
+    }
+
+    fn holds(&self, token: &str) -> bool {
+        matches!(&self.state, RemoteState::Leased(lease) if lease.token == token)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.tool.deadline.map(|deadline| self.since + deadline)
+    }
+
+    fn end(&mut self, end: RemoteEnd) {
+        self.state = RemoteState::Ended(end);
+        self.changed.notify_one();
+    }
+
+    /// Ends a call that has not begun; another one continues until its worker stops.
+    fn cancel(&mut self) {
+        self.cancelled = true;
+        match &self.state {
+            RemoteState::Queued => self.end(Err(ToolError::cancelled())),
+            RemoteState::Leased(lease) if !lease.begun => self.end(Err(ToolError::cancelled())),
+            RemoteState::Leased(lease) => lease.stop.cancel(),
+            RemoteState::Ended(_) => {}
+        }
+    }
+
+    /// Ends a lease that has run out; returns whether the call can be taken again.
+    fn expire(&mut self, now: Instant) -> bool {
+        let RemoteState::Leased(lease) = &self.state else { return false };
+        if lease.until > now {
+            return false;
+        }
+        let (call, tool, worker, begun) = (&self.id, &self.tool.spec.name, &lease.worker, lease.begun);
+        tracing::warn!(%call, %tool, worker, attempt = self.attempt, begun, "the lease of a worker ran out");
+        let lost = format!("the worker `{worker}` was lost");
+        self.left(begun, &lost)
+    }
+
+    /// Ends the lease of a worker that left the call unfinished, as `why` says; returns whether the call can be taken again.
+    fn left(&mut self, begun: bool, why: &str) -> bool {
+        let name = Arc::clone(&self.tool.spec.name);
+        let retry = |message: String| ToolError { retryable: true, ..ToolError::failed(message) };
+        if begun && !self.tool.idempotent {
+            let message = format!(
+                "{why} during this call of `{name}`: it may have had all, some or none of its effects. Check before you call it again."
+            );
+            self.end(Err(ToolError::unknown_effects(message)));
+        } else if self.cancelled {
+            self.end(Err(ToolError::cancelled()));
+        } else if self.attempt >= ATTEMPTS && begun {
+            self.end(Err(retry(format!("{why} during this call of `{name}`, as were {} others before", ATTEMPTS - 1))));
+        } else if self.attempt >= ATTEMPTS {
+            self.end(Err(retry(format!("no worker began this call of `{name}`, the last of {ATTEMPTS} since {why}"))));
+        } else {
+            self.state = RemoteState::Queued;
+            self.changed.notify_one();
+            return true;
+        }
+        false
+    }
+
+    /// Ends a call whose deadline has passed.
+    fn late(&mut self, now: Instant) {
+        let Some(deadline) = self.tool.deadline.filter(|deadline| self.since + *deadline <= now) else { return };
+        let begun = match &self.state {
+            RemoteState::Ended(_) => return,
+            RemoteState::Queued => false,
+            RemoteState::Leased(lease) => lease.begun,
+        };
+        let (name, seconds) = (&self.tool.spec.name, deadline.as_secs());
+        let error = match (begun, self.tool.idempotent) {
+            (false, _) => {
+                let message = format!("no worker began this call of `{name}` within {seconds} s: it had no effects");
+                ToolError { retryable: true, ..ToolError::failed(message) }
+            }
+            (true, true) => ToolError {
+                retryable: true,
+                ..ToolError::failed(format!("this call of `{name}` was not done within {seconds} s"))
+            },
+            (true, false) => ToolError::unknown_effects(format!(
+                "this call of `{name}` was not done within {seconds} s: it may have had all, some or none of its effects. Check \
+                 before you call it again."
+            )),
+        };
+        self.end(Err(error));
+    }
+
+    /// Ends the call as its worker reports it; returns whether it can be taken again.
+    fn completed(&mut self, result: WorkerResult) -> bool {
+        match result {
+            WorkerResult::Ok { content, truncated_from } => {
+                self.end(Ok(ToolOutput { content: content.into(), truncated_from }));
+                false
+            }
+            WorkerResult::Error { message, retryable } => {
+                self.end(Err(ToolError { retryable, ..ToolError::failed(message) }));
+                false
+            }
+            WorkerResult::Stopped => self.left(true, "the worker stopped"),
+            WorkerResult::NotStarted => self.left(false, "the worker gave it back"),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The declaration of a remote tool, and the tool that the runtime calls.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use subtend_session::authority::Access;
+use subtend_session::call::ToolEffect;
+use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
+
+use super::Workers;
+
+/// How long leases may be.
+pub const LEASES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
+
+/// A tool whose calls workers answer. The host declares it; a worker only names it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoteTool {
+    /// The name, description and schema for models.
+    pub spec: ToolSpec,
+    /// The action that rules name: `tool:NAME`. Several tools may share one.
+    pub action: Text,
+    /// Whether the call of a lost worker may be repeated by another one.
+    pub idempotent: bool,
+    /// How long a worker may be silent before it counts as lost.
+    pub lease: Duration,
+    /// Time for a call, from its start to its end. The session's `tool_ms` applies too.
+    pub deadline: Option<Duration>,
+}
+
+/// Why a remote tool cannot be declared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the remote tool `{name}` cannot be declared: {why}")]
+pub struct BadRemoteTool {
+    /// The tool.
+    pub name: Text,
+    /// What is wrong, and what to do.
+    pub why: String,
+}
+
+impl RemoteTool {
+    pub(super) fn checked(self) -> Result<Self, BadRemoteTool> {
+        let bad = |why: &str| Err(BadRemoteTool { name: Arc::clone(&self.spec.name), why: why.to_owned() });
+        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let name = self.action.strip_prefix("tool:").filter(|name| !name.is_empty() && name.chars().all(word));
+        if name.is_none() {
+            return bad(
+                "its action is not `tool:` and a name of a-z A-Z 0-9 _ -; other actions are those of built-in tools",
+            );
+        }
+        if self.spec.description.trim().is_empty() {
+            return bad("it has no description, so a model cannot know when to use it: add one");
+        }
+        if !LEASES.contains(&self.lease) {
+            return bad("its lease is not 1,000 to 600,000 milliseconds");
+        }
+        if self.deadline.is_some_and(|deadline| deadline < *LEASES.start()) {
+            return bad("its deadline is less than 1,000 milliseconds");
+        }
+        Ok(self)
+    }
+}
+
+/// A remote tool, as sessions are offered it.
+pub(super) struct WorkerTool {
+    tool: Arc<RemoteTool>,
+    workers: Workers,
+}
+
+impl WorkerTool {
+    pub(super) fn new(tool: Arc<RemoteTool>, workers: &Workers) -> Self {
+        Self { tool, workers: workers.clone() }
+    }
+}
+
+impl Tool for WorkerTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.tool.spec
+    }
+
+    fn effect(&self) -> ToolEffect {
+        if self.tool.idempotent { ToolEffect::Idempotent } else { ToolEffect::SideEffect }
+    }
+
+    fn access(&self, _: Option<&Value>) -> Vec<Access> {
+        vec![Access { action: Arc::clone(&self.tool.action), resource: "*".into() }]
+    }
+
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        self.workers.clone().answered(Arc::clone(&self.tool), call).boxed()
+    }
+}

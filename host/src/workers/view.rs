@@ -1,0 +1,105 @@
+//! The workers and the calls of remote tools, as clients see them.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use subtend_session::ids::{SessionId, Text};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::board::{CallBoard, RemoteCall, RemoteState};
+use super::tool::RemoteTool;
+
+/// Remote tools, the workers that were seen, and the calls that wait or run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WorkersView {
+    tools: Vec<RemoteToolRow>,
+    workers: Vec<WorkerRow>,
+    calls: Vec<RemoteCallRow>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct RemoteToolRow {
+    #[schema(value_type = String)]
+    name: Text,
+    /// The action that rules name.
+    #[schema(value_type = String)]
+    action: Text,
+    /// Whether the call of a lost worker is repeated.
+    idempotent: bool,
+    lease_ms: u64,
+    deadline_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct WorkerRow {
+    /// Its name, as it says.
+    name: String,
+    /// The tools whose calls it takes.
+    #[schema(value_type = Vec<String>)]
+    tools: Vec<Text>,
+    /// Milliseconds since its last request.
+    seen_ms: u64,
+    /// Calls that it has leased.
+    calls: usize,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct RemoteCallRow {
+    call: String,
+    #[schema(value_type = String, format = Uuid)]
+    session: SessionId,
+    #[schema(value_type = String)]
+    tool: Text,
+    /// `queued`, `leased` before a worker has begun it, or `running`.
+    state: &'static str,
+    worker: Option<String>,
+    /// How often it was leased.
+    attempt: u32,
+    /// Milliseconds since it was called.
+    age_ms: u64,
+}
+
+fn ms(of: std::time::Duration) -> u64 {
+    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl CallBoard {
+    pub(super) fn view(&self, tools: &[Arc<RemoteTool>], now: Instant) -> WorkersView {
+        let worker_of = |call: &RemoteCall| match &call.state {
+            RemoteState::Leased(lease) => Some(lease.worker.clone()),
+            RemoteState::Queued | RemoteState::Ended(_) => None,
+        };
+        let tool = |tool: &Arc<RemoteTool>| RemoteToolRow {
+            name: Arc::clone(&tool.spec.name),
+            action: Arc::clone(&tool.action),
+            idempotent: tool.idempotent,
+            lease_ms: ms(tool.lease),
+            deadline_ms: tool.deadline.map(ms),
+        };
+        let workers = self.workers.iter().map(|(name, seen)| WorkerRow {
+            name: name.clone(),
+            tools: seen.tools.clone(),
+            seen_ms: ms(now.duration_since(seen.at)),
+            calls: self.calls.values().filter(|call| worker_of(call).as_ref() == Some(name)).count(),
+        });
+        let calls = self.calls.values().filter_map(|call| {
+            let state = match &call.state {
+                RemoteState::Queued => "queued",
+                RemoteState::Leased(lease) if lease.begun => "running",
+                RemoteState::Leased(_) => "leased",
+                RemoteState::Ended(_) => return None,
+            };
+            Some(RemoteCallRow {
+                call: call.id.clone(),
+                session: call.session,
+                tool: Arc::clone(&call.tool.spec.name),
+                state,
+                worker: worker_of(call),
+                attempt: call.attempt,
+                age_ms: ms(now.duration_since(call.since)),
+            })
+        });
+        WorkersView { tools: tools.iter().map(tool).collect(), workers: workers.collect(), calls: calls.collect() }
+    }
+}

@@ -1,0 +1,397 @@
+//! Remote tools: calls that workers take, renew and complete under a lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use subtend_actors::{Options, Runtime};
+use subtend_host::flaw::{Flaw, Flawed};
+use subtend_host::workers::{RemoteTool, Workers};
+use subtend_host::{Host, HostOptions};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::closure::fn_model;
+use subtend_models::model::Answer;
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::message::{Message, ToolSpec};
+use subtend_session::record::ToolCall;
+use subtend_tools::registry::Registry;
+
+use crate::support::{HttpResponse, end, get, post};
+
+/// Milliseconds of each lease.
+const LEASE: u64 = 30_000;
+
+fn declared(name: &str, idempotent: bool) -> RemoteTool {
+    RemoteTool {
+        spec: ToolSpec {
+            name: name.into(),
+            description: "Works elsewhere.".into(),
+            schema: Arc::new(json!({"type": "object"})),
+        },
+        action: format!("tool:{name}").into(),
+        idempotent,
+        lease: Duration::from_millis(LEASE),
+        deadline: Some(Duration::from_secs(100)),
+    }
+}
+
+/// A host whose agent calls the tool that its input names, and answers with the result: `pay` has effects, `seek` is idempotent,
+/// `sealed` is denied.
+async fn host(memory: &Memory, flawed: Flawed) -> Host {
+    let model = fn_model("script", |request, _| async move {
+        if let Some(Message::Result { content, .. }) = request.messages.iter().last() {
+            return Ok(Answer::of_text(content.to_string()));
+        }
+        let text = request.messages.iter().rev().find_map(|message| match message {
+            Message::User { text, .. } => Some(text.to_string()),
+            _ => None,
+        });
+        let offered: Vec<_> = request.tools.iter().map(|tool| tool.name.to_string()).collect();
+        let tool = text.unwrap_or_default();
+        if tool == "list" {
+            return Ok(Answer::of_text(offered.join(" ")));
+        }
+        Ok(Answer::of_calls(
+            None,
+            vec![ToolCall { provider_id: "c".into(), tool: tool.into(), args: r#"{"of": 7}"#.into() }],
+        ))
+    });
+    let tools = [declared("pay", false), declared("seek", true), declared("sealed", true)];
+    let workers = Workers::new(tools).expect("declarations");
+    let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let denied = Rule { action: "tool:sealed".into(), resource: "*".into(), verdict: Verdict::Deny };
+    let runtime = Runtime::builder()
+        .journal(journal)
+        .policy(RuleSet { default: Verdict::Allow, rules: vec![denied] })
+        .tools(Registry::builder().tools(workers.tools()).expect("tools").build())
+        .options(Options { titles: false, summaries: false, ..Options::default() })
+        .model(Arc::new(model))
+        .start()
+        .await
+        .expect("a runtime");
+    Host::new(runtime, HostOptions { workers, flawed, ..HostOptions::default() })
+}
+
+/// Opens a session whose agent calls `tool`; returns its id.
+async fn calls(app: &Router, tool: &str) -> String {
+    let opened = post(app, "/v1/sessions", &json!({"input": {"text": tool}})).await;
+    assert_eq!(opened.status, StatusCode::CREATED, "{}", opened.body);
+    opened.json()["session"]["id"].as_str().expect("an id").to_owned()
+}
+
+async fn asks(app: &Router, worker: &str, tools: &[&str]) -> HttpResponse {
+    post(app, "/v1/workers/take?wait=true&timeout=1000", &json!({"worker": worker, "tools": tools})).await
+}
+
+/// Takes a call of one of both tools.
+async fn takes(app: &Router, worker: &str) -> Value {
+    let taken = asks(app, worker, &["pay", "seek"]).await;
+    assert_eq!(taken.status, StatusCode::OK, "{}", taken.body);
+    taken.json()
+}
+
+async fn renews(app: &Router, call: &Value) -> HttpResponse {
+    post(app, "/v1/workers/renew", &json!({"token": call["token"]})).await
+}
+
+/// Takes a call and begins it.
+async fn begins(app: &Router, worker: &str) -> Value {
+    let call = takes(app, worker).await;
+    assert_eq!(renews(app, &call).await.json(), json!({"lease_ms": LEASE, "stop": false}));
+    call
+}
+
+async fn completes(app: &Router, call: &Value, result: &Value) -> HttpResponse {
+    post(app, "/v1/workers/complete", &json!({"token": call["token"], "result": result})).await
+}
+
+fn done(text: &str) -> Value {
+    json!({"ok": {"content": text}})
+}
+
+async fn passes(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// Waits for the end of the run; returns how its calls ended, with their texts.
+async fn ends(app: &Router, id: &str) -> Vec<(Value, String)> {
+    let run = get(app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=600000")).await;
+    assert_eq!(run.json()["in_flight"], false, "{}", run.body);
+    let records = get(app, &format!("/v1/sessions/{id}/records")).await.json();
+    let finished = records.as_array().expect("records").iter().map(|stored| &stored["record"]["call_finished"]);
+    let finished = finished.filter(|finished| finished.is_object());
+    finished.map(|of| (of["end"].clone(), of["content"].as_str().expect("a text").to_owned())).collect()
+}
+
+fn code(response: &HttpResponse) -> (u16, String) {
+    response.problem()
+}
+
+fn lost() -> (u16, String) {
+    (409, "lease_lost".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_worker_takes_a_call_and_its_result_reaches_the_model() {
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    assert_eq!(asks(&app, "one", &["pay"]).await.status, StatusCode::NO_CONTENT);
+    let id = calls(&app, "pay").await;
+    let call = takes(&app, "one").await;
+    let identity = format!("{id}:1:1.0");
+    assert_eq!((&call["call"], &call["tool"], &call["args"]), (&json!(identity), &json!("pay"), &json!({"of": 7})));
+    assert_eq!((&call["attempt"], &call["lease_ms"]), (&json!(1), &json!(LEASE)));
+    // It has not begun: nothing but the renewal says that it may have effects.
+    let early = completes(&app, &call, &done("paid")).await;
+    assert_eq!(code(&early), (409, "call_not_begun".to_owned()));
+    renews(&app, &call).await;
+    let view = get(&app, "/v1/workers").await.json();
+    assert_eq!((&view["calls"][0]["state"], &view["calls"][0]["worker"]), (&json!("running"), &json!("one")));
+    assert_eq!((&view["workers"][0]["calls"], view["tools"].as_array().map(Vec::len)), (&json!(1), Some(3)));
+    for _ in 0..2 {
+        assert_eq!(completes(&app, &call, &done("paid")).await.status, StatusCode::NO_CONTENT, "sent again");
+    }
+    assert_eq!(ends(&app, &id).await, [(json!("ok"), "paid".to_owned())]);
+    assert_eq!(completes(&app, &call, &done("paid")).await.status, StatusCode::NO_CONTENT, "after the end");
+    let other = completes(&app, &call, &done("not paid")).await;
+    assert_eq!(code(&other), (409, "completed_otherwise".to_owned()));
+    assert_eq!(get(&app, "/v1/workers").await.json()["calls"], json!([]));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    let id = calls(&app, "pay").await;
+    let call = begins(&app, "one").await;
+    passes(LEASE - 1).await;
+    assert_eq!(renews(&app, &call).await.status, StatusCode::OK, "each renewal extends the lease");
+    passes(LEASE - 1).await;
+    assert_eq!(get(&app, "/v1/workers").await.json()["calls"][0]["state"], "running");
+    passes(1).await;
+    let ended = ends(&app, &id).await;
+    let text = "the worker `one` was lost during this call of `pay`: it may have had all, some or none of its effects. Check before you \
+                call it again.";
+    assert_eq!(ended, [(json!("unknown_effects"), text.to_owned())]);
+    // It wakes, and what it did is not used.
+    assert_eq!(code(&renews(&app, &call).await), lost());
+    assert_eq!(code(&completes(&app, &call, &done("paid")).await), lost());
+    assert_eq!(ends(&app, &id).await, ended);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_call_that_no_worker_began_goes_to_another_one() {
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    let id = calls(&app, "pay").await;
+    let first = takes(&app, "one").await;
+    passes(LEASE).await;
+    let second = begins(&app, "two").await;
+    assert_eq!((&second["call"], &second["attempt"]), (&first["call"], &json!(2)));
+    assert_eq!(code(&renews(&app, &first).await), lost(), "it learns so before it starts");
+    completes(&app, &second, &done("paid once")).await;
+    assert_eq!(ends(&app, &id).await, [(json!("ok"), "paid once".to_owned())]);
+    // A worker that ends gives back what it has not started, also after it has begun.
+    let id = calls(&app, "pay").await;
+    let third = begins(&app, "two").await;
+    assert_eq!(completes(&app, &third, &json!("not_started")).await.status, StatusCode::NO_CONTENT);
+    let fourth = begins(&app, "one").await;
+    completes(&app, &fourth, &done("paid")).await;
+    assert_eq!(ends(&app, &id).await, [(json!("ok"), "paid".to_owned())]);
+    drop(app);
+    end(host).await;
+}
+
+/// What the late completion of a lost worker does, and how the call ends.
+async fn late_completion(flawed: Flawed) -> ((u16, String), Vec<(Value, String)>) {
+    let host = host(&Memory::new(), flawed).await;
+    let app = host.router();
+    let id = calls(&app, "seek").await;
+    let first = begins(&app, "one").await;
+    passes(LEASE).await;
+    let second = begins(&app, "two").await;
+    let late = completes(&app, &first, &done("old")).await;
+    let late = if late.status.is_success() { (late.status.as_u16(), String::new()) } else { code(&late) };
+    completes(&app, &second, &done("new")).await;
+    let ended = ends(&app, &id).await;
+    drop(app);
+    end(host).await;
+    (late, ended)
+}
+
+/// The control is a host without the fence: there the lost worker's result is used.
+#[tokio::test(start_paused = true)]
+async fn d6_completion_of_an_old_lease_is_refused() {
+    let fenced = late_completion(Flawed::default()).await;
+    assert_eq!(fenced, (lost(), vec![(json!("ok"), "new".to_owned())]));
+    let open = late_completion(Flawed::with(Flaw::OldLease)).await;
+    assert_eq!(open, ((204, String::new()), vec![(json!("ok"), "old".to_owned())]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_idempotent_call_is_repeated_at_most_twice() {
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    let id = calls(&app, "seek").await;
+    for attempt in 1..=3 {
+        let call = begins(&app, "one").await;
+        assert_eq!((&call["attempt"], &call["call"]), (&json!(attempt), &json!(format!("{id}:1:1.0"))));
+        passes(LEASE).await;
+    }
+    let text = "the worker `one` was lost during this call of `seek`, as were 2 others before";
+    let failed = json!({"tool_error": {"kind": "failed", "retryable": true}});
+    assert_eq!(ends(&app, &id).await, [(failed, text.to_owned())]);
+    assert_eq!(asks(&app, "one", &["seek"]).await.status, StatusCode::NO_CONTENT);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    let id = calls(&app, "pay").await;
+    let call = begins(&app, "one").await;
+    let waits = async {
+        let begun = tokio::time::Instant::now();
+        let path = "/v1/workers/renew?wait=true&timeout=20000";
+        let renewed = post(&app, path, &json!({"token": call["token"], "progress": "half done"})).await;
+        (renewed.json()["stop"].clone(), begun.elapsed() < Duration::from_secs(20))
+    };
+    let cancels = async {
+        passes(100).await;
+        post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await
+    };
+    let (told, _) = tokio::join!(waits, cancels);
+    assert_eq!(told, (json!(true), true), "at once, not with the next renewal");
+    assert_eq!(completes(&app, &call, &json!("stopped")).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(ends(&app, &id).await[0].0, "unknown_effects");
+    // One that waits has had no effects, and no worker gets it.
+    let id = calls(&app, "pay").await;
+    passes(1_000).await;
+    assert_eq!(get(&app, "/v1/workers").await.json()["calls"][0]["state"], "queued");
+    post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
+    assert!(ends(&app, &id).await.iter().all(|(end, _)| *end != "unknown_effects"));
+    assert_eq!(asks(&app, "one", &["pay"]).await.status, StatusCode::NO_CONTENT);
+    // A worker that never stops loses its lease with the grace of the cancel.
+    let id = calls(&app, "pay").await;
+    let deaf = begins(&app, "one").await;
+    post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
+    assert_eq!(ends(&app, &id).await[0].0, "unknown_effects");
+    assert_eq!(code(&completes(&app, &deaf, &done("paid")).await), lost());
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_deadline_without_a_worker_has_no_effects() {
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    let id = calls(&app, "pay").await;
+    let failed = json!({"tool_error": {"kind": "failed", "retryable": true}});
+    let text = "no worker began this call of `pay` within 100 s: it had no effects";
+    assert_eq!(ends(&app, &id).await, [(failed, text.to_owned())]);
+    let id = calls(&app, "pay").await;
+    let call = begins(&app, "one").await;
+    let mut beats = 0;
+    while renews(&app, &call).await.status.is_success() {
+        passes(10_000).await;
+        beats += 1;
+    }
+    assert_eq!(beats, 10, "renewals do not extend the deadline");
+    let text = "this call of `pay` was not done within 100 s: it may have had all, some or none of its effects. Check before you call it \
+                again.";
+    assert_eq!(ends(&app, &id).await, [(json!("unknown_effects"), text.to_owned())]);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_results_are_bounded_and_errors_are_the_models() {
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    let id = calls(&app, "seek").await;
+    let call = begins(&app, "one").await;
+    let most = usize::try_from(call["max_bytes"].as_u64().expect("a number")).expect("a size");
+    assert_eq!(code(&completes(&app, &call, &done(&"x".repeat(5 << 20))).await), (413, "too_large".to_owned()));
+    completes(&app, &call, &done(&"x".repeat(most * 2))).await;
+    let text = ends(&app, &id).await.remove(0).1;
+    assert!(text.len() <= most && text.len() > most / 2, "{} of {most}", text.len());
+    let id = calls(&app, "pay").await;
+    let call = begins(&app, "one").await;
+    completes(&app, &call, &json!({"error": {"message": "no money"}})).await;
+    let failed = json!({"tool_error": {"kind": "failed", "retryable": false}});
+    assert_eq!(ends(&app, &id).await, [(failed, "no money".to_owned())]);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_denied_remote_tool_reaches_no_worker() {
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    let id = calls(&app, "list").await;
+    ends(&app, &id).await;
+    let run = get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true")).await;
+    assert!(run.body.contains("pay seek") && !run.body.contains("sealed"), "{}", run.body);
+    let id = calls(&app, "sealed").await;
+    let ended = ends(&app, &id).await;
+    assert!(ended.iter().all(|(end, _)| *end != "ok"), "{ended:?}");
+    assert_eq!(asks(&app, "one", &["sealed"]).await.status, StatusCode::NO_CONTENT);
+    // A worker cannot declare a tool, nor name a built-in one.
+    for name in ["read", "shell", "task", "other"] {
+        assert_eq!(code(&asks(&app, "one", &[name]).await), (422, "unknown_remote_tool".to_owned()), "{name}");
+    }
+    let near = asks(&app, "one", &["sek"]).await;
+    assert!(near.body.contains("did you mean `seek`?"), "{}", near.body);
+    assert_eq!(code(&asks(&app, "", &["pay"]).await), (422, "invalid_worker".to_owned()));
+    assert_eq!(code(&asks(&app, "one", &[]).await), (422, "invalid_worker".to_owned()));
+    drop(app);
+    end(host).await;
+}
+
+/// The host is dropped in the middle of a call, as by a kill. The next one knows the call from the journal, and its lease no more.
+#[tokio::test(start_paused = true)]
+async fn d6_completion_for_a_former_host_is_refused() {
+    let memory = Memory::new();
+    let host = host(&memory, Flawed::default()).await;
+    let app = host.router();
+    let id = calls(&app, "pay").await;
+    let call = begins(&app, "one").await;
+    drop((app, host));
+    let host = self::host(&memory, Flawed::default()).await;
+    let app = host.router();
+    assert_eq!(code(&renews(&app, &call).await), lost());
+    assert_eq!(code(&completes(&app, &call, &done("paid")).await), lost());
+    assert_eq!(ends(&app, &id).await[0].0, "unknown_effects");
+    drop(app);
+    end(host).await;
+}
+
+#[test]
+fn d6_declarations_that_cannot_take_effect_are_refused() {
+    let refused = |change: fn(&mut RemoteTool)| {
+        let mut tool = declared("build", true);
+        change(&mut tool);
+        Workers::new([tool]).expect_err("it is refused").to_string()
+    };
+    let said = [
+        refused(|tool| tool.action = "fs.read".into()),
+        refused(|tool| tool.action = "tool:*".into()),
+        refused(|tool| tool.spec.description = " ".into()),
+        refused(|tool| tool.lease = Duration::from_millis(999)),
+        refused(|tool| tool.deadline = Some(Duration::ZERO)),
+    ];
+    let words = ["its action", "its action", "no description", "its lease", "its deadline"];
+    for (said, word) in said.iter().zip(words) {
+        assert!(said.starts_with("the remote tool `build` cannot be declared: ") && said.contains(word), "{said}");
+    }
+    assert!(Workers::new([declared("build", false)]).is_ok());
+}
