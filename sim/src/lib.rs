@@ -6,6 +6,7 @@ pub mod check;
 pub mod clients;
 pub mod coverage;
 pub mod fault;
+pub mod lease;
 pub mod model;
 pub mod simulate;
 pub mod size;

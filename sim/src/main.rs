@@ -1,6 +1,5 @@
-//! The commands: `model` tries every interleaving of a small system, `run` simulates seeds, `clients` does so with clients of
-//! a host, `controls` shows that both notice seeded
-//! bugs, and `coverage` counts what they can refute.
+//! The commands: `model` tries every interleaving of a small system, `lease` of nodes that share a database, `run` simulates seeds,
+//! `clients` does so with clients of a host, `controls` shows that they notice seeded bugs, and `coverage` counts what they can refute.
 
 mod cli;
 
@@ -11,6 +10,7 @@ use clap::{Parser, Subcommand};
 use crate::cli::clients::{self, ClientsArgs};
 use crate::cli::controls::{self, ControlsArgs};
 use crate::cli::coverage::{self, CoverageArgs};
+use crate::cli::lease::{self, LeaseArgs};
 use crate::cli::model::{self, ModelArgs};
 use crate::cli::run::{self, RunArgs};
 
@@ -29,6 +29,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum SimCommand {
     Model(ModelArgs),
+    Lease(LeaseArgs),
     Run(RunArgs),
     Clients(ClientsArgs),
     Controls(ControlsArgs),
@@ -38,6 +39,7 @@ enum SimCommand {
 fn main() -> ExitCode {
     match Cli::parse().verb {
         SimCommand::Model(args) => model::model(&args),
+        SimCommand::Lease(args) => lease::lease(&args),
         SimCommand::Run(args) => run::run(&args),
         SimCommand::Clients(args) => clients::clients(&args),
         SimCommand::Controls(args) => controls::controls(&args),

@@ -1,5 +1,6 @@
 //! The model checker and the simulator over many worlds, optimised: `cargo test --profile checks -p subtend-sim --features worlds --test worlds`.
 
 mod clients;
+mod lease;
 mod model;
 mod simulate;

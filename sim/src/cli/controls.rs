@@ -6,15 +6,16 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, value_parser};
 use serde_json::json;
 use subtend_sim::fault::SimFault;
+use subtend_sim::lease::LeaseBug;
 use subtend_sim::simulate::{Crowd, Seeded};
 
-use crate::cli::model;
 use crate::cli::run::threads;
+use crate::cli::{lease, model};
 
-/// Seeds each bug in turn, in the model and in the simulator; exits with 1 if one goes unnoticed.
+/// Seeds each bug in turn, in the models and in the simulator; exits with 1 if one goes unnoticed.
 #[derive(Args)]
 pub(crate) struct ControlsArgs {
-    /// Only in the model.
+    /// Only in the models.
     #[arg(long, group = "where")]
     model: bool,
     /// Only in the simulator.
@@ -43,12 +44,13 @@ pub(crate) struct ControlsArgs {
 pub(crate) fn controls(args: &ControlsArgs) -> ExitCode {
     if args.list {
         SimFault::all().for_each(|fault| println!("model {fault}"));
+        LeaseBug::ALL.iter().for_each(|bug| println!("lease {bug}"));
         Seeded::all().for_each(|bug| println!("simulator {bug}"));
         return ExitCode::SUCCESS;
     }
     let mut survived = 0_u32;
     if !args.simulator {
-        survived = survived.saturating_add(model::controls(args.json));
+        survived = survived.saturating_add(model::controls(args.json)).saturating_add(lease::controls(args.json));
     }
     if !args.model {
         survived = survived.saturating_add(simulator(args));

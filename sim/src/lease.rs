@@ -1,0 +1,302 @@
+//! Nodes that share a database: leases, claims of shards, fenced commits and takeovers, in every interleaving of two nodes.
+//!
+//! The protocol is modelled, not the code, whose steps are statements of a database. A tick is five seconds of the database's clock: a
+//! lease lasts three, and an owner starts effects for two, counted by its own clock from the moment its last renewal was sent. Its clock
+//! stays behind in one of three ticks at most. Messages arrive late, twice or never; a message that its sender counts as lost may
+//! arrive at any later time.
+
+mod database;
+mod state;
+mod step;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
+
+pub use database::{LeaseMessage, LeaseReply, LeaseRequest, MessageBody, NodeProcess};
+pub use state::LeaseState;
+pub use step::LeaseStep;
+
+/// Ticks of the database's clock for which a renewal lasts.
+const LEASE: u8 = 3;
+/// Ticks of its own clock for which an owner starts effects.
+const ACTS: u8 = 2;
+
+const ACKNOWLEDGED: &str = "no acknowledged group is lost";
+const HISTORY: &str = "one history: each LSN and each group once";
+const EPOCH: &str = "only the holder of a shard commits, one in each epoch";
+const EFFECT_OF_OWNER: &str = "no effect starts after another node took the shard";
+const EFFECT_OF_INTENT: &str = "no effect starts before its intent is durable";
+const FAILOVER: &str = "a shard has an owner within its lease and five seconds";
+
+/// How many of each event may occur; counted down in states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseSize {
+    pub shards: u8,
+    /// Groups that owners commit.
+    pub groups: u8,
+    /// Takeovers.
+    pub claims: u8,
+    /// Messages that their sender counts as lost, although they may arrive later.
+    pub losses: u8,
+    /// Commits that arrive twice.
+    pub repeats: u8,
+    pub crashes: u8,
+    pub joins: u8,
+    /// Restarts of the database.
+    pub restarts: u8,
+    /// Stops of a process. Without `prompt` any process may stop at any step.
+    pub pauses: u8,
+    /// Nodes, from the first on, whose clocks stay behind and whose renewals take time.
+    pub adverse: u8,
+    /// No tick passes before running nodes did what is due: failover is then bounded. A lost message never arrives.
+    pub prompt: bool,
+    /// An owner may stop between the check of its lease and the start of an effect.
+    pub two_steps: bool,
+}
+
+impl LeaseSize {
+    /// A takeover, without faults of the network.
+    pub const CALM: Self = Self {
+        shards: 1,
+        groups: 1,
+        claims: 1,
+        losses: 0,
+        repeats: 0,
+        crashes: 0,
+        joins: 0,
+        restarts: 0,
+        pauses: 0,
+        adverse: 1,
+        prompt: false,
+        two_steps: false,
+    };
+    /// Effects alone: both clocks stay behind, and all renewals take time.
+    pub const CLOCKS: Self = Self { groups: 0, adverse: 2, ..Self::CALM };
+    /// A message that is lost or late.
+    pub const LOSSES: Self = Self { groups: 2, losses: 1, ..Self::CALM };
+    /// A commit that arrives twice.
+    pub const REPEATS: Self = Self { groups: 2, repeats: 1, ..Self::CALM };
+    /// The database restarts.
+    pub const RESTARTS: Self = Self { groups: 2, restarts: 1, ..Self::CALM };
+    /// A node that crashes and joins again.
+    pub const CRASHES: Self = Self { groups: 2, crashes: 1, joins: 1, ..Self::CALM };
+    /// A shard that is taken and taken back.
+    pub const RETURNS: Self = Self { groups: 3, claims: 2, adverse: 0, ..Self::CALM };
+    /// A node loses one of two shards.
+    pub const SHARDS: Self = Self { shards: 2, groups: 2, claims: 2, adverse: 0, ..Self::CALM };
+    /// Processes that crash or stop, a lost message, and how long a shard has no owner.
+    pub const FAILOVER: Self =
+        Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, prompt: true, ..Self::CALM };
+    /// What remains: an owner that stops between the check of its lease and the start of an effect.
+    pub const RESIDUE: Self = Self { groups: 0, two_steps: true, ..Self::CALM };
+
+    /// The sizes that are checked to the end, by name.
+    pub const NAMED: [(&'static str, Self); 8] = [
+        ("clocks", Self::CLOCKS),
+        ("losses", Self::LOSSES),
+        ("repeats", Self::REPEATS),
+        ("restarts", Self::RESTARTS),
+        ("crashes", Self::CRASHES),
+        ("returns", Self::RETURNS),
+        ("shards", Self::SHARDS),
+        ("failover", Self::FAILOVER),
+    ];
+}
+
+/// A bug of the protocol that the model must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LeaseBug {
+    /// A commit asks nothing about the claim.
+    NoFence,
+    FenceWithoutEpoch,
+    FenceWithoutLsn,
+    /// A lease ends by the clock of the node that renews it.
+    RenewedByLocalClock,
+    /// A node counts its lease from the reply.
+    CountedFromReply,
+    /// The clock of a node does not run while its process is stopped.
+    ClockStopsInPause,
+    /// A node whose shard was taken renews its lease.
+    RenewedAfterTakeover,
+    /// A shard is taken from a node whose lease has not expired.
+    TakenBeforeExpiry,
+    EffectAfterExpiry,
+    EffectBeforeIntent,
+    /// A lost reply lets a former holder claim the next epoch.
+    ReclaimedByAnyone,
+    AcknowledgedWhenSent,
+    /// A lost reply counts as a commit.
+    LostTakenAsStored,
+    /// A lost reply lets the owner send its group again without comparing LSNs.
+    ResentUnread,
+    /// A node whose claim lost its reply does not claim again.
+    OwnClaimForgotten,
+}
+
+impl LeaseBug {
+    pub const ALL: [Self; 15] = [
+        Self::NoFence,
+        Self::FenceWithoutEpoch,
+        Self::FenceWithoutLsn,
+        Self::RenewedByLocalClock,
+        Self::CountedFromReply,
+        Self::ClockStopsInPause,
+        Self::RenewedAfterTakeover,
+        Self::TakenBeforeExpiry,
+        Self::EffectAfterExpiry,
+        Self::EffectBeforeIntent,
+        Self::ReclaimedByAnyone,
+        Self::AcknowledgedWhenSent,
+        Self::LostTakenAsStored,
+        Self::ResentUnread,
+        Self::OwnClaimForgotten,
+    ];
+
+    /// Returns the size in which this bug shows soonest.
+    fn shows_in(self) -> LeaseSize {
+        match self {
+            Self::OwnClaimForgotten => LeaseSize::FAILOVER,
+            Self::FenceWithoutLsn => LeaseSize::REPEATS,
+            Self::ReclaimedByAnyone | Self::LostTakenAsStored | Self::ResentUnread => LeaseSize::LOSSES,
+            Self::NoFence
+            | Self::FenceWithoutEpoch
+            | Self::RenewedByLocalClock
+            | Self::CountedFromReply
+            | Self::ClockStopsInPause
+            | Self::RenewedAfterTakeover
+            | Self::TakenBeforeExpiry
+            | Self::EffectAfterExpiry
+            | Self::EffectBeforeIntent
+            | Self::AcknowledgedWhenSent => LeaseSize::CALM,
+        }
+    }
+}
+
+impl fmt::Display for LeaseBug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// What must occur in some state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NodeEvent {
+    TakenOver,
+    Fenced,
+    FoundStored,
+    FoundMissing,
+    JoinedAgain,
+    Dropped,
+}
+
+impl NodeEvent {
+    const ALL: [(Self, &'static str); 6] = [
+        (Self::TakenOver, "a node takes the shard of another one"),
+        (Self::Fenced, "a commit of a former owner is refused"),
+        (Self::FoundStored, "a group whose reply was lost is stored"),
+        (Self::FoundMissing, "a group whose reply was lost can never arrive"),
+        (Self::JoinedAgain, "a node that lost a shard joins again"),
+        (Self::Dropped, "an owner drops its shards by its own clock"),
+    ];
+}
+
+/// The model: its size, and its seeded bug.
+#[derive(Clone, Debug)]
+pub struct LeaseModel {
+    pub size: LeaseSize,
+    pub bug: Option<LeaseBug>,
+    /// Bits of `NodeEvent`, in all states.
+    seen: Arc<AtomicU32>,
+}
+
+impl LeaseModel {
+    fn is(&self, bug: LeaseBug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    fn record(&self, event: NodeEvent) {
+        self.seen.fetch_or(1 << event as u32, Ordering::Relaxed);
+    }
+
+    fn never(&self) -> Vec<&'static str> {
+        let seen = self.seen.load(Ordering::Relaxed);
+        let possible = |event| match event {
+            NodeEvent::FoundStored | NodeEvent::FoundMissing => self.size.losses > 0,
+            NodeEvent::Fenced => self.size.groups > 0,
+            NodeEvent::TakenOver | NodeEvent::JoinedAgain | NodeEvent::Dropped => true,
+        };
+        let missing =
+            NodeEvent::ALL.into_iter().filter(|(event, _)| possible(*event) && seen & (1 << *event as u32) == 0);
+        missing.map(|(_, name)| name).collect()
+    }
+}
+
+impl Model for LeaseModel {
+    type State = LeaseState;
+    type Action = LeaseStep;
+
+    fn init_states(&self) -> Vec<LeaseState> {
+        vec![LeaseState::new(self.size)]
+    }
+
+    fn actions(&self, state: &LeaseState, actions: &mut Vec<LeaseStep>) {
+        state.steps(self, actions);
+    }
+
+    fn next_state(&self, last: &LeaseState, action: LeaseStep) -> Option<LeaseState> {
+        let mut next = last.clone();
+        next.step(self, action).map(|()| next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(ACKNOWLEDGED, |_: &Self, state: &LeaseState| state.acknowledged_are_stored()),
+            Property::always(HISTORY, |_: &Self, state: &LeaseState| state.one_history()),
+            Property::always(EPOCH, |_: &Self, state: &LeaseState| state.one_writer_per_epoch()),
+            Property::always(EFFECT_OF_OWNER, |_: &Self, state: &LeaseState| state.wrong != Some(EFFECT_OF_OWNER)),
+            Property::always(EFFECT_OF_INTENT, |_: &Self, state: &LeaseState| state.wrong != Some(EFFECT_OF_INTENT)),
+            Property::always(FAILOVER, |model: &Self, state: &LeaseState| state.served_in_time(model)),
+        ]
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct LeaseReport {
+    /// Transitions examined.
+    pub transitions: usize,
+    pub states: usize,
+    pub depth: usize,
+    /// The property that does not hold, and the steps to it.
+    pub violation: Option<(&'static str, Vec<String>)>,
+    /// Expected events that never occurred.
+    pub never: Vec<&'static str>,
+}
+
+impl LeaseReport {
+    pub fn passed(&self) -> bool {
+        self.violation.is_none() && self.never.is_empty()
+    }
+}
+
+/// Tries every interleaving of `size` with `bug` seeded, up to the first violation.
+pub fn check_lease(size: LeaseSize, bug: Option<LeaseBug>) -> LeaseReport {
+    let model = LeaseModel { size, bug, seen: Arc::default() };
+    let checker = model.clone().checker().threads(1).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let found = checker.discoveries();
+    let always = model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
+    let violation = always.filter_map(|property| found.get(property.name).map(|path| (property.name, path))).next();
+    let violation = violation.map(|(name, path)| {
+        let steps = path.clone().into_actions().into_iter().map(|step| format!("{step:?}"));
+        (name, steps.collect())
+    });
+    let (transitions, states, depth) = (checker.state_count(), checker.unique_state_count(), checker.max_depth());
+    LeaseReport { transitions, states, depth, violation, never: model.never() }
+}
+
+/// Searches for a violation, first in the size where this bug shows soonest.
+pub fn hunt_lease(bug: LeaseBug) -> LeaseReport {
+    check_lease(bug.shows_in(), Some(bug))
+}

@@ -1,0 +1,187 @@
+//! The database: leases by its clock, claims of shards, and commits, each of them one atomic statement.
+
+use super::{LEASE, LeaseBug};
+
+/// A process: its node and its incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeProcess {
+    pub node: usize,
+    pub no: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LeaseRequest {
+    /// `age`: ticks of the sender's clock since it sent this.
+    Renew {
+        age: u8,
+    },
+    Take,
+    /// Moves the shard's last LSN by one.
+    Commit {
+        epoch: u8,
+        last: u8,
+        group: u8,
+    },
+    Reclaim,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LeaseReply {
+    Renewed { age: u8 },
+    Expelled,
+    Claimed { epoch: u8, last: u8 },
+    Committed,
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageBody {
+    Request(LeaseRequest),
+    Reply(LeaseReply),
+}
+
+/// Message between a process and the database, with any delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseMessage {
+    pub of: NodeProcess,
+    /// None: about the lease of the node.
+    pub shard: Option<usize>,
+    pub body: MessageBody,
+    /// Its sender stopped waiting, and the reply is dropped.
+    pub late: bool,
+}
+
+/// Row of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct NodeRow {
+    incarnation: u8,
+    /// Ticks until it expires.
+    left: u8,
+    /// A shard was taken from this incarnation: it cannot renew.
+    ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct StoredGroup {
+    pub(super) lsn: u8,
+    pub(super) group: u8,
+    pub(super) epoch: u8,
+    pub(super) by: NodeProcess,
+    /// Whether its writer had the shard.
+    pub(super) held: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ShardRow {
+    pub(super) epoch: u8,
+    pub(super) last: u8,
+    pub(super) holder: Option<NodeProcess>,
+    /// In the order of the commits. The unique index on LSNs is left out.
+    pub(super) log: Vec<StoredGroup>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Database {
+    nodes: Vec<NodeRow>,
+    pub(super) shards: Vec<ShardRow>,
+}
+
+impl Database {
+    /// Two nodes, of which the first holds every shard, with one group in each.
+    pub(super) fn new(shards: u8) -> Self {
+        let nodes = vec![NodeRow { incarnation: 1, left: LEASE, ended: false }; 2];
+        let by = NodeProcess { node: 0, no: 1 };
+        let log = vec![StoredGroup { lsn: 1, group: 0, epoch: 1, by, held: true }];
+        let shard = ShardRow { epoch: 1, last: 1, holder: Some(by), log };
+        Self { nodes, shards: vec![shard; usize::from(shards)] }
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.nodes.iter_mut().for_each(|row| row.left = row.left.saturating_sub(1));
+    }
+
+    /// Registers a new incarnation of a node, in place of the former one.
+    pub(super) fn join(&mut self, me: NodeProcess) {
+        if let Some(row) = self.nodes.get_mut(me.node) {
+            *row = NodeRow { incarnation: me.no, left: LEASE, ended: false };
+        }
+    }
+
+    fn lives(&self, of: NodeProcess) -> bool {
+        self.nodes.get(of.node).is_some_and(|row| row.incarnation == of.no && row.left > 0 && !row.ended)
+    }
+
+    pub(super) fn holds(&self, me: NodeProcess, shard: usize) -> bool {
+        self.shards.get(shard).is_some_and(|row| row.holder == Some(me))
+    }
+
+    /// Returns whether a late message can still change something: epochs and incarnations only grow.
+    pub(super) fn may_change(&self, message: &LeaseMessage) -> bool {
+        match (message.body, message.shard.and_then(|shard| self.shards.get(shard))) {
+            (MessageBody::Request(LeaseRequest::Commit { epoch, .. }), Some(row)) => epoch == row.epoch,
+            _ => self.nodes.get(message.of.node).is_some_and(|row| row.incarnation == message.of.no && !row.ended),
+        }
+    }
+
+    /// Returns whether `me` may take the shard. Its own shard too: the reply to its first claim may be lost.
+    pub(super) fn grants(&self, me: NodeProcess, shard: usize, bug: Option<LeaseBug>) -> bool {
+        let Some(row) = self.shards.get(shard) else { return false };
+        let free = match row.holder {
+            None => true,
+            Some(holder) if holder == me => bug != Some(LeaseBug::OwnClaimForgotten),
+            Some(holder) => !self.lives(holder) || bug == Some(LeaseBug::TakenBeforeExpiry),
+        };
+        free && self.lives(me)
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        from: NodeProcess,
+        shard: usize,
+        request: LeaseRequest,
+        bug: Option<LeaseBug>,
+    ) -> Option<LeaseReply> {
+        let granted = self.grants(from, shard, bug);
+        let row = self.shards.get_mut(shard)?;
+        let reply = match request {
+            LeaseRequest::Renew { age } => {
+                let node = self.nodes.get_mut(from.node)?;
+                let ended = node.ended && bug != Some(LeaseBug::RenewedAfterTakeover);
+                if node.incarnation != from.no || ended {
+                    return Some(LeaseReply::Expelled);
+                }
+                // The clock of a sender may be two ticks behind.
+                node.left = if bug == Some(LeaseBug::RenewedByLocalClock) { LEASE.saturating_sub(2) } else { LEASE };
+                node.ended = false;
+                LeaseReply::Renewed { age }
+            }
+            LeaseRequest::Take if granted => {
+                let former = row.holder.replace(from).filter(|former| *former != from);
+                row.epoch = row.epoch.saturating_add(1);
+                if let Some(former) = former {
+                    let node = self.nodes.get_mut(former.node)?;
+                    node.ended = node.ended || node.incarnation == former.no;
+                }
+                LeaseReply::Claimed { epoch: row.epoch, last: row.last }
+            }
+            LeaseRequest::Commit { epoch, last, group } => {
+                let epoch_fits =
+                    epoch == row.epoch || matches!(bug, Some(LeaseBug::NoFence | LeaseBug::FenceWithoutEpoch));
+                let last_fits = last == row.last || matches!(bug, Some(LeaseBug::NoFence | LeaseBug::FenceWithoutLsn));
+                if !epoch_fits || !last_fits {
+                    return Some(LeaseReply::Refused);
+                }
+                row.last = last.saturating_add(1);
+                let held = row.holder == Some(from);
+                row.log.push(StoredGroup { lsn: row.last, group, epoch: row.epoch, by: from, held });
+                LeaseReply::Committed
+            }
+            LeaseRequest::Reclaim if row.holder == Some(from) || bug == Some(LeaseBug::ReclaimedByAnyone) => {
+                row.epoch = row.epoch.saturating_add(1);
+                LeaseReply::Claimed { epoch: row.epoch, last: row.last }
+            }
+            LeaseRequest::Take | LeaseRequest::Reclaim => LeaseReply::Refused,
+        };
+        Some(reply)
+    }
+}
