@@ -49,7 +49,7 @@ pub use prompt::PromptError;
 pub use recovery::boot::{BootError, BootProgress, BootReport, Undone};
 pub use runtime::builder::Builder;
 pub use runtime::environment::Environment;
-pub use runtime::{OpenOptions, OpenSessionError, Runtime, ShutdownReport, StartError};
+pub use runtime::{AboveSlots, OpenOptions, OpenSessionError, Runtime, ShutdownReport, StartError};
 pub use typed::{AskError, AskOptions};
 pub use values::environment_key::EnvironmentKey;
 pub use values::options::Options;

@@ -31,6 +31,7 @@ mod limit_changes;
 pub(crate) mod rooms;
 mod start_error;
 
+pub use limit_changes::AboveSlots;
 pub use start_error::StartError;
 
 /// A running instance. Several in one process are independent.
@@ -132,6 +133,8 @@ pub enum OpenSessionError {
     Workspace(String),
     #[error(transparent)]
     Limits(#[from] BadLimit),
+    #[error(transparent)]
+    AboveSlots(#[from] AboveSlots),
     /// A limit that is unknown, or has an invalid value.
     #[error("{0}")]
     LimitChange(String),
@@ -244,7 +247,7 @@ impl Runtime {
         let agents = self.environment(&options)?;
         let name = options.agent;
         let manifest = fitting(&agents, &name, task)?;
-        let limits = self.limits_of(&agents, options.limits, options.limit_changes)?;
+        let limits = limit_changes::opened_with(&agents, options.limits, options.limit_changes)?;
         if let Some(title) = &options.title {
             title::check(title)?;
         }
@@ -306,23 +309,6 @@ impl Runtime {
             (Err(error), Some(id)) => self.opened(id)?.ok_or(OpenSessionError::Journal(error)),
             (Err(error), None) => Err(error.into()),
         }
-    }
-
-    fn limits_of(
-        &self,
-        agents: &Agents,
-        all: Option<Limits>,
-        changes: Map<String, Value>,
-    ) -> Result<Option<Limits>, OpenSessionError> {
-        let limits = match changes.is_empty() {
-            true => all,
-            false => {
-                let base = all.map_or_else(|| agents.limits_body(), Arc::new);
-                Some(limit_changes::changed(&base, changes, self.rooms.host.options.slots)?)
-            }
-        };
-        limits.as_ref().map_or(Ok(()), Limits::check)?;
-        Ok(limits)
     }
 
     fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {

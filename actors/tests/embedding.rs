@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use crate::support::{builder, journal, model, shut, text};
 use futures_util::{FutureExt as _, Stream, StreamExt};
-use subtend_actors::{EventKind, Next, PromptError, Runtime};
+use subtend_actors::{
+    AboveSlots, Environment, EventKind, Next, OpenOptions, OpenSessionError, Options, PromptError, Runtime, StartError,
+};
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, Model, ModelError};
 use subtend_models::scripted::{Scripted, Step};
 use subtend_session::authority::{Rule, Verdict};
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::Seq;
+use subtend_session::limits::Limits;
 use subtend_session::message::ToolSpec;
 use subtend_session::outcome::{FailKind, ModelFail, Outcome};
 use subtend_tools::closure::fn_tool;
@@ -36,6 +39,38 @@ async fn builder_takes_a_model_or_a_shared_one() {
         assert_eq!(&*runtime.prompt("general", "you").await.expect("an answer"), "Hello, you");
         shut(runtime).await;
     }
+}
+
+/// A limit that was set above the slots would not take effect; one that nothing set is no error.
+#[tokio::test(start_paused = true)]
+async fn a11_limits_above_the_slots_are_typed_errors() {
+    let options = |slots| Options { slots, ..Options::default() };
+    let live = |live_runs| Limits { live_runs, ..Limits::default() };
+    let start = async |slots, limits: Limits| {
+        Runtime::builder().model(hello()).options(options(slots)).limits(limits).start().await
+    };
+    let Err(StartError::AboveSlots(above)) = start(256, live(1000)).await else { panic!("the limit has no effect") };
+    assert_eq!(above, AboveSlots { name: "live_runs", value: 1000, slots: 256 });
+    let says = "the limit `live_runs` of 1000 is above the host's `slots`, 256: lower it, or raise `Options::slots`";
+    assert_eq!(above.to_string(), says);
+    let persons = Limits { live_person_runs: 300, ..Limits::default() };
+    assert!(matches!(
+        start(256, persons).await,
+        Err(StartError::AboveSlots(AboveSlots { name: "live_person_runs", .. }))
+    ));
+    shut(start(1000, live(1000)).await.expect("a runtime")).await;
+    let runtime = start(2, Limits::default()).await.expect("a runtime");
+    let above = OpenOptions { limits: Some(live(4)), ..OpenOptions::agent("general") };
+    let Err(OpenSessionError::AboveSlots(above)) = runtime.open(above) else { panic!("the limit has no effect") };
+    assert_eq!(above, AboveSlots { name: "live_runs", value: 4, slots: 2 });
+    let environment = Environment::default().model(hello()).limits(live(4));
+    let building = Runtime::builder().model(hello()).options(options(2)).environments(move |_| Ok(environment.clone()));
+    let loading = building.start().await.expect("a runtime");
+    let elsewhere = OpenOptions { workspace: Some("elsewhere".into()), ..OpenOptions::agent("general") };
+    let refused = loading.open(elsewhere).expect_err("the limit has no effect").to_string();
+    assert!(refused.contains("the limit `live_runs` of 4 is above the host's `slots`, 2"), "{refused}");
+    shut(runtime).await;
+    shut(loading).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -227,7 +227,9 @@ impl From<OpenSessionError> for Problem {
             }
             OpenSessionError::UnknownPool(_) => Self::invalid("unknown_model", detail),
             OpenSessionError::Workspace(_) => Self::invalid("workspace_unusable", detail),
-            OpenSessionError::LimitChange(_) | OpenSessionError::Limits(_) => Self::invalid("invalid_limit", detail),
+            OpenSessionError::LimitChange(_) | OpenSessionError::Limits(_) | OpenSessionError::AboveSlots(_) => {
+                Self::invalid("invalid_limit", detail)
+            }
             OpenSessionError::Title(_) => Self::invalid("invalid_title", detail),
             OpenSessionError::NoPrice(_) => Self::invalid("no_price", detail),
             OpenSessionError::NoWindow(_) => Self::invalid("no_window", detail),

@@ -219,7 +219,7 @@ impl Builder {
         self
     }
 
-    /// Sets the limits of every session.
+    /// Sets the limits of every session. One above [`Options::slots`] would not take effect: the start refuses it.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.home = self.home.limits(limits);
         self

@@ -27,6 +27,7 @@ use crate::approvals::questions::Approvals;
 use crate::calls::model_set::ModelSet;
 use crate::calls::prices::Prices;
 use crate::faults::Faults;
+use crate::runtime::limit_changes::within;
 use crate::runtime::start_error::StartError;
 use crate::spawn::agents::Agents;
 use crate::spawn::background;
@@ -215,6 +216,7 @@ impl Environment {
         workspace_name: Option<Text>,
     ) -> Result<Agents, StartError> {
         self.limits.check()?;
+        within(&self.limits, shared.options.slots)?;
         let (models, default_model) = models(self.models, self.source, self.fallback, self.default_model, &self.pools)?;
         let lacking = self.limits.cost_micro.and_then(|_| prices.lacking(&models, &default_model));
         if let Some(model) = lacking {

@@ -1,12 +1,56 @@
 //! Changes of a session's limits.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 use subtend_session::limits::Limits;
 
 use crate::runtime::OpenSessionError;
+use crate::spawn::agents::Agents;
+
+/// A limit that was set above the slots of its host: it could not take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the limit `{name}` of {value} is above the host's `slots`, {slots}: lower it, or raise `Options::slots`")]
+pub struct AboveSlots {
+    pub name: &'static str,
+    pub value: u32,
+    pub slots: usize,
+}
+
+/// Refuses limits above `slots`. One that has its default value bounds nothing there, and was not asked for.
+pub(super) fn within(limits: &Limits, slots: usize) -> Result<(), AboveSlots> {
+    let default = Limits::default();
+    let bounded = [
+        ("live_runs", limits.live_runs, default.live_runs),
+        ("live_person_runs", limits.live_person_runs, default.live_person_runs),
+    ];
+    let above = |(_, value, default): &(_, u32, u32)| {
+        usize::try_from(*value).is_ok_and(|value| value > slots) && value != default
+    };
+    let found = bounded.into_iter().find(above);
+    found.map_or(Ok(()), |(name, value, _)| Err(AboveSlots { name, value, slots }))
+}
+
+/// Returns the limits that a session is opened with, where they are not those of its environment.
+pub(super) fn opened_with(
+    agents: &Agents,
+    all: Option<Limits>,
+    changes: Map<String, Value>,
+) -> Result<Option<Limits>, OpenSessionError> {
+    let slots = agents.options.slots;
+    let limits = match changes.is_empty() {
+        true => all,
+        false => Some(changed(&all.map_or_else(|| agents.limits_body(), Arc::new), changes, slots)?),
+    };
+    if let Some(limits) = &limits {
+        limits.check()?;
+        within(limits, slots)?;
+    }
+    Ok(limits)
+}
 
 /// Returns `base` with `changes`; `slots` bounds how many runs may be live.
-pub(super) fn changed(base: &Limits, changes: Map<String, Value>, slots: usize) -> Result<Limits, OpenSessionError> {
+fn changed(base: &Limits, changes: Map<String, Value>, slots: usize) -> Result<Limits, OpenSessionError> {
     let refused = |why: String| Err(OpenSessionError::LimitChange(why));
     let Value::Object(mut fields) = serde_json::to_value(base)? else {
         return refused("limits have no names".to_owned());

@@ -7,6 +7,7 @@ use subtend_tools::workspace::WorkspaceError;
 
 use crate::calls::prices::BadPrice;
 use crate::recovery::boot::BootError;
+use crate::runtime::limit_changes::AboveSlots;
 use crate::spawn::tool_options::BadToolOptions;
 
 /// Why a runtime did not start.
@@ -16,6 +17,8 @@ pub enum StartError {
     NoModel,
     #[error(transparent)]
     Limits(#[from] BadLimit),
+    #[error(transparent)]
+    AboveSlots(#[from] AboveSlots),
     #[error(transparent)]
     Pool(#[from] BadPool),
     /// The default names an unknown model or pool.

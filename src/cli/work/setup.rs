@@ -232,6 +232,7 @@ fn failed(journal: &Journal, error: StartError) -> Fail {
             Fail::Store(full(journal).unwrap_or_else(|| error.to_string()))
         }
         StartError::Limits(_)
+        | StartError::AboveSlots(_)
         | StartError::Pool(_)
         | StartError::Rates(..)
         | StartError::Price(..)
