@@ -107,6 +107,12 @@ fn a_compaction_that_erases_nothing_is_caught() {
     is_caught("no-erase", &["kept_text"]);
 }
 
+/// A deletion that begins with the lowest sessions leaves a tree without a part of it where a kill interrupts it.
+#[test]
+fn a_deletion_that_ends_with_its_root_is_caught() {
+    is_caught("no-order", &["lost"]);
+}
+
 /// Without a guard over them, processes that tools started outlive the runtime.
 #[test]
 fn processes_without_a_guard_are_caught() {

@@ -105,6 +105,9 @@ pub struct Faults {
     /// Tools do not wait for their intents.
     #[cfg(feature = "fault-points")]
     hasty: bool,
+    /// A deletion begins with the lowest sessions.
+    #[cfg(feature = "fault-points")]
+    lowest_first: bool,
     #[cfg(feature = "fault-points")]
     flaw: Option<Flaw>,
 }
@@ -114,12 +117,12 @@ impl Faults {
     pub const COMPILED: bool = cfg!(feature = "sabotage");
 
     /// Returns the sabotage named by comma-separated `words`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
-    /// their intents). Other words are ignored.
+    /// their intents), `no-order` (a deletion begins with the lowest sessions). Other words are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(words: &str) -> Self {
         let has = |name| words.split(',').any(|word| word.trim() == name);
         let rules = if has("no-dedup") { Rules::without(Bug::RowTakenTwice) } else { Rules::ALL };
-        Self { rules, hasty: has("no-intent"), ..Self::default() }
+        Self { rules, hasty: has("no-intent"), lowest_first: has("no-order"), ..Self::default() }
     }
 
     /// Without the features there is no sabotage.
@@ -196,6 +199,18 @@ impl Faults {
     #[cfg(not(feature = "fault-points"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
     pub(crate) fn hasty(&self) -> bool {
+        false
+    }
+
+    /// Returns whether a deletion begins with the lowest sessions.
+    #[cfg(feature = "fault-points")]
+    pub(crate) fn lowest_first(&self) -> bool {
+        self.lowest_first
+    }
+
+    #[cfg(not(feature = "fault-points"))]
+    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
+    pub(crate) fn lowest_first(&self) -> bool {
         false
     }
 

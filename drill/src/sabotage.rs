@@ -29,6 +29,8 @@ pub enum Sabotage {
     NoGuard,
     /// A compaction leaves what is deleted
     NoErase,
+    /// A deletion begins with the lowest sessions
+    NoOrder,
     /// An event stream begins again from the first event, whatever its client has (`--clients`)
     NoResume,
     /// An idempotency key is ignored (`--clients`)
@@ -53,6 +55,7 @@ impl Sabotage {
             Self::NoIntent => &[FindingKind::Unintended],
             Self::NoGuard => &[FindingKind::Orphaned],
             Self::NoErase => &[FindingKind::Kept],
+            Self::NoOrder => &[FindingKind::Lost],
             Self::NoResume | Self::NoKey => &[],
         }
     }

@@ -187,6 +187,9 @@ impl SessionHandle {
             if left.is_empty() {
                 break;
             }
+            if self.sessions.host.faults.lowest_first() {
+                left.reverse();
+            }
             let mut begun = false;
             for (id, _) in left {
                 match self.of_tree(id).order(Command::Delete { by: By::Person }).await {
