@@ -338,8 +338,8 @@ async fn r13_minion_says_where_there_is_no_web() {
         std::mem::take(&mut *seen.lock().unwrap())
     };
     let (received, _) = says(&["lookup"], asked.clone()).await;
-    let why = "Minion error: enableWeb is true, and there is no web here: you have neither fetch nor web_search to give. Call it with \
-               enableWeb false, and say in the message what the minion should do without";
+    let why = "Minion error: enableWeb is true, and none of your tools reaches the web. Call minion with enableWeb false, and say in the \
+               message what the minion should do without";
     assert_eq!(received, [why]);
     let (_, tools) = says(&["fetch", "lookup"], asked).await;
     assert_eq!(tools, ["fetch", "return"]);

@@ -3,6 +3,7 @@
 mod conversation;
 mod dialects;
 mod ends;
+mod withheld;
 mod workspace;
 
 use super::page::Page;

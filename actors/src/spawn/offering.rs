@@ -208,7 +208,7 @@ impl Agents {
                 Err(error) => Classified::tree(Err(error.message.into())),
             };
         }
-        if let Some(read) = tree_call::read(offer, tool, args) {
+        if let Some(read) = tree_call::read(offer, self.options.manage_tasks, tool, args) {
             return Classified::tree(read);
         }
         let (used, found);

@@ -13,10 +13,15 @@ use crate::calls::in_flight::Parsed;
 use crate::spawn::proposing::proposal;
 use crate::spawn::tool_set::ToolSet;
 
-/// Parses a call about existing runs, before the session resolves its tasks.
-pub(crate) fn read(offer: &ToolSet, tool: &str, args: &str) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
+/// Parses a call about existing runs, before the session resolves its tasks. `manage`: whether `task` comes with check and cancel.
+pub(crate) fn read(
+    offer: &ToolSet,
+    manage: bool,
+    tool: &str,
+    args: &str,
+) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
     let nobody = SessionId(Uuid::nil());
-    let manages = offer.opens.has(Dialect::Task) || offer.opens.has(Dialect::SpawnTask);
+    let manages = (manage && offer.opens.has(Dialect::Task)) || offer.opens.has(Dialect::SpawnTask);
     let kind = match tool {
         manage::CHECK if manages => manage::parse_check(args).map(|check| {
             let run = RunKey { session: nobody, run: RunNo(0) };

@@ -51,17 +51,24 @@ pub(super) fn limits() -> Limits {
     Limits { result_bytes: 200, run_ms: Some(60_000), turns: 8, ..Limits::default() }
 }
 
+/// The agents, of which `worker` may have a list of tools.
+pub(super) fn catalog(tools: Option<Vec<&str>>) -> Catalog {
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest {
+        description: "Does one part of the work.".into(),
+        tools: tools.map(|names| names.into_iter().map(Into::into).collect()),
+        ..Manifest::new("worker", AgentMode::All, "You are a worker.")
+    });
+    catalog
+}
+
 impl Conversation {
     pub(super) fn new(dialect: Option<Dialect>) -> Self {
-        let mut catalog = Catalog::builtin();
-        catalog.insert(Manifest {
-            description: "Does one part of the work.".into(),
-            ..Manifest::new("worker", AgentMode::All, "You are a worker.")
-        });
         let dialects = Dialects { offered: dialect.into_iter().collect(), ..Dialects::default() };
         let tools = ["lookup", "write_note"].into_iter().map(noop).chain([broken()]);
         let tools = tools.fold(Registry::builder(), |all, tool| all.tool(Arc::new(tool)).expect("names differ"));
-        let builder = testing::builder().catalog(catalog).dialects(dialects).tools(tools.build()).limits(limits());
+        let builder =
+            testing::builder().catalog(catalog(None)).dialects(dialects).tools(tools.build()).limits(limits());
         Self { builder, agent: "worker", real_time: false }
     }
 
@@ -85,22 +92,27 @@ impl Conversation {
     }
 
     async fn transcript(self, turns: Vec<Calls>) -> String {
-        let last = Arc::new(Mutex::new(None::<Request>));
-        let (seen, turns) = (Arc::clone(&last), Arc::new(turns));
+        let requests = self.requests(turns).await;
+        written(requests.iter().rev().find(|request| first(request) == "go").expect("the root was asked"))
+    }
+
+    /// Returns every request of the conversation, those of children too.
+    pub(super) async fn requests(self, turns: Vec<Calls>) -> Vec<Request> {
+        let all = Arc::new(Mutex::new(Vec::<Request>::new()));
+        let (seen, turns) = (Arc::clone(&all), Arc::new(turns));
         let model = fn_model("test", move |request: Request, _| {
             let (seen, turns) = (Arc::clone(&seen), Arc::clone(&turns));
             async move {
+                seen.lock().expect("the requests").push(request.clone());
                 let first = first(&request);
                 if first != "go" {
                     return child(&request, &first).await;
                 }
                 let at = request.messages.iter().filter(|it| matches!(it, Message::Assistant { .. })).count();
-                let answer = match turns.get(at) {
+                Ok(match turns.get(at) {
                     Some(calls) => called(&request, calls),
                     None => Answer::of_text("done"),
-                };
-                *seen.lock().expect("the last request") = Some(request);
-                Ok(answer)
+                })
             }
         });
         let runtime = self.builder.model(model).start().await.expect("a runtime");
@@ -109,9 +121,8 @@ impl Conversation {
         let receipt = session.send("go").await.expect("accepted");
         let ended = session.run_ended(receipt.run);
         tokio::time::timeout(Duration::from_secs(100_000), ended).await.expect("it ends").expect("it ends");
-        let request = last.lock().expect("the last request").take().expect("the root was asked");
         testing::finish(runtime).await;
-        written(&request)
+        std::mem::take(&mut *all.lock().expect("the requests"))
     }
 }
 

@@ -46,12 +46,21 @@ fn background(prompt: &str) -> Value {
     json!({"subagent_type": "worker", "prompt": prompt, "background": true})
 }
 
-#[test]
-fn texts_of_task_are_as_reviewed() {
-    let mut out = String::new();
-    converse(Dialect::Task, ENDS.map(|end| (end, one("task", task(end)))), &mut out);
-    converse(Dialect::Task, ENDS.map(|end| (end, one("task", background(end)))), &mut out);
-    let scenes: [(&str, Vec<Calls>); 7] = [
+/// Every call of a dialect that has a text of its own, by what it shows.
+pub(super) fn scenes(dialect: Dialect) -> Vec<(&'static str, Vec<Calls>)> {
+    match dialect {
+        Dialect::Task => scenes_of_task(),
+        Dialect::Spawn => scenes_of_spawn(),
+        Dialect::SpawnTask => scenes_of_spawn_task(),
+        Dialect::Minion => scenes_of_minion(),
+        Dialect::Subagent => scenes_of_subagent(),
+    }
+}
+
+fn scenes_of_task() -> Vec<(&'static str, Vec<Calls>)> {
+    let mut scenes: Vec<(&str, Vec<Calls>)> = ENDS.map(|end| (end, one("task", task(end)))).into();
+    scenes.extend(ENDS.map(|end| (end, one("task", background(end)))));
+    scenes.extend([
         ("several ends in one notice", vec![vec![("task", background("find")), ("task", background("fail"))]]),
         (
             "a task is continued",
@@ -109,20 +118,24 @@ fn texts_of_task_are_as_reviewed() {
             "a running task is continued",
             vec![vec![("task", background("slow"))], vec![("task", json!({"prompt": "find", "session_id": "{1}"}))]],
         ),
-    ];
-    converse(Dialect::Task, scenes, &mut out);
+    ]);
+    scenes
+}
+
+#[test]
+fn texts_of_task_are_as_reviewed() {
+    let mut out = String::new();
+    converse(Dialect::Task, scenes_of_task(), &mut out);
     limited(Dialect::Task, "task", &background("find"), &mut out);
     queued(Dialect::Task, "task", &background("slow"), &mut out);
     check("models_task", &out);
 }
 
-#[test]
-fn texts_of_spawn_are_as_reviewed() {
-    let mut out = String::new();
+fn scenes_of_spawn() -> Vec<(&'static str, Vec<Calls>)> {
     let spawned =
         |prompt: &str| vec![vec![("spawn", json!({"task": prompt}))], vec![("spawn_await", json!({"job_ids": "*"}))]];
-    converse(Dialect::Spawn, ENDS.map(|end| (end, spawned(end))), &mut out);
-    let scenes: [(&str, Vec<Calls>); 5] = [
+    let mut scenes: Vec<(&str, Vec<Calls>)> = ENDS.map(|end| (end, spawned(end))).into();
+    scenes.extend([
         ("an end that is not awaited", one("spawn", json!({"task": "find"}))),
         ("no jobs", one("spawn_await", json!({"job_ids": "*"}))),
         (
@@ -155,19 +168,27 @@ fn texts_of_spawn_are_as_reviewed() {
                 ("spawn", json!({"task": "find", "tools": vec!["a"; 1_000].join(",")})),
             ]],
         ),
-    ];
-    converse(Dialect::Spawn, scenes, &mut out);
+    ]);
+    scenes
+}
+
+#[test]
+fn texts_of_spawn_are_as_reviewed() {
+    let mut out = String::new();
+    converse(Dialect::Spawn, scenes_of_spawn(), &mut out);
     limited(Dialect::Spawn, "spawn", &json!({"task": "find"}), &mut out);
     check("models_spawn", &out);
 }
 
-#[test]
-fn texts_of_spawn_task_are_as_reviewed() {
-    let mut out = String::new();
-    let start = |prompt: &str| ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": "A part"}));
+fn part(prompt: &str) -> (&'static str, Value) {
+    ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": "A part"}))
+}
+
+fn scenes_of_spawn_task() -> Vec<(&'static str, Vec<Calls>)> {
+    let start = part;
     let checked = |prompt: &str| vec![vec![start(prompt)], vec![("check_task", json!({"taskId": "{1}"}))]];
-    converse(Dialect::SpawnTask, ENDS.map(|end| (end, checked(end))), &mut out);
-    let scenes: [(&str, Vec<Calls>); 4] = [
+    let mut scenes: Vec<(&str, Vec<Calls>)> = ENDS.map(|end| (end, checked(end))).into();
+    scenes.extend([
         ("ends that are not checked", vec![vec![start("find"), start("fail")]]),
         (
             "a task is checked while it runs, and cancelled",
@@ -191,29 +212,35 @@ fn texts_of_spawn_task_are_as_reviewed() {
             ]],
         ),
         ("an unknown id", vec![vec![start("find")], vec![("check_task", json!({"taskId": "task_abc"}))]]),
-    ];
-    converse(Dialect::SpawnTask, scenes, &mut out);
-    limited(Dialect::SpawnTask, "spawn_task", &start("find").1, &mut out);
-    queued(Dialect::SpawnTask, "spawn_task", &start("slow").1, &mut out);
-    check("models_spawn_task", &out);
+    ]);
+    scenes
 }
 
 #[test]
-fn texts_of_minion_are_as_reviewed() {
+fn texts_of_spawn_task_are_as_reviewed() {
     let mut out = String::new();
-    let dialects = || {
-        let template = MinionTemplate {
-            description: "Reviews one file.".into(),
-            message: Some("Review {path}.".into()),
-            ..MinionTemplate::default()
-        };
-        Dialects {
-            offered: vec![Dialect::Minion],
-            minion: MinionOptions { model: Some("test".into()), ..MinionOptions::default() },
-            templates: [("review".into(), template)].into(),
-            ..Dialects::default()
-        }
+    converse(Dialect::SpawnTask, scenes_of_spawn_task(), &mut out);
+    limited(Dialect::SpawnTask, "spawn_task", &part("find").1, &mut out);
+    queued(Dialect::SpawnTask, "spawn_task", &part("slow").1, &mut out);
+    check("models_spawn_task", &out);
+}
+
+/// The dialects of a host that offers `minion` with a template.
+pub(super) fn minions() -> Dialects {
+    let template = MinionTemplate {
+        description: "Reviews one file.".into(),
+        message: Some("Review {path}.".into()),
+        ..MinionTemplate::default()
     };
+    Dialects {
+        offered: vec![Dialect::Minion],
+        minion: MinionOptions { model: Some("test".into()), ..MinionOptions::default() },
+        templates: [("review".into(), template)].into(),
+        ..Dialects::default()
+    }
+}
+
+fn scenes_of_minion() -> Vec<(&'static str, Vec<Calls>)> {
     let minion = |message: &str| json!({"message": message, "enableWeb": false, "enabledTools": ["lookup"]});
     let mut scenes: Vec<(&str, Vec<Calls>)> = ENDS.map(|end| (end, one("minion", minion(end)))).into();
     scenes.extend([
@@ -256,18 +283,22 @@ fn texts_of_minion_are_as_reviewed() {
             ]],
         ),
     ]);
-    for (what, turns) in scenes {
-        Conversation::new(None).with(|builder| builder.dialects(dialects())).write(what, turns, &mut out);
+    scenes
+}
+
+#[test]
+fn texts_of_minion_are_as_reviewed() {
+    let mut out = String::new();
+    for (what, turns) in scenes_of_minion() {
+        Conversation::new(None).with(|builder| builder.dialects(minions())).write(what, turns, &mut out);
     }
     check("models_minion", &out);
 }
 
-#[test]
-fn texts_of_subagent_are_as_reviewed() {
-    let mut out = String::new();
+fn scenes_of_subagent() -> Vec<(&'static str, Vec<Calls>)> {
     let start = |task: &str| json!({"task": task});
-    converse(Dialect::Subagent, ENDS.map(|end| (end, one("subagent", start(end)))), &mut out);
-    let scenes: [(&str, Vec<Calls>); 3] = [
+    let mut scenes: Vec<(&str, Vec<Calls>)> = ENDS.map(|end| (end, one("subagent", start(end)))).into();
+    scenes.extend([
         ("several ends", vec![vec![("subagent", start("find")), ("subagent", start("fail"))]]),
         (
             "a running branch is continued",
@@ -289,8 +320,14 @@ fn texts_of_subagent_are_as_reviewed() {
                 ("subagent", json!({"task": "find", "colour": "red"})),
             ]],
         ),
-    ];
-    converse(Dialect::Subagent, scenes, &mut out);
-    limited(Dialect::Subagent, "subagent", &start("find"), &mut out);
+    ]);
+    scenes
+}
+
+#[test]
+fn texts_of_subagent_are_as_reviewed() {
+    let mut out = String::new();
+    converse(Dialect::Subagent, scenes_of_subagent(), &mut out);
+    limited(Dialect::Subagent, "subagent", &json!({"task": "find"}), &mut out);
     check("models_subagent", &out);
 }

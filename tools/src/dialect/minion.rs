@@ -139,9 +139,8 @@ impl MinionArguments {
         let web = self.web.or(template.and_then(|template| template.web)).ok_or_else(|| missing("enableWeb"))?;
         if web && !WEB.iter().any(|name| offered.shown_tools.iter().any(|tool| **tool == **name)) {
             return Err(ToolError::bad_args(format!(
-                "enableWeb is true, and there is no web here: you have neither {} to give. Call it with enableWeb false, and say in \
-                 the message what the minion should do without",
-                WEB.join(" nor ")
+                "enableWeb is true, and none of your tools reaches the web. Call {NAME} with enableWeb false, and say in the message \
+                 what the minion should do without"
             )));
         }
         let listed = self.tools.as_ref().or(template.and_then(|template| template.tools.as_ref()));
