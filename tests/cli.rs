@@ -10,8 +10,11 @@ mod checkpoints;
 mod condense;
 mod config;
 mod cut_off;
+#[cfg(unix)]
+mod deleting;
 mod drill;
 mod elsewhere;
+mod ids;
 #[cfg(target_os = "linux")]
 mod left;
 mod life;
@@ -27,6 +30,8 @@ mod reading;
 mod reload;
 mod rollback;
 mod runs;
+#[cfg(target_os = "linux")]
+mod sandbox;
 #[cfg(target_os = "linux")]
 mod screen;
 #[cfg(unix)]

@@ -298,6 +298,89 @@ async fn k2_end_of_a_job_reaches_the_model_once() {
     }
 }
 
+/// Who calls what after a person talked to the child: an await or a check of the pull dialects, a continuation of the others.
+async fn seen_again(dialect: Dialect, busy: bool) -> (Vec<String>, Vec<String>) {
+    let journal = journal();
+    let dialects = Dialects { offered: vec![dialect], ..Dialects::default() };
+    let (runtime, asked) = asked(builder(&journal).dialects(dialects), move |request| {
+        let id = |name: &str| {
+            serde_json::from_str::<serde_json::Value>(&results(request)[0]).expect("an object")[name].clone()
+        };
+        let starts = || match dialect {
+            Dialect::Spawn => ("spawn", json!({"task": "child"})),
+            Dialect::SpawnTask => {
+                ("spawn_task", json!({"type": "explore", "prompt": "child", "description": "a child"}))
+            }
+            Dialect::Minion => ("minion", json!({"message": "child", "enableWeb": false, "enabledTools": []})),
+            Dialect::Subagent => ("subagent", json!({"task": "child"})),
+            Dialect::Task => ("task", json!({"subagent_type": "worker", "prompt": "child", "background": true})),
+        };
+        let again = || match dialect {
+            Dialect::Spawn => ("spawn_await", json!({"job_ids": results(request)[0]})),
+            Dialect::SpawnTask => ("check_task", json!({"taskId": id("taskId")})),
+            Dialect::Minion => (
+                "minion",
+                json!({"message": "more", "minionChatId": id("minionChatId"), "enableWeb": false, "enabledTools": []}),
+            ),
+            Dialect::Subagent => ("subagent", json!({"task": "more", "continueBranchId": id("branchId")})),
+            Dialect::Task => ("check_task", json!({"task_id": id("session_id")})),
+        };
+        let is_root = &*prompt(request) == "parent";
+        let after = if latest(request).ends_with("aside") { 60 } else { 1 };
+        match request.messages.last() {
+            Some(Message::User { text, .. }) if is_root && &**text == "parent" => (1, calls([starts()])),
+            Some(Message::User { text, .. }) if is_root && &**text == "again" => (1, calls([again()])),
+            Some(Message::User { .. }) => (after, text(&format!("to {}", latest(request)))),
+            _ => (1, text("done")),
+        }
+    })
+    .await;
+    let parent = open(&runtime);
+    say(&parent, "parent").await;
+    let child = child_of(&runtime, &parent).await;
+    let receipt = child.send("aside").await.expect("accepted");
+    if busy {
+        seconds(2).await;
+    } else {
+        end_of(&child, receipt.run.0).await;
+    }
+    say(&parent, "again").await;
+    end_of(&child, receipt.run.0).await;
+    let of_parent = requests(&asked, &parent).concat();
+    assert!(!of_parent.iter().any(|message| message.contains("aside")), "{dialect:?}: {of_parent:#?}");
+    let seen = last(&asked, &parent);
+    let from = seen.iter().position(|message| message == "again").expect("the second message");
+    let of_child = last(&asked, &child);
+    shut(runtime).await;
+    (seen[from + 1..].to_vec(), of_child)
+}
+
+/// What a check or an await gives is the end of the owned run, also while the person's run is in flight.
+#[tokio::test(start_paused = true)]
+async fn k26_check_repeats_the_owned_end_after_a_persons_run() {
+    for dialect in [Dialect::Spawn, Dialect::SpawnTask, Dialect::Task] {
+        for busy in [false, true] {
+            let (seen, _) = seen_again(dialect, busy).await;
+            assert_eq!(seen.len(), 2, "{dialect:?}, {busy}: {seen:#?}");
+            // `task` injects each end, and its check repeats no text.
+            let gives = if dialect == Dialect::Task { "ended; its result was given before" } else { "to child" };
+            assert!(seen[1].starts_with("result: ") && seen[1].contains(gives), "{dialect:?}, {busy}: {seen:#?}");
+        }
+    }
+}
+
+/// A continued child knows what the person said to it; its parent gets the answer to its own message alone.
+#[tokio::test(start_paused = true)]
+async fn k26_continue_shows_the_child_again_after_a_persons_run() {
+    for dialect in [Dialect::Minion, Dialect::Subagent] {
+        let (seen, of_child) = seen_again(dialect, false).await;
+        let ends: Vec<&String> = seen.iter().filter(|message| message.contains("to more")).collect();
+        assert_eq!(ends.len(), 1, "{dialect:?}: {seen:#?}");
+        assert!(of_child.iter().any(|message| message == "aside"), "{dialect:?}: {of_child:#?}");
+        assert!(of_child.last().is_some_and(|message| message.contains("more")), "{dialect:?}: {of_child:#?}");
+    }
+}
+
 /// An unchecked end of a task that arrived when its owner had no turn left enters the next turn once (R9).
 #[tokio::test(start_paused = true)]
 async fn r9_unchecked_result_enters_the_next_turn_once() {

@@ -452,9 +452,15 @@ async fn b9_subagent_is_reported_and_continued_by_its_branch() {
 
 #[tokio::test(start_paused = true)]
 async fn b9_subagent_child_is_titled_by_its_task() {
-    let task = json!({"task": "Compare the\nparsers", "context": "a b c", "contextFiles": ["gone"]});
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("notes.md"), "# A title of its own\n").expect("a file");
+    let task = json!({"task": "Compare the\nparsers", "context": "a b c", "contextFiles": ["notes.md", "gone"]});
     let root = move |_: &Request, at: usize| if at == 0 { calls([("subagent", task.clone())]) } else { text("done") };
-    let (journal, runtime, session, _) = converse(&[Dialect::Subagent], root, |_, _| Ok(text("found"))).await;
+    let journal = journal();
+    let builder = offering(&journal, &[Dialect::Subagent]).workspace(Workspace::open(dir.path()).expect("a workspace"));
+    let child = |request: &Request, _: usize| Ok(text(&prompt(request)));
+    let (runtime, session, last) = crate::support::talk::converse_in(builder, root, child).await;
+    assert!(notices(&last)[0].contains("# A title of its own"), "the file was read: {:?}", notices(&last));
     let child = session.tree().await.expect("a tree").children[0].id;
     let title = journal.head(child).expect("a store").expect("a head").title;
     assert_eq!(&*title, "Compare the parsers");

@@ -380,7 +380,7 @@ fn listings_tell_branches_and_closed_sessions_apart() {
     assert_eq!(talk.user.json(&["queue", &talk.id, "list", "--json"]), json!([]), "as without `list`");
 }
 
-fn holding(dir: &Path, text: &str) -> Vec<std::path::PathBuf> {
+pub(crate) fn holding(dir: &Path, text: &str) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();

@@ -102,11 +102,14 @@ fn a6_a_named_model_answers_in_a_session_that_exists() {
         assert_eq!(server.asked(), ["beta"], "{verb:?}");
     }
     let chat = user.call_with(&[&["chat", &id][..], &beta].concat(), "hello\n");
-    assert_eq!((chat.code, &*chat.out), (Some(0), "from beta\n"), "{chat:?}");
-    let mut command = user.command(&["send", &id, "again", "--quiet", "--base-url", &server.url]);
-    command.env("SUBTEND_MODEL", "openai/gamma");
-    let by_variable = super::call::Under::start(command, "").done();
-    assert_eq!((by_variable.code, &*by_variable.out), (Some(0), "from gamma\n"), "{by_variable:?}");
+    assert_eq!((chat.code, &*chat.out, server.asked()), (Some(0), "from beta\n", vec!["beta".to_owned()]), "{chat:?}");
+    for verb in &verbs {
+        let mut command = user.command(&[&verb[..], &["--quiet", "--base-url", &server.url]].concat());
+        command.env("SUBTEND_MODEL", "openai/gamma");
+        let by_variable = super::call::Under::start(command, "").done();
+        assert_eq!((by_variable.code, &*by_variable.out), (Some(0), "from gamma\n"), "{verb:?}: {by_variable:?}");
+        assert_eq!(server.asked(), ["gamma"], "{verb:?}");
+    }
     let script = repeats(&user, "from a script");
     let scripted = user.call(&["send", &id, "again", "--quiet", "--model", &script]);
     assert_eq!((scripted.code, &*scripted.out), (Some(0), "from a script\n"), "{scripted:?}");
@@ -260,6 +263,35 @@ fn a6_a_tool_option_names_the_model_that_answers() {
         answers(&user, child["id"].as_str().expect("an id")),
         [("general".to_owned(), "openai/beta".to_owned())]
     );
+}
+
+/// The option names a model that needs no server: it answers all the same, and a script that is no command line's is refused.
+#[test]
+fn a6_a_tool_option_names_offline_or_is_refused_with_a_script() {
+    let (user, server) = (User::new(), EchoServer::new());
+    let run = |model: &str| {
+        let options = format!("{{systemPrompt: \"\", model: {model}}}");
+        user.file(
+            "subtend.yaml",
+            &format!("sessions: {{titles: false}}\ntools: {{minion: {{enabled: true, options: {options}}}}}\n"),
+        );
+        user.call(&["run", "--quiet", "--model", "openai/alpha", "--base-url", &server.url, "start a minion"])
+    };
+    let done = run("offline");
+    assert_eq!((done.code, &*done.out), (Some(0), "from alpha\n"), "{done:?}");
+    assert_eq!(server.asked(), ["alpha", "alpha"], "the minion asks no server");
+    let all = user.json(&["sessions", "--all", "--json"]);
+    let child = all.as_array().expect("rows").iter().find(|row| row["parent"].is_string() || row["depth"] == 1);
+    let child = child.expect("a minion")["id"].as_str().expect("an id").to_owned();
+    let models: Vec<String> = answers(&user, &child).into_iter().map(|(_, model)| model).collect();
+    assert!(!models.is_empty() && models.iter().all(|model| model == "offline"), "{models:?}");
+    let script = repeats(&user, "from a script");
+    for model in [&*script, "scripted:/gone.json"] {
+        let refused = run(model);
+        let says = format!("`tools.minion.options.model`: `{model}` is a script, which only the command line can name");
+        assert!(refused.code == Some(2) && refused.err.contains(&says), "{refused:?}");
+        assert_eq!(server.asked(), Vec::<String>::new(), "nothing was asked");
+    }
 }
 
 #[test]

@@ -129,6 +129,39 @@ fn interrupt_is_refused_and_cancel_works_with_queued_input() {
     assert_eq!(left.user.call(&["verify"]).code, Some(0));
 }
 
+/// An end that arrives while the model answers has a line in the queue, with its type and its age, also after a kill.
+#[test]
+fn b11_queue_prints_a_held_completion() {
+    let user = User::new();
+    let model = user.script(
+        r#"{ "rules": [
+            { "agent": "general", "steps": [
+                { "calls": [ { "tool": "task", "args": {
+                    "subagent_type": "explore", "prompt": "Look.", "background": true } } ] },
+                { "hang": true } ] },
+            { "agent": "*", "steps": [ { "text": "found it\nin two lines" } ] } ] }"#,
+    );
+    let run = user.start(&["run", "--json", "--model", &model, "go"]);
+    let ended = run.until(|event| event["record"]["run_ended"].is_object());
+    let child = ended["session"].as_str().expect("an id").to_owned();
+    let root = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let listed = || {
+        let done = user.call(&["queue", &root]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.out
+    };
+    let shown = listed();
+    let line = format!("{child}  completion, at a turn boundary  ");
+    assert!(shown.starts_with(&line) && shown.ends_with("  found it in two lines\n"), "{shown}");
+    let age = &shown[line.len()..].split("  ").next().expect("an age");
+    assert!(*age == "just now" || age.ends_with(" ago"), "{shown}");
+    run.signal("KILL");
+    assert_eq!(run.done().code, None);
+    assert!(listed().starts_with(&line), "{}", listed());
+    assert_eq!(user.call(&["recover"]).code, Some(0));
+    assert_eq!(listed(), "");
+}
+
 /// Returns a parent whose run a kill left in flight with that of its child, and a function for the script with which the child continues.
 fn owned(user: &User) -> (String, impl Fn(&str) -> String) {
     user.steady("steady", "primary");

@@ -100,11 +100,23 @@ fn ids_of(heading: &str) -> Vec<String> {
 
 /// Returns the ids that the name of a test starts with: of `b7_b8_few_tools` they are B7 and B8.
 fn leading_ids(name: &str) -> Vec<String> {
-    let is_id = |word: &&str| {
-        let (letter, number) = word.split_at(word.len().min(1));
-        LETTERS.to_lowercase().contains(letter) && !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit())
-    };
-    name.split('_').take_while(is_id).map(str::to_uppercase).collect()
+    let is_known = |word: &&str| is_id(word) && LETTERS.to_lowercase().contains(&word[..1]);
+    name.split('_').take_while(is_known).map(str::to_uppercase).collect()
+}
+
+/// Whether a word is a letter and a number.
+fn is_id(word: &str) -> bool {
+    let number = word.strip_prefix(|c: char| c.is_ascii_lowercase()).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit())
+}
+
+/// Returns the tests named after an id of another list (of an invariant or an attack) that no document names.
+fn unnamed(tests: &BTreeSet<(String, String)>, documents: &str) -> Vec<String> {
+    let named: BTreeSet<&str> = quoted(documents).map(|name| name.rsplit("::").next().unwrap_or(name)).collect();
+    let of_another_list =
+        |name: &str| is_id(name.split('_').next().unwrap_or_default()) && leading_ids(name).is_empty();
+    let left = tests.iter().filter(|(_, name)| of_another_list(name) && !named.contains(&**name));
+    left.map(|(path, name)| format!("no document names `{path}::{name}`")).collect()
 }
 
 /// Whether a test, an example or a command exists.
@@ -130,7 +142,8 @@ fn exists(tests: &BTreeSet<(String, String)>, name: &str) -> bool {
 fn each_feature_names_evidence_and_each_test_of_an_id_is_named() {
     let tests = tests();
     let features = Features::parse(&read("docs/features.md"));
-    let wrong = features.problems(|name| exists(&tests, name), &tests);
+    let mut wrong = features.problems(|name| exists(&tests, name), &tests);
+    wrong.extend(unnamed(&tests, &["docs/features.md", "VERIFICATION.md", "THREATS.md"].map(read).concat()));
     assert!(wrong.is_empty(), "docs/features.md:\n{}", wrong.join("\n"));
     let letters: BTreeSet<char> = features.listed.iter().filter_map(|id| id.chars().next()).collect();
     assert_eq!(letters, LETTERS.chars().collect(), "a section is missing");
@@ -165,4 +178,7 @@ fn doctored_files_are_refused() {
         .replace("  - open", "  - `a.rs::b1_works`")
         .replace("A branch.\n  - `a.rs::b1_works`", "A branch.\n  - open");
     assert_eq!(judged(&elsewhere, &[]), ["B1: no entry names `a.rs::b1_works`"], "named by another id alone");
+    let tests = ["j10_erases", "b1_works", "v4l_works"].map(|name| ("a.rs".to_owned(), name.to_owned())).into();
+    assert_eq!(unnamed(&tests, SOUND), ["no document names `a.rs::j10_erases`"], "an id of another list");
+    assert_eq!(unnamed(&tests, "- Store: `j10_erases`"), Vec::<String>::new());
 }
