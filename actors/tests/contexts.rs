@@ -298,7 +298,8 @@ async fn k2_end_of_a_job_reaches_the_model_once() {
     }
 }
 
-/// Who calls what after a person talked to the child: an await or a check of the pull dialects, a continuation of the others.
+/// Starts a child, lets a person talk to it, and has the parent await, check or continue it. Returns what the parent's model reads after
+/// that, and what the child's model reads last.
 async fn seen_again(dialect: Dialect, busy: bool) -> (Vec<String>, Vec<String>) {
     let journal = journal();
     let dialects = Dialects { offered: vec![dialect], ..Dialects::default() };

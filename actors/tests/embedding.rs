@@ -41,7 +41,7 @@ async fn builder_takes_a_model_or_a_shared_one() {
     }
 }
 
-/// A limit that was set above the slots would not take effect; one that nothing set is no error.
+/// A limit that was set above the slots would not take effect; one that nothing set is accepted.
 #[tokio::test(start_paused = true)]
 async fn a11_limits_above_the_slots_are_typed_errors() {
     let options = |slots| Options { slots, ..Options::default() };

@@ -265,7 +265,7 @@ fn a6_a_tool_option_names_the_model_that_answers() {
     );
 }
 
-/// The option names a model that needs no server: it answers all the same, and a script that is no command line's is refused.
+/// A model without a server answers where the option names it, and a script is refused there.
 #[test]
 fn a6_a_tool_option_names_offline_or_is_refused_with_a_script() {
     let (user, server) = (User::new(), EchoServer::new());

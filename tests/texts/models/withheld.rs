@@ -42,7 +42,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether a text names a tool: in backticks, in a list of tools, or by a name that is no word of English.
+/// Whether a text names a tool: in backticks, in a list of tools, or by a name that is not an English word.
 fn names(text: &str, tool: &str) -> bool {
     let is_word_of_english = !tool.contains('_') && !["lookup", "broken"].contains(&tool);
     let listed = ["Available: ", "Valid: ", "Tools: "].iter().flat_map(|start| text.split(start).skip(1)).any(|list| {
