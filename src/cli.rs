@@ -51,6 +51,7 @@ mod recover;
 #[cfg(test)]
 mod reference;
 mod regenerate;
+mod remote;
 mod restore;
 mod resume;
 mod rollback;
@@ -73,6 +74,7 @@ mod usage;
 mod verify;
 mod web;
 mod work;
+mod worker;
 mod workspace;
 mod worktree;
 
@@ -126,6 +128,7 @@ enum Verb {
     Trust(trust::Args),
     Worktree(worktree::Args),
     Token(token::Args),
+    Worker(worker::Args),
     Verify(verify::Args),
     Drill(drill::Args),
     Recover(recover::Args),
@@ -193,6 +196,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Trust(args) => trust::verb(&args),
         Verb::Worktree(args) => worktree::verb(&args),
         Verb::Token(args) => token::verb(&args),
+        Verb::Worker(args) => worker::verb(&args),
         Verb::Verify(args) => verify::verb(&args),
         Verb::Drill(args) => drill::verb(&args),
         Verb::Recover(args) => recover::verb(&args),

@@ -43,6 +43,7 @@ pub use loaded::check::script as script_refused;
 pub use loaded::{DefaultModel, Loaded, Setting};
 pub use origin::{Origin, Warning};
 pub use reach::{REACH, Reach};
+pub use remote_tool::RemoteToolConfig;
 pub use schema::{schema, shipped};
 
 mod edit;
@@ -53,6 +54,7 @@ mod loaded;
 mod near;
 mod origin;
 mod reach;
+mod remote_tool;
 mod schema;
 mod shape;
 #[cfg(test)]
@@ -83,6 +85,8 @@ pub struct Config {
     pub tools: Tools,
     /// Servers of tools that sessions may call, by the Model Context Protocol.
     pub mcp: Mcp,
+    /// Tools whose calls `subtend worker` answers, on this machine or another one, by their names.
+    pub remote_tools: BTreeMap<Text, RemoteToolConfig>,
     /// Commands of the tool `shell`.
     pub shell: Shell,
     /// The web: the hosts that `fetch` reaches, and the search engine of `web_search`.
@@ -105,6 +109,7 @@ impl Default for Config {
             subagents: Subagents::default(),
             tools: Tools::default(),
             mcp: Mcp::default(),
+            remote_tools: BTreeMap::new(),
             shell: Shell::default(),
             web: Web::default(),
             limits: Limits::default(),

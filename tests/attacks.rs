@@ -46,5 +46,7 @@ mod web;
 pub(crate) mod web_server;
 mod words;
 #[cfg(all(target_os = "linux", feature = "cli"))]
+mod workers;
+#[cfg(all(target_os = "linux", feature = "cli"))]
 mod worktree;
 mod writing;

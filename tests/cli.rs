@@ -36,7 +36,7 @@ mod sandbox;
 mod screen;
 #[cfg(unix)]
 mod second;
-mod serve;
+pub(crate) mod serve;
 mod services;
 mod store;
 #[cfg(target_os = "linux")]
@@ -47,5 +47,7 @@ mod usage;
 mod waiting;
 #[cfg(feature = "web")]
 mod web;
+#[cfg(target_os = "linux")]
+pub(crate) mod worker;
 #[cfg(unix)]
 pub(crate) mod worktree;

@@ -4,7 +4,7 @@ use clap::Command;
 use clap::builder::StyledStr;
 
 /// Commands in the order of help, each with its example.
-const EXAMPLES: [(&str, &str); 55] = [
+const EXAMPLES: [(&str, &str); 56] = [
     ("run", "subtend run --allow 'fs.write=docs/**' \"Describe each module of src in docs/modules.md\""),
     ("chat", "subtend chat --agent plan"),
     ("attach", "subtend attach a3f9c1"),
@@ -53,6 +53,7 @@ const EXAMPLES: [(&str, &str); 55] = [
     ("token create", "subtend token create phone --scope read"),
     ("token list", "subtend token list"),
     ("token revoke", "subtend token revoke phone"),
+    ("worker", "subtend worker --host http://127.0.0.1:7475 --token-file token --tool 'build=./build.sh'"),
     ("verify", "subtend verify --store redb:/backup/subtend"),
     ("drill", "subtend drill --kills 100 --store redb:/mnt/disk/drill"),
     ("recover", "subtend recover"),

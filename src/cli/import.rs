@@ -15,7 +15,9 @@ use super::data::{StoreArgs, StoreLocation};
 use super::export::words;
 use super::fail::{Code, Fail};
 use super::progress::ProgressLine;
+use super::trust::level::Trust;
 use super::work::{self, policy, setup};
+use super::{settings, workspace};
 
 pub(crate) mod rights;
 
@@ -57,7 +59,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             args.file.display()
         )));
     }
-    let within = policy::of_imports(&args.allow, &args.ask)?;
+    // The person's own file alone says which remote tools there are.
+    let config = settings::load(&*workspace::open(Path::new("."))?, Trust::LeftOut)?.config;
+    let within = policy::of_imports(&args.allow, &args.ask, &config)?;
     let place = args.store.place()?;
     let made = place.missing();
     let imported = match client::either(&place)? {

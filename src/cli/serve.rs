@@ -118,6 +118,7 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
         home: Some(hosting.home.clone()),
         settings: Some(Arc::new(HomeSettings::of(&hosting.home))),
         commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&hosting.home) })),
+        workers: hosting.workers.clone(),
         flawed: Flawed::named(&std::env::var(FAULT).unwrap_or_default()),
         ..HostOptions::default()
     };

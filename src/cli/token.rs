@@ -28,7 +28,8 @@ enum TokenCommand {
         /// Name, by which it is revoked
         name: String,
 
-        /// What it allows: `read` sees everything, `act` also sends, approves and cancels, `admin` also deletes and exports
+        /// What it allows: `read` sees everything, `act` also sends, approves and cancels, `admin` also deletes and exports; `work` answers
+        /// calls of remote tools, and nothing else
         #[arg(long, value_enum, default_value_t = Allows::Act)]
         scope: Allows,
     },
@@ -50,6 +51,7 @@ enum Allows {
     Read,
     Act,
     Admin,
+    Work,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
@@ -65,6 +67,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 )));
             }
             let scope = match scope {
+                Allows::Work => TokenScope::Work,
                 Allows::Read => TokenScope::Read,
                 Allows::Act => TokenScope::Act,
                 Allows::Admin => TokenScope::Admin,

@@ -11,7 +11,7 @@ use super::paint::{BAD, BOLD, DIM, GOOD, In, ODD, clip, harmless};
 use super::servers::{self, ServerPool};
 use super::trust::Trust;
 use super::work::setup;
-use super::{guidance, settings, web, workspace};
+use super::{guidance, remote, settings, web, workspace};
 use crate::cli::json;
 
 /// Lists tools: the built-in ones, and those of MCP servers.
@@ -76,7 +76,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let trust = Trust::told(&workspace)?;
     let loaded = settings::load(&workspace, trust)?;
     let servers = ServerPool::default().of(&workspace, trust, &loaded)?;
-    let tools = setup::tools_with(&loaded.config, &guidance::skills(&workspace, trust), Some(&servers))?;
+    let workers = remote::workers(&loaded.config)?;
+    let tools = setup::tools_with(&loaded.config, &guidance::skills(&workspace, trust), Some(&servers), &workers)?;
     let threads = super::work::threads()?;
     threads.block_on(async {
         if let Some(settled) = tools.settle() {

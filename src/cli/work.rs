@@ -224,6 +224,7 @@ where
         ..OpenOptions::agent(ready.agent)
     };
     screen.show_calls_by(parts.tools.clone());
+    let workers = parts.workers.clone();
     let commands = slash::HostedCommands { home: parts.workspace.path().to_owned() };
     let session = ready.found.map(|found| found.session);
     let threads = threads()?;
@@ -241,7 +242,7 @@ where
         };
         recovered(runtime.boot(), &mut screen);
         let commands: Option<Arc<dyn CommandFiles>> = Some(Arc::new(commands));
-        let options = HostOptions { approvals: attended, open: opens, commands, ..HostOptions::default() };
+        let options = HostOptions { approvals: attended, open: opens, commands, workers, ..HostOptions::default() };
         let host = Host::new(runtime, options);
         // Until here it took the place of the host's own approver.
         drop(approver);

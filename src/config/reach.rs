@@ -20,7 +20,7 @@ pub enum Reach {
 }
 
 /// Every key with what the file of a workspace may do with it, and why; one that ends with `.*` means all below it.
-pub const REACH: [(&str, Reach, &str); 22] = [
+pub const REACH: [(&str, Reach, &str); 23] = [
     ("agent", Reach::Free, "chooses among agents; none does more than options of the command allow"),
     ("sessions.*", Reach::Free, "titles and summaries, by agents without tools"),
     ("host.*", Reach::Own, "bounds of the process, in which sessions of other workspaces run too"),
@@ -36,6 +36,7 @@ pub const REACH: [(&str, Reach, &str); 22] = [
     ("tools.options.*", Reach::Enabled, "an option may name a model"),
     ("tools.*", Reach::Free, "which tools start children, with which prompts; children do no more than their parents"),
     ("mcp.*", Reach::Own, "starts programs with your rights; a workspace names its servers in `.mcp.json`"),
+    ("remote_tools.*", Reach::Own, "what models may call, and what workers of other machines get"),
     ("limits.tokens", Reach::Lower, "bounds what a run spends"),
     ("limits.cost_micro", Reach::Lower, "bounds what a run spends"),
     ("limits.wall_ms", Reach::Lower, "bounds what a run spends"),
@@ -104,6 +105,7 @@ mod tests {
             "llm.context_windows.",
             "llm.output_tokens.",
             "prices.",
+            "remote_tools.",
             "tools.options.",
             "tools.spawn.profiles.",
             "tools.minion.templates.",

@@ -95,6 +95,8 @@ tools:
   minion:
     enabled: true
     options: {systemPrompt: "Be brief.", model: offline, rollbackOnError: true}
+remote_tools:
+  build: {description: "Builds.", input: {type: object, properties: {target: {}}}, idempotent: true, deadline_ms: 60000}
 limits: {turns: 7, run_ms: none, tokens: 1000, park: off}
 web: {internal_hosts: ["localhost:8080"], search: {engine: searxng, url: "http://localhost:8888"}}
 prices:
@@ -113,6 +115,13 @@ prices:
     price.cache_read = Some(0.5);
     let (system_prompt, model) = ("Be brief.".into(), Some("offline".into()));
     let options = MinionOptions { system_prompt, model, rollback_on_error: true };
+    let build = RemoteToolConfig {
+        description: "Builds.".into(),
+        input: serde_json::from_str(r#"{"type": "object", "properties": {"target": {}}}"#).unwrap(),
+        idempotent: true,
+        deadline_ms: Some(60_000),
+        ..RemoteToolConfig::default()
+    };
     let expected = Config {
         sessions: SessionsConfig { titles: Some(true), summaries: None },
         host: HostConfig::default(),
@@ -132,6 +141,7 @@ prices:
             ..Tools::default()
         },
         mcp: Mcp::default(),
+        remote_tools: [("build".into(), build)].into(),
         shell: Shell::default(),
         web: Web {
             internal_hosts: vec!["localhost:8080".into()],
@@ -388,7 +398,7 @@ fn key_parses_values_or_names_the_expected_kind() {
     assert_eq!(value("limits.truns", "1"), Err("unknown key `limits.truns`: did you mean `turns`?".into()));
     assert_eq!(
         value("nothing", "1"),
-        Err("unknown key `nothing`; known keys: agent, host, limits, llm, mcp, prices, sessions, shell, subagents, tools, web"
+        Err("unknown key `nothing`; known keys: agent, host, limits, llm, mcp, prices, remote_tools, sessions, shell, subagents, tools, web"
             .into())
     );
     assert_eq!(value("agent.name", "x"), Err("unknown key `agent.name`: its parent is a text".into()));
@@ -556,4 +566,20 @@ fn m10_templates_are_read_and_refused_where_they_cannot_be_used() {
     );
     let script = refused("{a: {model: 'scripted:a.json'}}");
     assert!(script.contains("`tools.minion.templates.a.model`: `scripted:a.json` is a script"), "{script}");
+}
+
+#[test]
+fn d6_remote_tools_are_the_persons_to_declare() {
+    let said = "remote_tools: {build: {description: Builds.}}";
+    let why = "a workspace cannot set it: set it in your own file (`subtend config set --user`)";
+    assert_eq!(refused(said), format!("w/subtend.yaml: `remote_tools.build`: {why}"));
+    let own =
+        |text: &str| Layer::file(Origin::User("home/subtend.yaml".into()), text).and_then(|layer| Loaded::of([layer]));
+    assert_eq!(own(said).unwrap().config.remote_tools["build"].lease_ms, 30_000);
+    for wrong in ["lease_ms: 999", "lease_ms: 600001", "deadline_ms: 0", "input: string", "idempotent: maybe"] {
+        let error =
+            own(&format!("remote_tools: {{build: {{description: Builds., {wrong}}}}}")).unwrap_err().to_string();
+        let key = wrong.split(':').next().unwrap();
+        assert!(error.contains(&format!("`remote_tools.build.{key}` is")), "{error}");
+    }
 }

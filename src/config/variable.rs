@@ -9,7 +9,7 @@ use super::shape::Shape;
 pub(super) const PREFIX: &str = "SUBTEND_";
 
 /// Variables that say something else than a value of the configuration, by their beginnings.
-const OTHERS: [&str; 7] = ["DATA", "BASE_URL", "DRILL_", "FAULT", "PROVIDER_", "TEST_", "TRUST"];
+const OTHERS: [&str; 8] = ["DATA", "BASE_URL", "DRILL_", "FAULT", "PROVIDER_", "TEST_", "TRUST", "WORKER_"];
 
 /// Those with a name of their own, instead of one made of the key.
 const NAMED: [(&str, &[&str]); 4] = [

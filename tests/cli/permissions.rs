@@ -69,7 +69,7 @@ fn a1_options_and_files_have_one_parser() {
             "fs.read={workspace}/**",
             "unknown placeholder `{workspace}`; paths are relative to the workspace: write `**`",
         ),
-        ("tool:weather", "no tool of the command needs `tool:NAME`"),
+        ("tool:weather", "no tool of the command needs `tool:weather`"),
     ] {
         for option in ["--allow", "--ask"] {
             let done = user.call(&["run", "--model", &model, option, rule, "hi"]);

@@ -13,7 +13,7 @@ use super::second::{ALWAYS, last};
 
 pub(crate) struct ServedHost {
     pub(crate) host: Under,
-    address: String,
+    pub(crate) address: String,
     pub(crate) socket: String,
     login: String,
 }
@@ -32,7 +32,11 @@ impl HttpResponse {
 }
 
 pub(crate) fn serve(user: &User, model: &str) -> ServedHost {
-    let host = user.start(&["serve", "--json", "--listen", "127.0.0.1:0", "--model", model]);
+    serve_at(user, model, "127.0.0.1:0")
+}
+
+pub(crate) fn serve_at(user: &User, model: &str, address: &str) -> ServedHost {
+    let host = user.start(&["serve", "--json", "--listen", address, "--model", model]);
     let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
     assert_eq!((&line["type"], &line["pid"]), (&json!("serving"), &json!(host.pid())));
     let word = |name: &str| line[name].as_str().expect("a word").to_owned();
@@ -66,7 +70,7 @@ fn unchunked(mut rest: &str) -> String {
 }
 
 impl ServedHost {
-    fn tcp(&self, request: &str, headers: &str, body: &str) -> HttpResponse {
+    pub(crate) fn tcp(&self, request: &str, headers: &str, body: &str) -> HttpResponse {
         let stream = TcpStream::connect(&self.address).expect("connected");
         http(stream, request, &format!("host: {}\r\n{headers}", self.address), body)
     }

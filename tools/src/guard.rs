@@ -9,6 +9,7 @@
 //!
 //! A command that reads, such as an MCP server or a background process, gets the guard's input (`PIPED`); of a sandboxed one
 //! what follows the first line. The end of that input still ends it: it may end by itself, then gets SIGTERM, and is killed.
+//! A command that reads its arguments gets one line, and then the end of its input ([`Guard::fed`]).
 
 #[cfg(unix)]
 mod limits;
@@ -30,6 +31,9 @@ pub(crate) const LIMITS: &str = "SUBTEND_COMMAND_LIMITS";
 /// The first argument of a guard that passes its input on to the command.
 pub(crate) const PIPED: &str = "--piped";
 
+/// The first argument of a guard that gives the command the first line of its input.
+const LINE: &str = "--line";
+
 /// How to start a guard: a program that ends in [`main`], and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
@@ -43,6 +47,14 @@ impl Guard {
     pub(crate) fn command(&self, argv: &[OsString]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).args(argv);
+        command
+    }
+
+    /// Returns a command that runs `argv` with the first line of the guard's standard input. `argv` and all that it started are killed
+    /// when that input is closed.
+    pub fn fed(&self, argv: &[OsString]) -> Command {
+        let mut command = self.command(&[LINE.into()]);
+        command.args(argv);
         command
     }
 }
@@ -59,6 +71,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let mut args = args.into_iter().peekable();
     let held = args.next_if(|first| first == HELD).is_some();
     let piped = args.next_if(|first| first == PIPED).is_some();
+    let lined = args.next_if(|first| first == LINE).is_some();
     let Some(program) = args.next() else {
         eprintln!("guard: no command is given");
         return 127;
@@ -75,7 +88,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     // Before the command exists, so that no descendant escapes.
     reap::adopt();
     let mut command = Command::new(&program);
-    let input = if piped { Stdio::piped() } else { Stdio::null() };
+    let input = if piped || lined { Stdio::piped() } else { Stdio::null() };
     std::os::unix::process::CommandExt::process_group(command.args(args).stdin(input).env_remove(LIMITS), 0);
     let started = if held { hold(command) } else { free(command) };
     let (id, input, held) = match started {
@@ -91,8 +104,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let left = std::sync::Arc::clone(&held);
     std::thread::spawn(move || {
         match input {
-            Some(input) => piped::pass(input, leader),
-            None => {
+            Some(input) if piped => piped::pass(input, leader),
+            input => {
+                input.into_iter().for_each(piped::feed);
                 let mut byte = [0];
                 // Nothing more is written: the read ends at the end of the pipe or with an error, which counts the same.
                 while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}

@@ -7,7 +7,10 @@ use rustls::crypto::ring;
 use rustls_platform_verifier::BuilderVerifierExt as _;
 
 /// TLS by `ring` for one client alone. The system's roots are read only if needed, so that a local server works without any.
-pub(crate) fn tls(needed: bool) -> Result<ClientConfig, rustls::Error> {
+///
+/// # Errors
+/// When the system's roots cannot be used.
+pub fn tls(needed: bool) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;
     let mut config = match needed {

@@ -13,6 +13,8 @@ pub mod commands;
 pub mod dialect;
 pub mod display;
 pub mod guard;
+#[cfg(any(feature = "mcp", feature = "web"))]
+pub mod http;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 pub mod message;
@@ -39,8 +41,6 @@ pub use subtend_session::escape;
 mod arguments;
 mod bounded;
 mod builtin;
-#[cfg(any(feature = "mcp", feature = "web"))]
-mod http;
 mod near;
 mod path;
 mod redacted;

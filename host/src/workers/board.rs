@@ -166,7 +166,7 @@ pub(crate) enum TakeRefused {
 }
 
 /// The worker of the lease, as the host reports it.
-pub(super) struct RenewedLease {
+pub(super) struct ExtendedLease {
     pub(super) lease: Duration,
     pub(super) stop: CancellationToken,
     pub(super) progress: Progress,
@@ -256,7 +256,7 @@ impl CallBoard {
     ///
     /// # Errors
     /// [`LeaseLost`].
-    pub(super) fn renew(&mut self, token: &str, now: Instant) -> Result<RenewedLease, LeaseLost> {
+    pub(super) fn renew(&mut self, token: &str, now: Instant) -> Result<ExtendedLease, LeaseLost> {
         let call = self.current(token, now).ok_or(LeaseLost)?;
         let (lease, cancelled, progress) = (call.tool.lease, call.cancelled, call.progress.clone());
         let RemoteState::Leased(held) = &mut call.state else { return Err(LeaseLost) };
@@ -267,7 +267,7 @@ impl CallBoard {
         if let Some(seen) = self.workers.get_mut(&worker) {
             seen.at = now;
         }
-        Ok(RenewedLease { lease, stop, progress })
+        Ok(ExtendedLease { lease, stop, progress })
     }
 
     /// Returns whether the worker of a lease should stop.

@@ -12,6 +12,7 @@ use subtend_agents::instructions::Instructions;
 use subtend_agents::manifest::Manifest;
 use subtend_agents::prompt::{Assembled, Parts, assemble};
 use subtend_agents::skill::{self, Skills};
+use subtend_host::workers::Workers;
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 use subtend_tools::policy::HostPolicy;
@@ -97,7 +98,7 @@ fn root(
 ) -> Result<Assembled, Fail> {
     let authority = Authority::of(HostPolicy::default_for_workspace()).meet(&manifest.authority());
     let offered = dialects.offered_to(manifest, &authority, catalog, false);
-    let tools = setup::tools_with(&Config::default(), skills, None)?;
+    let tools = setup::tools_with(&Config::default(), skills, None, &Workers::default())?;
     let only = manifest.tools.as_ref();
     let caller = Caller { agent: &manifest.name, authority: &authority, only, attended: false };
     let named = || profiles::named(&dialects.profiles, catalog, &tools, caller);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use subtend::config::HostConfig;
 use subtend_actors::{Environment, EnvironmentKey};
+use subtend_host::workers::Workers;
 use subtend_session::authority::{RuleSet, Verdict};
 
 use super::super::data::StoreArgs;
@@ -19,11 +20,16 @@ pub(crate) fn loader(
     store: StoreArgs,
     slots: u32,
     servers: ServerPool,
+    workers: Workers,
 ) -> impl Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync + 'static {
-    move |key| load(key, (&store, &servers), slots).map_err(|fail| fail.to_string())
+    move |key| load(key, (&store, &servers, &workers), slots).map_err(|fail| fail.to_string())
 }
 
-fn load(key: &EnvironmentKey, (store, servers): (&StoreArgs, &ServerPool), slots: u32) -> Result<Environment, Fail> {
+fn load(
+    key: &EnvironmentKey,
+    (store, servers, workers): (&StoreArgs, &ServerPool, &Workers),
+    slots: u32,
+) -> Result<Environment, Fail> {
     if key.imported {
         return Err(Fail::Usage(format!(
             "the session was imported, and its directory {} is not your choice: send to it while no other process has the store, \
@@ -54,7 +60,7 @@ fn load(key: &EnvironmentKey, (store, servers): (&StoreArgs, &ServerPool), slots
     let environment = Environment::default()
         .catalog(trust.catalog(&workspace))
         .instructions(guidance::instructions(&workspace, trust))
-        .tools(setup::tools_with(&loaded.config, &skills, Some(&servers))?)
+        .tools(setup::tools_with(&loaded.config, &skills, Some(&servers), workers)?)
         .skills(skills)
         .workspace(workspace)
         .limits(limits)

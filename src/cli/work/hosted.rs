@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use subtend_actors::{Approver, OpenOptions, Runtime};
+use subtend_host::workers::Workers;
 
 use super::super::data::StoreLocation;
 use super::super::fail::{Code, Fail};
@@ -23,14 +24,15 @@ where
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = StopSignal::listen()?;
-        let (place, journal) = (parts.place.clone(), parts.place.open()?);
+        let (place, workers, journal) = (parts.place.clone(), parts.workers.clone(), parts.place.open()?);
         let (runtime, approver) = tokio::select! {
             started = setup::start(journal, parts, true) => started?,
             () = stop.asked() => return Ok(Code::Cancelled),
         };
         recovered(runtime.boot(), &mut screen);
         let open = OpenOptions { model, servers, policy: Some(opens), ..OpenOptions::agent(agent) };
-        job(runtime, Hosting { place, home, open, _approver: approver, screen: &mut screen, stop: &mut stop }).await
+        job(runtime, Hosting { place, home, open, workers, _approver: approver, screen: &mut screen, stop: &mut stop })
+            .await
     });
     threads.shutdown_timeout(Duration::from_secs(1));
     done
@@ -40,6 +42,7 @@ pub(crate) struct Hosting<'a> {
     pub(crate) place: StoreLocation,
     pub(crate) home: String,
     pub(crate) open: OpenOptions,
+    pub(crate) workers: Workers,
     _approver: Option<Approver>,
     pub(crate) screen: &'a mut Screen,
     pub(crate) stop: &'a mut StopSignal,

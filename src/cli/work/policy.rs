@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use subtend::config::Config;
 use subtend_agents::catalog::Catalog;
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict, is_wide_address};
 use subtend_session::near::unknown_agent;
@@ -11,21 +12,21 @@ use subtend_tools::workspace::Workspace;
 
 use super::super::data::StoreArgs;
 use super::super::fail::Fail;
-use super::super::settings;
+use super::super::{remote, settings};
 
 /// Reads the rules of both options, on top of the default policy.
 pub(super) fn read(
     allow: &[String],
     ask: &[String],
-    catalog: &Catalog,
+    (catalog, config): (&Catalog, &Config),
     workspace: &Workspace,
 ) -> Result<RuleSet, Fail> {
-    rules(allow, ask, |rule| without_tool(rule).or_else(|| without_effect(rule, catalog, workspace)))
+    rules(allow, ask, |rule| without_tool(rule, config).or_else(|| without_effect(rule, catalog, workspace)))
 }
 
 /// Returns what imported sessions may do at most: what a new session may do here, by the rules of both options.
-pub(crate) fn of_imports(allow: &[String], ask: &[String]) -> Result<Authority, Fail> {
-    let policy = rules(allow, ask, without_tool)?;
+pub(crate) fn of_imports(allow: &[String], ask: &[String], config: &Config) -> Result<Authority, Fail> {
+    let policy = rules(allow, ask, |rule| without_tool(rule, config))?;
     let protected = HostPolicy::protected(&policy);
     Ok(Authority::of(policy).meet(&Authority::of(protected)))
 }
@@ -66,7 +67,7 @@ fn within<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
 }
 
 /// Returns why a rule has no effect in the command, or another one than it seems to have.
-fn without_tool(rule: &Rule) -> Option<String> {
+fn without_tool(rule: &Rule, config: &Config) -> Option<String> {
     if &*rule.action == "net.fetch" && &*rule.resource != "*" {
         let address = &rule.resource;
         if !cfg!(feature = "web") {
@@ -82,7 +83,10 @@ fn without_tool(rule: &Rule) -> Option<String> {
             ));
         }
     }
-    rule.action.starts_with("tool:").then(|| "no tool of the command needs `tool:NAME`".to_owned())
+    let unneeded = rule.action.starts_with("tool:") && !remote::needs(config, &rule.action);
+    unneeded.then(|| {
+        format!("no tool of the command needs `{}`: declare a remote tool (`remote_tools` in your own file), or leave it out", rule.action)
+    })
 }
 
 /// Returns why a rule has no effect in this workspace; `None` if it has one.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use subtend::config::Config;
 use subtend_actors::Options;
 use subtend_agents::catalog::Catalog;
+use subtend_host::workers::Workers;
 use subtend_journal::Journal;
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
@@ -16,7 +17,7 @@ use super::super::data::StoreLocation;
 use super::super::fail::Fail;
 use super::super::servers::ServerPool;
 use super::super::trust::Trust;
-use super::super::{agents, checkpoints, client, guidance, servers, settings, workspace, worktree};
+use super::super::{agents, checkpoints, client, guidance, remote, servers, settings, workspace, worktree};
 use super::found_session::{About, FoundSession};
 use super::{Screen, WorkArgs, choice, environments, limit, named, policy, price, setup};
 
@@ -53,8 +54,8 @@ impl PreparedWork {
         let catalog = trust.catalog(&workspace);
         let instructions = guidance::instructions(&workspace, trust);
         let skills = guidance::skills(&workspace, trust);
-        let rules = policy::read(&args.allow, &args.ask, &catalog, &workspace)?;
         let loaded = settings::load(&workspace, trust)?;
+        let rules = policy::read(&args.allow, &args.ask, (&catalog, &loaded.config), &workspace)?;
         if !args.quiet {
             settings::warn(&loaded)?;
         }
@@ -81,7 +82,8 @@ impl PreparedWork {
         if !args.quiet {
             servers::warn(&mcp)?;
         }
-        let tools = setup::tools_with(&loaded.config, &skills, Some(&mcp))?;
+        let workers = remote::workers(&loaded.config)?;
+        let tools = setup::tools_with(&loaded.config, &skills, Some(&mcp), &workers)?;
         // The permissions of a session are recorded when it is opened; this process does not change them.
         let bounds = policy::bounds(&args.store, &workspace)?;
         let protected = HostPolicy::protected(&rules);
@@ -124,6 +126,7 @@ impl PreparedWork {
             workspace,
             catalog,
             tools,
+            workers: workers.clone(),
             models,
             prices,
             windows,
@@ -136,20 +139,20 @@ impl PreparedWork {
             tool_options,
             options,
             hooks,
-            load: Some(Box::new(environments::loader(args.store.clone(), slots, pool.clone()))),
+            load: Some(Box::new(environments::loader(args.store.clone(), slots, pool.clone(), workers.clone()))),
             files: None,
             at_home: found.as_ref().map(|found| found.root),
             worktrees,
             checkpoints,
             quiet,
         };
-        let files = files_again(Arc::clone(&parts.workspace), args.trust, pool);
+        let files = files_again(Arc::clone(&parts.workspace), args.trust, pool, workers);
         Ok(Self { parts, agent, model, servers, opens, found, files })
     }
 }
 
-/// Returns a loader that reads agents, instruction files, skills and MCP servers again. Permissions and limits do not change.
-fn files_again(workspace: Arc<Workspace>, flag: bool, pool: ServerPool) -> Box<setup::FilesLoader> {
+/// Returns a loader that reads agents, instruction files, skills and MCP servers again. Permissions, limits and remote tools do not change.
+fn files_again(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers: Workers) -> Box<setup::FilesLoader> {
     let last = Mutex::new(None);
     Box::new(move || {
         // The person may have trusted the workspace since, and a command may have made files since.
@@ -164,7 +167,7 @@ fn files_again(workspace: Arc<Workspace>, flag: bool, pool: ServerPool) -> Box<s
         if *last == read {
             return Ok(None);
         }
-        let tools = setup::tools_with(&loaded.config, &skills, Some(&servers))?;
+        let tools = setup::tools_with(&loaded.config, &skills, Some(&servers), &workers)?;
         *last = read;
         Ok(Some(setup::WorkspaceFiles { catalog, instructions, skills, tools }))
     })

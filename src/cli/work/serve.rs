@@ -11,6 +11,7 @@ use subtend_actors::{Hooks, ModelChoice, Options};
 use subtend_agents::dialect::Dialects;
 use subtend_agents::instructions::Instructions;
 use subtend_agents::skill::Skills;
+use subtend_host::workers::Workers;
 use subtend_host::{Host, HostOptions};
 use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::ids::Text;
@@ -93,6 +94,7 @@ impl ServeArgs {
             catalog: trust.catalog(&workspace),
             workspace,
             tools: Registry::builder().build(),
+            workers: Workers::default(),
             models,
             prices: config.prices,
             windows: config.llm.windows(),

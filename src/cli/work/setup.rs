@@ -15,6 +15,7 @@ use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_agents::instructions::Instructions;
 use subtend_agents::skill::Skills;
+use subtend_host::workers::Workers;
 use subtend_journal::Journal;
 use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
@@ -34,7 +35,7 @@ use super::super::data::{self, StoreLocation};
 use super::super::fail::Fail;
 use super::super::paint::count;
 use super::super::progress::ProgressLine;
-use super::super::{guard, guidance, web};
+use super::super::{guard, guidance, remote, web};
 use super::choice::ModelSetup;
 
 /// Loads the environment of a workspace.
@@ -57,6 +58,8 @@ pub(crate) struct Parts {
     pub(crate) workspace: Arc<Workspace>,
     pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
+    /// The remote tools among them.
+    pub(crate) workers: Workers,
     pub(crate) models: ModelSetup,
     pub(crate) prices: Prices,
     pub(crate) windows: Windows,
@@ -86,20 +89,25 @@ pub(crate) struct Parts {
 /// Returns the tools of the workspace, to check names.
 pub(crate) fn tools(config: &Config) -> Result<Registry, Fail> {
     let names = guidance::skill_tool(&Skills::default());
-    built_in(config, vec![names]).map(RegistryBuilder::build)
+    built_in(config, vec![names], &remote::workers(config)?).map(RegistryBuilder::build)
 }
 
-/// Returns the tools of the workspace, of its skills and of its MCP servers. Keys of providers are redacted in their results.
-pub(crate) fn tools_with(config: &Config, skills: &Skills, servers: Option<&Servers>) -> Result<Registry, Fail> {
+/// Returns the tools of the workspace, of its skills, of its MCP servers and of workers. Keys of providers are redacted in their results.
+pub(crate) fn tools_with(
+    config: &Config,
+    skills: &Skills,
+    servers: Option<&Servers>,
+    workers: &Workers,
+) -> Result<Registry, Fail> {
     let reads = skills.all().next().map(|_| guidance::skill_tool(skills));
-    let tools = built_in(config, reads.into_iter().collect())?;
+    let tools = built_in(config, reads.into_iter().collect(), workers)?;
     Ok(match servers.filter(|servers| !servers.is_empty()) {
         Some(servers) => tools.live(Arc::new(servers.clone())).build(),
         None => tools.build(),
     })
 }
 
-fn built_in(config: &Config, more: Vec<Arc<dyn Tool>>) -> Result<RegistryBuilder, Fail> {
+fn built_in(config: &Config, more: Vec<Arc<dyn Tool>>, workers: &Workers) -> Result<RegistryBuilder, Fail> {
     let guard = guard::guard().map_err(|error| {
         Fail::Other(format!("the running program cannot be found, so no command could be guarded: {error}"))
     })?;
@@ -112,6 +120,7 @@ fn built_in(config: &Config, more: Vec<Arc<dyn Tool>>) -> Result<RegistryBuilder
         .and_then(|tools| tools.tools(of_web))
         .and_then(|tools| tools.tools(message))
         .and_then(|tools| tools.tools(more))
+        .and_then(|tools| tools.tools(workers.tools()))
         .map_err(|error| Fail::Other(format!("the tools do not fit together: {error}")))
 }
 

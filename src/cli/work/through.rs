@@ -69,10 +69,11 @@ impl WorkArgs {
         let workspace = workspace::open(&self.workspace)?;
         let trust = Trust::settle_by_record(&workspace, self.json)?;
         let catalog = trust.catalog(&workspace);
-        policy::read(&self.allow, &self.ask, &catalog, &workspace)?;
+        let config = settings::load(&workspace, trust)?.config;
+        policy::read(&self.allow, &self.ask, (&catalog, &config), &workspace)?;
         let agent: Text = match agent {
             Some(agent) => agent.into(),
-            None => settings::load(&workspace, trust)?.config.agent,
+            None => config.agent,
         };
         Ok(json!({
             "workspace": workspace.path().to_string_lossy(),

@@ -50,3 +50,29 @@ fn errors_of_tokens_are_as_reviewed() {
     page.call("token list");
     page.check("errors_tokens");
 }
+
+#[test]
+fn errors_of_workers_are_as_reviewed() {
+    let mut page = Page::new();
+    let at = "worker --host http://127.0.0.1:9";
+    page.call(&format!("{at} --tool 'build=true'"));
+    page.variable("SUBTEND_WORKER_TOKEN", "secret");
+    for line in [
+        "worker --host agents --tool 'build=true'",
+        "worker --host ftp://agents --tool 'build=true'",
+        &format!("{at} --tool build"),
+        &format!("{at} --tool 'build=true' --tool 'build=false'"),
+        &format!("{at} --tool 'build=true' --token-file gone"),
+        &format!("{at} --tool 'build=true' --slots 0"),
+    ] {
+        page.call(line);
+    }
+    page.heading("Declarations of the user");
+    let file = page.user.config().join("subtend/subtend.yaml");
+    std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    for declared in ["build: {}", "build: {description: Builds., action: fs.read}", "read: {description: Reads.}"] {
+        std::fs::write(&file, format!("remote_tools: {{{declared}}}\n")).expect("written");
+        page.call("run --model offline --store memory --quiet hi");
+    }
+    page.check("errors_workers");
+}

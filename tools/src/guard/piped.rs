@@ -1,6 +1,6 @@
 //! The input of a command that reads: it is passed on until the runtime closes it or ends.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ChildStdin;
 use std::time::Duration;
 
@@ -12,6 +12,14 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// Time after SIGTERM.
 const LAST: Duration = Duration::from_millis(250);
+
+/// Gives the command the first line of standard input, and the end of its input. A command that does not read holds nothing up.
+pub(super) fn feed(mut input: ChildStdin) {
+    let mut line = String::new();
+    // An error, like the end of the runtime, is noticed with the next read.
+    drop(io::stdin().read_line(&mut line));
+    std::thread::spawn(move || drop(input.write_all(line.as_bytes())));
+}
 
 /// Passes standard input on; returns when it has ended and the group of `leader` had time to end by itself, then by SIGTERM.
 ///

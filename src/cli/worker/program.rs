@@ -1,0 +1,167 @@
+//! The program of one call, in a guard: it ends with the worker, with all that it started.
+
+use std::collections::VecDeque;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use subtend_tools::guard::Guard;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::TOKEN;
+use super::host::{LeasedCall, WorkerResult};
+
+/// Bytes of the last error output that are kept, and of an error message.
+const TAIL: usize = 4_000;
+
+/// Reserved for the line that reports truncation.
+const FOOTER: usize = 80;
+
+/// Time for a guard to kill a program.
+const KILL: Duration = Duration::from_secs(5);
+
+pub(super) struct Program {
+    child: Child,
+    /// The guard's input: closing it kills the program.
+    stdin: Option<ChildStdin>,
+    output: Option<JoinHandle<(Vec<u8>, u64)>>,
+    tail: Arc<Mutex<VecDeque<u8>>>,
+    shown: String,
+}
+
+impl Program {
+    /// Starts `command` with the arguments of a call on its standard input.
+    pub(super) async fn start(guard: &Guard, command: &str, call: &LeasedCall) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("the program of `{}` cannot be started: {error}", call.tool);
+        let mut process = Command::from(guard.fed(&["sh".into(), "-c".into(), command.into()]));
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        process.env_remove(TOKEN).env("SUBTEND_WORKER_CALL", &call.call).env("SUBTEND_WORKER_TOOL", &call.tool);
+        process.env("SUBTEND_WORKER_ATTEMPT", call.attempt.to_string());
+        // Signals of the terminal are for the worker.
+        #[cfg(unix)]
+        process.process_group(0);
+        let mut child = process.spawn().map_err(failed)?;
+        let most = usize::try_from(call.max_bytes).unwrap_or(usize::MAX);
+        let output = child.stdout.take().map(|stdout| tokio::spawn(start_of(stdout, most)));
+        let tail = Arc::default();
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(end_of(stderr, Arc::clone(&tail)));
+        }
+        let mut stdin = child.stdin.take();
+        if let Some(stdin) = &mut stdin {
+            stdin.write_all(format!("{}\n", call.args).as_bytes()).await.map_err(failed)?;
+        }
+        Ok(Self { child, stdin, output, tail, shown: String::new() })
+    }
+
+    /// Waits for the end of the program.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost by a future that is dropped.
+    pub(super) async fn ended(&mut self, max_bytes: u64) -> WorkerResult {
+        let status = self.child.wait().await;
+        let (bytes, total) = match &mut self.output {
+            Some(output) => output.await.unwrap_or_default(),
+            None => Default::default(),
+        };
+        match status {
+            Ok(status) if status.success() => result(&bytes, total, max_bytes),
+            Ok(status) => {
+                let code = status.code().map_or_else(|| status.to_string(), |code| format!("exit code {code}"));
+                let said = match self.errors() {
+                    said if said.is_empty() => String::from_utf8_lossy(&bytes).trim().to_owned(),
+                    said => said,
+                };
+                let said = said.get(..said.floor_char_boundary(TAIL)).unwrap_or_default();
+                WorkerResult::error(if said.is_empty() { code } else { format!("{code}: {said}") })
+            }
+            Err(error) => WorkerResult::error(format!("the program cannot be waited for: {error}")),
+        }
+    }
+
+    /// Kills the program with all that it started.
+    pub(super) async fn kill(&mut self) {
+        self.stdin = None;
+        // The guard kills it, also if it takes longer.
+        drop(timeout(KILL, self.child.wait()).await);
+    }
+
+    /// Returns the last line of the error output, if it is another one than before.
+    pub(super) fn progress(&mut self) -> Option<String> {
+        let errors = self.errors();
+        let line = errors.lines().next_back().unwrap_or_default();
+        if line == self.shown {
+            return None;
+        }
+        line.clone_into(&mut self.shown);
+        Some(line.to_owned())
+    }
+
+    /// Returns the end of the error output.
+    fn errors(&self) -> String {
+        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(tail.make_contiguous()).trim().to_owned()
+    }
+}
+
+/// Reads all, and keeps the first `most` bytes; returns how many there were.
+async fn start_of(mut from: impl AsyncRead + Unpin, most: usize) -> (Vec<u8>, u64) {
+    let (mut kept, mut total, mut buffer) = (Vec::new(), 0_u64, vec![0; 16 << 10]);
+    while let Ok(read) = from.read(&mut buffer).await {
+        if read == 0 {
+            break;
+        }
+        total = total.saturating_add(read as u64);
+        let room = most.saturating_sub(kept.len()).min(read);
+        kept.extend_from_slice(buffer.get(..room).unwrap_or_default());
+    }
+    (kept, total)
+}
+
+/// Reads all, and keeps the last bytes.
+async fn end_of(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8>>>) {
+    let mut buffer = vec![0; 4 << 10];
+    while let Ok(read) = from.read(&mut buffer).await {
+        if read == 0 {
+            return;
+        }
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend(buffer.get(..read).unwrap_or_default());
+        let over = tail.len().saturating_sub(TAIL);
+        drop(tail.drain(..over));
+    }
+}
+
+fn result(bytes: &[u8], total: u64, max_bytes: u64) -> WorkerResult {
+    let text = String::from_utf8_lossy(bytes);
+    let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+    if total <= max_bytes && text.len() <= most {
+        let text = text.trim_end_matches('\n');
+        let content = if text.is_empty() { "[the program printed nothing]" } else { text }.to_owned();
+        return WorkerResult::Ok { content, truncated_from: None };
+    }
+    let kept = text.get(..text.floor_char_boundary(most.saturating_sub(FOOTER))).unwrap_or_default();
+    let content = format!("{kept}\n[truncated: {} of {total} bytes]", kept.len());
+    WorkerResult::Ok { content, truncated_from: Some(total) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d6_output_of_a_program_is_truncated_and_says_so() {
+        let of = |bytes: &[u8], total, most| {
+            let WorkerResult::Ok { content, truncated_from } = result(bytes, total, most) else { panic!("no result") };
+            (content, truncated_from)
+        };
+        assert_eq!(of(b"one\ntwo\n", 8, 100), ("one\ntwo".to_owned(), None));
+        assert_eq!(of(b"", 0, 100), ("[the program printed nothing]".to_owned(), None));
+        let (content, from) = of(&"ü".repeat(100).into_bytes(), 1_000, 200);
+        assert_eq!((content.len() <= 200, from), (true, Some(1_000)));
+        assert!(content.ends_with("ü\n[truncated: 120 of 1000 bytes]"), "{content}");
+    }
+}

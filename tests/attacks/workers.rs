@@ -1,0 +1,145 @@
+//! Workers of remote tools: what a stolen token of one, and a file of a workspace, can do.
+
+use serde_json::{Value, json};
+
+use crate::cli::call::User;
+use crate::cli::serve::{HttpResponse, ServedHost, serve};
+use crate::cli::worker::{caller, person, token};
+
+fn sends(host: &ServedHost, secret: &str, request: &str, body: &Value) -> HttpResponse {
+    let headers = format!("authorization: Bearer {secret}\r\ncontent-type: application/json\r\n");
+    host.tcp(request, &headers, &body.to_string())
+}
+
+fn stop(host: ServedHost) {
+    host.host.signal("TERM");
+    assert_eq!(host.host.done().code, Some(0));
+}
+
+/// The token of a worker is on another machine. It reads no session, approves nothing and changes nothing. The control: the same
+/// requests with a token of the scope `admin` are not refused for their scope.
+#[test]
+fn token_of_a_worker_does_nothing_else() {
+    let user = person(30_000);
+    let host = serve(&user, &user.script_named("hello", "Hello."));
+    let id = host.talk("Good morning.");
+    let (work, admin) = (token(&user, "work"), token(&user, "admin"));
+    let attacks: [&str; 30] = [
+        "GET /",
+        "GET /approvals",
+        "GET /options",
+        "GET /s/{id}",
+        "GET /metrics",
+        "GET /readyz",
+        "GET /v1/openapi.json",
+        "GET /v1/agents",
+        "GET /v1/approvals",
+        "GET /v1/sessions",
+        "GET /v1/sessions/{id}",
+        "GET /v1/sessions/{id}/records",
+        "GET /v1/sessions/{id}/transcript",
+        "GET /v1/sessions/{id}/export",
+        "GET /v1/trees/{id}",
+        "GET /v1/usage",
+        "GET /v1/workers",
+        "POST /v1/sessions",
+        "POST /v1/sessions/{id}/inputs",
+        "POST /v1/sessions/{id}/cancel",
+        "POST /v1/sessions/{id}/close",
+        "POST /v1/approvals/{id}/1.0",
+        "POST /v1/store/reads",
+        "POST /v1/tasks/list",
+        "POST /v1/tasks/spawn",
+        "POST /v1/workers/take/",
+        "PUT /v1/workers/take",
+        "PUT /v1/agents/planted",
+        "PATCH /v1/sessions/{id}",
+        "DELETE /v1/sessions/{id}",
+    ];
+    for attack in attacks {
+        let refused = sends(&host, &work, &attack.replace("{id}", &id), &json!({}));
+        assert_eq!(
+            (refused.status, &refused.json()["code"]),
+            (403, &json!("scope_too_small")),
+            "{attack}: {refused:?}"
+        );
+    }
+    assert_eq!(host.unix(&format!("GET /v1/sessions/{id}"), "").status, 200, "it is not deleted");
+    for request in ["GET /v1/sessions/{id}", "GET /v1/workers", "POST /v1/tasks/list"] {
+        let reply = sends(&host, &admin, &request.replace("{id}", &id), &json!({}));
+        assert_ne!(reply.status, 403, "{request}: {reply:?}");
+    }
+    let taken = sends(&host, &work, "POST /v1/workers/take", &json!({"worker": "one", "tools": ["pay"]}));
+    assert_eq!(taken.status, 204, "{taken:?}");
+    stop(host);
+}
+
+/// A second worker, or a thief of its token, ends no call of another one. The control: the worker that has the lease does.
+#[test]
+fn worker_answers_no_call_that_it_has_not_leased() {
+    let user = person(30_000);
+    let host = serve(&user, &caller(&user, "pay"));
+    let (work, act) = (token(&user, "work"), token(&user, "act"));
+    let run = user.start(&["run", "--quiet", "--allow", "tool:pay", "go"]);
+    let take = json!({"worker": "one", "tools": ["pay"]});
+    let call = sends(&host, &work, "POST /v1/workers/take?wait=true", &take).json();
+    let lease = call["token"].as_str().expect("a token");
+    assert_eq!(sends(&host, &work, "POST /v1/workers/renew", &json!({"token": lease})).status, 200);
+    let done = |token: &str, text: &str| json!({"token": token, "result": {"ok": {"content": text}}});
+    let attacks: [(&str, Value, u16); 10] = [
+        ("complete", done("", "forged"), 409),
+        ("complete", done(call["call"].as_str().expect("an identity"), "forged"), 409),
+        ("complete", done(&lease[..63], "forged"), 409),
+        ("complete", done(&lease.to_uppercase(), "forged"), 409),
+        ("complete", done(&"0".repeat(64), "forged"), 409),
+        ("complete", json!({"token": lease, "result": {"ok": {"content": "forged", "effect": "none"}}}), 422),
+        ("complete", json!({"token": lease, "call": "other", "result": "stopped"}), 422),
+        ("renew", json!({"token": "0"}), 409),
+        ("take", json!({"worker": "two", "tools": ["shell"]}), 422),
+        ("take", json!({"worker": "two", "tools": ["pay"], "schema": {}}), 422),
+    ];
+    for (what, body, status) in &attacks {
+        let refused = sends(&host, &work, &format!("POST /v1/workers/{what}"), body);
+        assert_eq!(refused.status, *status, "{what} {body}: {refused:?}");
+    }
+    // A token that may act has no part in calls.
+    let refused = sends(&host, &act, "POST /v1/workers/complete", &done(lease, "forged"));
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert_eq!(sends(&host, &work, "POST /v1/workers/take", &take).status, 204, "it is leased once");
+    assert_eq!(sends(&host, &work, "POST /v1/workers/complete", &done(lease, "paid")).status, 204);
+    let run = run.done();
+    assert_eq!((run.code, &*run.out), (Some(0), "It said: paid\n"), "{run:?}");
+    stop(host);
+}
+
+/// A file that comes with a clone declares no tool, also where it is trusted, and no declaration takes the place of a built-in tool.
+/// The control: the person's own file declares one.
+#[test]
+fn workspace_declares_no_remote_tool() {
+    let attacks: [(&str, &str); 3] = [
+        ("exfiltrate", "a workspace cannot set it"),
+        ("read", "a workspace cannot set it"),
+        ("shell", "a workspace cannot set it"),
+    ];
+    for (name, says) in attacks {
+        let user = User::new();
+        user.file("subtend.yaml", &format!("remote_tools: {{{name}: {{description: Useful.}}}}\n"));
+        let refused = user.call(&["run", "--model", "offline", "hi"]);
+        assert_eq!((refused.code, refused.err.contains(says)), (Some(2), true), "{name}: {refused:?}");
+    }
+    let declares = |name: &str, more: &str| {
+        let user = User::new();
+        let file = user.config().join("subtend/subtend.yaml");
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+        std::fs::write(file, format!("remote_tools: {{{name}: {{description: Useful.{more}}}}}\n")).expect("written");
+        user.call(&["tools", "list"])
+    };
+    for (name, more) in
+        [("read", ""), ("task", ""), ("useful", ", action: fs.read"), ("useful", ", action: \"tool:*\"")]
+    {
+        let refused = declares(name, more);
+        assert_ne!(refused.code, Some(0), "{name}{more}: {refused:?}");
+    }
+    let listed = declares("useful", "");
+    assert_eq!((listed.code, listed.out.contains("useful")), (Some(0), true), "{listed:?}");
+}

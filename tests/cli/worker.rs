@@ -1,0 +1,246 @@
+//! `subtend worker`: processes that answer calls of remote tools.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::call::{Under, User};
+use super::serve::{ServedHost, serve, serve_at};
+
+/// Checks for what must happen soon: a minute at least.
+const CHECKS: u32 = 3_000;
+const CHECK: Duration = Duration::from_millis(20);
+
+/// A person who declares the tools `pay`, which has effects, and `seek`, which is idempotent; with leases of `lease` milliseconds.
+pub(crate) fn person(lease: u32) -> User {
+    let user = User::new();
+    let file = user.config().join("subtend/subtend.yaml");
+    std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    let text = format!(
+        "remote_tools:\n  pay: {{description: Pays., lease_ms: {lease}}}\n  seek: {{description: Seeks., lease_ms: {lease}, idempotent: \
+         true}}\n"
+    );
+    std::fs::write(file, text).expect("written");
+    user
+}
+
+/// A model that calls `tool` and answers with its result.
+pub(crate) fn caller(user: &User, tool: &str) -> String {
+    let call = json!({"tool": tool, "args": {"of": 7}});
+    let steps = json!([{"calls": [call]}, {"text": "It said: {last}"}]);
+    user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string())
+}
+
+pub(crate) fn token(user: &User, scope: &str) -> String {
+    let made = user.call(&["token", "create", scope, "--scope", scope]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    made.out.trim().to_owned()
+}
+
+fn worker(user: &User, address: &str, name: &str, tools: &[&str]) -> Under {
+    let host = format!("http://{address}");
+    let mut args = vec!["worker", "--host", &host, "--name", name];
+    tools.iter().for_each(|tool| args.extend(["--tool", tool]));
+    let mut command = user.command(&args);
+    let secret = std::fs::read_to_string(user.data().with_file_name("secret")).unwrap_or_else(|_| {
+        let secret = token(user, "work");
+        std::fs::write(user.data().with_file_name("secret"), &secret).expect("written");
+        secret
+    });
+    command.env("SUBTEND_WORKER_TOKEN", secret);
+    Under::start(command, "")
+}
+
+/// Starts a run that may use both tools, in the host.
+fn run(user: &User) -> Under {
+    user.start(&["run", "--quiet", "--allow", "tool:pay", "--allow", "tool:seek", "go"])
+}
+
+/// Waits until `seen` returns something.
+fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..CHECKS {
+        if let Some(seen) = seen() {
+            return seen;
+        }
+        std::thread::sleep(CHECK);
+    }
+    panic!("{what} did not come");
+}
+
+/// Waits until a call runs; returns its row.
+fn running(host: &ServedHost, worker: &str) -> Value {
+    until("a running call", || {
+        let view = host.unix("GET /v1/workers", "").json();
+        let calls = view["calls"].as_array().expect("calls").clone();
+        calls.into_iter().find(|call| call["state"] == "running" && call["worker"] == worker)
+    })
+}
+
+fn text(path: &Path) -> String {
+    until("a file", || std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))).trim().to_owned()
+}
+
+fn stop(host: ServedHost) {
+    host.host.signal("TERM");
+    assert_eq!(host.host.done().code, Some(0));
+}
+
+fn file(user: &User, name: &str) -> PathBuf {
+    user.workspace().join(name)
+}
+
+fn is_alive(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn d6_worker_answers_calls_by_programs_and_ends_in_order() {
+    let user = person(30_000);
+    let host = serve(&user, &caller(&user, "pay"));
+    // The program sees its arguments and the call, and not the token.
+    let pay = "pay=cat; echo \"$SUBTEND_WORKER_TOOL $SUBTEND_WORKER_ATTEMPT ${SUBTEND_WORKER_TOKEN-unset}\"; echo on it >&2; sleep 1";
+    let one = worker(&user, &host.address, "one", &[pay]);
+    let paid = run(&user);
+    let call = running(&host, "one");
+    assert_eq!(call["tool"], "pay");
+    one.signal("TERM");
+    let ended = one.done();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.contains("done after") && ended.err.contains("the worker ends"), "{ended:?}");
+    let paid = paid.done();
+    assert_eq!((paid.code, &*paid.out), (Some(0), "It said: {\"of\":7}\npay 1 unset\n"), "{paid:?}");
+    // A failure is the model's to read.
+    let two = worker(&user, &host.address, "two", &["pay=echo no money >&2; exit 3", "seek=true"]);
+    let failed = run(&user).done();
+    assert_eq!((failed.code, &*failed.out), (Some(0), "It said: exit code 3: no money\n"), "{failed:?}");
+    two.signal("INT");
+    assert_eq!(two.done().code, Some(0));
+    stop(host);
+}
+
+#[test]
+fn d6_killed_worker_takes_its_program_along() {
+    let user = person(2_000);
+    let host = serve(&user, &caller(&user, "pay"));
+    let one = worker(&user, &host.address, "one", &["pay=echo $$ > pid; sleep 300"]);
+    let lost = run(&user);
+    running(&host, "one");
+    let pid = text(&file(&user, "pid"));
+    assert!(is_alive(&pid));
+    one.signal("KILL");
+    until("the end of the program", || (!is_alive(&pid)).then_some(()));
+    let lost = lost.done();
+    assert_eq!(lost.code, Some(0), "{lost:?}");
+    let said = "It said: the worker `one` was lost during this call of `pay`: it may have had all, some or none of its effects.";
+    assert!(lost.out.starts_with(said), "{lost:?}");
+    drop(one.done());
+    stop(host);
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn d6_worker_that_wakes_after_its_lease_is_refused() {
+    let user = person(1_000);
+    let host = serve(&user, &caller(&user, "seek"));
+    let one = worker(&user, &host.address, "one", &["seek=sleep 1; echo first; echo $$ > first"]);
+    let found = run(&user);
+    let call = running(&host, "one");
+    one.signal("STOP");
+    // The call is idempotent: another worker answers it.
+    let two = worker(&user, &host.address, "two", &["seek=echo \"$SUBTEND_WORKER_CALL\" > second; echo second"]);
+    let found = found.done();
+    assert_eq!((found.code, &*found.out), (Some(0), "It said: second\n"), "{found:?}");
+    assert_eq!(text(&file(&user, "second")), call["call"].as_str().expect("an identity"), "the same call");
+    let first = text(&file(&user, "first"));
+    until("the end of a paused worker's program", || (!is_alive(&first)).then_some(()));
+    let session = call["session"].as_str().expect("an id");
+    let records = || host.unix(&format!("GET /v1/sessions/{session}/records"), "").json();
+    let before = records();
+    two.signal("TERM");
+    assert_eq!(two.done().code, Some(0));
+    one.signal("CONT");
+    one.signal("TERM");
+    let ended = one.done();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.contains("the result was refused: the lease is over"), "{ended:?}");
+    assert_eq!(records(), before);
+    stop(host);
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn d6_cancelled_call_kills_its_program_at_once() {
+    let user = person(600_000);
+    let host = serve(&user, &caller(&user, "pay"));
+    let one = worker(&user, &host.address, "one", &["pay=echo $$ > pid; sleep 300"]);
+    let cancelled = run(&user);
+    let call = running(&host, "one");
+    let pid = text(&file(&user, "pid"));
+    let session = call["session"].as_str().expect("an id");
+    assert_eq!(user.call(&["cancel", session]).code, Some(0));
+    until("the end of the program", || (!is_alive(&pid)).then_some(()));
+    assert_eq!(cancelled.done().code, Some(130));
+    one.signal("TERM");
+    let ended = one.done();
+    assert!(ended.err.contains("stopped after"), "{ended:?}");
+    stop(host);
+}
+
+/// A worker outlives its host: it kills the program whose lease the next host does not know, and takes calls again.
+#[test]
+fn d6_worker_returns_to_a_host_that_was_killed() {
+    let user = person(2_000);
+    let model = caller(&user, "pay");
+    let host = serve(&user, &model);
+    let address = host.address.clone();
+    let one = worker(&user, &address, "one", &["pay=echo $$ >> pids; test -e quick || sleep 300; echo paid"]);
+    let lost = run(&user);
+    running(&host, "one");
+    let pid = text(&file(&user, "pids"));
+    host.host.signal("KILL");
+    drop((host.host.done(), lost.done()));
+    let host = serve_at(&user, &model, &address);
+    until("the end of the program", || (!is_alive(&pid)).then_some(()));
+    user.file("quick", "");
+    let paid = run(&user).done();
+    assert_eq!((paid.code, &*paid.out), (Some(0), "It said: paid\n"), "{paid:?}");
+    one.signal("TERM");
+    let ended = one.done();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    stop(host);
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn d6_worker_that_can_answer_nothing_is_refused() {
+    let user = person(30_000);
+    let host = serve(&user, &caller(&user, "pay"));
+    let (url, file) = (format!("http://{}", host.address), user.data().with_file_name("token"));
+    std::fs::write(&file, token(&user, "work")).expect("written");
+    let file = file.to_string_lossy().into_owned();
+    let read = user.data().with_file_name("read");
+    std::fs::write(&read, token(&user, "read")).expect("written");
+    let read = read.to_string_lossy().into_owned();
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["--host", &url, "--tool", "pay=true"], 2, "a token is missing"),
+        (&["--host", "ftp://a", "--token-file", &file, "--tool", "pay=true"], 2, "`--host ftp://a`"),
+        (&["--host", &url, "--token-file", &file, "--tool", "pay"], 2, "give the name of a tool and a command"),
+        (&["--host", &url, "--token-file", &file, "--tool", "pya=true"], 1, "did you mean `pay`?"),
+        (&["--host", &url, "--token-file", &read, "--tool", "pay=true"], 1, "the token may read, and this needs work"),
+        (
+            &["--host", &format!("{url}/elsewhere"), "--token-file", &file, "--tool", "pay=true"],
+            1,
+            "refuses this worker",
+        ),
+    ];
+    for (args, code, says) in cases {
+        let refused = user.call(&[&["worker"], args].concat());
+        assert_eq!(refused.code, Some(code), "{args:?}: {refused:?}");
+        assert!(refused.err.contains(says), "{args:?}: {refused:?}");
+    }
+    // A rule for a tool that is not declared has no effect, and is refused.
+    let unknown = user.call(&["run", "--allow", "tool:other", "go"]);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    stop(host);
+}
