@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
-use subtend_invariants::{Coverage, Violation};
+use subtend_invariants::{Coverage, InvariantId, Violation};
 
 use crate::fault::SimFault;
 use crate::model::{INVARIANTS, Whole};
@@ -41,8 +41,11 @@ impl CheckReport {
 
 /// Checks a model of `size` with `fault` seeded.
 pub fn check(size: Size, fault: SimFault, effort: Effort) -> CheckReport {
-    let coverage = Arc::<Coverage>::default();
-    let whole = Whole { size, fault, coverage: Arc::clone(&coverage) };
+    examine(Whole { size, fault, coverage: Arc::default(), only: None }, effort)
+}
+
+fn examine(whole: Whole, effort: Effort) -> CheckReport {
+    let coverage = Arc::clone(&whole.coverage);
     let finish = if effort.first_violation { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
     let mut builder = whole.clone().checker().threads(effort.threads).finish_when(finish);
     if let Some(states) = effort.states {
@@ -70,7 +73,15 @@ pub fn check(size: Size, fault: SimFault, effort: Effort) -> CheckReport {
 
 /// Searches for a violation: first in the size where this bug shows soonest, then in growing sizes.
 pub fn hunt(fault: SimFault, threads: usize) -> CheckReport {
-    let look = |size| check(size, fault, Effort { threads, states: Some(2_000_000), first_violation: true });
+    hunt_for(None, fault, threads)
+}
+
+/// Searches for a violation of one invariant, or of any.
+pub fn hunt_for(only: Option<InvariantId>, fault: SimFault, threads: usize) -> CheckReport {
+    let look = |size| {
+        let whole = Whole { size, fault, coverage: Arc::default(), only };
+        examine(whole, Effort { threads, states: Some(2_000_000), first_violation: true })
+    };
     let mut report = look(fault.shows_in());
     for size in [Size::SMALL, Size::PANIC, Size::HALF_PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM] {
         if report.violation.is_some() {

@@ -20,7 +20,7 @@ mod tokens;
 use std::sync::Arc;
 
 use stateright::{Model, Property};
-use subtend_invariants::Coverage;
+use subtend_invariants::{Coverage, InvariantId};
 use subtend_session::record::{AskBy, AskVerdict};
 
 pub use action::{Action, FakeReply};
@@ -36,6 +36,8 @@ pub struct Whole {
     pub fault: SimFault,
     /// What the predicates examined so far, in all states.
     pub coverage: Arc<Coverage>,
+    /// Judges one invariant alone: another one may be broken before it is.
+    pub only: Option<InvariantId>,
 }
 
 /// Every invariant of a state, and at rest those of quiescent states.

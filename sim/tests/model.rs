@@ -2,7 +2,7 @@
 
 use subtend_invariants::InvariantId;
 use subtend_invariants::bugs::Bug;
-use subtend_sim::check::{CheckReport, Effort, check, hunt};
+use subtend_sim::check::{CheckReport, Effort, check, hunt, hunt_for};
 use subtend_sim::fault::{Around, SimFault};
 use subtend_sim::size::Size;
 
@@ -223,6 +223,21 @@ fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
         (Bug::SlotKeptAtLimit, InvariantId::T3),
     ] {
         noticed(SimFault::Heart(bug), expected);
+    }
+}
+
+/// A state that its journal does not give breaks J-4 first; the rule that the bug is about sees it too.
+#[test]
+fn bug_is_noticed_by_its_own_invariant() {
+    for (bug, own) in [
+        (Bug::PersonsRunShown, InvariantId::N7),
+        (Bug::RowTakenTwice, InvariantId::N1),
+        (Bug::EndTwice, InvariantId::S1),
+        (Bug::AskLeftOpen, InvariantId::P5),
+        (Bug::BackgroundStaysBlocking, InvariantId::T6),
+    ] {
+        let found = hunt_for(Some(own), SimFault::Heart(bug), 1).violation.map(|(violation, _)| violation.id);
+        assert_eq!(found, Some(own), "{bug:?}");
     }
 }
 

@@ -9,7 +9,7 @@ use subtend_sim::simulate::Crowd;
 use crate::cli::run::threads;
 
 /// Counts, for the model and the simulator, the worlds that each predicate judged and those that could have refuted it.
-/// Exits with 1 where a predicate has no such world.
+/// Exits with 1 where a source that feeds a predicate has no such world.
 #[derive(Args)]
 pub(crate) struct CoverageArgs {
     /// Seeds of the simulator.

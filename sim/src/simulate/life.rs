@@ -303,3 +303,47 @@ fn faults(world: &Arc<World>) -> Faults {
         Some(Seeded::Disk(_)) | None => faults,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a world whose first life has the failure; no other fault occurs.
+    fn failing(mishap: Mishap) -> Arc<World> {
+        let mut world = World::new(SeedPlan { seed: 5, steps: 500, bug: None, trace: false });
+        let swarm = &mut Arc::get_mut(&mut world).expect("not shared yet").swarm;
+        (swarm.write_fails, swarm.sync_fails) = if mishap == Mishap::WriteFails { (1, 0) } else { (0, 1) };
+        (swarm.handler_panics, swarm.append_panics, swarm.task_panics) = (0, 0, 0);
+        swarm.sync = Sync::AtOnce;
+        world
+    }
+
+    /// A failure that is armed may never come, since the life ends before its write.
+    #[test]
+    fn failure_counts_when_it_strikes() {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        tokio.expect("a runtime").block_on(async {
+            for mishap in [Mishap::WriteFails, Mishap::SyncFails] {
+                let world = failing(mishap);
+                let counted =
+                    || world.oracle.lock().tally.marks.get(&format!("{mishap:?}")).copied().unwrap_or_default();
+                drop(open(&world).expect("a journal"));
+                assert_eq!(counted(), 0, "{mishap:?}: armed, and the life ended without a write");
+                let journal = open(&world).expect("a journal");
+                let runtime = start(&world, &journal, 0).await.expect("a runtime");
+                let mut opened = 0;
+                while journal.poisoned().is_none() {
+                    assert_eq!(counted(), 0, "{mishap:?}: {opened} writes succeeded");
+                    let session = runtime.open("worker");
+                    let settled = journal.settled().await;
+                    opened += u32::from(session.is_ok() && settled.is_ok());
+                    assert!(opened <= 60, "{mishap:?}: it never came");
+                }
+                assert_eq!(counted(), 1, "{mishap:?}: it struck behind {opened} writes");
+                drop(runtime.open("worker"));
+                assert_eq!(counted(), 1, "{mishap:?}: once");
+                runtime.shutdown(Duration::ZERO).await;
+            }
+        });
+    }
+}

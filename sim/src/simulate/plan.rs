@@ -154,7 +154,7 @@ impl Swarm {
         let weight = || chance.pick(&[0, 1, 1, 3, 10]).unwrap_or(1);
         let rate = |rare: u64| chance.pick(&[0, 0, rare, rare / 4]).unwrap_or(0);
         let verbs = verbs(plan, chance);
-        Self {
+        let mut swarm = Self {
             mode: chance.pick(&[Mode::Safety, Mode::Liveness, Mode::Liveness]).unwrap_or(Mode::Liveness),
             sync: chance.pick(&[Sync::AtOnce, Sync::Later(0), Sync::Later(3), Sync::Later(40)]).unwrap_or(Sync::AtOnce),
             limits: limits(chance),
@@ -187,7 +187,11 @@ impl Swarm {
             attended: !chance.one_in(4),
             // From the seed, not drawn, so that other draws stay the same.
             queued_states: [0, 1, 1_024].get((plan.seed % 3) as usize).copied().unwrap_or_default(),
-        }
+        };
+        // More than there are slots would be refused.
+        let slots = u32::try_from(swarm.slots).unwrap_or(u32::MAX);
+        swarm.limits.live_runs = swarm.limits.live_runs.min(slots);
+        swarm
     }
 }
 

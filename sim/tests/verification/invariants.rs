@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use subtend_invariants::{ALWAYS, InvariantId, Predicate, QUIESCENT};
-use subtend_sim::coverage::ELSEWHERE;
+use subtend_sim::coverage::{ELSEWHERE, WorldSource, feeds};
 
 use super::source::{Entry, entries, quoted, read, test_names};
 
@@ -70,6 +70,23 @@ fn predicates_that_are_fed_elsewhere_name_their_test() {
             "{predicate}: its row names no {test}"
         );
     }
+}
+
+/// A row claims the model or the simulator only where that feeds one of its predicates.
+#[test]
+fn rows_claim_only_sources_that_feed_their_predicates() {
+    let mut wrong = Vec::new();
+    for [id, _, predicates, checked] in rows() {
+        let points: Vec<String> = checked.split("; ").map(str::to_lowercase).collect();
+        for source in [WorldSource::Model, WorldSource::Simulator] {
+            let says = source.to_string();
+            let claims = |point: &String| point.starts_with(&says) || point.starts_with("model and simulator");
+            if points.iter().any(claims) && !quoted(&predicates).any(|name| feeds(source, name)) {
+                wrong.push(format!("{id}: the {source} feeds none of {predicates}"));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
 }
 
 /// Each fault and each clause of the promise names tests that show it, and they exist.
