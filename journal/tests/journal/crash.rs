@@ -23,7 +23,7 @@ fn writes_until_it_is_killed() {
     let Some(store) = std::env::var_os(STORE) else { return };
     let round: u128 = std::env::var(ROUND).unwrap().parse().unwrap();
     let journal = Kind::of(&std::env::var(ENGINE).unwrap()).open(Path::new(&store));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let mut out = std::io::stdout();
     for n in 0..1_000_000_u128 {
         let first = round * 10_000_000 + n * 10;
@@ -43,34 +43,42 @@ fn writes_until_it_is_killed() {
     }
 }
 
-/// Runs the child, kills it after `kills` acknowledgements, and returns the acknowledged numbers.
-fn acknowledged(kind: Kind, store: &Path, round: usize, kills: u32) -> Vec<u128> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+/// The process that writes until it is killed.
+pub(crate) fn writer(kind: Kind, store: &Path, round: usize) -> Command {
+    let mut writer = Command::new(std::env::current_exe().unwrap());
+    writer
         .args(["--exact", "crash::writes_until_it_is_killed", "--nocapture"])
         .env(STORE, store)
         .env(ENGINE, kind.name())
         .env(ROUND, round.to_string())
         .envs(kind.environment())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::null());
+    writer
+}
+
+/// The acknowledged numbers in its output. The very last line may be torn.
+pub(crate) fn acked(lines: impl Iterator<Item = std::io::Result<String>>) -> Vec<u128> {
+    // The test harness may have begun the line.
+    lines.map_while(Result::ok).filter_map(|line| line.rsplit_once("acked ")?.1.parse().ok()).collect()
+}
+
+/// Runs the child, kills it after `kills` acknowledgements, and returns the acknowledged numbers.
+fn acknowledged(kind: Kind, store: &Path, round: usize, kills: u32) -> Vec<u128> {
+    let mut child = writer(kind, store, round).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut acked = Vec::new();
+    let mut found = Vec::new();
     for line in lines.by_ref() {
-        // The test harness may have begun the line.
-        if let Some((_, n)) = line.unwrap().rsplit_once("acked ") {
-            acked.push(n.parse().unwrap());
-        }
-        if acked.len() == kills as usize {
+        found.extend(acked([line].into_iter()));
+        if found.len() == kills as usize {
             break;
         }
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // Lines after the last one that was read count too; the very last may be torn.
-    acked.extend(lines.map_while(Result::ok).filter_map(|line| line.rsplit_once("acked ")?.1.parse::<u128>().ok()));
-    acked
+    // Lines after the last one that was read count too.
+    found.extend(acked(lines));
+    found
 }
 
 async fn acknowledged_frames_survive_kill_9(kind: Kind) {

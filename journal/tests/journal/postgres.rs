@@ -1,12 +1,14 @@
 //! PostgreSQL: the conformance suite runs elsewhere; here is what only a server can do to a store.
 
 mod crashing;
+mod damage;
 mod erasing;
 mod fencing;
 mod proxy;
 mod schema;
 mod secrets;
 pub(crate) mod server;
+mod sweeping;
 mod weak;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -194,7 +194,11 @@ pub(crate) fn shared() -> &'static Server {
 
 /// The specification of a shard that stands for a directory, on the server of this process or of the one that started it.
 pub(crate) fn shard_of(dir: &Path) -> StoreSpec {
-    let address = std::env::var(ADDRESS).unwrap_or_else(|_| shared().address());
+    shard_at(&std::env::var(ADDRESS).unwrap_or_else(|_| shared().address()), dir)
+}
+
+/// The same on another server.
+pub(crate) fn shard_at(address: &str, dir: &Path) -> StoreSpec {
     let mut hasher = DefaultHasher::new();
     dir.hash(&mut hasher);
     StoreSpec::parse(&format!("{address}&shard=t{:016x}", hasher.finish())).unwrap()

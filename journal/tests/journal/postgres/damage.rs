@@ -1,0 +1,53 @@
+//! Rows that changed after they were acknowledged, and a server that refuses to write.
+
+use subtend_session::ids::{Lsn, SessionId};
+
+use super::server::{Server, shared};
+use super::{birth, fresh, journal, problems};
+use crate::scene::id;
+
+/// Flips one bit at so many eighths of the value of a row of `log`.
+fn flip(shard: &str, lsn: u64, eighths: u64) {
+    let of = format!("shard = (SELECT id FROM subtend.shard WHERE name = '{}')", shard.trim_start_matches("shard="));
+    let at = format!("(length(value) - 1) * {eighths} / 8");
+    shared().sql(&format!(
+        "UPDATE subtend.log SET value = set_byte(value, {at}, get_byte(value, {at}) # 4) WHERE {of} AND key = '\\x{lsn:016x}'"
+    ));
+}
+
+#[tokio::test]
+async fn d1_flipped_bit_in_a_row_damages_its_session_alone() {
+    for eighths in 0..=8 {
+        let shard = fresh();
+        let first = journal(&shared().target(&shard));
+        for n in 1..=3 {
+            birth(&first, n).await.unwrap();
+        }
+        first.close().await.unwrap();
+        flip(&shard, 2, eighths);
+        let found = journal(&shared().target(&shard));
+        assert!(!problems(&found).is_empty(), "{eighths}");
+        let reads = |n| found.records(SessionId(id(n).0)).map_or(0, |records| records.len());
+        assert_eq!((reads(1), reads(2), reads(3)), (3, 0, 3), "{eighths}");
+    }
+}
+
+#[tokio::test]
+async fn d1_server_without_room_acknowledges_nothing() {
+    let server = Server::start(&[]);
+    let full = journal(&server.target("shard=a"));
+    birth(&full, 1).await.unwrap();
+    server.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left \
+         on device' USING ERRCODE = 'disk_full'; END $$; \
+         CREATE TRIGGER refuse AFTER INSERT ON subtend.head FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    let poisoned = birth(&full, 2).await.unwrap_err().to_string();
+    assert!(poisoned.contains("No space left on device"), "{poisoned}");
+    assert!(birth(&full, 3).await.is_err(), "nothing is written again");
+    drop(full);
+    server.sql("DROP TRIGGER refuse ON subtend.head");
+    let again = journal(&server.target("shard=a"));
+    assert_eq!((again.durable(), problems(&again)), (Lsn(1), Vec::new()), "all of the group is undone");
+    assert_eq!(birth(&again, 4).await.unwrap(), Lsn(2));
+}

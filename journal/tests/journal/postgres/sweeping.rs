@@ -1,0 +1,291 @@
+//! A commit that is interrupted at each of its points: within its request, before its end, and within its reply. Its owner is killed there,
+//! the server crashes, or the connection is cut.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_journal::{Journal, OpenError, open_store};
+use subtend_session::ids::Lsn;
+
+use super::server::{ADDRESS, Server, address, shard_at, shared, target};
+use super::{birth, journal, problems};
+use crate::crash;
+use crate::engines::Kind;
+use crate::scene::id;
+
+/// How much of a commit arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Point {
+    /// Eighths of its request.
+    Request(usize),
+    /// All of it but its end, which commits: the statement was executed, and its transaction is open.
+    Open,
+    /// The request, and eighths of its reply.
+    Reply(usize),
+    /// All of the reply but the message that ends it.
+    Unended,
+}
+
+const POINTS: [Point; 9] = [
+    Point::Request(0),
+    Point::Request(1),
+    Point::Request(4),
+    Point::Request(7),
+    Point::Open,
+    Point::Reply(0),
+    Point::Reply(1),
+    Point::Reply(4),
+    Point::Unended,
+];
+
+/// Bytes of `Sync`, which ends a request, and of `ReadyForQuery`, which ends a reply.
+const SYNC: usize = 5;
+const READY: usize = 6;
+
+impl Point {
+    fn of_request(self, len: usize) -> usize {
+        match self {
+            Self::Request(eighths) => len * eighths / 8,
+            Self::Open => len - SYNC,
+            Self::Reply(_) | Self::Unended => len,
+        }
+    }
+
+    fn of_reply(self, len: usize) -> usize {
+        match self {
+            Self::Reply(eighths) => len * eighths / 8,
+            Self::Unended => len - READY,
+            Self::Request(_) | Self::Open => 0,
+        }
+    }
+}
+
+/// The next interruption, after this many commits.
+type NextPoint = Arc<Mutex<Option<(Point, u32)>>>;
+
+/// Where a connection waits within a commit, until it is to be lost.
+struct Hold {
+    reaches: SyncSender<()>,
+    lost: Mutex<Receiver<()>>,
+}
+
+impl Hold {
+    fn stop(&self) {
+        self.reaches.send(()).unwrap();
+        // A test that has ended loses it as well.
+        let _ = self.lost.lock().unwrap().recv();
+    }
+}
+
+/// A proxy that stops within a commit, says so, and loses the connection on request.
+struct Interrupter {
+    port: u16,
+    order: NextPoint,
+    reached: Receiver<()>,
+    lose: SyncSender<()>,
+}
+
+impl Interrupter {
+    fn to(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, to) = (listener.local_addr().unwrap().port(), server.port());
+        let ((reaches, reached), (lose, lost)) = (sync_channel(1), sync_channel(1));
+        let (order, hold) = (NextPoint::default(), Arc::new(Hold { reaches, lost: Mutex::new(lost) }));
+        let orders = Arc::clone(&order);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                // A server that crashed refuses, and its client tries again.
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let (order, hold) = (Arc::clone(&orders), Arc::clone(&hold));
+                std::thread::spawn(move || carry(client, server, &order, &hold));
+            }
+        });
+        Self { port, order, reached, lose }
+    }
+
+    /// Interrupts a commit at this point, after so many others.
+    fn interrupt(&self, point: Point, after: u32) {
+        *self.order.lock().unwrap() = Some((point, after));
+    }
+
+    fn wait(&self, point: Point) {
+        let reached = self.reached.recv_timeout(Duration::from_secs(30));
+        reached.unwrap_or_else(|_| panic!("no commit came to {point:?}"));
+    }
+
+    fn lose(&self) {
+        self.lose.send(()).unwrap();
+    }
+}
+
+/// A group with a birth is larger than anything else that is sent.
+fn is_commit(bytes: &[u8]) -> bool {
+    bytes.len() > 1_000
+}
+
+fn carry(mut client: TcpStream, mut server: TcpStream, order: &NextPoint, hold: &Arc<Hold>) {
+    let due: Arc<Mutex<Option<Point>>> = Arc::default();
+    let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let (stops, held) = (Arc::clone(&due), Arc::clone(hold));
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1 << 16];
+        while let Ok(count @ 1..) = from_server.read(&mut bytes) {
+            let point = stops.lock().unwrap().take();
+            let part = point.map_or(count, |point| point.of_reply(count));
+            drop(to_client.write_all(&bytes[..part]));
+            if point.is_some() {
+                held.stop();
+                break;
+            }
+        }
+        drop((to_client.shutdown(Shutdown::Both), from_server.shutdown(Shutdown::Both)));
+    });
+    let mut bytes = [0; 1 << 16];
+    while let Ok(count @ 1..) = client.read(&mut bytes) {
+        let point = is_commit(&bytes[..count]).then(|| taken(order)).flatten();
+        let within = matches!(point, Some(Point::Request(_) | Point::Open));
+        *due.lock().unwrap() = point.filter(|_| !within);
+        let part = point.map_or(count, |point| point.of_request(count));
+        if server.write_all(&bytes[..part]).is_err() {
+            break;
+        }
+        if within {
+            hold.stop();
+            break;
+        }
+    }
+    drop((server.shutdown(Shutdown::Both), client.shutdown(Shutdown::Both)));
+}
+
+fn taken(order: &NextPoint) -> Option<Point> {
+    let mut order = order.lock().unwrap();
+    let (point, after) = (*order)?;
+    *order = after.checked_sub(1).map(|after| (point, after));
+    order.is_none().then_some(point)
+}
+
+/// Appends the birth of session `n` while a commit stops at `point`; `meanwhile` happens there.
+fn interrupted(proxy: &Interrupter, journal: &Journal, n: u128, point: Point, meanwhile: impl FnOnce()) {
+    proxy.interrupt(point, 0);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    std::thread::scope(|scope| {
+        let born = scope.spawn(|| runtime.block_on(birth(journal, n)));
+        proxy.wait(point);
+        meanwhile();
+        proxy.lose();
+        let born = born.join().unwrap().unwrap_or_else(|poisoned| panic!("{point:?}: {poisoned}"));
+        assert_eq!(born, Lsn(n as u64), "{point:?}: neither lost nor written twice");
+    });
+}
+
+fn complete(journal: &Journal, count: u128) {
+    assert_eq!((problems(journal), journal.heads().unwrap().len() as u128), (Vec::new(), count));
+    (1..=count).for_each(|n| assert_eq!(journal.records(id(n)).unwrap().len(), 3, "{n}"));
+}
+
+#[test]
+fn d1_commit_cut_at_any_point_is_resolved() {
+    let (proxy, shard) = (Interrupter::to(shared()), super::fresh());
+    let journal = journal(&target(&format!("{}&{shard}", address(proxy.port))));
+    for (n, point) in (1..).zip(POINTS) {
+        interrupted(&proxy, &journal, n, point, || {});
+    }
+    complete(&journal, POINTS.len() as u128);
+}
+
+#[test]
+fn d1_server_that_crashes_within_a_commit_loses_nothing() {
+    let server = Server::start(&[]);
+    let proxy = Interrupter::to(&server);
+    let journal = journal(&target(&format!("{}&shard=a&reply_timeout=20", address(proxy.port))));
+    let points = [Point::Request(4), Point::Open, Point::Reply(0), Point::Unended];
+    for (n, point) in (1..).zip(points) {
+        interrupted(&proxy, &journal, n, point, || {
+            server.crash();
+            server.up();
+        });
+    }
+    complete(&journal, points.len() as u128);
+}
+
+/// Starts a process that writes through the proxy.
+fn writer(proxy: &Interrupter, store: &Path, fault: &str) -> Child {
+    let mut writer = crash::writer(Kind::Postgres, store, 0);
+    writer.env(ADDRESS, address(proxy.port)).env("SUBTEND_FAULT", fault);
+    writer.spawn().unwrap()
+}
+
+/// Kills the writer where a commit stops at `point`, and returns what the store lacks or has in part.
+fn killed(point: Point, fault: &str) -> Vec<String> {
+    let (proxy, dir) = (Interrupter::to(shared()), tempfile::tempdir().unwrap());
+    proxy.interrupt(point, 3);
+    let mut child = writer(&proxy, dir.path(), fault);
+    proxy.wait(point);
+    // What is acknowledged before its commit is printed meanwhile.
+    std::thread::sleep(Duration::from_millis(if fault.is_empty() { 0 } else { 200 }));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    proxy.lose();
+    let acked = crash::acked(BufReader::new(child.stdout.take().unwrap()).lines());
+    lacking(&Kind::Postgres.open(dir.path()), &acked)
+}
+
+/// Returns what is wrong with the store, what it lacks, and what it has in part.
+fn lacking(journal: &Journal, acked: &[u128]) -> Vec<String> {
+    let mut wrong = problems(journal);
+    let last = |n: u128| journal.records(id(n)).ok().and_then(|records| records.last().map(|stored| stored.seq.0));
+    let lost = acked.iter().filter(|n| (last(**n * 10 + 1), last(**n * 10 + 2)) != (Some(6), Some(3)));
+    wrong.extend(lost.map(|n| format!("{n} was acknowledged")));
+    // Two births are one batch.
+    let halves = (0..10_000).take_while(|n| *n < 10 || last((n - 10) * 10 + 1).is_some());
+    let halves = halves.filter(|n| last(n * 10 + 1).is_some() != last(n * 10 + 2).is_some());
+    wrong.extend(halves.map(|n| format!("half of {n} is stored")));
+    wrong
+}
+
+#[test]
+fn d1_owner_killed_at_any_point_of_a_commit_loses_nothing() {
+    for point in POINTS {
+        assert_eq!(killed(point, ""), Vec::<String>::new(), "{point:?}");
+    }
+}
+
+/// Negative control: what is acknowledged before its commit is missing.
+#[test]
+fn d1_sweep_notices_an_acknowledgement_before_the_commit() {
+    let wrong = killed(Point::Request(4), "ack-before-commit");
+    assert!(!wrong.is_empty() && wrong.iter().all(|what| what.ends_with("was acknowledged")), "{wrong:?}");
+}
+
+/// A statement that waits in the server outlives its owner: the shard stays in use until it has ended, and its group is whole.
+#[test]
+fn d2_commit_of_a_killed_owner_ends_before_the_next_claim() {
+    let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
+    let spec = shard_at(&server.address(), dir.path());
+    drop(open_store(&spec).unwrap());
+    let mut child = crash::writer(Kind::Postgres, dir.path(), 0).env(ADDRESS, server.address()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while crash::acked(lines.next().into_iter()).is_empty() {}
+    let before = std::thread::scope(|scope| {
+        let lock = "BEGIN; SELECT epoch FROM subtend.shard FOR UPDATE; SELECT pg_sleep(4); COMMIT";
+        let lock = scope.spawn(|| server.sql(lock));
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'WITH own%'";
+        while server.sql(waits) != "1" {}
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let refused = open_store(&spec).unwrap_err();
+        assert!(matches!(refused, OpenError::Held { .. }), "{refused}");
+        let before: u64 = server.sql("SELECT last_lsn FROM subtend.shard").parse().unwrap();
+        lock.join().unwrap();
+        before
+    });
+    let journal = open_store(&spec).unwrap();
+    assert!(journal.durable() > Lsn(before), "it was committed after its owner was killed");
+    let acked = crash::acked(lines);
+    assert_eq!(lacking(&journal, &acked), Vec::<String>::new());
+}
