@@ -124,3 +124,23 @@ fn processes_without_a_guard_are_caught() {
 fn an_effect_before_its_intent_is_caught() {
     is_caught("no-intent", &["unintended"]);
 }
+
+/// The same kills on shards of a PostgreSQL server that the drill starts.
+#[cfg(feature = "postgres-tests")]
+#[test]
+fn d1_kills_on_postgres_lose_and_double_nothing() {
+    let (code, report) = drill(&["--store", "postgres", "--kills", "12"]);
+    println!("{report}");
+    assert_eq!((code, &report["verdict"]), (Some(0), &"sound".into()), "{report:#}");
+    assert_eq!((&report["engine"], &report["violations"]), (&"postgres".into(), &0.into()), "{report:#}");
+    assert!(report["acknowledged"].as_u64() > Some(300), "the drill hit nothing: {report:#}");
+}
+
+/// The drill searches the rows: there is no file to search.
+#[cfg(feature = "postgres-tests")]
+#[test]
+fn d1_text_that_postgres_keeps_is_caught() {
+    let (code, report) = drill(&["--store", "postgres", "--kills", "60", "--sabotage", "no-erase"]);
+    assert_eq!((code, &report["verdict"]), (Some(0), &"caught".into()), "{report:#}");
+    assert!(report["kept_text"].as_u64() > Some(0), "{report:#}");
+}

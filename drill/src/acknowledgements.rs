@@ -107,6 +107,14 @@ impl Acknowledgements {
             return Vec::new();
         }
         let mut found = Vec::new();
+        if let Some(values) = home.values() {
+            let values = values.unwrap_or_else(|error| {
+                found.push(error.to_string());
+                String::new()
+            });
+            let held = self.erased.iter().filter(|session| values.contains(&workload::secret(**session)));
+            found.extend(held.map(|session| format!("a row holds text of {session}, which was erased")));
+        }
         let mut next = vec![home.store()];
         while let Some(path) = next.pop() {
             if let Ok(entries) = std::fs::read_dir(&path) {

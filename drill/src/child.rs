@@ -62,6 +62,9 @@ pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     threads.block_on(async {
         let started = Instant::now();
         if trigger.compacts() || Chance::of(args.seed, "compact").one_in(3) {
+            if home.address().is_some() {
+                trigger.compacting_at_once();
+            }
             let is_erased = home.compact(&mut |_| trigger.compacting())?;
             if is_erased {
                 Line::Compacted.say();

@@ -80,6 +80,11 @@ pub async fn drill(
     stop: &AtomicBool,
     tell: &mut (dyn FnMut(&ClientReport) + Send),
 ) -> Result<ClientReport, DrillError> {
+    if options.store == "postgres" {
+        return Err(DrillError::Usage(
+            "clients are drilled on an engine with a directory: --store ENGINE or ENGINE:DIR".into(),
+        ));
+    }
     let mut ground = Ground::prepare(&options.store, options.seed)?;
     let home = ground.home()?;
     let mut report = ClientReport {

@@ -2,15 +2,25 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+#[cfg(unix)]
+use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_journal::{Compacting, Journal, OpenError, Options, StoreSpec, compact_store, open_store};
+use subtend_journal::{
+    Compacting, Journal, OpenError, Options, StoreSpec, compact_store, open_store_with, store_exists,
+};
 use tokio::time::Instant;
 
 use super::error::DrillError;
+#[cfg(unix)]
+use super::server::DrillServer;
 
 /// How long a killed process's store may stay locked, by a child before its exec.
 const HELD: Duration = Duration::from_secs(5);
+/// The engine whose stores are shards of a server.
+const POSTGRES: &str = "postgres";
+/// The variable with the address of that server: arguments are visible to other users.
+pub(crate) const ADDRESS: &str = "SUBTEND_DRILL_POSTGRES";
 
 /// The directory of a drill. It is removed at the end, except for what is kept for inspection.
 #[derive(Debug)]
@@ -20,19 +30,28 @@ pub(crate) struct Ground {
     homes: u32,
     found: bool,
     kept: bool,
+    #[cfg(unix)]
+    server: Option<Arc<DrillServer>>,
 }
 
 impl Ground {
     /// Prepares the directory of a store specification: an engine, and a directory unless a temporary one is used.
     pub(crate) fn prepare(store: &str, seed: u64) -> Result<Self, DrillError> {
         let (engine, dir) = store.split_once(':').map_or((store, None), |(engine, dir)| (engine, Some(dir)));
+        if dir.is_some_and(|_| engine == POSTGRES || engine == "postgresql") {
+            return Err(DrillError::Usage(
+                "a drill kills what works on its stores, so it starts a PostgreSQL server of its own: --store postgres"
+                    .into(),
+            ));
+        }
         if engine == "memory" {
             return Err(DrillError::Usage(
                 "`memory` cannot be drilled: nothing of it is there after a kill (--store ENGINE or ENGINE:DIR)".into(),
             ));
         }
         // The engine decides what is possible.
-        StoreSpec::parse(&format!("{engine}:{}", dir.unwrap_or("store")))?;
+        let example = if engine == POSTGRES { "//user@localhost/database" } else { dir.unwrap_or("store") };
+        StoreSpec::parse(&format!("{engine}:{example}"))?;
         let dir = match dir {
             Some(dir) => std::path::absolute(dir)
                 .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is not a usable path: {error}")))?,
@@ -47,7 +66,17 @@ impl Ground {
             )));
         }
         std::fs::create_dir_all(&dir).map_err(|error| not_made(&dir, &error))?;
-        Ok(Self { engine: engine.to_owned(), dir, homes: 0, found, kept: false })
+        let engine = engine.to_owned();
+        #[cfg(not(unix))]
+        return Ok(Self { engine, dir, homes: 0, found, kept: false });
+        #[cfg(unix)]
+        {
+            let mut ground = Self { engine, dir, homes: 0, found, kept: false, server: None };
+            if ground.engine == POSTGRES {
+                ground.server = Some(Arc::new(DrillServer::start(&ground.dir.join("server"))?));
+            }
+            Ok(ground)
+        }
     }
 
     pub(crate) fn engine(&self) -> &str {
@@ -59,7 +88,16 @@ impl Ground {
         let dir = self.dir.join(self.homes.to_string());
         let workspace = dir.join("workspace");
         std::fs::create_dir_all(&workspace).map_err(|error| not_made(&workspace, &error))?;
-        Ok(Home { engine: self.engine.clone(), dir })
+        Ok(Home {
+            #[cfg(unix)]
+            address: self.server.as_ref().map(|server| server.address()),
+            #[cfg(not(unix))]
+            address: None,
+            engine: self.engine.clone(),
+            dir,
+            #[cfg(unix)]
+            server: self.server.clone(),
+        })
     }
 
     /// Keeps a home for inspection and returns its path.
@@ -71,6 +109,10 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Some(server) = self.server.take().and_then(Arc::into_inner) {
+            drop(server);
+        }
         // A leftover does no harm: a later drill takes another directory.
         if !self.kept && !self.found {
             drop(std::fs::remove_dir_all(&self.dir));
@@ -87,11 +129,38 @@ fn not_made(dir: &Path, error: &io::Error) -> DrillError {
 pub(crate) struct Home {
     engine: String,
     dir: PathBuf,
+    /// Of the server that has the store.
+    address: Option<String>,
+    #[cfg(unix)]
+    server: Option<Arc<DrillServer>>,
 }
 
 impl Home {
+    /// Returns the home of a process that a drill started.
     pub(crate) fn of(engine: &str, dir: &Path) -> Self {
-        Self { engine: engine.to_owned(), dir: dir.to_path_buf() }
+        Self {
+            engine: engine.to_owned(),
+            dir: dir.to_path_buf(),
+            address: std::env::var(ADDRESS).ok().filter(|_| engine == POSTGRES),
+            #[cfg(unix)]
+            server: None,
+        }
+    }
+
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.address.as_deref()
+    }
+
+    /// Returns the values of a store that has no file.
+    pub(crate) fn values(&self) -> Option<Result<String, DrillError>> {
+        #[cfg(unix)]
+        return self.server.as_ref().map(|server| server.values(&self.shard()));
+        #[cfg(not(unix))]
+        None
+    }
+
+    fn shard(&self) -> String {
+        format!("drill-{}", self.dir.file_name().unwrap_or_default().display())
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -122,15 +191,23 @@ impl Home {
 
     /// Returns the store as `--store` takes it.
     pub(crate) fn spec(&self) -> String {
-        format!("{}:{}", self.engine, self.store().display())
+        match &self.address {
+            Some(address) => format!("{address}?shard={}", self.shard()),
+            None => format!("{}:{}", self.engine, self.store().display()),
+        }
+    }
+
+    fn options(&self) -> Options {
+        Options { node_dir: self.address.is_some().then(|| self.store()), ..Options::default() }
     }
 
     /// Compacts the store, if it exists; returns whether every deleted session is erased.
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<bool, OpenError> {
-        if !self.store().exists() {
+        let spec = StoreSpec::parse(&self.spec())?;
+        if !store_exists(&spec)? {
             return Ok(false);
         }
-        let done = compact_store(&StoreSpec::parse(&self.spec())?, &Options::default(), progress);
+        let done = compact_store(&spec, &self.options(), progress);
         match done {
             Ok(done) => Ok(done.held.is_empty()),
             // The process that should have created it was killed before.
@@ -140,7 +217,7 @@ impl Home {
     }
 
     pub(crate) fn open(&self) -> Result<Journal, OpenError> {
-        open_store(&StoreSpec::parse(&self.spec())?)
+        open_store_with(&StoreSpec::parse(&self.spec())?, self.options())
     }
 
     /// Opens the store of a process that was just killed.
@@ -148,7 +225,7 @@ impl Home {
         let killed = Instant::now();
         loop {
             match self.open() {
-                Err(OpenError::InUse { .. }) if killed.elapsed() < HELD => {
+                Err(OpenError::InUse { .. } | OpenError::Held { .. }) if killed.elapsed() < HELD => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 opened => return opened,
@@ -176,6 +253,10 @@ mod tests {
     #[test]
     fn what_cannot_be_drilled_is_a_usage_error() {
         assert!(refusal("memory").contains("nothing of it is there after a kill"));
+        assert!(
+            refusal("postgres://user:s3cret@host/database")
+                .ends_with("a PostgreSQL server of its own: --store postgres")
+        );
         assert!(refusal("tape").contains("`tape:store` is not a store"), "{}", refusal("tape"));
         assert!(refusal("tape:/x").contains("`tape:/x` is not a store"));
     }

@@ -35,13 +35,15 @@ mod plan;
 mod process;
 mod report;
 mod sabotage;
+#[cfg(unix)]
+mod server;
 mod tools;
 mod trigger;
 mod workload;
 
 #[derive(Clone, Debug)]
 pub struct DrillOptions {
-    /// The engine, and after a colon the directory of the drill; a temporary one if absent.
+    /// The engine, and after a colon the directory of the drill; a temporary one if absent. `postgres` starts a server.
     pub store: String,
     /// The seed of the work and of the kills.
     pub seed: u64,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::acknowledgements::Acknowledgements;
 use super::error::DrillError;
-use super::home::Home;
+use super::home::{ADDRESS, Home};
 use super::line::Line;
 use super::plan::{Strike, StrikeOrder};
 use super::sabotage::{Sabotage, VARIABLE};
@@ -71,6 +71,7 @@ impl Start<'_> {
         let mut command = Command::new(program);
         command.arg(VERB).arg("--dir").arg(self.home.dir()).arg("--engine").arg(self.engine);
         command.arg("--patience-ms").arg(self.patience.as_millis().to_string());
+        command.envs(self.home.address().map(|address| (ADDRESS, address)));
         match self.sabotage {
             Some(sabotage) => command.env(VARIABLE, sabotage.name()),
             None => command.env_remove(VARIABLE),

@@ -1,6 +1,7 @@
 //! The moment at which the process dies: counted by the process itself, so that it is the same on every machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use subtend_journal::Journal;
 use subtend_session::ids::Lsn;
@@ -81,6 +82,15 @@ impl Trigger {
         {
             die();
         }
+    }
+
+    /// Counts the steps of a compaction in milliseconds, where it is one statement that reports nothing.
+    pub(crate) fn compacting_at_once(&self) {
+        let Some(Strike::Compaction(at)) = self.strike else { return };
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(at));
+            die()
+        });
     }
 
     /// Fires if the awaited step of the compaction never came.
