@@ -64,6 +64,8 @@ pub(crate) struct Metrics {
     durable: Gauge,
     syncs: Gauge,
     commit_seconds: Gauge<f64, AtomicU64>,
+    remote_calls: Family<Phase, Gauge>,
+    leases_lost: Gauge,
 }
 
 /// Counts an event stream for as long as it lives.
@@ -93,6 +95,8 @@ impl Metrics {
             durable: Gauge::default(),
             syncs: Gauge::default(),
             commit_seconds: Gauge::default(),
+            remote_calls: Family::default(),
+            leases_lost: Gauge::default(),
         };
         registry.register("http_requests", "Requests, by resource and status", new.requests.clone());
         registry.register("http_request_seconds", "Time to the head of a response", new.seconds.clone());
@@ -106,6 +110,8 @@ impl Metrics {
         registry.register("journal_appended_lsn", "The last frame that was appended", new.appended.clone());
         registry.register("journal_durable_lsn", "The last frame that is durable", new.durable.clone());
         registry.register("journal_syncs", "Syncs of the store since it was opened", new.syncs.clone());
+        registry.register("remote_calls", "Calls of remote tools that wait or run, by state", new.remote_calls.clone());
+        registry.register("leases_lost", "Leases of workers that ran out since the start", new.leases_lost.clone());
         let seconds =
             "Seconds that syncs of the store took together: over journal_syncs, the time from append to durable";
         registry.register("journal_sync_seconds", seconds, new.commit_seconds.clone());
@@ -132,6 +138,11 @@ impl Metrics {
         self.syncs.set(i64::try_from(runtime.journal().info().syncs).unwrap_or(i64::MAX));
         let commits = Duration::from_micros(runtime.journal().info().commit_us);
         self.commit_seconds.set(commits.as_secs_f64());
+        let workers = host.workers().figures();
+        for (state, calls) in workers.calls {
+            self.remote_calls.get_or_create(&Phase { state: state.to_owned() }).set(gauge(calls));
+        }
+        self.leases_lost.set(i64::try_from(workers.lost).unwrap_or(i64::MAX));
         let inflight = runtime.journal().inflight()?;
         let mut text = String::new();
         // Under the lock: two requests at once must not count the same run twice.

@@ -28,13 +28,41 @@ pub use board::{ATTEMPTS, MOST_CALLS, MOST_WORKERS};
 pub use tool::{BadRemoteTool, LEASES, RemoteTool};
 
 pub(crate) use board::{CompletionRefused, LeaseLost, LeasedCall, TakeRefused, WorkerResult};
-pub(crate) use view::WorkersView;
+pub(crate) use view::{WorkerFigures, WorkersView};
 
 mod board;
 mod tool;
 mod view;
 
 /// The remote tools of a host, and the calls that workers answer. Cheap to clone; the default has no tools.
+///
+/// The runtime gets the tools and the host the value, so that workers find the calls:
+///
+/// ```
+/// use subtend_host::workers::{RemoteTool, Workers};
+/// use subtend_host::{Host, HostOptions};
+/// use subtend_session::message::ToolSpec;
+/// use subtend_tools::registry::Registry;
+///
+/// # async fn example(builder: subtend_actors::Builder) -> Result<(), Box<dyn std::error::Error>> {
+/// let workers = Workers::new([RemoteTool {
+///     spec: ToolSpec {
+///         name: "build".into(),
+///         description: "Builds a target, and returns its log.".into(),
+///         schema: std::sync::Arc::new(serde_json::json!({"type": "object"})),
+///     },
+///     action: "tool:build".into(),
+///     idempotent: true,
+///     lease: std::time::Duration::from_secs(30),
+///     deadline: None,
+/// }])?;
+/// let tools = Registry::builder().tools(workers.tools())?.build();
+/// let runtime = builder.tools(tools).start().await?;
+/// let host = Host::new(runtime, HostOptions { workers, ..HostOptions::default() });
+/// # drop(host);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Workers {
     inner: Arc<SharedCalls>,
@@ -74,7 +102,7 @@ impl Workers {
     }
 
     /// Returns the declarations.
-    pub(crate) fn declared(&self) -> &[Arc<RemoteTool>] {
+    pub fn declared(&self) -> &[Arc<RemoteTool>] {
         &self.inner.tools
     }
 
@@ -138,6 +166,10 @@ impl Workers {
     /// Returns the workers, and the calls of each tool.
     pub(crate) fn view(&self) -> WorkersView {
         self.board().view(&self.inner.tools, Instant::now())
+    }
+
+    pub(crate) fn figures(&self) -> WorkerFigures {
+        self.board().figures()
     }
 
     /// Wakes workers that wait, if a call was returned to the queue.

@@ -173,8 +173,11 @@ async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
     assert_eq!(renews(&app, &call).await.status, StatusCode::OK, "each renewal extends the lease");
     passes(LEASE - 1).await;
     assert_eq!(get(&app, "/v1/workers").await.json()["calls"][0]["state"], "running");
+    let figures = async || get(&app, "/metrics").await.body;
+    assert!(figures().await.contains("subtend_remote_calls{state=\"running\"} 1\n"), "{}", figures().await);
     passes(1).await;
     let ended = ends(&app, &id).await;
+    assert!(figures().await.contains("subtend_leases_lost 1\n"), "{}", figures().await);
     let text = "the worker `one` was lost during this call of `pay`: it may have had all, some or none of its effects. Check before you \
                 call it again.";
     assert_eq!(ended, [(json!("unknown_effects"), text.to_owned())]);

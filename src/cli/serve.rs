@@ -279,8 +279,19 @@ pub(crate) fn tokens(place: &StoreLocation) -> Result<TokenFile, Fail> {
     let dir = place.host_dir().ok_or_else(|| {
         Fail::Usage("a store in memory has no tokens: name a store with --data DIR or --store ENGINE:PATH".to_owned())
     })?;
-    if let Some(above) = dir.parent() {
-        std::fs::create_dir_all(above).map_err(|error| Fail::Store(format!("{}: {error}", above.display())))?;
-    }
+    above(&dir)?;
     Ok(TokenFile::at(directory(place)?.join(TOKENS)))
+}
+
+/// Returns the path of the socket of a store, also where no process has hosted the store yet.
+pub(crate) fn socket(place: &StoreLocation) -> Result<PathBuf, Fail> {
+    if let Some(dir) = place.host_dir() {
+        above(&dir)?;
+    }
+    Ok(directory(place)?.join(SOCKET))
+}
+
+fn above(dir: &Path) -> Result<(), Fail> {
+    let Some(above) = dir.parent() else { return Ok(()) };
+    std::fs::create_dir_all(above).map_err(|error| Fail::Store(format!("{}: {error}", above.display())))
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use subtend_host::workers::RemoteTool;
 use subtend_tools::mcp::{Origin, ServerReport};
 
 use super::fail::{Code, Fail};
@@ -45,10 +46,19 @@ struct ListArgs {
 #[derive(Serialize)]
 struct ToolList {
     tools: Vec<String>,
+    /// The tools among them whose calls workers answer.
+    remote: Vec<RemoteRow>,
     /// The hosts and the search engine of the web tools, and missing settings.
     web: Vec<String>,
     servers: Vec<ServerRow>,
     problems: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct RemoteRow {
+    name: String,
+    action: String,
+    idempotent: bool,
 }
 
 #[derive(Serialize)]
@@ -86,6 +96,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     });
     let list = ToolList {
         tools: tools.names().map(ToString::to_string).collect(),
+        remote: workers.declared().iter().map(|tool| RemoteRow::of(tool)).collect(),
         web: web::about(&loaded.config.web),
         servers: servers.reports().into_iter().map(ServerRow::of).collect(),
         problems: servers.problems().to_vec(),
@@ -104,7 +115,14 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 
 fn show(list: &ToolList) -> Result<(), Fail> {
     let mut out = anstream::stdout().lock();
-    writeln!(out, "{}: {}", In(BOLD, "built in"), list.tools.join(", "))?;
+    let is_remote = |name: &&String| list.remote.iter().any(|remote| remote.name == **name);
+    let own: Vec<&str> = list.tools.iter().filter(|name| !is_remote(name)).map(String::as_str).collect();
+    writeln!(out, "{}: {}", In(BOLD, "built in"), own.join(", "))?;
+    for remote in &list.remote {
+        let repeated = if remote.idempotent { ", idempotent" } else { "" };
+        let about = format!("answered by workers ({}{repeated})", remote.action);
+        writeln!(out, "{}: {}", In(BOLD, &remote.name), In(DIM, about))?;
+    }
     for about in &list.web {
         writeln!(out, "  {}", In(DIM, harmless(about)))?;
     }
@@ -129,6 +147,12 @@ fn show(list: &ToolList) -> Result<(), Fail> {
         }
     }
     Ok(())
+}
+
+impl RemoteRow {
+    fn of(tool: &RemoteTool) -> Self {
+        Self { name: tool.spec.name.to_string(), action: tool.action.to_string(), idempotent: tool.idempotent }
+    }
 }
 
 impl ServerRow {

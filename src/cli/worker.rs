@@ -10,6 +10,7 @@ use subtend_tools::guard::Guard;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::harmless;
 use super::work::{self, StopSignal};
@@ -22,11 +23,14 @@ mod program;
 /// The variable with the token. Programs do not get it.
 const TOKEN: &str = "SUBTEND_WORKER_TOKEN";
 
-/// Between two attempts to reach the host: the first wait, which doubles, and the longest.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+/// Time between two attempts to reach the host. It doubles, up to a bound of the host.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// How long a response that is on its way is waited for when the worker is to end.
 const LAST: Duration = Duration::from_millis(500);
+
+/// How long the host may hold a renewal: proxies cut what takes longer.
+const HELD: Duration = Duration::from_secs(30);
 
 /// How long the end of a program is waited for when its lease has run out.
 const PAUSED: Duration = Duration::from_millis(100);
@@ -39,16 +43,17 @@ const PAUSED: Duration = Duration::from_millis(100);
 /// the worker when its running calls are done; a second signal ends it at once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Address of the host, such as `http://127.0.0.1:7475` or `https://agents.example.org`
-    #[arg(long, value_name = "URL")]
-    host: String,
+    /// Address of the host, such as `http://127.0.0.1:7475` or `https://agents.example.org`; left out: whichever process hosts the
+    /// store on this machine
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data", "store", "accept_loss"])]
+    host: Option<String>,
 
     /// A remote tool, and the shell command that answers its calls; repeatable
     #[arg(long, value_name = "NAME=COMMAND", required = true)]
     tool: Vec<String>,
 
     /// File with a token of scope `work` or `admin`; without it the variable SUBTEND_WORKER_TOKEN has it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "host")]
     token_file: Option<PathBuf>,
 
     /// Calls that run at the same time
@@ -58,6 +63,9 @@ pub(crate) struct Args {
     /// Name of this worker in listings and errors; left out: those of the machine and the process
     #[arg(long)]
     name: Option<String>,
+
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 /// A worker, shared by its slots.
@@ -74,7 +82,10 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     let worker = Arc::new(ToolWorker::of(args)?);
     if worker.host.is_open() {
-        note(&format!("the token and all calls travel unencrypted to {}: use an address with https", args.host))?;
+        note(&format!(
+            "the token and all calls travel unencrypted to {}: use an address with https",
+            worker.host.label()
+        ))?;
     }
     let threads = work::threads()?;
     let done = threads.block_on(async {
@@ -126,7 +137,10 @@ impl ToolWorker {
         }
         let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "worker".to_owned());
         let name = args.name.clone().unwrap_or_else(|| format!("{}-{}", machine.trim(), std::process::id()));
-        let host = RemoteHost::at(&args.host, &token(args)?)?;
+        let host = match &args.host {
+            Some(url) => RemoteHost::at(url, token(args)?)?,
+            None => RemoteHost::of(&args.store.place()?)?,
+        };
         let guard = super::guard::guard()
             .map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
         Ok(Self { name, commands, host, guard })
@@ -143,7 +157,7 @@ impl ToolWorker {
     /// If the host refuses this worker for good.
     async fn slot(self: Arc<Self>, mut stop: StopSignal) -> Result<(), Fail> {
         let tools: Vec<&str> = self.commands.keys().map(String::as_str).collect();
-        let mut wait = AGAIN.0;
+        let mut wait = AGAIN;
         loop {
             let asked = Instant::now();
             let taking = self.host.take(&self.name, &tools);
@@ -161,17 +175,17 @@ impl ToolWorker {
             };
             match taken {
                 Ok(Some(call)) => {
-                    wait = AGAIN.0;
+                    wait = AGAIN;
                     self.answer(call, asked).await;
                     continue;
                 }
-                Ok(None) => wait = AGAIN.0,
+                Ok(None) => wait = AGAIN,
                 Err(HostError::Refused(why) | HostError::Lost(why)) => return Err(Fail::Other(why)),
                 Err(HostError::Away(why)) => {
-                    if wait == AGAIN.0 {
+                    if wait == AGAIN {
                         drop(note(&format!("{why}; trying again")));
                     }
-                    wait = (wait * 2).min(AGAIN.1);
+                    wait = (wait * 2).min(self.host.longest_wait());
                 }
             }
             tokio::select! {
@@ -206,7 +220,7 @@ impl ToolWorker {
             let sent = Instant::now();
             match self.host.renew(&call.token, None, Duration::ZERO).await {
                 Ok(renewed) => return (!renewed.stop).then(|| sent + Duration::from_millis(renewed.lease_ms)),
-                Err(HostError::Away(_)) if Instant::now() + AGAIN.0 < until => sleep(AGAIN.0).await,
+                Err(HostError::Away(_)) if Instant::now() + AGAIN < until => sleep(AGAIN).await,
                 Err(HostError::Away(why) | HostError::Lost(why) | HostError::Refused(why)) => {
                     told(call, &format!("not started: {why}"));
                     return None;
@@ -222,7 +236,7 @@ impl ToolWorker {
         call: &LeasedCall,
         mut until: Instant,
     ) -> Option<(WorkerResult, Instant)> {
-        let wait = Duration::from_millis(call.lease_ms / 3);
+        let wait = Duration::from_millis(call.lease_ms / 3).min(HELD);
         loop {
             let (sent, progress) = (Instant::now(), program.progress());
             let renewal = self.host.renew(&call.token, progress.as_deref(), wait);
@@ -247,7 +261,7 @@ impl ToolWorker {
                 Ok(renewed) => until = sent + Duration::from_millis(renewed.lease_ms),
                 Err(HostError::Away(_)) => tokio::select! {
                     ended = program.ended(call.max_bytes) => return Some((ended, until)),
-                    () = sleep(AGAIN.0) => {}
+                    () = sleep(AGAIN) => {}
                 },
                 Err(HostError::Lost(why) | HostError::Refused(why)) => {
                     told(call, &format!("killed: {why}"));
@@ -262,7 +276,7 @@ impl ToolWorker {
         loop {
             match self.host.complete(&call.token, &result).await {
                 Ok(()) => return,
-                Err(HostError::Away(_)) if Instant::now() < until => sleep(AGAIN.0).await,
+                Err(HostError::Away(_)) if Instant::now() < until => sleep(AGAIN).await,
                 // Too large for the host, say: the model should know.
                 Err(HostError::Refused(why)) if matches!(result, WorkerResult::Ok { .. }) => {
                     result = WorkerResult::error(format!("the host refused the result: {why}"));

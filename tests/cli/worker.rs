@@ -169,6 +169,45 @@ fn d6_worker_that_wakes_after_its_lease_is_refused() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
+/// A paused worker has asked for a call before it was paused. The call is not its own before it renews its lease: another worker may
+/// answer it, although it is not idempotent.
+#[test]
+fn d6_call_of_a_worker_that_was_paused_before_it_goes_on() {
+    let user = person(1_000);
+    let host = serve(&user, &caller(&user, "pay"));
+    let pay = "pay=echo $SUBTEND_WORKER_ATTEMPT >> paid; echo paid";
+    let one = worker(&user, &host.address, "one", &[pay]);
+    until("a worker", || (host.unix("GET /v1/workers", "").json()["workers"] != json!([])).then_some(()));
+    one.signal("STOP");
+    let paid = run(&user);
+    until("a lease", || (host.unix("GET /v1/workers", "").json()["calls"][0]["state"] == "leased").then_some(()));
+    let two = worker(&user, &host.address, "two", &[pay]);
+    let paid = paid.done();
+    assert_eq!((paid.code, &*paid.out), (Some(0), "It said: paid\n"), "{paid:?}");
+    one.signal("CONT");
+    for worker in [one, two] {
+        worker.signal("TERM");
+        assert_eq!(worker.done().code, Some(0));
+    }
+    assert_eq!(text(&file(&user, "paid")), "2", "it was paid once");
+    stop(host);
+}
+
+/// Without an address a worker answers for whichever process hosts the store on this machine, one after the other.
+#[test]
+fn d6_worker_on_the_machine_needs_no_address_and_no_token() {
+    let user = person(30_000);
+    let model = caller(&user, "pay");
+    let one = user.start(&["worker", "--tool", "pay=echo paid"]);
+    for _ in 0..2 {
+        let paid = user.call(&["run", "--quiet", "--model", &model, "--allow", "tool:pay", "go"]);
+        assert_eq!((paid.code, &*paid.out), (Some(0), "It said: paid\n"), "{paid:?}");
+    }
+    one.signal("TERM");
+    let ended = one.done();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
 #[test]
 fn d6_cancelled_call_kills_its_program_at_once() {
     let user = person(600_000);

@@ -45,6 +45,8 @@ pub(super) struct CallBoard {
     pub(super) workers: BTreeMap<String, SeenWorker>,
     /// Whether a call was returned to the queue since it was asked last.
     returned: bool,
+    /// Leases that ran out.
+    pub(super) lost: u64,
 }
 
 #[derive(Debug)]
@@ -247,7 +249,9 @@ impl CallBoard {
     /// Returns the call whose current lease has `token`, after what time ended.
     fn current(&mut self, token: &str, now: Instant) -> Option<&mut RemoteCall> {
         let call = self.calls.get_mut(self.leases.get(token)?)?;
-        self.returned |= call.expire(now);
+        let (expired, returned) = call.expire(now);
+        self.lost = self.lost.saturating_add(u64::from(expired));
+        self.returned |= returned;
         call.late(now);
         call.holds(token).then_some(call)
     }
@@ -322,7 +326,9 @@ impl CallBoard {
         if cancelled {
             call.cancel();
         }
-        self.returned |= call.expire(now);
+        let (expired, returned) = call.expire(now);
+        self.lost = self.lost.saturating_add(u64::from(expired));
+        self.returned |= returned;
         call.late(now);
         match &call.state {
             RemoteState::Ended(end) => RemoteStep::Ended(Box::new(end.clone())),
@@ -382,16 +388,16 @@ impl RemoteCall {
         }
     }
 
-    /// Ends a lease that has run out; returns whether the call can be taken again.
-    fn expire(&mut self, now: Instant) -> bool {
-        let RemoteState::Leased(lease) = &self.state else { return false };
+    /// Ends a lease that has run out; returns whether one had, and whether the call can be taken again.
+    fn expire(&mut self, now: Instant) -> (bool, bool) {
+        let RemoteState::Leased(lease) = &self.state else { return (false, false) };
         if lease.until > now {
-            return false;
+            return (false, false);
         }
         let (call, tool, worker, begun) = (&self.id, &self.tool.spec.name, &lease.worker, lease.begun);
         tracing::warn!(%call, %tool, worker, attempt = self.attempt, begun, "the lease of a worker ran out");
         let lost = format!("the worker `{worker}` was lost");
-        self.left(begun, &lost)
+        (true, self.left(begun, &lost))
     }
 
     /// Ends the lease of a worker that left the call unfinished, as `why` says; returns whether the call can be taken again.

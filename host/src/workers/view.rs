@@ -60,11 +60,34 @@ struct RemoteCallRow {
     age_ms: u64,
 }
 
+/// Figures of remote tools, for operators.
+pub(crate) struct WorkerFigures {
+    /// The calls of each state.
+    pub(crate) calls: [(&'static str, usize); 3],
+    /// Leases that ran out.
+    pub(crate) lost: u64,
+}
+
 fn ms(of: std::time::Duration) -> u64 {
     u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Returns the name of the state of a call; `None` if it has ended.
+fn state(call: &RemoteCall) -> Option<&'static str> {
+    match &call.state {
+        RemoteState::Queued => Some("queued"),
+        RemoteState::Leased(lease) if lease.begun => Some("running"),
+        RemoteState::Leased(_) => Some("leased"),
+        RemoteState::Ended(_) => None,
+    }
+}
+
 impl CallBoard {
+    pub(super) fn figures(&self) -> WorkerFigures {
+        let count = |name| (name, self.calls.values().filter(|call| state(call) == Some(name)).count());
+        WorkerFigures { calls: ["queued", "leased", "running"].map(count), lost: self.lost }
+    }
+
     pub(super) fn view(&self, tools: &[Arc<RemoteTool>], now: Instant) -> WorkersView {
         let worker_of = |call: &RemoteCall| match &call.state {
             RemoteState::Leased(lease) => Some(lease.worker.clone()),
@@ -84,17 +107,11 @@ impl CallBoard {
             calls: self.calls.values().filter(|call| worker_of(call).as_ref() == Some(name)).count(),
         });
         let calls = self.calls.values().filter_map(|call| {
-            let state = match &call.state {
-                RemoteState::Queued => "queued",
-                RemoteState::Leased(lease) if lease.begun => "running",
-                RemoteState::Leased(_) => "leased",
-                RemoteState::Ended(_) => return None,
-            };
             Some(RemoteCallRow {
                 call: call.id.clone(),
                 session: call.session,
                 tool: Arc::clone(&call.tool.spec.name),
-                state,
+                state: state(call)?,
                 worker: worker_of(call),
                 attempt: call.attempt,
                 age_ms: ms(now.duration_since(call.since)),

@@ -8,9 +8,14 @@ use reqwest::{Client, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+#[cfg(unix)]
+use subtend_host::socket_path::SocketPath;
 use subtend_tools::http::tls;
 
+use super::super::data::StoreLocation;
 use super::super::fail::Fail;
+#[cfg(unix)]
+use super::super::serve;
 
 /// How long the host may hold a request for a call.
 const TAKE: Duration = Duration::from_secs(30);
@@ -21,8 +26,13 @@ const EXCHANGE: Duration = Duration::from_secs(10);
 pub(super) struct RemoteHost {
     http: Client,
     base: String,
-    token: String,
+    /// What errors call it.
+    label: String,
+    /// Absent on the socket, where the operating system says who connects.
+    token: Option<String>,
     is_open: bool,
+    #[cfg(unix)]
+    _socket: Option<SocketPath>,
 }
 
 /// Why the host did not do as asked.
@@ -86,7 +96,7 @@ struct RefusedRequest {
 
 impl RemoteHost {
     /// Returns the host at `url`. Nothing is connected.
-    pub(super) fn at(url: &str, token: &str) -> Result<Self, Fail> {
+    pub(super) fn at(url: &str, token: String) -> Result<Self, Fail> {
         let bad = || Fail::Usage(format!("`--host {url}`: an address such as http://127.0.0.1:7475 is needed"));
         let parsed: Url = url.parse().map_err(|_| bad())?;
         let is_http = matches!(parsed.scheme(), "http" | "https");
@@ -108,7 +118,53 @@ impl RemoteHost {
         }
         let http = http.build().map_err(|error| failed(error.to_string()))?;
         let base = parsed.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { http, base, token: token.to_owned(), is_open: !is_tls && !is_local })
+        Ok(Self {
+            http,
+            label: format!("the host {base}"),
+            base,
+            token: Some(token),
+            is_open: !is_tls && !is_local,
+            #[cfg(unix)]
+            _socket: None,
+        })
+    }
+
+    /// Returns the process that hosts a store, by its socket. None may do so yet.
+    #[cfg(unix)]
+    pub(super) fn of(place: &StoreLocation) -> Result<Self, Fail> {
+        let path = serve::socket(place)?;
+        let label = format!("the host of the store {}", place.name());
+        let failed = |why: String| Fail::Other(format!("{label} cannot be reached at {}: {why}", path.display()));
+        // Its directory is this user's own, so no other user listens there.
+        let socket = SocketPath::of(&path).map_err(|error| failed(error.to_string()))?;
+        let http = Client::builder()
+            .tls_backend_preconfigured(tls(false).map_err(|error| failed(error.to_string()))?)
+            .unix_socket(socket.as_path())
+            .no_proxy()
+            .build()
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Self {
+            http,
+            label,
+            base: "http://localhost".to_owned(),
+            token: None,
+            is_open: false,
+            _socket: Some(socket),
+        })
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn of(_: &StoreLocation) -> Result<Self, Fail> {
+        Err(Fail::Usage("this system has no Unix sockets: name the address of the host with --host".to_owned()))
+    }
+
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Returns the longest time between two attempts to reach the host. Hosts of a store on this machine come and go.
+    pub(super) fn longest_wait(&self) -> Duration {
+        Duration::from_secs(if self.token.is_some() { 15 } else { 1 })
     }
 
     /// Returns whether requests travel unencrypted over a network.
@@ -146,9 +202,12 @@ impl RemoteHost {
             url = format!("{url}?wait=true&timeout={}", wait.as_millis());
         }
         let away = |error: reqwest::Error| {
-            HostError::Away(format!("the host {} cannot be reached: {}", self.base, causes(&error.without_url())))
+            HostError::Away(format!("{} cannot be reached: {}", self.label, causes(&error.without_url())))
         };
-        let request = self.http.post(url).bearer_auth(&self.token).timeout(wait + EXCHANGE);
+        let mut request = self.http.post(url).timeout(wait + EXCHANGE);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
         let request = request.header("content-type", "application/json").body(body.to_string());
         let response = request.send().await.map_err(away)?;
         let status = response.status();
@@ -165,16 +224,15 @@ impl RemoteHost {
             Ok(problem) => (problem.detail, problem.code),
             Err(_) => (format!("it answered {status}"), String::new()),
         };
-        let why = format!("the host {} refuses this worker: {detail}", self.base);
+        let why = format!("{} refuses this worker: {detail}", self.label);
         match status {
             StatusCode::CONFLICT => HostError::Lost(detail),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => HostError::Away(why),
             status if status.is_server_error() => HostError::Away(why),
             StatusCode::PAYLOAD_TOO_LARGE => HostError::Refused(detail),
-            StatusCode::NOT_FOUND if code.is_empty() || code == "no_such_resource" => HostError::Refused(format!(
-                "the host {} has no remote tools: check the address, and its version",
-                self.base
-            )),
+            StatusCode::NOT_FOUND if code.is_empty() || code == "no_such_resource" => {
+                HostError::Refused(format!("{} has no remote tools: check the address, and its version", self.label))
+            }
             _ => HostError::Refused(why),
         }
     }
