@@ -47,6 +47,7 @@ mod listening;
 mod live;
 mod named;
 mod other_clients;
+mod own_answer;
 pub(crate) mod policy;
 mod prepared;
 mod price;

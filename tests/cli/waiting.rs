@@ -162,6 +162,32 @@ fn b11_queue_prints_a_held_completion() {
     assert_eq!(listed(), "");
 }
 
+/// Two messages wait for one run, which answers one a turn: each terminal prints the answer to its own.
+#[test]
+fn b11_send_prints_the_answer_to_its_own_message() {
+    let user = User::new();
+    let model = user.script(
+        r#"{ "rules": [ { "agent": "*", "steps": [
+            { "latency_ms": 4000, "text": "begun" }, { "text": "heard: {last}", "repeat": true } ] } ] }"#,
+    );
+    let run = user.start(&["run", "--json", "--model", &model, "go"]);
+    let event = run.until(|event| event["record"]["turn_started"].is_object());
+    let id = event["session"].as_str().expect("an id");
+    let queued = |n: usize| {
+        let listed = || user.json(&["queue", id, "--json"]).as_array().expect("rows").len();
+        assert!((0..200).any(|_| listed() == n), "{n} messages are queued");
+    };
+    let first = user.start(&["send", id, "one", "--quiet"]);
+    queued(1);
+    let second = user.start(&["send", id, "two", "--quiet"]);
+    queued(2);
+    for (sent, said) in [(first, "heard: one\n"), (second, "heard: two\n")] {
+        let done = sent.done();
+        assert_eq!((done.code, &*done.out), (Some(0), said), "{done:?}");
+    }
+    assert_eq!(run.done().code, Some(0));
+}
+
 /// Returns a parent whose run a kill left in flight with that of its child, and a function for the script with which the child continues.
 fn owned(user: &User) -> (String, impl Fn(&str) -> String) {
     user.steady("steady", "primary");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use subtend_actors::event::{Event, EventKind, Next};
 use subtend_actors::{Ended, QueueEntry};
 use subtend_journal::Journal;
-use subtend_session::ids::{InputId, RunNo, Seq, SessionId};
+use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 use subtend_tools::workspace::Workspace;
@@ -21,6 +21,7 @@ use super::super::client::Connection;
 use super::super::fail::{Code, Fail};
 use super::super::store_reader::StoreReader;
 use super::approve::{Approving, ListedCall, OpenQuestion, WaitingCalls};
+use super::own_answer::own_answer;
 use super::source::{ReceivedEvent, Since};
 use super::{Accepted, Work, report};
 
@@ -112,7 +113,10 @@ impl Work<'_> {
                 self.screen.note(&format!("it keeps running; follow it: subtend attach {name}{again}"));
                 Ok(Code::Done)
             }
-            Followed::Ended(ended) => {
+            Followed::Ended(mut ended) => {
+                if let Some(input) = input.filter(|_| !self.face.json) {
+                    ended.text = self.own_answer(session, (ended.run, input)).await.or(ended.text);
+                }
                 report::told(self.face, self.screen, session, &ended)?;
                 if let Some(input) = input.filter(|_| ended.outcome != Outcome::Completed) {
                     self.report_queued(session, input).await?;
@@ -120,6 +124,18 @@ impl Work<'_> {
                 Ok(cause::code(&ended.outcome))
             }
         }
+    }
+
+    /// Returns the answer to one of several inputs of a run.
+    async fn own_answer(&mut self, session: SessionId, of: (RunNo, InputId)) -> Option<Text> {
+        let before = self.before;
+        let find = move |journal: &Journal| own_answer(journal, (session, before), of).map_err(Fail::from);
+        let found = match self.read(find) {
+            Err(_) if !self.is_own() => self.read_without_host(find).await,
+            found => found,
+        };
+        // The text of the end is what there is otherwise.
+        found.ok().flatten().filter(|_| self.session().is_ok_and(|about| about == session))
     }
 
     /// Shows the tree of `session` while `run` is followed.

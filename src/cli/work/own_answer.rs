@@ -1,0 +1,33 @@
+//! The answer to one of several inputs that one run took.
+
+use subtend_journal::{Journal, ReadError};
+use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
+use subtend_session::record::Record;
+
+/// Returns the answer to an input that was sent behind the record `before`. `None` if it opened the run, or if the run took no input
+/// after it: then the text of the run's end is the answer.
+pub(super) fn own_answer(
+    journal: &Journal,
+    (session, before): (SessionId, Seq),
+    (run, input): (RunNo, InputId),
+) -> Result<Option<Text>, ReadError> {
+    let (mut text, mut is_taken, mut another) = (None, false, false);
+    for stored in journal.records_from(session, before.next(), usize::MAX)? {
+        if let Record::RunOpened(opened) = &stored.record
+            && opened.run == run
+        {
+            return Ok(None);
+        } else if let Record::InputsTaken { run: of, ids, .. } = &stored.record
+            && *of == run
+        {
+            let is_it = ids.contains(&input);
+            another |= is_taken && !is_it;
+            is_taken |= is_it;
+        } else if let Record::TurnAnswered(answered) = &stored.record
+            && answered.answers.contains(&input)
+        {
+            text.clone_from(&answered.text);
+        }
+    }
+    Ok(text.filter(|_| another))
+}
