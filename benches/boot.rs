@@ -3,7 +3,8 @@
 //! `cargo bench --bench boot --no-default-features --features redb` prints milliseconds (median, least and most of the passes) from opening
 //! the store until `start` has returned, and the most memory that was resident meanwhile, for 100,000 sessions with 1,000 in flight, and
 //! for 100,000 in flight. Each pass is a process of its own on a copy of one store: *warm* right after the copy, *cold* after the system
-//! was asked to drop the copy's pages from its cache. `-- --quick` takes a tenth of the sessions.
+//! was asked to drop the copy's pages from its cache. `-- --quick` takes a tenth of the sessions. With `--features postgres` and
+//! `-- --quick ADDRESS`, each pass makes a shard of that database and starts on it.
 
 #![allow(
     clippy::expect_used,
@@ -53,9 +54,12 @@ impl Model for Voice {
     }
 }
 
-fn store(dir: &Path) -> Journal {
-    let spec = StoreSpec::parse(&format!("redb:{}", dir.join("store").display())).expect("a store spec");
-    open_store(&spec).expect("a journal")
+fn store(spec: &str) -> Journal {
+    open_store(&StoreSpec::parse(spec).expect("a store spec")).expect("a journal")
+}
+
+fn redb(dir: &Path) -> String {
+    format!("redb:{}", dir.join("store").display())
 }
 
 async fn runtime(journal: Journal, idle: Duration) -> Runtime {
@@ -88,8 +92,8 @@ async fn opened(runtime: &Arc<Runtime>, count: usize, words: &'static str) {
 }
 
 /// Makes the store of a host that died: idle sessions, and some in flight.
-async fn made(dir: &Path, quiet: usize, in_flight: usize) {
-    let journal = store(dir);
+async fn made(spec: &str, quiet: usize, in_flight: usize) {
+    let journal = store(spec);
     let runtime = Arc::new(runtime(journal.clone(), Duration::from_millis(1)).await);
     opened(&runtime, quiet, "go").await;
     opened(&runtime, in_flight, "wait").await;
@@ -100,11 +104,11 @@ async fn made(dir: &Path, quiet: usize, in_flight: usize) {
     journal.close().await.expect("closed");
 }
 
-/// From opening the store in `dir` until the runtime takes work: what one pass does, in a process of its own. Prints milliseconds and
+/// From opening the store until the runtime takes work: what one pass does, in a process of its own. Prints milliseconds and
 /// MiB.
-async fn start(dir: &Path, in_flight: usize) {
+async fn start(spec: &str, in_flight: usize) {
     let begun = Instant::now();
-    let journal = store(dir);
+    let journal = store(spec);
     // As a host starts: what is swept must not need a short time to leave memory.
     let runtime = runtime(journal, Options::default().idle).await;
     let wall = begun.elapsed();
@@ -122,7 +126,7 @@ fn peak() -> Option<u64> {
 }
 
 /// Whether the copy is in the system's cache when the store opens.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 enum Cache {
     Warm,
     Cold,
@@ -156,29 +160,47 @@ fn pass(from: &Path, in_flight: usize, cache: Cache) -> (u64, u64) {
     if matches!(cache, Cache::Cold) {
         drop_pages(&dir.path().join("store"));
     }
+    started(&redb(dir.path()), in_flight)
+}
+
+fn started(spec: &str, in_flight: usize) -> (u64, u64) {
     let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
-    let out = child.arg(START).arg(dir.path()).arg(in_flight.to_string()).output().expect("it starts");
+    let out = child.arg(START).arg(spec).arg(in_flight.to_string()).output().expect("it starts");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let printed = String::from_utf8_lossy(&out.stdout);
     let mut numbers = printed.split_whitespace().map(|word| word.parse().unwrap_or(0));
     (numbers.next().expect("milliseconds"), numbers.next().expect("MiB"))
 }
 
-async fn measured(all: usize) {
+/// Makes one store and starts on copies of it, or makes a shard for each pass.
+async fn passes(database: Option<&str>, quiet: usize, in_flight: usize) -> Vec<(&'static str, Vec<(u64, u64)>)> {
+    if let Some(database) = database {
+        let mut passes = Vec::new();
+        for n in 0..PASSES {
+            let spec = format!("{database}?shard=boot-{}-{in_flight}-{n}", std::process::id());
+            made(&spec, quiet, in_flight).await;
+            passes.push(started(&spec, in_flight));
+        }
+        return vec![("shard", passes)];
+    }
+    let dir = tempfile::tempdir().expect("a directory for the bench");
+    made(&redb(dir.path()), quiet, in_flight).await;
+    let of = |cache| (0..PASSES).map(|_| pass(dir.path(), in_flight, cache)).collect();
+    vec![("warm", of(Cache::Warm)), ("cold", of(Cache::Cold))]
+}
+
+async fn measured(all: usize, database: Option<&str>) {
     println!(
         "{:>10} {:>10} {:>6} {:>10} {:>8} {:>8} {:>9}",
         "sessions", "in flight", "cache", "median ms", "least", "most", "peak MiB"
     );
     for in_flight in [all / 100, all] {
-        let dir = tempfile::tempdir().expect("a directory for the bench");
-        made(dir.path(), all - in_flight, in_flight).await;
-        for cache in [Cache::Warm, Cache::Cold] {
-            let passes: Vec<(u64, u64)> = (0..PASSES).map(|_| pass(dir.path(), in_flight, cache)).collect();
+        for (cache, passes) in passes(database, all - in_flight, in_flight).await {
             let mut walls: Vec<u64> = passes.iter().map(|(wall, _)| *wall).collect();
             walls.sort_unstable();
             let (least, most) = (walls.first().expect("passes"), walls.last().expect("passes"));
             let (median, peak) = (walls.get(PASSES / 2).expect("passes"), passes.iter().map(|(_, peak)| *peak).max());
-            let (cache, peak) = (format!("{cache:?}").to_lowercase(), peak.expect("passes"));
+            let peak = peak.expect("passes");
             println!("{all:>10} {in_flight:>10} {cache:>6} {median:>10} {least:>8} {most:>8} {peak:>9}");
         }
     }
@@ -188,7 +210,10 @@ async fn measured(all: usize) {
 async fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [START, dir, in_flight] => start(Path::new(dir), in_flight.parse().expect("a number")).await,
-        others => measured(if others.contains(&"--quick") { 10_000 } else { 100_000 }).await,
+        [START, spec, in_flight] => start(spec, in_flight.parse().expect("a number")).await,
+        others => {
+            let database = others.iter().copied().find(|word| word.starts_with("postgres"));
+            measured(if others.contains(&"--quick") { 10_000 } else { 100_000 }, database).await;
+        }
     }
 }
