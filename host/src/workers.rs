@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use board::{CallBoard, RemoteStep};
+use board::{CallBoard, RemoteCall, RemoteStep};
 use tool::WorkerTool;
 
 pub use board::{ATTEMPTS, MOST_CALLS, MOST_WORKERS};
@@ -182,7 +182,7 @@ impl Workers {
     /// Queues a call and waits for its result.
     async fn answered(self, tool: Arc<RemoteTool>, call: ToolInvocation) -> Result<ToolOutput, ToolError> {
         let cancel = call.cancel.clone();
-        let (no, changed) = self.board().add(tool, call, Instant::now())?;
+        let (no, changed) = self.board().add(RemoteCall::new(tool, call, Instant::now()))?;
         let queued = QueuedCall { workers: self, no };
         queued.workers.inner.queued.notify_waiters();
         let mut cancelled = false;

@@ -201,6 +201,10 @@ impl ToolWorker {
         let Some(until) = self.begun(&call, asked + lease).await else { return self.give_back(&call).await };
         let Some(command) = self.commands.get(&call.tool) else { return self.give_back(&call).await };
         let begun = Instant::now();
+        // A worker that was paused here has lost the call.
+        if begun >= until {
+            return self.give_back(&call).await;
+        }
         let mut program = match Program::start(&self.guard, command, &call).await {
             Ok(program) => program,
             Err(why) => return self.complete(&call, WorkerResult::error(why), until).await,

@@ -68,13 +68,16 @@ fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
     panic!("{what} did not come");
 }
 
-/// Waits until a call runs; returns its row.
+/// Returns the call that a worker has begun.
+fn begun(host: &ServedHost, worker: &str) -> Option<Value> {
+    let view = host.unix("GET /v1/workers", "").json();
+    let calls = view["calls"].as_array().expect("calls").clone();
+    calls.into_iter().find(|call| call["state"] == "running" && call["worker"] == worker)
+}
+
+/// Waits until a worker has begun a call; returns its row.
 fn running(host: &ServedHost, worker: &str) -> Value {
-    until("a running call", || {
-        let view = host.unix("GET /v1/workers", "").json();
-        let calls = view["calls"].as_array().expect("calls").clone();
-        calls.into_iter().find(|call| call["state"] == "running" && call["worker"] == worker)
-    })
+    until("a running call", || begun(host, worker))
 }
 
 fn text(path: &Path) -> String {
@@ -247,6 +250,66 @@ fn d6_worker_returns_to_a_host_that_was_killed() {
     one.signal("TERM");
     let ended = one.done();
     assert_eq!(ended.code, Some(0), "{ended:?}");
+    stop(host);
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+/// Workers are killed and paused while they answer. No effect happens twice, and a result that a model reads has had its effect.
+#[test]
+fn d6_effects_happen_once_under_killed_and_paused_workers() {
+    const CALLS: usize = 12;
+    let user = person(1_000);
+    let host = serve(&user, &caller(&user, "pay"));
+    let pay = "pay=sleep 0.2; echo \"$SUBTEND_WORKER_CALL\" >> effects; sleep 0.3; echo paid";
+    let open = json!({"allow": ["tool:pay"], "input": {"text": "go"}}).to_string();
+    let opened = || host.unix("POST /v1/sessions", &open).json()["session"]["id"].as_str().expect("an id").to_owned();
+    let sessions: Vec<String> = (0..CALLS).map(|_| opened()).collect();
+    let mut workers = Vec::new();
+    let waits = || host.unix("GET /v1/workers", "").json()["calls"] != json!([]);
+    for round in 0.. {
+        if !waits() {
+            break;
+        }
+        assert!(round < CHECKS, "calls do not end");
+        let name = format!("worker {round}");
+        let one = worker(&user, &host.address, &name, &[pay]);
+        until("a call of the worker, or the last end", || (!waits() || begun(&host, &name).is_some()).then_some(()));
+        // At any point of the first call, or of one that follows.
+        std::thread::sleep(Duration::from_millis(100 + 300 * (u64::from(round) % 5)));
+        one.signal(if round % 3 == 0 { "STOP" } else { "KILL" });
+        workers.push(one);
+    }
+    for worker in workers {
+        let is_paused =
+            std::fs::read_to_string(format!("/proc/{}/stat", worker.pid())).is_ok_and(|stat| stat.contains(") T "));
+        if is_paused {
+            worker.signal("TERM");
+            worker.signal("CONT");
+        }
+        drop(worker.done());
+    }
+    let effects = std::fs::read_to_string(file(&user, "effects")).unwrap_or_default();
+    let mut ends = std::collections::BTreeMap::<String, usize>::new();
+    for session in sessions {
+        let run = host.unix(&format!("GET /v1/sessions/{session}/runs/1?wait=true&timeout=60000"), "").json();
+        assert_eq!(run["outcome"], "completed", "{run}");
+        let records = host.unix(&format!("GET /v1/sessions/{session}/records"), "").json();
+        let records = records.as_array().expect("records").clone();
+        let end = records
+            .iter()
+            .find_map(|of| of["record"]["call_finished"]["end"].as_str())
+            .unwrap_or("not begun")
+            .to_owned();
+        let count = effects.lines().filter(|line| line.starts_with(&session)).count();
+        let (least, most) = match &*end {
+            "ok" => (1, 1),
+            "unknown_effects" => (0, 1),
+            _ => (0, 0),
+        };
+        assert!((least..=most).contains(&count), "{session}: {end}, {count} effects");
+        *ends.entry(end).or_default() += 1;
+    }
+    assert!(ends.contains_key("ok") && ends.contains_key("unknown_effects"), "{ends:?}");
     stop(host);
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }

@@ -8,7 +8,7 @@ use blake3::Hash;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subtend_session::ids::{SessionId, Text};
-use subtend_tools::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
+use subtend_tools::tool::{Progress, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -16,6 +16,9 @@ use utoipa::ToSchema;
 
 use super::tool::RemoteTool;
 use crate::auth::secret;
+
+#[cfg(test)]
+mod tests;
 
 /// How often a call is leased at most.
 pub const ATTEMPTS: u32 = 3;
@@ -179,31 +182,13 @@ impl CallBoard {
     ///
     /// # Errors
     /// If too many calls wait or run.
-    pub(super) fn add(
-        &mut self,
-        tool: Arc<RemoteTool>,
-        call: ToolInvocation,
-        now: Instant,
-    ) -> Result<(u64, Arc<Notify>), ToolError> {
+    pub(super) fn add(&mut self, call: RemoteCall) -> Result<(u64, Arc<Notify>), ToolError> {
         if self.calls.len() >= MOST_CALLS {
             let message = format!("{MOST_CALLS} calls of remote tools wait or run already: try again later");
             return Err(ToolError { retryable: true, ..ToolError::limit(message) });
         }
         self.last = self.last.saturating_add(1);
-        let changed = Arc::<Notify>::default();
-        let call = RemoteCall {
-            tool,
-            session: call.key.session,
-            id: format!("{}:{}:{}", call.key.session, call.key.run, call.key.call),
-            args: call.args,
-            max_bytes: call.max_bytes,
-            progress: call.progress,
-            state: RemoteState::Queued,
-            attempt: 0,
-            cancelled: false,
-            since: now,
-            changed: Arc::clone(&changed),
-        };
+        let changed = Arc::clone(&call.changed);
         self.calls.insert(self.last, call);
         Ok((self.last, changed))
     }
@@ -346,6 +331,23 @@ impl CallBoard {
 }
 
 impl RemoteCall {
+    pub(super) fn new(tool: Arc<RemoteTool>, call: ToolInvocation, now: Instant) -> Self {
+        let ToolKey { session, run, call: no } = call.key;
+        Self {
+            tool,
+            session,
+            id: format!("{session}:{run}:{no}"),
+            args: call.args,
+            max_bytes: call.max_bytes,
+            progress: call.progress,
+            state: RemoteState::Queued,
+            attempt: 0,
+            cancelled: false,
+            since: now,
+            changed: Arc::default(),
+        }
+    }
+
     fn leased(&mut self, token: String, worker: &str, now: Instant) -> LeasedCall {
         self.attempt = self.attempt.saturating_add(1);
         let stop = CancellationToken::new();
