@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::SessionId;
 use subtend_session::state::State;
-use subtend_supervision::Gate;
+use subtend_supervision::{Gate, Lease};
 use subtend_tools::processes::Processes;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,8 @@ pub(crate) struct Lifecycle {
     pub(crate) gate: Gate,
     /// Fires when the grace of a shutdown ends.
     pub(crate) halt: CancellationToken,
+    /// While it runs, effects may start: the store may belong to another process afterwards.
+    pub(crate) lease: Lease,
     /// Live tasks of turns, tools and services (E-5).
     pub(crate) tasks: TaskTracker,
     /// Completions that arrived too late: counted, not recorded.
@@ -35,10 +37,11 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(journal: Journal, halt: CancellationToken) -> Self {
+    pub(crate) fn new(journal: Journal, halt: CancellationToken, lease: Lease) -> Self {
         Self {
             gate: Gate::new(),
             halt,
+            lease,
             tasks: TaskTracker::new(),
             stale: AtomicU64::new(0),
             processes: Processes::default(),
@@ -52,6 +55,11 @@ impl Lifecycle {
     /// Returns whether the runtime is going down: nothing new starts.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a model or tool call may start now.
+    pub(crate) fn may_start(&self) -> bool {
+        !self.is_stopping() && self.lease.runs()
     }
 
     /// Returns whether it stops by a shutdown: a dropped runtime counts as a crash.
@@ -87,12 +95,14 @@ impl Lifecycle {
         if stopped != Stopped::Gone {
             return stopped;
         }
-        let read = self.journal.records(session).map_err(|error| error.to_string());
-        let folded = read.and_then(|stored| {
-            let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
-            folded.map(drop).map_err(|error| error.to_string())
-        });
-        folded.map_or_else(Stopped::Unreadable, |()| Stopped::Gone)
+        match self.journal.records(session) {
+            Err(error @ ReadError::Engine(_)) => Stopped::StoreUnread(error.to_string()),
+            Err(error) => Stopped::Unreadable(error.to_string()),
+            Ok(stored) => {
+                let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
+                folded.map_or_else(|error| Stopped::Unreadable(error.to_string()), |_| Stopped::Gone)
+            }
+        }
     }
 
     /// Returns the error of a waiting caller when the journal cannot be read: the reason of a stop, if it stopped meanwhile.

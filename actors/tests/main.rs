@@ -52,6 +52,7 @@ mod host_children;
 mod interrupt;
 mod jobs;
 mod late_effects;
+mod leases;
 mod life;
 mod limits;
 mod live_tools;

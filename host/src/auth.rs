@@ -19,10 +19,12 @@ use crate::page;
 use crate::problem::Problem;
 use crate::trace;
 
+pub use forwarded::{Forwarded, NodeKey};
 pub use logins::Logins;
 pub(crate) use tokens::secret;
 pub use tokens::{TokenError, TokenFile, TokenInfo, TokenScope};
 
+mod forwarded;
 mod logins;
 mod tokens;
 
@@ -41,6 +43,8 @@ struct Inner {
     hosts: HashSet<String>,
     tokens: TokenFile,
     logins: Logins,
+    /// With which other nodes sign what they forward.
+    key: Option<NodeKey>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +54,34 @@ pub(crate) enum Sender {
     Login,
 }
 
+/// Returns what a request that passed [`Guard`] may do; `None` for one that came by another way, such as a Unix socket.
+pub fn scope_of(request: &Request) -> Option<TokenScope> {
+    request.extensions().get().map(|sender| match sender {
+        Sender::Token(scope) => *scope,
+        Sender::Login => TokenScope::Admin,
+    })
+}
+
 impl Guard {
     /// Checks requests to `address`, which may also name the host by one of `names`.
     pub fn new(address: SocketAddr, names: impl IntoIterator<Item = String>, tokens: TokenFile) -> Self {
+        Self::of_node(address, names, tokens, None)
+    }
+
+    /// As [`Guard::new`], and takes requests that other nodes checked and signed with `key`, with the scope that they found.
+    pub fn of_node(
+        address: SocketAddr,
+        names: impl IntoIterator<Item = String>,
+        tokens: TokenFile,
+        key: Option<NodeKey>,
+    ) -> Self {
         let port = address.port();
         let mut hosts: HashSet<String> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
         hosts.insert(address.to_string());
         if address.ip().is_loopback() {
             hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}")));
         }
-        Self { inner: Arc::new(Inner { hosts, tokens, logins: Logins::default() }) }
+        Self { inner: Arc::new(Inner { hosts, tokens, logins: Logins::default(), key }) }
     }
 
     /// Login links that browsers open.
@@ -157,6 +179,16 @@ fn cross_origin() -> Problem {
 
 async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let (method, headers, uri) = (request.method(), request.headers(), request.uri());
+    match guard.inner.key.as_ref().and_then(|key| key.forwarded(&request)) {
+        Some(Ok(scope)) => {
+            let mut request = request;
+            request.extensions_mut().insert(Sender::Token(scope));
+            request.extensions_mut().insert(Forwarded);
+            return next.run(request).await;
+        }
+        Some(Err(problem)) => return problem.into_response(),
+        None => {}
+    }
     let open = matches!(uri.path(), "/healthz" | "/login") || uri.path().starts_with("/assets/");
     let checked = guard.place(headers, uri).and_then(|()| {
         if open {

@@ -136,8 +136,8 @@ impl From<Stopped> for Problem {
         let detail = stopped.to_string();
         match stopped {
             Stopped::Shutdown => Self::unavailable("stopping", detail),
-            Stopped::Poisoned(_) => Self::unavailable("store_failed", detail),
-            Stopped::Gone => Self::new(StatusCode::GONE, "session_deleted", detail),
+            Stopped::Poisoned(_) | Stopped::StoreUnread(_) => Self::unavailable("store_failed", detail),
+            Stopped::Gone => Self::unavailable("session_unavailable", detail),
             Stopped::Unreadable(_) => Self::internal("session_damaged", detail),
         }
     }
@@ -149,7 +149,7 @@ impl From<ReadError> for Problem {
         match error {
             ReadError::NoSuchSession(_) => Self::new(StatusCode::NOT_FOUND, "session_not_found", detail),
             ReadError::Damaged { .. } | ReadError::Newer { .. } => Self::internal("session_damaged", detail),
-            ReadError::Engine(_) => Self::internal("store_failed", detail),
+            ReadError::Engine(_) => Self::unavailable("store_failed", detail),
             ReadError::Closed => Self::unavailable("stopping", detail),
         }
     }

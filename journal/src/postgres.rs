@@ -20,6 +20,8 @@ use crate::sorted::Sorted;
 use crate::tables::{self, Keys, META_FORMAT, META_LSN, RangeRows, Table, Tables, Visit};
 
 mod link;
+mod node_lease;
+pub mod nodes;
 mod owner;
 mod schema;
 mod settings;
@@ -112,19 +114,29 @@ fn words(error: &tokio_postgres::Error) -> String {
 
 impl ServerFailure {
     fn engine(self, what: &'static str, shard: &str) -> EngineError {
-        let why = match self {
-            Self::Engine(error) => return error,
-            Self::Fenced => return EngineError::Fenced { shard: shard.to_owned() },
+        match self {
+            Self::Engine(error) => error,
+            Self::Fenced => EngineError::Fenced { shard: shard.to_owned() },
             Self::Refused(error) => match overwritten(&error) {
-                Some(error) => return error,
-                None => format!("{} (SQLSTATE {})", error.message(), error.code().code()),
+                Some(error) => error,
+                None => EngineError::Store { what, why: Self::Refused(error).words() },
             },
+            Self::Lost(_) | Self::Held(_) | Self::Missing | Self::Newer { .. } => {
+                EngineError::Store { what, why: self.words() }
+            }
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Engine(error) => error.to_string(),
+            Self::Fenced => "it was claimed by another process".to_owned(),
+            Self::Refused(error) => format!("{} (SQLSTATE {})", error.message(), error.code().code()),
             Self::Lost(why) => format!("the connection to the database was lost: {why}"),
             Self::Held(holder) => format!("the shard is in use by {holder}"),
             Self::Missing => "the shard is gone".to_owned(),
             Self::Newer { found, known } => format!("the schema is of version {found}, and this build knows {known}"),
-        };
-        EngineError::Store { what, why }
+        }
     }
 
     fn open(self, target: &ShardAddress) -> OpenError {

@@ -6,13 +6,14 @@
 //! - [`Slots`]: run slots, bounded globally and per root, fair between roots; [`SlotPools`]: separate pools for interactive runs.
 //! - [`Ledger`]: spawn limits. [`Budgets`]: limits of tokens and money.
 //! - [`Timers`]: many deadlines, one task. [`TokenTree`]: cancels an owned subtree at once.
-//! - [`Gate`]: refuses new work and waits for open work.
+//! - [`Gate`]: refuses new work and waits for open work. [`Lease`]: permission to start work, which must be renewed.
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
 pub mod budget;
 pub mod gate;
 pub mod intensity;
+pub mod lease;
 pub mod ledger;
 mod locked;
 pub mod slots;
@@ -23,6 +24,7 @@ pub mod tokens;
 pub use budget::{BudgetAnswer, Budgets, Currency, Reservation, Spend, SpendLimit};
 pub use gate::{Gate, GatePass};
 pub use intensity::{Intensity, RestartBudget, RestartDecision, Storm, StormLimit};
+pub use lease::Lease;
 pub use ledger::{Ledger, SpawnGrants};
 pub use slots::{Class, PoolKind, Slot, SlotPools, Slots};
 pub use supervisors::{Exit, ExitReason, SpawnError, StartError, StormSeen, Supervisors};

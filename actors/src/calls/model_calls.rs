@@ -11,7 +11,7 @@ use subtend_models::throttle::{Permit, Throttles};
 use subtend_session::ids::{Lsn, RunKey, SessionId, Text};
 use subtend_session::outcome::{Budget, ModelFail};
 use subtend_session::settings::Settings;
-use subtend_supervision::{Budgets, Ledger};
+use subtend_supervision::{Budgets, Lease, Ledger};
 use subtend_tools::background::AGENT;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +37,8 @@ pub(crate) struct ModelCalls {
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     /// Fires when the grace of a shutdown ends.
     pub(crate) halt: CancellationToken,
+    /// While it runs, calls may start.
+    pub(crate) lease: Lease,
 }
 
 pub(crate) struct Later {
@@ -184,7 +186,7 @@ impl ModelCalls {
             Ok(pass) => pass,
             Err(error) => return Ok(ModelOutcome::Error(error)),
         };
-        if self.halt.is_cancelled() {
+        if self.halt.is_cancelled() || !self.lease.runs() {
             // The runtime stops and releases all waits for permits: none of these calls may start.
             std::future::pending::<()>().await;
         }

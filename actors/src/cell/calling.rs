@@ -38,7 +38,7 @@ impl Driver {
     /// Calls the model, after its intent is durable if `intent` requires that.
     pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
-        if self.cells.life.is_stopping() {
+        if !self.cells.life.may_start() {
             return;
         }
         if self.is_cut_off() {

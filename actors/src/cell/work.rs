@@ -51,7 +51,7 @@ impl Driver {
     /// Runs the local tool of `call`, after its intent is durable if `intent` requires that.
     pub(crate) fn run_tool(&mut self, call: CallId, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
-        if self.cells.life.is_stopping() {
+        if !self.cells.life.may_start() {
             return;
         }
         if self.is_cut_off() {
@@ -113,7 +113,8 @@ impl Driver {
             args: local.args.clone(),
         };
         let (tool, only, word) = (Arc::clone(&local.tool), self.offer.only.clone(), local.word.clone());
-        Some(Hooked { hooks, tools: self.agents.tools.clone(), tool, asked, only, word })
+        let lease = self.cells.life.lease.clone();
+        Some(Hooked { hooks, tools: self.agents.tools.clone(), tool, asked, only, word, lease })
     }
 
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
@@ -162,6 +163,10 @@ impl Driver {
             if let Some(lsn) = intent
                 && cells.log.journal.wait(lsn).await.is_err()
             {
+                return;
+            }
+            // The process may have been paused meanwhile.
+            if !cells.life.lease.runs() {
                 return;
             }
             // The owner may have closed while the intent was synced: work that has not started does not start (T-4).

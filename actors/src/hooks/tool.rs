@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority};
 use subtend_session::ids::Text;
+use subtend_supervision::Lease;
 use subtend_tools::registry::{Classified, Registry};
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
@@ -39,6 +40,7 @@ pub(crate) struct Hooked {
     pub(crate) asked: ToolAsked,
     pub(crate) only: Option<Vec<Text>>,
     pub(crate) word: GrantedApprovals,
+    pub(crate) lease: Lease,
 }
 
 impl Hooked {
@@ -65,6 +67,10 @@ impl Hooked {
                 let error = format!("denied: a hook of the host failed before this call of {}", self.asked.tool);
                 return ToolOutcome::Error(ToolError::denied(error));
             }
+        }
+        if !self.lease.runs() {
+            // The hook took longer than the process may work: the runtime stops.
+            std::future::pending::<()>().await;
         }
         let came = tool_call::run(&self.tool, call).await;
         let shown = match &came {

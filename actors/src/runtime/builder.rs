@@ -11,7 +11,7 @@ use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::RuleSet;
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::limits::Limits;
-use subtend_supervision::{Budgets, Ledger};
+use subtend_supervision::{Budgets, Lease, Ledger};
 use subtend_tools::checkpoint::Checkpoints;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
@@ -63,6 +63,7 @@ pub struct Builder {
     on_boot: Box<dyn Fn(BootProgress) + Send + Sync>,
     worktrees: Option<Arc<Worktrees>>,
     checkpoints: Option<Checkpoints>,
+    lease: Lease,
 }
 
 impl Default for Builder {
@@ -82,6 +83,7 @@ impl Default for Builder {
             on_boot: Box::new(|_| ()),
             worktrees: None,
             checkpoints: None,
+            lease: Lease::default(),
         }
     }
 }
@@ -248,6 +250,13 @@ impl Builder {
         self
     }
 
+    /// Starts model and tool calls only while `lease` runs, and stops the runtime when it ends: for a store that another process takes
+    /// over then.
+    pub fn lease(mut self, lease: Lease) -> Self {
+        self.lease = lease;
+        self
+    }
+
     pub fn hooks(mut self, hooks: Arc<dyn Hooks>) -> Self {
         self.hooks = Some(hooks);
         self
@@ -336,8 +345,9 @@ impl Builder {
             journal: journal.clone(),
             hooks: self.hooks.clone(),
             halt: halt.clone(),
+            lease: self.lease.clone(),
         };
-        let (life, log) = (Lifecycle::new(journal.clone(), halt), Log::new(journal, self.options.events));
+        let (life, log) = (Lifecycle::new(journal.clone(), halt, self.lease), Log::new(journal, self.options.events));
         let clock = Clock::new(self.options.seed.is_some());
         let ids = IdGenerator::new(self.options.seed, clock);
         let host = HostParts { options: self.options, hooks: self.hooks, faults: self.faults, clock, ids };

@@ -108,13 +108,22 @@ impl Rooms {
         self.calls.throttles.close();
     }
 
-    /// Stops the runtime when its journal fails: nothing after the failed append is shown (J-9).
+    /// Stops the runtime when its journal fails or its lease ends: nothing after the failed append is shown (J-9).
     fn watch_poison(self: &Arc<Self>) {
         let (journal, weak) = (self.log.journal.clone(), Arc::downgrade(self));
+        let lease = self.life.lease.clone();
         let watch = tokio::spawn(async move {
-            let poison = journal.on_poison().await;
+            let poison = tokio::select! {
+                poison = journal.on_poison() => Some(poison),
+                () = lease.ended() => None,
+            };
             let Some(rooms) = weak.upgrade() else { return };
-            tracing::error!(%poison, "the journal failed: the runtime stops");
+            match poison {
+                Some(poison) => tracing::error!(%poison, "the journal failed: the runtime stops"),
+                None => tracing::error!(
+                    "the lease of this process has ended: the runtime stops, and another may have its sessions"
+                ),
+            }
             rooms.life.stop(false);
             rooms.halt();
             rooms.waiters.close();

@@ -91,4 +91,7 @@ pub enum Stopped {
     /// The session cannot be read: its journal is damaged, or of a newer version. It stays as it is, and other sessions work.
     #[error("the session cannot be read, and nothing was changed: {0}; `subtend verify` reports what else is wrong")]
     Unreadable(String),
+    /// The store cannot be read now, such as a database that restarts.
+    #[error("the store cannot be read now: {0}; try again")]
+    StoreUnread(String),
 }

@@ -86,15 +86,23 @@ impl ServerConnection {
         sql: &'static str,
         params: &[Param],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let statement = match self.statements.get(sql) {
-            Some(statement) => statement.clone(),
-            None => {
-                let statement = self.client.prepare(sql).await?;
-                self.statements.insert(sql, statement.clone());
-                statement
-            }
-        };
+        let statement = self.prepared(sql).await?;
         self.client.query(&statement, &refs(params)).await
+    }
+
+    /// Returns the number of changed rows.
+    pub(super) async fn execute(&mut self, sql: &'static str, params: &[Param]) -> Result<u64, tokio_postgres::Error> {
+        let statement = self.prepared(sql).await?;
+        self.client.execute(&statement, &refs(params)).await
+    }
+
+    async fn prepared(&mut self, sql: &'static str) -> Result<Statement, tokio_postgres::Error> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.statements.insert(sql, statement.clone());
+        Ok(statement)
     }
 }
 

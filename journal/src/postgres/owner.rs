@@ -23,8 +23,23 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 const MAKE: &str = "INSERT INTO subtend.shard (name, format) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
 const FIND: &str =
     "SELECT id, format, holder || ', since ' || date_trunc('second', claimed) FROM subtend.shard WHERE name = $1";
-const CLAIM: &str = "UPDATE subtend.shard SET epoch = epoch + 1, owner = gen_random_uuid(), holder = $2, claimed = now() \
+const CLAIM: &str = "UPDATE subtend.shard SET epoch = epoch + 1, owner = gen_random_uuid(), holder = $2, claimed = now(), lease = NULL \
                      WHERE id = $1 RETURNING epoch, last_lsn, owner::text";
+/// Claims the shard for a node: while its own lease runs, and that of another node does not. A lease that ended is never renewed, so the
+/// answer stays true.
+const CLAIM_FOR_NODE: &str = "\
+    UPDATE subtend.shard AS own SET epoch = epoch + 1, owner = gen_random_uuid(), holder = $2, claimed = now(), lease = $3::text::uuid \
+    WHERE id = $1 AND EXISTS (SELECT FROM subtend.node WHERE lease = $3::text::uuid AND expires > clock_timestamp()) \
+    AND NOT EXISTS (SELECT FROM subtend.node WHERE lease = own.lease AND lease <> $3::text::uuid AND expires > clock_timestamp()) \
+    RETURNING epoch, last_lsn, owner::text";
+/// Ends the connection that holds the lock of a shard for a node whose lease has ended: the node may be paused, or out of reach.
+const END_HOLDER: &str = "\
+    SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $2 AND objid::bigint = $1 \
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid() AND EXISTS ( \
+        SELECT FROM subtend.shard AS own WHERE id = $1::bigint AND lease IS NOT NULL AND NOT EXISTS ( \
+            SELECT FROM subtend.node WHERE lease = own.lease AND expires > clock_timestamp()))";
+/// Leaves the shard to other nodes.
+const LEAVE: &str = "UPDATE subtend.shard SET lease = NULL WHERE id = $1 AND owner = $2::text::uuid";
 /// Takes the next epoch for the owner of the last one. Repeatable: its own reply may be lost too.
 const RECLAIM: &str =
     "UPDATE subtend.shard SET epoch = epoch + 1 WHERE id = $1 AND owner = $2::text::uuid RETURNING epoch, last_lsn";
@@ -103,9 +118,20 @@ impl ShardClaim {
         let format = i64::try_from(FORMAT).unwrap_or(i64::MAX);
         connection.query(MAKE, &[text(&link.target.shard), Box::new(format)]).await?;
         let shard = find(&mut connection, &link).await?;
-        lock(&mut connection, &link, shard, TRY_LOCK).await?;
-        let claimed = connection.query(CLAIM, &[Box::new(shard), text(&holder())]).await?;
-        let row = claimed.first().ok_or(ServerFailure::Fenced)?;
+        let claimed = match &link.target.lease {
+            Some(lease) => {
+                connection.query(END_HOLDER, &[Box::new(i64::from(shard)), Box::new(i64::from(LOCK))]).await?;
+                lock(&mut connection, &link, shard, TRY_LOCK).await?;
+                connection.query(CLAIM_FOR_NODE, &[Box::new(shard), text(&holder()), text(lease)]).await?
+            }
+            None => {
+                lock(&mut connection, &link, shard, TRY_LOCK).await?;
+                connection.query(CLAIM, &[Box::new(shard), text(&holder())]).await?
+            }
+        };
+        let Some(row) = claimed.first() else {
+            return Err(held(&mut connection, &link).await?);
+        };
         let (epoch, last, id) = (row.try_get(0)?, row.try_get(1)?, row.try_get::<_, String>(2)?);
         connection.query(NAME, &[text(&id)]).await?;
         Ok(Self { link, connection: Some(connection), shard, epoch, last, id, settings, unfenced: false })
@@ -232,6 +258,11 @@ impl ShardClaim {
     /// Gives the lock back, so that the next owner need not wait for the server to notice.
     pub(super) async fn release(&mut self) {
         if let Some(mut connection) = self.connection.take() {
+            if self.link.target.lease.is_some() {
+                let params: [Param; 2] = [Box::new(self.shard), text(&self.id)];
+                // The end of the lease leaves it as well.
+                drop(timeout(PAUSE * ATTEMPTS, connection.query(LEAVE, &params)).await);
+            }
             // The end of the connection releases it as well.
             drop(timeout(PAUSE * ATTEMPTS, connection.query(UNLOCK, &[])).await);
         }
@@ -283,9 +314,14 @@ async fn lock(
         }
         sleep(PAUSE).await;
     }
+    Err(held(connection, link).await?)
+}
+
+/// Names who has the shard.
+async fn held(connection: &mut ServerConnection, link: &Link) -> Result<ServerFailure, ServerFailure> {
     let found = connection.query(FIND, &[text(&link.target.shard)]).await?;
     let holder = found.first().map(|row| row.try_get::<_, Option<String>>(2)).transpose()?.flatten();
-    Err(ServerFailure::Held(holder.unwrap_or_else(|| "a process that reads it".to_owned())))
+    Ok(ServerFailure::Held(holder.unwrap_or_else(|| "a process that reads it".to_owned())))
 }
 
 /// Describes this process.

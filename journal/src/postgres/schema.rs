@@ -5,7 +5,7 @@ use tokio_postgres::Client;
 use super::ServerFailure;
 
 /// Migrations by version, from 1. A released one is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/1.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
 
 /// Taken while a schema is migrated.
 const LOCK: i64 = 0x5375_6274_656e_6401;

@@ -9,6 +9,7 @@ use subtend_session::ids::Hash;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use super::node_lease::NodeLease;
 use super::settings::Setting;
 
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
@@ -31,6 +32,8 @@ pub struct ShardAddress {
     pub(super) accepted: Vec<Setting>,
     /// Longest wait for an answer before the connection counts as lost.
     pub(super) reply: Duration,
+    /// The lease of the node that claims the shard; none for other processes.
+    pub(super) lease: Option<String>,
     /// The address without its password.
     shown: String,
 }
@@ -86,7 +89,7 @@ impl ShardAddress {
         let Parameters { shard, roots, accepted, reply, shown: kept, .. } = own;
         let shown = if kept.is_empty() { shown } else { format!("{shown}?{}", kept.join("&")) };
         let shard = shard.unwrap_or_else(|| SHARD.to_owned());
-        Ok(Self { config, shard, tls, roots, accepted, reply: reply.unwrap_or(REPLY), shown })
+        Ok(Self { config, shard, tls, roots, accepted, reply: reply.unwrap_or(REPLY), lease: None, shown })
     }
 
     /// Names the shard for files on this machine, the same however else the address is written.
@@ -100,6 +103,14 @@ impl ShardAddress {
             self.shard
         );
         format!("{}-{}", self.shard, Hash::of(all.as_bytes()))
+    }
+
+    /// Names another shard of the database, which the node with this lease claims.
+    #[must_use]
+    pub fn under(&self, shard: &str, lease: &NodeLease) -> Self {
+        let (shard, lease) = (shard.to_owned(), Some(lease.id().to_owned()));
+        let base = self.shown.split_once('?').map_or(&*self.shown, |(base, _)| base);
+        Self { shown: format!("{base}?shard={shard}"), shard, lease, ..self.clone() }
     }
 
     /// The name of the shard.

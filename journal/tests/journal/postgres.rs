@@ -4,6 +4,7 @@ mod crashing;
 mod damage;
 mod erasing;
 mod fencing;
+mod nodes;
 mod proxy;
 mod schema;
 mod secrets;

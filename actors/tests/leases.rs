@@ -1,0 +1,160 @@
+//! Model and tool calls start only while the lease of the process runs, and its end stops the runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{answers, builder, calls, open, text, tool, tools};
+use subtend_actors::{Runtime, SessionHandle};
+use subtend_journal::Journal;
+use subtend_journal::faulty::{Faults, Faulty, Held};
+use subtend_journal::redb::Redb;
+use subtend_session::call::ToolEffect;
+use subtend_supervision::Lease;
+use subtend_tools::tool::ToolOutput;
+
+const WORK: Duration = Duration::from_secs(10);
+
+/// A runtime whose journal can be held, and the number of its calls by kind.
+struct Leased {
+    runtime: Runtime,
+    session: SessionHandle,
+    lease: Lease,
+    /// Seconds of the lease's clock.
+    clock: Arc<AtomicU64>,
+    faults: Faults,
+    journal: Journal,
+    _dir: tempfile::TempDir,
+    /// Model calls, and tool calls.
+    begun: [Arc<AtomicUsize>; 2],
+}
+
+impl Leased {
+    async fn start(leaves_process: bool) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        // Written by a thread of its own, which can be held.
+        let (engine, faults) = Faulty::new(Box::new(Redb::open(&dir.path().join("store"), 1 << 20).expect("a store")));
+        let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+        let begun = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
+        let [asked, ran] = begun.clone();
+        let answering = subtend_models::closure::fn_model("test", move |request, _| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            let answer = if answers(&request).is_multiple_of(2) {
+                calls([("write", serde_json::json!({}))])
+            } else {
+                text("done")
+            };
+            async { Ok(answer) }
+        });
+        let write = tool("write", ToolEffect::SideEffect, move |_| {
+            ran.fetch_add(1, Ordering::SeqCst);
+            async { Ok(ToolOutput::text("written")) }
+        });
+        let clock = Arc::new(AtomicU64::new(1));
+        let reads = Arc::clone(&clock);
+        let lease = Lease::new(WORK, move || Duration::from_secs(reads.load(Ordering::SeqCst)));
+        assert!(lease.renewed(lease.now()));
+        let builder =
+            builder(&journal).model(Arc::new(answering.leaving_process(leaves_process))).tools(tools([write]));
+        let runtime = builder.lease(lease.clone()).start().await.expect("a runtime");
+        let session = open(&runtime);
+        // Active from here on, since a journal that is held is not read either.
+        session.send("first").await.expect("accepted").answer().await.expect("an answer");
+        journal.settled().await.expect("durable");
+        assert!(lease.renewed(lease.now()));
+        begun.iter().for_each(|count| count.store(0, Ordering::SeqCst));
+        Self { runtime, session, lease, clock, faults, journal, _dir: dir, begun }
+    }
+
+    fn begun(&self) -> [usize; 2] {
+        [&self.begun[0], &self.begun[1]].map(|count| count.load(Ordering::SeqCst))
+    }
+
+    /// Waits until the journal has `records` more than when it was held.
+    async fn appended(&self, before: subtend_session::ids::Lsn) {
+        while self.journal.appended() == before {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn calm() {
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A pause of the whole process: time passes, and no timer fires before the work that was due.
+async fn paused(leased: &Leased, held: Held) {
+    leased.clock.fetch_add(WORK.as_secs(), Ordering::SeqCst);
+    drop(held);
+    leased.journal.settled().await.expect("the commit succeeded");
+    calm().await;
+}
+
+#[tokio::test]
+async fn d2_committed_call_does_not_start_after_the_lease() {
+    let leased = Leased::start(true).await;
+    let before = leased.journal.appended();
+    let held = leased.faults.hold();
+    let session = leased.session.clone();
+    let sending = tokio::spawn(async move { session.send("work").await });
+    leased.appended(before).await;
+    calm().await;
+    assert_eq!(leased.begun(), [0, 0], "its intent is not durable");
+    paused(&leased, held).await;
+    assert_eq!(leased.begun(), [0, 0], "the lease has ended");
+    assert!(!leased.lease.renewed(leased.lease.now()), "a late renewal revives nothing");
+    sending.abort();
+    assert!(leased.session.send("more").await.is_err(), "the runtime has stopped");
+}
+
+/// The control: the same pause within the lease.
+#[tokio::test]
+async fn d2_committed_call_starts_within_the_lease() {
+    let leased = Leased::start(true).await;
+    let before = leased.journal.appended();
+    let held = leased.faults.hold();
+    let session = leased.session.clone();
+    let sending = tokio::spawn(async move { session.send("work").await });
+    leased.appended(before).await;
+    leased.clock.fetch_add(6, Ordering::SeqCst);
+    assert!(leased.lease.renewed(leased.lease.now()));
+    leased.clock.fetch_add(6, Ordering::SeqCst);
+    drop(held);
+    let receipt = sending.await.expect("sent").expect("accepted");
+    receipt.answer().await.expect("an answer");
+    assert_eq!(leased.begun(), [2, 1]);
+    leased.runtime.shutdown(Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn d2_tool_does_not_start_after_the_lease() {
+    let leased = Leased::start(false).await;
+    let (before, held) = (leased.journal.appended(), leased.faults.hold());
+    let session = leased.session.clone();
+    let sending = tokio::spawn(async move { session.send("work").await });
+    leased.appended(before).await;
+    calm().await;
+    assert_eq!(leased.begun(), [1, 0], "the tool waits for its intent");
+    paused(&leased, held).await;
+    assert_eq!(leased.begun(), [1, 0]);
+    sending.abort();
+    assert!(leased.session.send("more").await.is_err());
+}
+
+#[tokio::test]
+async fn d2_runtime_stops_when_its_lease_ends() {
+    let leased = Leased::start(false).await;
+    let (before, held) = (leased.journal.appended(), leased.faults.hold());
+    let session = leased.session.clone();
+    let waiting = tokio::spawn(async move { session.send("work").await });
+    leased.appended(before).await;
+    leased.lease.end();
+    drop(held);
+    if let Ok(receipt) = waiting.await.expect("no panic") {
+        receipt.answer().await.expect_err("nothing answers any more");
+    }
+    let refused = leased.session.send("more").await.expect_err("it has stopped");
+    assert!(refused.to_string().contains("the runtime is shut down"), "{refused}");
+}

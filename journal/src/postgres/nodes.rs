@@ -1,0 +1,310 @@
+//! Nodes of a database: their leases, the shards that they share, and where sessions are.
+//!
+//! A lease is a row that its node renews, by the clock of the server. It decides who may claim a shard. What keeps a shard's log whole is
+//! the epoch of its claim, which asks no clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_session::ids::SessionId;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_postgres::Row;
+
+use super::ServerFailure;
+use super::link::{Link, Param, ServerConnection};
+pub use super::node_lease::NodeLease;
+use super::schema;
+use super::settings::{ServerSettings, settings};
+use super::target::ShardAddress;
+use crate::error::OpenError;
+use crate::rows;
+use crate::tables::FORMAT;
+
+const JOIN: &str = "\
+    INSERT INTO subtend.node (name, lease, address, version, labels, expires) \
+    VALUES ($1, gen_random_uuid(), $2, $3, $4, clock_timestamp() + $5::bigint * interval '1 ms') \
+    ON CONFLICT (name) DO UPDATE SET lease = excluded.lease, address = excluded.address, version = excluded.version, \
+        labels = excluded.labels, joined = now(), expires = excluded.expires WHERE node.expires <= clock_timestamp() \
+    RETURNING lease::text";
+const RENEW: &str = "\
+    UPDATE subtend.node SET expires = clock_timestamp() + $2::bigint * interval '1 ms' \
+    WHERE lease = $1::text::uuid AND expires > clock_timestamp()";
+const LEAVE: &str = "DELETE FROM subtend.node WHERE lease = $1::text::uuid";
+/// Rows of nodes that ended long ago are of no use.
+const FORGET: &str = "DELETE FROM subtend.node WHERE expires < now() - interval '1 hour'";
+const SHARE: &str = "\
+    INSERT INTO subtend.shard (name, format, shared, label) \
+    SELECT coalesce($3 || '-', '') || 'shard-' || n, $2, true, $3 FROM generate_series(1, $1::int) AS n \
+    WHERE NOT EXISTS (SELECT FROM subtend.shard WHERE shared AND label IS NOT DISTINCT FROM $3::text) ON CONFLICT (name) DO NOTHING";
+const NODES: &str = "\
+    SELECT name, lease::text, address, version, labels, expires > clock_timestamp(), \
+    (extract(epoch FROM expires - clock_timestamp()) * 1000)::bigint FROM subtend.node ORDER BY name";
+const SHARDS: &str = "SELECT id, name, lease::text, last_lsn, label FROM subtend.shard WHERE shared ORDER BY id";
+const SECRET: &str = "SELECT value FROM subtend.secret";
+const LOCATE: &str =
+    "SELECT name FROM subtend.shard WHERE shared AND id = (SELECT shard FROM subtend.head WHERE key = $1 LIMIT 1)";
+const PLACE: &str = "INSERT INTO subtend.placement (key, shard) SELECT $1, id FROM subtend.shard WHERE name = $2 ON CONFLICT (key) DO NOTHING";
+const PLACED: &str = "SELECT name FROM subtend.shard WHERE id = (SELECT shard FROM subtend.placement WHERE key = $1)";
+const READ_SETTINGS: &str = concat!("SELECT ", settings!());
+
+/// Longest wait for an answer of the server about nodes: a renewal that takes longer is as good as lost.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// A node, as the database has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRow {
+    /// Its name.
+    pub name: String,
+    /// The lease of its last start.
+    pub lease: NodeLease,
+    /// Where it takes requests of other nodes.
+    pub address: String,
+    /// Version of its binary.
+    pub version: String,
+    /// What its operator says that it has.
+    pub labels: Vec<String>,
+    /// Whether its lease runs, by the clock of the server.
+    pub alive: bool,
+    /// Milliseconds until its lease ends; negative if it ended.
+    pub left_ms: i64,
+}
+
+/// A shard that nodes share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardRow {
+    /// Its number.
+    pub id: i32,
+    /// Its name.
+    pub name: String,
+    /// The lease under which it is claimed; the lease may have ended.
+    pub lease: Option<NodeLease>,
+    /// The last LSN.
+    pub last_lsn: u64,
+    /// The label that a node must have to claim it.
+    pub label: Option<String>,
+}
+
+/// Nodes and shards at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// All nodes by name, also those whose lease ended.
+    pub nodes: Vec<NodeRow>,
+    /// All shared shards.
+    pub shards: Vec<ShardRow>,
+}
+
+impl Members {
+    /// The node that has a shard, if its lease runs.
+    pub fn owner(&self, shard: &str) -> Option<&NodeRow> {
+        let lease = self.shards.iter().find(|row| row.name == shard)?.lease.as_ref()?;
+        self.nodes.iter().find(|node| node.alive && node.lease == *lease)
+    }
+}
+
+/// Why nothing is known of the nodes, or a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The server gave no answer; whether the operation took effect is unknown.
+    #[error("the database gave no answer about its nodes: {0}")]
+    Unreachable(String),
+    /// Another process is that node.
+    #[error(
+        "a node named `{name}` is alive at {address}, and its lease ends in {left_ms} ms unless it is renewed. Stop it, or choose another name"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Its address.
+        address: String,
+        /// Until its lease ends.
+        left_ms: i64,
+    },
+    /// The lease has ended: what was claimed under it may belong to others.
+    #[error("the lease of this node has ended")]
+    Ended,
+    /// The database cannot hold nodes of this build.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+}
+
+/// Reads and changes the nodes of a database. Each operation takes at most 3 s. Dropping one leaves its outcome unknown.
+pub struct Registry {
+    link: Arc<Link>,
+    connection: Mutex<Option<ServerConnection>>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("target", &self.link.target).finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// Connects to the database, and migrates its schema. Called within tokio, which drives the connection.
+    /// # Errors
+    /// [`NodeError::Store`] for a database that cannot be reached, a newer schema and a weak setting that was not accepted.
+    pub async fn connect(target: &ShardAddress) -> Result<Self, NodeError> {
+        let link = Arc::new(Link::to(target)?);
+        let prepared = async {
+            let mut connection = link.connect().await?;
+            schema::migrate(&mut connection.client).await?;
+            let rows = connection.query(READ_SETTINGS, &[]).await?;
+            let row = rows.first().ok_or_else(|| ServerFailure::Lost("the server gave no settings".to_owned()))?;
+            ServerSettings::of(row, 0)?.judge(&link.target.accepted)?;
+            Ok(connection)
+        };
+        let connection = prepared.await.map_err(|failure: ServerFailure| failure.open(target))?;
+        Ok(Self { link, connection: Mutex::new(Some(connection)) })
+    }
+
+    /// Makes the shards that nodes share, or those that nodes with a label share, unless there are some.
+    /// # Errors
+    /// [`NodeError::Unreachable`].
+    pub async fn share(&self, shards: u16, label: Option<&str>) -> Result<(), NodeError> {
+        let format = i64::try_from(FORMAT).unwrap_or(i64::MAX);
+        let label: Param = Box::new(label.map(str::to_owned));
+        self.query(SHARE, vec![Box::new(i32::from(shards)), Box::new(format), label]).await.map(drop)
+    }
+
+    /// Begins the lease of a node.
+    /// # Errors
+    /// [`NodeError::NameTaken`] while the lease of a node of that name runs, also that of an earlier process of this one.
+    pub async fn join(
+        &self,
+        name: &str,
+        address: &str,
+        version: &str,
+        labels: &[String],
+        lease: Duration,
+    ) -> Result<NodeLease, NodeError> {
+        self.query(FORGET, Vec::new()).await?;
+        let mut params: Vec<Param> = [name, address, version].map(|part| Box::new(part.to_owned()) as Param).into();
+        params.extend([Box::new(labels.to_vec()) as Param, ms(lease)]);
+        let joined = self.query(JOIN, params).await?;
+        match joined.first() {
+            Some(row) => Ok(NodeLease::named(read::<String>(row, 0)?)),
+            None => {
+                let taken = self.members().await?.nodes.into_iter().find(|node| node.name == name);
+                let taken = taken.ok_or_else(|| NodeError::Unreachable("the node changed meanwhile".to_owned()))?;
+                Err(NodeError::NameTaken { name: taken.name, address: taken.address, left_ms: taken.left_ms })
+            }
+        }
+    }
+
+    /// Renews a lease.
+    /// # Errors
+    /// [`NodeError::Ended`] if it has ended; it never runs again. [`NodeError::Unreachable`] if that is not known.
+    pub async fn renew(&self, lease: &NodeLease, by: Duration) -> Result<(), NodeError> {
+        let renewed = self.execute(RENEW, vec![Box::new(lease.id().to_owned()), ms(by)]).await?;
+        if renewed == 1 { Ok(()) } else { Err(NodeError::Ended) }
+    }
+
+    /// Ends a lease. Its shards are free.
+    /// # Errors
+    /// [`NodeError::Unreachable`]; the lease ends by itself then.
+    pub async fn leave(&self, lease: &NodeLease) -> Result<(), NodeError> {
+        self.execute(LEAVE, vec![Box::new(lease.id().to_owned())]).await.map(drop)
+    }
+
+    /// Reads nodes and shards.
+    /// # Errors
+    /// [`NodeError::Unreachable`].
+    pub async fn members(&self) -> Result<Members, NodeError> {
+        let (nodes, shards) = (self.query(NODES, Vec::new()).await?, self.query(SHARDS, Vec::new()).await?);
+        let node = |row: &Row| {
+            Ok(NodeRow {
+                name: read(row, 0)?,
+                lease: NodeLease::named(read::<String>(row, 1)?),
+                address: read(row, 2)?,
+                version: read(row, 3)?,
+                labels: read(row, 4)?,
+                alive: read(row, 5)?,
+                left_ms: read(row, 6)?,
+            })
+        };
+        let shard = |row: &Row| {
+            let last: i64 = read(row, 3)?;
+            let lease: Option<String> = read(row, 2)?;
+            let last_lsn = u64::try_from(last).unwrap_or(0);
+            let (id, name, label) = (read(row, 0)?, read(row, 1)?, read(row, 4)?);
+            Ok(ShardRow { id, name, lease: lease.map(NodeLease::named), last_lsn, label })
+        };
+        let nodes = nodes.iter().map(node).collect::<Result<_, NodeError>>()?;
+        let shards = shards.iter().map(shard).collect::<Result<_, NodeError>>()?;
+        Ok(Members { nodes, shards })
+    }
+
+    /// Returns the shard that holds a session; `None` if there is no such session.
+    /// # Errors
+    /// [`NodeError::Unreachable`].
+    pub async fn locate(&self, session: SessionId) -> Result<Option<String>, NodeError> {
+        let found = self.query(LOCATE, vec![Box::new(rows::session_key(session).to_vec())]).await?;
+        found.first().map(|row| read(row, 0)).transpose()
+    }
+
+    /// Chooses the shard of what `key` names: the first choice counts, from whichever node it comes. Returns it.
+    /// # Errors
+    /// [`NodeError::Unreachable`].
+    pub async fn place(&self, key: &[u8], shard: &str) -> Result<String, NodeError> {
+        self.execute(PLACE, vec![Box::new(key.to_vec()), Box::new(shard.to_owned())]).await?;
+        let placed = self.query(PLACED, vec![Box::new(key.to_vec())]).await?;
+        placed.first().map_or_else(|| Ok(shard.to_owned()), |row| read(row, 0))
+    }
+
+    /// Reads the secret with which nodes of this database sign what they send each other.
+    /// # Errors
+    /// [`NodeError::Unreachable`].
+    pub async fn secret(&self) -> Result<Vec<u8>, NodeError> {
+        let rows = self.query(SECRET, Vec::new()).await?;
+        rows.first().map_or_else(|| Err(NodeError::Unreachable("it has no secret".to_owned())), |row| read(row, 0))
+    }
+
+    async fn execute(&self, sql: &'static str, params: Vec<Param>) -> Result<u64, NodeError> {
+        let run = async |mut connection: ServerConnection| {
+            let count = connection.execute(sql, &params).await?;
+            Ok((connection, count))
+        };
+        self.on_connection(run).await
+    }
+
+    async fn query(&self, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>, NodeError> {
+        let run = async |mut connection: ServerConnection| {
+            let rows = connection.query(sql, &params).await?;
+            Ok((connection, rows))
+        };
+        self.on_connection(run).await
+    }
+
+    /// Runs one statement. A connection that failed is dropped, so that the next statement has another.
+    async fn on_connection<T>(
+        &self,
+        run: impl AsyncFnOnce(ServerConnection) -> Result<(ServerConnection, T), tokio_postgres::Error>,
+    ) -> Result<T, NodeError> {
+        let mut kept = self.connection.lock().await;
+        let ran = async {
+            let connection = match kept.take().filter(|connection| !connection.client.is_closed()) {
+                Some(connection) => connection,
+                None => self.link.connect().await?,
+            };
+            Ok::<_, ServerFailure>(run(connection).await?)
+        };
+        let ran = timeout(ANSWER, ran).await;
+        match ran {
+            Ok(Ok((connection, value))) => {
+                *kept = Some(connection);
+                Ok(value)
+            }
+            Ok(Err(failure)) => Err(NodeError::Unreachable(failure.words())),
+            Err(_) => Err(NodeError::Unreachable(format!("no answer within {} s", ANSWER.as_secs()))),
+        }
+    }
+}
+
+fn ms(time: Duration) -> Param {
+    Box::new(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn read<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, NodeError> {
+    row.try_get(at).map_err(|error| NodeError::Unreachable(super::words(&error)))
+}

@@ -1,0 +1,138 @@
+//! Nodes of one database: whose lease runs may claim its shards, and who was paused writes nothing.
+
+use std::time::Duration;
+
+use subtend_journal::OpenError;
+use subtend_journal::postgres::Postgres;
+use subtend_journal::postgres::nodes::{NodeError, NodeLease, Registry};
+
+use super::server::{Server, target};
+use super::{birth, journal, problems};
+use crate::scene::id;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+struct Nodes {
+    server: Server,
+    registry: Registry,
+}
+
+impl Nodes {
+    async fn start() -> Self {
+        let server = Server::start(&[]);
+        let registry = Registry::connect(&server.target("")).await.unwrap();
+        registry.share(2, None).await.unwrap();
+        Self { server, registry }
+    }
+
+    async fn join(&self, name: &str) -> NodeLease {
+        self.registry.join(name, "10.0.0.1:7475", "1.0.0", &[], LEASE).await.unwrap()
+    }
+
+    /// Ends a lease by the clock of the server, as the time that passes does.
+    fn expire(&self, lease: &NodeLease) {
+        self.server.sql(&format!("UPDATE subtend.node SET expires = now() WHERE lease = '{}'", lease.id()));
+    }
+
+    fn open(&self, shard: &str, lease: &NodeLease) -> Result<Postgres, OpenError> {
+        Postgres::open(&self.server.target("").under(shard, lease))
+    }
+
+    fn epochs(&self) -> String {
+        self.server.sql("SELECT string_agg(name || ' ' || epoch, ', ' ORDER BY id) FROM subtend.shard")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_shard_of_a_live_node_is_claimed_by_no_other() {
+    let nodes = Nodes::start().await;
+    let (a, b) = (nodes.join("a").await, nodes.join("b").await);
+    let held = nodes.open("shard-1", &a).unwrap();
+    assert!(matches!(nodes.open("shard-1", &b), Err(OpenError::Held { .. })));
+    let other = Postgres::open(&nodes.server.target("shard=shard-1"));
+    assert!(matches!(other, Err(OpenError::Held { .. })), "nor by a process that is not a node");
+    assert_eq!(nodes.epochs(), "shard-1 1, shard-2 0");
+    let members = nodes.registry.members().await.unwrap();
+    assert_eq!(members.owner("shard-1").map(|node| &*node.name), Some("a"));
+    assert_eq!(members.owner("shard-2"), None);
+    drop(held);
+    assert_eq!(nodes.registry.members().await.unwrap().owner("shard-1"), None, "left in order");
+    nodes.open("shard-1", &b).unwrap();
+}
+
+/// The first owner keeps its connections: it is paused, or it believes that its lease runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_shard_is_taken_over_when_its_lease_has_ended() {
+    let nodes = Nodes::start().await;
+    let (a, b) = (nodes.join("a").await, nodes.join("b").await);
+    let old = journal(&nodes.server.target("").under("shard-1", &a));
+    birth(&old, 1).await.unwrap();
+    nodes.expire(&a);
+    let new = journal(&nodes.server.target("").under("shard-1", &b));
+    birth(&new, 2).await.unwrap();
+    let refused = birth(&old, 3).await.unwrap_err().to_string();
+    assert!(refused.contains("was claimed by another process"), "{refused}");
+    assert!(new.records(id(1)).is_ok() && new.records(id(3)).is_err());
+    assert_eq!(problems(&new), Vec::<String>::new());
+    assert!(matches!(nodes.registry.renew(&a, LEASE).await, Err(NodeError::Ended)));
+    assert!(matches!(nodes.open("shard-2", &a), Err(OpenError::Held { .. })), "a lease that ended claims nothing");
+    nodes.registry.renew(&b, LEASE).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_name_of_a_live_node_is_refused() {
+    let nodes = Nodes::start().await;
+    let first = nodes.join("a").await;
+    let second = nodes.registry.join("a", "10.0.0.2:1", "1.0.0", &[], LEASE).await.unwrap_err();
+    let NodeError::NameTaken { address, left_ms, .. } = &second else { panic!("{second}") };
+    assert_eq!(address, "10.0.0.1:7475");
+    assert!((1..=15_000).contains(left_ms), "{left_ms}");
+    nodes.expire(&first);
+    assert_ne!(nodes.join("a").await, first);
+    nodes.registry.leave(&first).await.unwrap();
+    assert_eq!(nodes.registry.members().await.unwrap().nodes.len(), 1, "a lease that ended removes no later one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d4_sessions_are_found_and_keys_are_placed_once() {
+    let nodes = Nodes::start().await;
+    let a = nodes.join("a").await;
+    for (shard, n) in [("shard-1", 1), ("shard-2", 2)] {
+        let journal = journal(&nodes.server.target("").under(shard, &a));
+        birth(&journal, n).await.unwrap();
+    }
+    let registry = &nodes.registry;
+    assert_eq!(registry.locate(id(1)).await.unwrap().as_deref(), Some("shard-1"));
+    assert_eq!(registry.locate(id(2)).await.unwrap().as_deref(), Some("shard-2"));
+    assert_eq!(registry.locate(id(3)).await.unwrap(), None);
+    assert_eq!(registry.place(b"key", "shard-2").await.unwrap(), "shard-2");
+    assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), "shard-2", "the first choice counts");
+}
+
+/// A crash of the server loses connections, and neither leases nor claims.
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_lease_survives_a_restart_of_the_server() {
+    let nodes = Nodes::start().await;
+    let a = nodes.join("a").await;
+    let journal = journal(&nodes.server.target("reply_timeout=20").under("shard-1", &a));
+    birth(&journal, 1).await.unwrap();
+    nodes.server.crash();
+    let lost = nodes.registry.renew(&a, LEASE).await;
+    assert!(matches!(lost, Err(NodeError::Unreachable(_))), "{lost:?}");
+    nodes.server.up();
+    nodes.registry.renew(&a, LEASE).await.unwrap();
+    birth(&journal, 2).await.unwrap();
+    assert_eq!(problems(&journal), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_shards_that_exist_are_shared_once() {
+    let nodes = Nodes::start().await;
+    nodes.registry.share(5, None).await.unwrap();
+    nodes.registry.share(1, Some("gpu")).await.unwrap();
+    let shards = nodes.registry.members().await.unwrap().shards;
+    let named: Vec<_> = shards.iter().map(|row| (&*row.name, row.label.as_deref())).collect();
+    assert_eq!(named, [("shard-1", None), ("shard-2", None), ("gpu-shard-1", Some("gpu"))]);
+    let unreachable = Registry::connect(&target("postgres://subtend@127.0.0.1:1/agents?connect_timeout=1")).await;
+    assert!(matches!(unreachable, Err(NodeError::Store(OpenError::Unreachable { .. }))));
+}
