@@ -38,6 +38,18 @@ pub(crate) struct StoreArgs {
     /// Open a store that has lost its end, such as a restored older copy, without the lost part
     #[arg(long)]
     pub(crate) accept_loss: bool,
+
+    /// The shard that this process works on as a node, in place of what the options name.
+    #[arg(skip)]
+    pub(crate) shard: Option<NodeShard>,
+}
+
+/// A shard of a node, and the directory for what the node keeps of all its shards.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeShard {
+    pub(crate) dir: PathBuf,
+    pub(crate) name: String,
+    pub(crate) spec: StoreSpec,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +63,9 @@ impl StoreArgs {
     pub(crate) fn place(&self) -> Result<StoreLocation, Fail> {
         let data = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
         let accept_loss = self.accept_loss;
+        if let Some(NodeShard { dir, name, spec }) = &self.shard {
+            return Ok(StoreLocation { spec: spec.clone(), data: Some(dir.join(name)), accept_loss });
+        }
         let Some(spec) = self.named() else {
             let data = data().map_or_else(platform, Ok)?;
             return Ok(StoreLocation { spec: kept_in(&data)?, data: Some(data), accept_loss });
@@ -64,6 +79,13 @@ impl StoreArgs {
         Ok(StoreLocation { spec, data, accept_loss })
     }
 
+    /// Returns the directory of a node that works on a database, by its name; `None` for a store on this machine.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn node_dir(&self, node: &str) -> Result<Option<PathBuf>, Fail> {
+        let place = self.place()?;
+        Ok(place.node_dir().and_then(Path::parent).map(|dir| dir.join(format!("node-{node}"))))
+    }
+
     /// Returns the store that an option or the variable names.
     fn named(&self) -> Option<String> {
         let variable = || std::env::var(STORE_VARIABLE).ok().filter(|store| !store.is_empty() && self.data.is_none());
@@ -72,6 +94,9 @@ impl StoreArgs {
 
     /// Returns the paths that tools must not reach: the store, and its data directory.
     pub(crate) fn kept(&self) -> Result<Vec<PathBuf>, Fail> {
+        if let Some(shard) = &self.shard {
+            return Ok(vec![shard.dir.clone()]);
+        }
         let place = self.place()?;
         let Some(store) = place.path().map(Path::to_owned) else { return Ok(place.data.into_iter().collect()) };
         let data = store.parent().filter(|_| self.named().is_none());
@@ -150,6 +175,11 @@ fn is_there(path: &Path) -> Result<bool, Fail> {
 }
 
 impl StoreLocation {
+    #[cfg(feature = "postgres")]
+    pub(crate) fn spec(&self) -> &StoreSpec {
+        &self.spec
+    }
+
     pub(crate) fn is_in_memory(&self) -> bool {
         self.spec == StoreSpec::Memory
     }
@@ -306,7 +336,7 @@ mod tests {
     use super::*;
 
     fn args(data: Option<&str>, store: Option<&str>) -> StoreArgs {
-        StoreArgs { data: data.map(PathBuf::from), store: store.map(str::to_owned), accept_loss: false }
+        StoreArgs { data: data.map(PathBuf::from), store: store.map(str::to_owned), accept_loss: false, shard: None }
     }
 
     #[test]

@@ -24,9 +24,13 @@ use super::work::slash::HostedCommands;
 use super::work::{self, Hosting, WorkArgs};
 use crate::cli::json;
 use log::LogFormat;
+use node_args::NodeArgs;
 use settings::HomeSettings;
 
 mod log;
+#[cfg(feature = "postgres")]
+mod node;
+mod node_args;
 mod settings;
 
 /// Time for an orderly end: running calls may finish within it.
@@ -60,6 +64,9 @@ pub(crate) struct Args {
     /// Write a log to stderr, with one line for each request and its trace id (`traceparent`); needs `--json`, which has the login link
     #[arg(long, value_name = "FORMAT", value_enum, requires = "json")]
     log: Option<LogFormat>,
+
+    #[command(flatten)]
+    nodes: NodeArgs,
 
     #[command(flatten)]
     work: WorkArgs,
@@ -98,7 +105,22 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some(log) = args.log {
         log.begin()?;
     }
+    if let Some(name) = &args.nodes.node {
+        return as_node(args, name);
+    }
     work::hosted(&args.work, async |runtime, hosting| served(args, runtime, hosting).await)
+}
+
+#[cfg(feature = "postgres")]
+fn as_node(args: &Args, name: &str) -> Result<Code, Fail> {
+    node::verb(args, name)
+}
+
+#[cfg(not(feature = "postgres"))]
+fn as_node(_: &Args, name: &str) -> Result<Code, Fail> {
+    Err(Fail::Usage(format!(
+        "`--node {name}`: nodes share a database, and this build is without its engine. Build with the feature `postgres`"
+    )))
 }
 
 async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<Code, Fail> {
@@ -127,7 +149,11 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
     let mut servers = tokio::task::JoinSet::new();
     let mut guard = None;
     if let Some((listener, address)) = listener {
-        let guards = Guard::new(address, args.allow_host.iter().cloned(), TokenFile::at(dir.join(TOKENS)));
+        let guards = Guard::new(
+            address,
+            args.allow_host.iter().cloned(),
+            TokenFile::at(args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS))),
+        );
         servers.spawn(listen::tcp(listener, guards.protect(host.router()), Bounds::default(), ends.clone()));
         guard = Some((address, guards));
     }

@@ -1,9 +1,10 @@
 //! `subtend token`: tokens of the host's API.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use clap::ValueEnum;
-use subtend_host::auth::{TokenError, TokenScope};
+use subtend_host::auth::{TokenError, TokenFile, TokenScope};
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -16,6 +17,10 @@ use crate::cli::json;
 pub(crate) struct Args {
     #[command(subcommand)]
     what: TokenCommand,
+
+    /// File of the tokens, as `subtend serve --tokens` names it [default: that of the store]
+    #[arg(long, value_name = "FILE", global = true)]
+    tokens: Option<PathBuf>,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -55,8 +60,13 @@ enum Allows {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let place = args.store.place()?;
-    let tokens = serve::tokens(&place)?;
+    let (tokens, place) = match &args.tokens {
+        Some(file) => (TokenFile::at(file), harmless(&file.display().to_string())),
+        None => {
+            let place = args.store.place()?;
+            (serve::tokens(&place)?, place.name())
+        }
+    };
     let mut out = std::io::stdout().lock();
     match &args.what {
         TokenCommand::Create { name, scope } => {
@@ -84,7 +94,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 json::write(&mut out, &rows)?;
                 writeln!(out)?;
             } else if tokens.is_empty() {
-                writeln!(anstream::stderr(), "no tokens in {}: `subtend token create NAME` makes one", place.name())?;
+                writeln!(anstream::stderr(), "no tokens in {}: `subtend token create NAME` makes one", place)?;
             }
             for token in tokens.iter().filter(|_| !json) {
                 writeln!(out, "{:<6} {}", token.scope.to_string(), harmless(&token.name))?;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use subtend::config::Config;
 use subtend_actors::{BootReport, OpenOptions, Runtime};
 use subtend_host::slash::CommandFiles;
+use subtend_host::workers::Workers;
 use subtend_host::{Host, HostOptions};
 use subtend_session::ids::Seq;
 
@@ -25,6 +26,8 @@ use prepared::PreparedWork;
 
 pub(crate) use client_work::{Accepted, Work};
 pub(crate) use found_session::{About, HereArgs};
+#[cfg(feature = "postgres")]
+pub(crate) use hosted::HostParts;
 pub(crate) use hosted::{Hosting, hosted};
 pub(crate) use screen::Screen;
 pub(crate) use stop::StopSignal;
@@ -70,7 +73,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const NAMING: Duration = Duration::from_secs(3);
 
 /// Options of verbs that run agents.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub(crate) struct WorkArgs {
     /// Directory to work in
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -118,9 +121,25 @@ pub(crate) struct WorkArgs {
 
     #[command(flatten)]
     models: ModelArgs,
+
+    /// The workers that this process shares among its shards.
+    #[arg(skip)]
+    workers: Option<Workers>,
 }
 
 impl WorkArgs {
+    /// Returns the same work on a shard of a node.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn for_shard(&self, shard: super::data::NodeShard, workers: Option<Workers>) -> Self {
+        let store = StoreArgs { shard: Some(shard), ..self.store.clone() };
+        Self { store, quiet: true, workers, ..self.clone() }
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Refuses options that have no effect where clients follow the runs.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ const AT_ROOT: [&str; 6] =
 const FOLDERS: [&str; 2] = ["docs", "src/guide"];
 
 /// Folders of the workspace: a path below one of these is one of its files.
-const MEMBERS: [&str; 16] = [
+const MEMBERS: [&str; 17] = [
     "actors",
     "agents",
     "benches",
@@ -24,6 +24,7 @@ const MEMBERS: [&str; 16] = [
     "invariants",
     "journal",
     "models",
+    "nodes",
     "session",
     "sim",
     "src",

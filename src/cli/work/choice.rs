@@ -38,7 +38,7 @@ pub(crate) struct Own<'a> {
 }
 
 /// Options that choose models.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Models")]
 pub(crate) struct ModelArgs {
     /// Model: `offline` (rules, no network; also if none is named), `scripted:FILE` (answers from a file), or a provider's:

@@ -4,11 +4,46 @@ use std::time::Duration;
 
 use subtend_actors::{Approver, OpenOptions, Runtime};
 use subtend_host::workers::Workers;
+#[cfg(feature = "postgres")]
+use subtend_journal::Journal;
+#[cfg(feature = "postgres")]
+use subtend_supervision::Lease;
 
 use super::super::data::StoreLocation;
 use super::super::fail::{Code, Fail};
 use super::found_session::About;
 use super::{PreparedWork, Screen, StopSignal, WorkArgs, recovered, setup, threads};
+
+/// A runtime that is not started, and how its host opens sessions.
+pub(crate) struct HostParts {
+    parts: setup::Parts,
+    pub(crate) home: String,
+    pub(crate) open: OpenOptions,
+}
+
+impl HostParts {
+    /// The workers that answer calls of its tools.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn workers(&self) -> Workers {
+        self.parts.workers.clone()
+    }
+
+    /// Checks everything that can be wrong before anything is started.
+    pub(crate) fn of(args: &WorkArgs, screen: &mut Screen) -> Result<Self, Fail> {
+        let PreparedWork { mut parts, agent, model, servers, opens, files, .. } =
+            PreparedWork::of(args, About::New(None), screen)?;
+        parts.files = Some(files);
+        let home = parts.workspace.path().to_string_lossy().into_owned();
+        let open = OpenOptions { model, servers, policy: Some(opens), ..OpenOptions::agent(agent) };
+        Ok(Self { parts, home, open })
+    }
+
+    /// Starts the runtime on a journal. Effects start only while `lease` runs.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn start(self, journal: Journal, lease: Lease) -> Result<(Runtime, Option<Approver>), Fail> {
+        setup::start(journal, setup::Parts { lease, ..self.parts }, true).await
+    }
+}
 
 /// Starts a runtime that recovers the whole store, and runs `job`, which shuts it down. Asks wait for an approver from
 /// the start on.
@@ -17,10 +52,7 @@ where
     J: AsyncFnOnce(Runtime, Hosting<'_>) -> Result<Code, Fail>,
 {
     let mut screen = Screen::new(args.quiet, args.json);
-    let PreparedWork { mut parts, agent, model, servers, opens, files, .. } =
-        PreparedWork::of(args, About::New(None), &mut screen)?;
-    parts.files = Some(files);
-    let home = parts.workspace.path().to_string_lossy().into_owned();
+    let HostParts { parts, home, open } = HostParts::of(args, &mut screen)?;
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = StopSignal::listen()?;
@@ -30,7 +62,6 @@ where
             () = stop.asked() => return Ok(Code::Cancelled),
         };
         recovered(runtime.boot(), &mut screen);
-        let open = OpenOptions { model, servers, policy: Some(opens), ..OpenOptions::agent(agent) };
         job(runtime, Hosting { place, home, open, workers, _approver: approver, screen: &mut screen, stop: &mut stop })
             .await
     });

@@ -10,6 +10,7 @@ use subtend_host::workers::Workers;
 use subtend_journal::Journal;
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
+use subtend_supervision::Lease;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::workspace::Workspace;
 
@@ -82,7 +83,7 @@ impl PreparedWork {
         if !args.quiet {
             servers::warn(&mcp)?;
         }
-        let workers = remote::workers(&loaded.config)?;
+        let workers = args.workers.clone().map_or_else(|| remote::workers(&loaded.config), Ok)?;
         let tools = setup::tools_with(&loaded.config, &skills, Some(&mcp), &workers)?;
         // The permissions of a session are recorded when it is opened; this process does not change them.
         let bounds = policy::bounds(&args.store, &workspace)?;
@@ -144,6 +145,7 @@ impl PreparedWork {
             at_home: found.as_ref().map(|found| found.root),
             worktrees,
             checkpoints,
+            lease: Lease::default(),
             quiet,
         };
         let files = files_again(Arc::clone(&parts.workspace), args.trust, pool, workers);

@@ -15,6 +15,7 @@ use subtend_host::workers::Workers;
 use subtend_host::{Host, HostOptions};
 use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::ids::Text;
+use subtend_supervision::Lease;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
@@ -114,6 +115,7 @@ impl ServeArgs {
             at_home: None,
             worktrees: None,
             checkpoints,
+            lease: Lease::default(),
             quiet: false,
         };
         Ok(PreparedServices { parts, found })

@@ -21,6 +21,7 @@ use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::SessionId;
 use subtend_session::limits::Limits;
+use subtend_supervision::Lease;
 use subtend_tools::checkpoint::Checkpoints;
 use subtend_tools::mcp::Servers;
 use subtend_tools::message;
@@ -83,6 +84,8 @@ pub(crate) struct Parts {
     /// The worktrees of the store.
     pub(crate) worktrees: Option<Worktrees>,
     pub(crate) checkpoints: Option<Checkpoints>,
+    /// While it runs, model and tool calls may start.
+    pub(crate) lease: Lease,
     pub(crate) quiet: bool,
 }
 
@@ -181,6 +184,7 @@ impl Parts {
             Some(checkpoints) => builder.checkpoints(checkpoints),
             None => builder,
         };
+        let builder = builder.lease(self.lease);
         let builder = match self.files {
             Some(files) => {
                 let home = home.clone();

@@ -23,6 +23,10 @@ fn errors_of_arguments_are_as_reviewed() {
         "agents schema spwan",
         "config schema all",
         "switch nosuch:1 next",
+        "serve --node n1",
+        "serve --node .n",
+        "serve --shards 4",
+        "serve --node n1 --advertise 10.0.0.1",
     ] {
         page.call(line);
     }

@@ -1,0 +1,98 @@
+//! Requests to another node.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::{HeaderValue, header, request};
+use axum::response::Response;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt as _};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use subtend_host::auth::{NodeKey, TokenScope};
+use subtend_journal::postgres::nodes::NodeRow;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const LOST: &str = "the node has lost the shard";
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// Headers of one connection, and those by which the first node knew the client.
+const DROPPED: [header::HeaderName; 8] = [
+    header::CONNECTION,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::CONTENT_LENGTH,
+    header::AUTHORIZATION,
+    header::COOKIE,
+    header::HOST,
+    header::EXPECT,
+];
+
+/// Why another node gave no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The request was not sent: another attempt is safe.
+    NotSent(String),
+    /// The connection ended after it was sent: whether it took effect is unknown.
+    Unknown(String),
+}
+
+/// Sends a request to `node`, signed as one that may do what `scope` allows. The body of the answer is streamed. When `lost` resolves, the
+/// node is not waited for any longer: it may be paused, or out of reach.
+pub(crate) async fn forward(
+    node: &NodeRow,
+    key: &NodeKey,
+    scope: TokenScope,
+    (parts, body): (&request::Parts, &Bytes),
+    lost: impl Future<Output = ()> + Send + 'static,
+) -> Result<Response, NoAnswer> {
+    let connecting = async {
+        let stream = TcpStream::connect(&node.address).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
+    };
+    let connected = timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err("no connection within 3 s".to_owned()));
+    let (mut sender, connection) = connected.map_err(NoAnswer::NotSent)?;
+    // Ends with its last answer, or when the client of this node leaves.
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "the connection to another node ended");
+        }
+    });
+    let mut request = Request::from_parts(parts.clone(), Body::from(body.clone()));
+    DROPPED.iter().for_each(|name| drop(request.headers_mut().remove(name)));
+    if let Ok(host) = HeaderValue::try_from(&*node.address) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    key.to(&*node.name).sign(&mut request, scope);
+    let mut lost: BoxFuture<'static, ()> = Box::pin(lost);
+    let answer = tokio::select! {
+        answer = sender.send_request(request) => answer,
+        () = &mut lost => return Err(NoAnswer::Unknown(LOST.to_owned())),
+    };
+    answer.map(|answer| answer.map(|body| until(body, lost))).map_err(|error| match error.is_canceled() {
+        true => NoAnswer::NotSent(error.to_string()),
+        false => NoAnswer::Unknown(error.to_string()),
+    })
+}
+
+/// Breaks an answer off when `lost` resolves.
+fn until(body: Incoming, lost: BoxFuture<'static, ()>) -> Body {
+    let pieces = Body::new(body).into_data_stream();
+    let pieces = stream::unfold(Some((pieces, lost)), async |open| {
+        let (mut pieces, mut lost) = open?;
+        tokio::select! {
+            piece = pieces.next() => {
+                let piece = piece?.map_err(std::io::Error::other);
+                let open = piece.is_ok().then_some((pieces, lost));
+                Some((piece, open))
+            }
+            () = &mut lost => Some((Err(std::io::Error::other(LOST)), None)),
+        }
+    });
+    Body::from_stream(pieces)
+}

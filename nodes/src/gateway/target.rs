@@ -1,0 +1,178 @@
+//! What a request concerns, by its method and address.
+
+use axum::http::{Method, Uri, request};
+use subtend_session::ids::SessionId;
+use uuid::Uuid;
+
+/// What a request concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RequestTarget {
+    /// A session, by a name as in a path.
+    Session(String),
+    /// A session that it makes, by a command of this kind.
+    New(&'static str),
+    /// All shards, one answer.
+    Merged(Merge),
+    /// All shards, each for itself.
+    Every,
+    /// No shard in particular.
+    Any,
+}
+
+/// Answers of all shards that are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Merge {
+    Sessions,
+    Approvals,
+    Tasks,
+    Events,
+    Metrics,
+}
+
+impl RequestTarget {
+    pub(super) fn of(parts: &request::Parts) -> Self {
+        let segments: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
+        let get = parts.method == Method::GET || parts.method == Method::HEAD;
+        match *segments {
+            ["v1", "sessions"] if get => Self::Merged(Merge::Sessions),
+            ["v1", "sessions"] => Self::New("session"),
+            ["v1", "tasks", "spawn"] => Self::New("task"),
+            ["v1", "tasks", "list"] => Self::Merged(Merge::Tasks),
+            ["v1", "approvals"] => Self::Merged(Merge::Approvals),
+            ["v1", "events"] => Self::Merged(Merge::Events),
+            ["metrics"] => Self::Merged(Merge::Metrics),
+            // An agent that is registered is one of each host.
+            ["v1", "agents", ..] if !get => Self::Every,
+            ["v1", "tasks", _, id] | ["v1", "sessions" | "trees" | "approvals", id, ..] | ["s", id, ..] => {
+                Self::Session(decoded(id))
+            }
+            _ => Self::Any,
+        }
+    }
+}
+
+/// Parameters that a gateway takes from the query, and the address without them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The shard that answers.
+    pub(super) shard: Option<String>,
+    /// The label of the shard of a new session.
+    pub(super) label: Option<String>,
+    pub(super) rest: Uri,
+}
+
+impl Wanted {
+    pub(super) fn of(parts: &request::Parts) -> Self {
+        let uri = &parts.uri;
+        let mut wanted = Self { rest: uri.clone(), ..Self::default() };
+        let Some(query) = uri.query() else { return wanted };
+        let labelled = RequestTarget::of(parts) == RequestTarget::New("session")
+            || RequestTarget::of(parts) == RequestTarget::New("task");
+        let mut rest = Vec::new();
+        for pair in query.split('&') {
+            match pair.split_once('=') {
+                Some(("shard", shard)) => wanted.shard = Some(decoded(shard)),
+                Some(("label", label)) if labelled => wanted.label = Some(decoded(label)),
+                _ => rest.push(pair),
+            }
+        }
+        let path = if rest.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), rest.join("&")) };
+        wanted.rest = path.parse().unwrap_or_else(|_| uri.clone());
+        wanted
+    }
+}
+
+/// Names the shard that answers.
+pub(super) fn with_shard(uri: &Uri, shard: &str) -> Uri {
+    let query = uri.query().map_or_else(String::new, |query| format!("{query}&"));
+    format!("{}?{query}shard={shard}", uri.path()).parse().unwrap_or_else(|_| uri.clone())
+}
+
+/// Reads a session's id, also as the id of a task; `None` of other names.
+pub(super) fn id_of(name: &str) -> Option<SessionId> {
+    let id = name.strip_prefix("task_").unwrap_or(name);
+    // The start of an id is a name as well.
+    (id.len() == 36 || (id.len() == 32 && name.len() > 32)).then(|| Uuid::parse_str(id).ok().map(SessionId))?
+}
+
+/// Decodes a part of a path or query; malformed escapes stay as they are.
+pub(super) fn decoded(part: &str) -> String {
+    let bytes = part.as_bytes();
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        let escaped = (*byte == b'%')
+            .then(|| part.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok()))
+            .flatten();
+        out.push(escaped.unwrap_or(*byte));
+        at += if escaped.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8(out).unwrap_or_else(|_| part.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::Request;
+
+    use super::*;
+
+    fn parts(method: &str, uri: &str) -> request::Parts {
+        let request = Request::builder().method(method).uri(uri).body(()).unwrap();
+        request.into_parts().0
+    }
+
+    #[test]
+    fn d4_requests_are_routed_by_what_they_concern() {
+        let session = |name: &str| RequestTarget::Session(name.to_owned());
+        for (method, path, target) in [
+            ("GET", "/v1/sessions?limit=3", RequestTarget::Merged(Merge::Sessions)),
+            ("POST", "/v1/sessions", RequestTarget::New("session")),
+            ("GET", "/v1/sessions/abc", session("abc")),
+            ("POST", "/v1/sessions/root%2Fa3f9c1/inputs", session("root/a3f9c1")),
+            ("GET", "/v1/trees/abc/events", session("abc")),
+            ("POST", "/v1/approvals/abc/3.0", session("abc")),
+            ("GET", "/v1/approvals", RequestTarget::Merged(Merge::Approvals)),
+            ("POST", "/v1/tasks/spawn", RequestTarget::New("task")),
+            ("POST", "/v1/tasks/list", RequestTarget::Merged(Merge::Tasks)),
+            ("GET", "/v1/tasks/get/task_1", session("task_1")),
+            ("POST", "/v1/tasks/cancel/task_1", session("task_1")),
+            ("GET", "/v1/events", RequestTarget::Merged(Merge::Events)),
+            ("PUT", "/v1/agents/x", RequestTarget::Every),
+            ("GET", "/v1/agents", RequestTarget::Any),
+            ("GET", "/s/abc/live/tree", session("abc")),
+            ("GET", "/", RequestTarget::Any),
+        ] {
+            assert_eq!(RequestTarget::of(&parts(method, path)), target, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn d4_shard_and_label_are_taken_from_the_query() {
+        let wanted = Wanted::of(&parts("GET", "/v1/sessions?q=a%26b&shard=shard-1&limit=3"));
+        assert_eq!(
+            (wanted.shard.as_deref(), wanted.rest.to_string()),
+            (Some("shard-1"), "/v1/sessions?q=a%26b&limit=3".to_owned())
+        );
+        let forwarded = with_shard(&wanted.rest, "shard-2");
+        let again = Wanted::of(&parts("GET", &forwarded.to_string()));
+        assert_eq!((again.shard.as_deref(), again.rest), (Some("shard-2"), wanted.rest));
+        let wanted = Wanted::of(&parts("POST", "/v1/sessions?label=gpu"));
+        assert_eq!((wanted.label.as_deref(), wanted.rest.to_string()), (Some("gpu"), "/v1/sessions".to_owned()));
+        let wanted = Wanted::of(&parts("GET", "/v1/sessions?label=gpu"));
+        assert_eq!(
+            (wanted.label, wanted.rest.to_string()),
+            (None, "/v1/sessions?label=gpu".to_owned()),
+            "refused by the host"
+        );
+    }
+
+    #[test]
+    fn d4_ids_of_sessions_and_tasks_are_read() {
+        let id = "0192d1f0-1111-7abc-8def-0123456789ab";
+        let session = Some(SessionId(Uuid::parse_str(id).unwrap()));
+        assert_eq!(id_of(id), session);
+        assert_eq!(id_of(&format!("task_{}", id.replace('-', ""))), session);
+        for name in ["0192d1f0", "task_0192", "root/abc", "zzzzzzzz-1111-7abc-8def-0123456789ab"] {
+            assert_eq!(id_of(name), None, "{name}");
+        }
+    }
+}

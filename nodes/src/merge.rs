@@ -1,0 +1,112 @@
+//! Answers of all shards as one: lists, events and figures.
+
+use axum::Json;
+use axum::body;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use subtend_host::problem::Problem;
+
+use crate::gateway::{BufferedRequest, Gateway, Merge};
+
+mod events;
+mod figures;
+
+/// Bytes of one shard's answer.
+const ANSWER: usize = 64 << 20;
+/// Rows of a page of sessions where a client does not say, and at most: as the hosts of shards have it.
+const PAGE: usize = 50;
+const MOST: usize = 500;
+
+/// Asks every shard, and returns one answer; the first refusal, if a shard refuses.
+pub(crate) async fn answer(gateway: &Gateway, of: Merge, asked: BufferedRequest) -> Result<Response, Problem> {
+    match of {
+        Merge::Events => events::answer(gateway, asked).await,
+        Merge::Metrics => figures::answer(gateway, asked).await,
+        Merge::Sessions | Merge::Approvals | Merge::Tasks => {
+            let mut pages = Vec::new();
+            for answer in every(gateway, &asked).await {
+                let answer = answer?;
+                if !answer.status().is_success() {
+                    return Ok(answer);
+                }
+                pages.push(json_of(answer).await?);
+            }
+            let merged = match of {
+                Merge::Sessions => sessions(pages, limit(&asked).unwrap_or(PAGE).clamp(1, MOST)),
+                Merge::Tasks => tasks(pages, task_limit(&asked)),
+                Merge::Approvals | Merge::Events | Merge::Metrics => {
+                    Value::Array(pages.into_iter().flat_map(rows).collect())
+                }
+            };
+            Ok(Json(merged).into_response())
+        }
+    }
+}
+
+async fn every(gateway: &Gateway, asked: &BufferedRequest) -> Vec<Result<Response, Problem>> {
+    let shards = gateway.shards();
+    join_all(shards.iter().map(|shard| gateway.ask(shard, asked))).await
+}
+
+async fn json_of(answer: Response) -> Result<Value, Problem> {
+    let failed =
+        |why: String| Problem::new(StatusCode::BAD_GATEWAY, "outcome_unknown", format!("the answer of a node: {why}"));
+    let bytes = body::to_bytes(answer.into_body(), ANSWER).await.map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))
+}
+
+fn rows(page: Value) -> Vec<Value> {
+    if let Value::Array(rows) = page { rows } else { Vec::new() }
+}
+
+fn limit(asked: &BufferedRequest) -> Option<usize> {
+    let pairs = asked.parts.uri.query()?.split('&');
+    pairs.filter_map(|pair| pair.strip_prefix("limit=")).next_back()?.parse().ok()
+}
+
+fn task_limit(asked: &BufferedRequest) -> Option<usize> {
+    let body: Value = serde_json::from_slice(&asked.body).ok()?;
+    usize::try_from(body.get("limit")?.as_u64()?).ok()
+}
+
+/// Newest first. The cursor of a page names its last row, which every shard understands.
+fn sessions(pages: Vec<Value>, limit: usize) -> Value {
+    let more = pages.iter().any(|page| page.get("next").is_some_and(|next| !next.is_null()));
+    let items =
+        pages.into_iter().flat_map(|mut page| page.get_mut("items").map(Value::take).map(rows).unwrap_or_default());
+    let mut items: Vec<Value> = items.collect();
+    let place =
+        |row: &Value| (row["created_ms"].as_i64().unwrap_or(0), row["id"].as_str().unwrap_or_default().to_owned());
+    items.sort_by_cached_key(|row| std::cmp::Reverse(place(row)));
+    let cut = more || items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| cut).map(place).map(|(ms, id)| format!("{ms}.{id}"));
+    json!({"items": items, "next": next})
+}
+
+/// Newest first.
+fn tasks(pages: Vec<Value>, limit: Option<usize>) -> Value {
+    let mut tasks: Vec<Value> = pages.into_iter().flat_map(rows).collect();
+    tasks.sort_by_cached_key(|task| std::cmp::Reverse((task["created"].as_i64().unwrap_or(0), task["id"].to_string())));
+    tasks.truncate(limit.unwrap_or(usize::MAX));
+    Value::Array(tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_pages_of_shards_are_one_page() {
+        let row = |ms: i64, id: &str| json!({"created_ms": ms, "id": id});
+        let first = json!({"items": [row(9, "b"), row(5, "a")], "next": "5.a"});
+        let second = json!({"items": [row(9, "c"), row(1, "d")], "next": null});
+        let page = sessions(vec![first.clone(), second.clone()], 3);
+        assert_eq!(page, json!({"items": [row(9, "c"), row(9, "b"), row(5, "a")], "next": "5.a"}));
+        let all = sessions(vec![json!({"items": [row(5, "a")], "next": null}), second], 10);
+        assert_eq!(all["next"], Value::Null, "the last page");
+        assert_eq!(sessions(vec![first], 10)["next"], "5.a", "a shard has more");
+    }
+}

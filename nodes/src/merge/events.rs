@@ -1,0 +1,129 @@
+//! The events of all shards as one stream. Its ids hold a place in each shard, so that a client continues where it left, on any node.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, Uri, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, BoxStream, SelectAll, StreamExt as _};
+use subtend_host::problem::Problem;
+
+use crate::gateway::{BufferedRequest, Gateway};
+
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// The last event of each shard that a client has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Cursors(BTreeMap<String, String>);
+
+impl Cursors {
+    /// Reads `SHARD=ID,…`.
+    fn parse(text: &str) -> Option<Self> {
+        let pair = |pair: &str| pair.split_once('=').map(|(shard, id)| (shard.to_owned(), id.to_owned()));
+        text.split(',').filter(|pair| !pair.is_empty()).map(pair).collect::<Option<_>>().map(Self)
+    }
+
+    fn text(&self) -> String {
+        self.0.iter().map(|(shard, id)| format!("{shard}={id}")).collect::<Vec<_>>().join(",")
+    }
+}
+
+pub(super) async fn answer(gateway: &Gateway, asked: BufferedRequest) -> Result<Response, Problem> {
+    let header = asked.parts.headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or("?").to_owned());
+    let pairs = asked.parts.uri.query().unwrap_or_default().split('&');
+    let query = pairs
+        .filter_map(|pair| pair.strip_prefix("after="))
+        .next_back()
+        .map(|id| id.replace("%3D", "=").replace("%2C", ","));
+    let last = header.or(query).unwrap_or_default();
+    let bad = || Problem::malformed(format!("event id {last:?}: give the id of an event as it is"));
+    let cursors = Cursors::parse(&last).ok_or_else(bad)?;
+    let shards = gateway.shards();
+    if cursors.0.keys().any(|shard| !shards.contains(shard)) {
+        return Err(bad());
+    }
+    let mut streams = SelectAll::new();
+    for shard in shards {
+        let mut one = asked.clone();
+        one.parts.headers.remove(LAST_EVENT_ID);
+        let after = cursors.0.get(&shard).map_or_else(String::new, |id| format!("?after={id}"));
+        one.parts.uri = format!("/v1/events{after}").parse::<Uri>().map_err(|_| bad())?;
+        let answer = gateway.ask(&shard, &one).await?;
+        if !answer.status().is_success() {
+            return Ok(answer);
+        }
+        streams.push(frames(shard, answer.into_body()));
+    }
+    let merged = stream::unfold(Some((streams, cursors)), async |open| {
+        let (mut streams, mut cursors) = open?;
+        // A shard whose stream ends goes to another node: the client connects again with the id that it has.
+        let (shard, frame) = streams.next().await?;
+        let frame = frame?;
+        let written = with_id(&frame, &shard, &mut cursors);
+        Some((Ok::<_, Infallible>(Bytes::from(written)), Some((streams, cursors))))
+    });
+    let mut response = Body::from_stream(merged).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    Ok(response)
+}
+
+/// The frames of one shard; `None` after the last one.
+fn frames(shard: String, body: Body) -> BoxStream<'static, (String, Option<String>)> {
+    let state = (body.into_data_stream(), Vec::new(), false);
+    let frames = stream::unfold(state, async |(mut pieces, mut kept, ended)| {
+        if ended {
+            return None;
+        }
+        loop {
+            if let Some(end) = kept.windows(2).position(|pair| pair == b"\n\n") {
+                let rest = kept.split_off(end + 2);
+                let frame = String::from_utf8_lossy(&kept).into_owned();
+                return Some((Some(frame), (pieces, rest, false)));
+            }
+            match pieces.next().await {
+                Some(Ok(piece)) => kept.extend_from_slice(&piece),
+                Some(Err(_)) | None => return Some((None, (pieces, kept, true))),
+            }
+        }
+    });
+    frames.map(move |frame| (shard.clone(), frame)).boxed()
+}
+
+/// Replaces the id of an event by the places in all shards.
+fn with_id(frame: &str, shard: &str, cursors: &mut Cursors) -> String {
+    let mut written = String::with_capacity(frame.len() + 64);
+    for line in frame.split_inclusive('\n') {
+        match line.strip_prefix("id:") {
+            Some(id) => {
+                cursors.0.insert(shard.to_owned(), id.trim().to_owned());
+                written.push_str(&format!("id: {}\n", cursors.text()));
+            }
+            None => written.push_str(line),
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_ids_hold_a_place_in_each_shard() {
+        let mut cursors = Cursors::parse("a=3.0").unwrap();
+        let frame = "event: record\nid: 7.1\ndata: {\"x\":\"id: 9\"}\n\n";
+        assert_eq!(with_id(frame, "b", &mut cursors), "event: record\nid: a=3.0,b=7.1\ndata: {\"x\":\"id: 9\"}\n\n");
+        assert_eq!(Cursors::parse(&cursors.text()), Some(cursors.clone()));
+        assert_eq!(with_id(":\n\n", "a", &mut cursors), ":\n\n");
+        assert_eq!((Cursors::parse(""), Cursors::parse("7.1")), (Some(Cursors::default()), None));
+    }
+
+    #[tokio::test]
+    async fn d4_frames_are_whole_whatever_pieces_arrive() {
+        let pieces = ["event: a\nid: 1\nda", "ta: x\n\nevent: b", "\n\n", "event: cut"];
+        let body = Body::from_stream(stream::iter(pieces.map(Ok::<_, Infallible>)));
+        let all: Vec<Option<String>> = frames("s".to_owned(), body).map(|(_, frame)| frame).collect().await;
+        assert_eq!(all, [Some("event: a\nid: 1\ndata: x\n\n".to_owned()), Some("event: b\n\n".to_owned()), None]);
+    }
+}

@@ -1,0 +1,112 @@
+//! The figures of the shards that are open here, each with its shard's name, and those of the node.
+
+use std::fmt::Write as _;
+
+use axum::body;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use subtend_host::problem::Problem;
+
+use crate::gateway::{BufferedRequest, Gateway};
+
+const TEXT: usize = 16 << 20;
+
+/// A figure with its description and its samples.
+struct MetricFamily {
+    name: String,
+    about: Vec<String>,
+    samples: Vec<String>,
+}
+
+pub(super) async fn answer(gateway: &Gateway, asked: BufferedRequest) -> Result<Response, Problem> {
+    let mut families = Vec::new();
+    for shard in gateway.node().open() {
+        let answer = gateway.ask(&shard, &asked).await?;
+        let text = body::to_bytes(answer.into_body(), TEXT).await.unwrap_or_default();
+        add(&mut families, &shard, &String::from_utf8_lossy(&text));
+    }
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], written(&families, &own(gateway))).into_response())
+}
+
+fn own(gateway: &Gateway) -> String {
+    let (node, members) = (gateway.node(), gateway.node().members());
+    let free = members.shards.iter().filter(|shard| members.owner(&shard.name).is_none()).count();
+    let alive = members.nodes.iter().filter(|node| node.alive).count();
+    let mut text = String::new();
+    for (name, about, value) in [
+        ("subtend_node_lease", "Whether the lease of this node runs", usize::from(node.is_live())),
+        ("subtend_node_shards", "Shards that are open here", node.open().len()),
+        ("subtend_nodes_alive", "Nodes of the database whose lease runs", alive),
+        ("subtend_shards_without_owner", "Shards that no live node has", free),
+    ] {
+        // Writing to a string does not fail.
+        let _ = write!(text, "# HELP {name} {about}.\n# TYPE {name} gauge\n{name} {value}\n");
+    }
+    text
+}
+
+/// Adds the figures of a shard.
+fn add(families: &mut Vec<MetricFamily>, shard: &str, text: &str) {
+    let mut current = String::new();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        let described = line.strip_prefix("# ").and_then(|line| line.split(' ').nth(1));
+        if let Some(name) = described {
+            current = name.to_owned();
+        }
+        let at = families.iter().position(|family| family.name == current);
+        let family = match at.and_then(|at| families.get_mut(at)) {
+            Some(family) => family,
+            None => {
+                families.push(MetricFamily { name: current.clone(), about: Vec::new(), samples: Vec::new() });
+                let Some(last) = families.last_mut() else { return };
+                last
+            }
+        };
+        match described {
+            Some(_) if family.about.iter().any(|known| known == line) => {}
+            Some(_) => family.about.push(line.to_owned()),
+            None => family.samples.push(labelled(line, shard)),
+        }
+    }
+}
+
+/// Names the shard in a sample.
+fn labelled(sample: &str, shard: &str) -> String {
+    let end = sample.find(['{', ' ']).unwrap_or(sample.len());
+    let (name, rest) = sample.split_at(end);
+    match rest.strip_prefix('{') {
+        Some(rest) => format!("{name}{{shard=\"{shard}\",{rest}"),
+        None => format!("{name}{{shard=\"{shard}\"}}{rest}"),
+    }
+}
+
+fn written(families: &[MetricFamily], own: &str) -> String {
+    let mut text = own.to_owned();
+    for family in families {
+        for line in family.about.iter().chain(&family.samples) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text.push_str("# EOF\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_figures_of_shards_are_one_text() {
+        let text = "# HELP runs Runs.\n# TYPE runs gauge\nruns{state=\"queued\"} 3\n# HELP live Live.\n# TYPE live gauge\nlive 1\n# EOF\n";
+        let mut families = Vec::new();
+        add(&mut families, "a", text);
+        add(&mut families, "b", text);
+        assert_eq!(
+            written(&families, "x 1\n"),
+            "x 1\n# HELP runs Runs.\n# TYPE runs gauge\nruns{shard=\"a\",state=\"queued\"} 3\nruns{shard=\"b\",state=\"queued\"} 3\n\
+             # HELP live Live.\n# TYPE live gauge\nlive{shard=\"a\"} 1\nlive{shard=\"b\"} 1\n# EOF\n"
+        );
+    }
+}

@@ -1,0 +1,485 @@
+//! The life of a node: its lease, its shards, and the order in which they are opened and closed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use futures_util::future::BoxFuture;
+use subtend_host::Host;
+use subtend_host::auth::NodeKey;
+use subtend_journal::postgres::ShardAddress;
+use subtend_journal::postgres::nodes::{Members, NodeError, NodeLease, Registry};
+use subtend_session::index::Inflight;
+use subtend_session::place::OnRestart;
+use subtend_session::state::Phase;
+use subtend_supervision::Lease;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::since_boot;
+use crate::plan::plan;
+
+pub use options::{NodeOptions, Times};
+
+mod options;
+
+/// Opens a shard and starts its runtime, as an embedder composes it.
+pub trait OpenShard: Send + Sync + 'static {
+    /// Opens the shard. The runtime is built with `lease` ([`subtend_actors::Builder::lease`](../subtend_actors/struct.Builder.html)).
+    fn open(&self, shard: ShardAddress, lease: Lease) -> BoxFuture<'static, Result<Host, String>>;
+}
+
+/// A host of one shard.
+#[derive(Clone)]
+pub(crate) struct ShardHost {
+    pub(crate) host: Host,
+    pub(crate) router: Router,
+}
+
+/// A shard of this node, and the lease under which it was claimed.
+struct HeldShard {
+    lease: NodeLease,
+    phase: ShardPhase,
+}
+
+enum ShardPhase {
+    Opening,
+    Open(ShardHost),
+    Closing,
+}
+
+/// One start of the node: a lease that ended is followed by another.
+#[derive(Clone)]
+struct Term {
+    lease: NodeLease,
+    work: Lease,
+}
+
+#[derive(Default)]
+struct NodeState {
+    term: Option<Term>,
+    shards: BTreeMap<String, HeldShard>,
+}
+
+struct NodeShared {
+    target: ShardAddress,
+    options: NodeOptions,
+    opener: Arc<dyn OpenShard>,
+    /// For the lease alone: no request delays a renewal.
+    leases: Registry,
+    registry: Registry,
+    key: NodeKey,
+    state: Mutex<NodeState>,
+    members: watch::Sender<Arc<Members>>,
+    /// Fires when the node begins to end.
+    ends: CancellationToken,
+    /// Fires when it has left.
+    gone: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// A node of a database. Cheap to clone.
+#[derive(Clone)]
+pub struct Node {
+    inner: Arc<NodeShared>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("name", &self.inner.options.name).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Connects to the database that `target` names, makes its shards if there are none, and begins the node's lease. Waits for the end of
+    /// the lease of an earlier process of that name.
+    ///
+    /// # Errors
+    /// [`NodeError::Store`], and [`NodeError::NameTaken`] if that process lives.
+    pub async fn join(
+        target: &ShardAddress,
+        options: NodeOptions,
+        opener: Arc<dyn OpenShard>,
+    ) -> Result<Self, NodeError> {
+        let leases = Registry::connect(target).await?;
+        let registry = Registry::connect(target).await?;
+        registry.share(options.shards, None).await?;
+        for label in &options.labels {
+            registry.share(options.shards, Some(label)).await?;
+        }
+        let key = NodeKey::new(&registry.secret().await?, &*options.name);
+        let inner = NodeShared {
+            target: target.clone(),
+            options,
+            opener,
+            leases,
+            registry,
+            key,
+            state: Mutex::default(),
+            members: watch::channel(Arc::default()).0,
+            ends: CancellationToken::new(),
+            gone: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        let node = Self { inner: Arc::new(inner) };
+        node.begin().await?;
+        Ok(node)
+    }
+
+    /// The node's name, and the secret that it shares with the other nodes of the database.
+    pub fn key(&self) -> &NodeKey {
+        &self.inner.key
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.inner.options.name
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        self.inner.options.times
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.inner.registry
+    }
+
+    /// Returns nodes and shards, as the node last read them.
+    pub fn members(&self) -> Arc<Members> {
+        Arc::clone(&self.inner.members.borrow())
+    }
+
+    /// Returns what changes when nodes or shards do.
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<Members>> {
+        self.inner.members.subscribe()
+    }
+
+    /// Resolves when the node with `lease` no longer has `shard`, as far as this one knows.
+    pub(crate) fn lost(&self, shard: &str, lease: &NodeLease) -> impl Future<Output = ()> + Send + use<> {
+        let (mut changes, shard, lease) = (self.changes(), shard.to_owned(), lease.clone());
+        async move {
+            let lost = |members: &Arc<Members>| members.owner(&shard).is_none_or(|owner| owner.lease != lease);
+            if changes.wait_for(lost).await.is_err() {
+                // The node has ended, and its clients with it.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Whether the node has a lease that runs.
+    pub fn is_live(&self) -> bool {
+        self.state().term.as_ref().is_some_and(|term| term.work.runs())
+    }
+
+    /// Fires when the node begins to end: clients go to another node.
+    pub fn ends(&self) -> &CancellationToken {
+        &self.inner.ends
+    }
+
+    /// Fires when the node has left: no client is answered any more.
+    pub fn gone(&self) -> &CancellationToken {
+        &self.inner.gone
+    }
+
+    pub(crate) fn host(&self, shard: &str) -> Option<ShardHost> {
+        self.state().shards.get(shard).and_then(HeldShard::open).cloned()
+    }
+
+    /// Returns the shards that are open here.
+    pub fn open(&self) -> Vec<String> {
+        self.state().open().into_iter().collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, NodeState> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works until `stop` resolves: renews the lease, claims shards, hands them over, and begins anew when a lease was lost. Then leaves
+    /// in order: drains, closes its shards, and ends its lease.
+    pub async fn run(&self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            let term = self.state().term.clone();
+            match term {
+                Some(term) => {
+                    tokio::select! {
+                        () = &mut stop => break,
+                        () = term.work.ended() => {}
+                        () = self.renew(&term) => {}
+                        () = self.follow(&term) => {}
+                    }
+                    self.fence();
+                }
+                None => {
+                    tokio::select! {
+                        () = &mut stop => break,
+                        begun = self.begin() => if let Err(error) = begun {
+                            tracing::warn!(%error, "the node has no lease: it tries again");
+                            sleep(self.times().tick()).await;
+                        }
+                    }
+                }
+            }
+        }
+        self.leave().await;
+        self.inner.gone.cancel();
+    }
+
+    /// Begins a lease.
+    async fn begin(&self) -> Result<(), NodeError> {
+        let NodeOptions { name, address, version, labels, times, .. } = &self.inner.options;
+        let give_up = Instant::now() + times.lease + times.heartbeat;
+        let (lease, work) = loop {
+            let work = Lease::new(times.work, since_boot);
+            let sent = work.now();
+            match self.inner.leases.join(name, address, version, labels, times.lease).await {
+                Ok(lease) if work.renewed(sent) => break (lease, work),
+                // The answer came too late to be of use.
+                Ok(lease) => drop(self.inner.leases.leave(&lease).await),
+                Err(NodeError::NameTaken { left_ms, .. }) if Instant::now() < give_up => {
+                    let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
+                    tracing::info!(name, left_ms, "an earlier process has the lease of this node: waiting for its end");
+                    sleep(left.min(times.heartbeat).max(times.tick())).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        self.state().term = Some(Term { lease, work });
+        Ok(())
+    }
+
+    /// Renews the lease; returns when it has ended.
+    async fn renew(&self, term: &Term) {
+        let times = self.times();
+        let mut pause = times.heartbeat;
+        loop {
+            sleep(pause).await;
+            let sent = term.work.now();
+            pause = match self.inner.leases.renew(&term.lease, times.lease).await {
+                Ok(()) if term.work.renewed(sent) => times.heartbeat,
+                Ok(()) | Err(NodeError::Ended) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "the lease was not renewed: the node tries again");
+                    times.tick()
+                }
+            };
+        }
+    }
+
+    /// Reads nodes and shards, and does what the plan says.
+    async fn follow(&self, term: &Term) {
+        loop {
+            self.forget_failed();
+            match self.inner.registry.members().await {
+                Ok(members) => {
+                    let members = Arc::new(members);
+                    self.inner.members.send_replace(Arc::clone(&members));
+                    self.act(term, &members);
+                }
+                Err(error) => tracing::warn!(%error, "the nodes of the database are not known"),
+            }
+            sleep(self.times().tick()).await;
+        }
+    }
+
+    fn act(&self, term: &Term, members: &Members) {
+        let (plan, closing) = {
+            let state = self.state();
+            // A shard that is being opened or closed is not for the plan.
+            let taken: BTreeSet<String> = state.shards.keys().cloned().collect();
+            let closing = state.shards.values().any(|slot| matches!(slot.phase, ShardPhase::Closing));
+            (plan(members, &term.lease, &taken), closing)
+        };
+        for shard in plan.claim {
+            self.claim(shard, term);
+        }
+        if !closing && let Some(shard) = self.quietest(&plan.hand_over) {
+            self.hand_over(shard);
+        }
+    }
+
+    fn claim(&self, shard: String, term: &Term) {
+        {
+            let mut state = self.state();
+            if state.shards.contains_key(&shard) {
+                return;
+            }
+            state.shards.insert(shard.clone(), HeldShard { lease: term.lease.clone(), phase: ShardPhase::Opening });
+        }
+        let (node, term) = (self.clone(), term.clone());
+        self.inner.tasks.spawn(async move {
+            let address = node.inner.target.under(&shard, &term.lease);
+            let opened = node.inner.opener.open(address, term.work.clone()).await;
+            if let Some(host) = node.opened(&shard, &term, opened) {
+                node.close(&shard, &term.lease, host).await;
+            }
+        });
+    }
+
+    /// Serves an opened shard. Returns its host if it must be closed: the lease has ended while it was opened, or the node ends.
+    fn opened(&self, shard: &str, term: &Term, opened: Result<Host, String>) -> Option<Host> {
+        let mut state = self.state();
+        let current = state.term.as_ref().is_some_and(|now| now.lease == term.lease) && term.work.runs();
+        match opened {
+            Ok(host) if current && !self.inner.ends.is_cancelled() => {
+                let router = host.router();
+                let phase = ShardPhase::Open(ShardHost { host, router });
+                state.shards.insert(shard.to_owned(), HeldShard { lease: term.lease.clone(), phase });
+                drop(state);
+                tracing::info!(shard, "the shard is open");
+                // Requests for it need not wait for the next reading.
+                self.inner.members.send_modify(|_| ());
+                None
+            }
+            Ok(host) => Some(host),
+            Err(why) => {
+                state.remove(shard, &term.lease);
+                tracing::warn!(shard, why, "the shard was not opened: it is tried again");
+                None
+            }
+        }
+    }
+
+    /// Returns the shard whose close disturbs least; `None` while each has a run that it would end.
+    fn quietest(&self, shards: &[String]) -> Option<String> {
+        let disturbed = |shard: &String| {
+            let open = self.host(shard)?;
+            let rows = open.host.runtime().journal().inflight().ok()?;
+            let busy: Vec<&Inflight> = rows.iter().map(|(_, row)| row).filter(|row| is_busy(row)).collect();
+            busy.iter().all(|row| row.on_restart == OnRestart::Resume).then_some(busy.len())
+        };
+        let quiet = shards.iter().filter_map(|shard| Some((disturbed(shard)?, shard)));
+        quiet.min().map(|(_, shard)| shard.clone())
+    }
+
+    fn hand_over(&self, shard: String) {
+        let (ShardHost { host, .. }, lease) = {
+            let mut state = self.state();
+            let Some(slot) = state.shards.get_mut(&shard) else { return };
+            let Some(open) = slot.open().cloned() else { return };
+            slot.phase = ShardPhase::Closing;
+            (open, slot.lease.clone())
+        };
+        tracing::info!(shard, "the shard is handed over");
+        let node = self.clone();
+        self.inner.tasks.spawn(async move {
+            node.close(&shard, &lease, host).await;
+        });
+    }
+
+    /// Closes a host in order, which frees its shard.
+    async fn close(&self, shard: &str, lease: &NodeLease, host: Host) {
+        if host.shutdown(self.inner.options.grace).await.is_none() {
+            tracing::warn!(shard, "a request held the shard beyond its end: its runs are recovered by the next owner");
+        }
+        self.state().remove(shard, lease);
+    }
+
+    /// Drops hosts whose journal failed: the shard is claimed again, here or elsewhere.
+    fn forget_failed(&self) {
+        let mut state = self.state();
+        let poisoned =
+            |slot: &HeldShard| slot.open().is_some_and(|open| open.host.runtime().journal().poisoned().is_some());
+        let failed: Vec<String> =
+            state.shards.iter().filter(|(_, slot)| poisoned(slot)).map(|(shard, _)| shard.clone()).collect();
+        let dropped: Vec<HeldShard> = failed.iter().filter_map(|shard| state.shards.remove(shard)).collect();
+        drop(state);
+        for (shard, slot) in failed.iter().zip(dropped) {
+            tracing::error!(shard, "the journal of the shard failed: it is claimed again");
+            end_now(slot);
+        }
+    }
+
+    /// Drops all shards without a write: others may have them.
+    fn fence(&self) {
+        let (term, shards) = {
+            let mut state = self.state();
+            (state.term.take(), std::mem::take(&mut state.shards))
+        };
+        if let Some(term) = term {
+            term.work.end();
+        }
+        tracing::error!(
+            shards = shards.len(),
+            "the lease of this node has ended: its shards are dropped, and it joins anew"
+        );
+        shards.into_values().for_each(end_now);
+        self.inner.members.send_modify(|_| ());
+    }
+
+    /// Drains, closes all shards, and ends the lease.
+    async fn leave(&self) {
+        self.inner.ends.cancel();
+        let Some(term) = self.state().term.clone() else { return };
+        let leaving = async {
+            self.drained().await;
+            let open = self.state().open();
+            for shard in open {
+                self.hand_over(shard);
+            }
+            self.inner.tasks.close();
+            self.inner.tasks.wait().await;
+        };
+        tokio::select! {
+            () = leaving => {}
+            // The runtimes have stopped by themselves.
+            () = term.work.ended() => return self.fence(),
+            () = self.renew(&term) => return self.fence(),
+        }
+        if let Err(error) = self.inner.leases.leave(&term.lease).await {
+            tracing::warn!(%error, "the lease of this node ends by itself");
+        }
+    }
+
+    /// Waits until no run is left that a restart would end, for some time.
+    async fn drained(&self) {
+        let drained = async {
+            while !self.open().iter().all(|shard| self.quietest(std::slice::from_ref(shard)).is_some()) {
+                sleep(self.times().tick()).await;
+            }
+        };
+        if timeout(self.inner.options.drain, drained).await.is_err() {
+            tracing::warn!("runs that do not resume are left: the next owner of their shard reports them as lost");
+        }
+    }
+}
+
+impl NodeState {
+    fn open(&self) -> BTreeSet<String> {
+        self.shards.iter().filter(|(_, slot)| slot.open().is_some()).map(|(shard, _)| shard.clone()).collect()
+    }
+
+    /// Removes a shard, unless it was claimed again under another lease.
+    fn remove(&mut self, shard: &str, lease: &NodeLease) {
+        if self.shards.get(shard).is_some_and(|slot| slot.lease == *lease) {
+            self.shards.remove(shard);
+        }
+    }
+}
+
+impl HeldShard {
+    fn open(&self) -> Option<&ShardHost> {
+        match &self.phase {
+            ShardPhase::Open(open) => Some(open),
+            ShardPhase::Opening | ShardPhase::Closing => None,
+        }
+    }
+}
+
+/// Ends event streams of a shard that is lost, and drops its host. Its journal waits for what it had sent, so this is no place to wait.
+fn end_now(slot: HeldShard) {
+    if let ShardPhase::Open(open) = slot.phase {
+        open.host.ends().cancel();
+        tokio::task::spawn_blocking(move || drop(open));
+    }
+}
+
+/// Returns whether a run continues by itself: one that is held waits for an input.
+fn is_busy(row: &Inflight) -> bool {
+    match row.state {
+        Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Quiet => false,
+        Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest | Phase::Closing => true,
+    }
+}

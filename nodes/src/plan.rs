@@ -1,0 +1,206 @@
+//! What a node does next about shards: a pure function of what the database says.
+//!
+//! Every node computes the same shares from the same rows, so that two of them seldom reach for one shard. Where they do, the database
+//! decides, and the other one tries again.
+
+use std::collections::BTreeSet;
+
+use subtend_journal::postgres::nodes::{Members, NodeLease, NodeRow, ShardRow};
+
+/// What a node does next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShardPlan {
+    /// Shards to claim, by name.
+    pub claim: Vec<String>,
+    /// Shards of which one is to be handed over, the quietest one: another node has room for it.
+    pub hand_over: Vec<String>,
+}
+
+/// Plans for the node with `lease`, which has opened the shards `open`.
+///
+/// Shares differ by one shard at most among nodes that may claim the same shards. A shard that no live node has is claimed first; only when
+/// none is free is one handed over.
+pub fn plan(members: &Members, lease: &NodeLease, open: &BTreeSet<String>) -> ShardPlan {
+    let mut plan = ShardPlan::default();
+    let labels: BTreeSet<Option<&str>> = members.shards.iter().map(|shard| shard.label.as_deref()).collect();
+    for label in labels {
+        let shards: Vec<&ShardRow> = members.shards.iter().filter(|shard| shard.label.as_deref() == label).collect();
+        let nodes: Vec<&NodeRow> = members.nodes.iter().filter(|node| node.alive && has(node, label)).collect();
+        plan_group(&shards, &nodes, (lease, open), &mut plan);
+    }
+    plan
+}
+
+fn has(node: &NodeRow, label: Option<&str>) -> bool {
+    label.is_none_or(|label| node.labels.iter().any(|own| own == label))
+}
+
+fn plan_group(
+    shards: &[&ShardRow],
+    nodes: &[&NodeRow],
+    (lease, open): (&NodeLease, &BTreeSet<String>),
+    plan: &mut ShardPlan,
+) {
+    let owner = |shard: &ShardRow| shard.lease.as_ref().and_then(|of| nodes.iter().position(|node| node.lease == *of));
+    let Some(me) = nodes.iter().position(|node| node.lease == *lease) else { return };
+    let mut held = vec![0_usize; nodes.len()];
+    let mut free = Vec::new();
+    for shard in shards {
+        match owner(shard) {
+            // Claimed by this node, and not open: its claim failed half-way, or its journal did.
+            Some(at) if at == me && !open.contains(&shard.name) => free.push(&shard.name),
+            Some(at) => held.iter_mut().skip(at).take(1).for_each(|held| *held += 1),
+            None => free.push(&shard.name),
+        }
+    }
+    let (least, more) = (shards.len() / nodes.len(), shards.len() % nodes.len());
+    let mut free = free.into_iter();
+    // Those with the fewest take first, and nodes of one size in the order of their names.
+    while free.len() > 0 {
+        let Some((at, has)) = held.iter_mut().enumerate().min_by_key(|(at, has)| (**has, *at)) else { return };
+        *has += 1;
+        let shard = free.next();
+        if at == me {
+            plan.claim.extend(shard.cloned());
+        }
+    }
+    let most = if more == 0 { least } else { least + 1 };
+    let mine = held.get(me).copied().unwrap_or(0);
+    let needed = held.iter().any(|held| *held < least) || (mine > most && held.iter().any(|held| *held < most));
+    // Of several with the same surplus one gives at a time, so that a node in need is not given two.
+    let giver = held.iter().enumerate().max_by_key(|(at, held)| (**held, usize::MAX - at)).map(|(at, _)| at);
+    if needed && plan.claim.is_empty() && mine > least && giver == Some(me) {
+        let own = shards.iter().filter(|shard| owner(shard) == Some(me) && open.contains(&shard.name));
+        plan.hand_over.extend(own.map(|shard| shard.name.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, labels: &[&str]) -> NodeRow {
+        NodeRow {
+            name: name.to_owned(),
+            lease: NodeLease::named(name),
+            address: String::new(),
+            version: String::new(),
+            labels: labels.iter().map(ToString::to_string).collect(),
+            alive: true,
+            left_ms: 1,
+        }
+    }
+
+    /// `owners` names the node of each shard; an empty name is none.
+    fn members(nodes: &[NodeRow], owners: &[&str]) -> Members {
+        let shard = |(id, owner): (i32, &&str)| ShardRow {
+            id,
+            name: format!("s{id}"),
+            lease: (!owner.is_empty()).then(|| NodeLease::named(*owner)),
+            last_lsn: 0,
+            label: None,
+        };
+        Members { nodes: nodes.to_vec(), shards: (1..).zip(owners).map(shard).collect() }
+    }
+
+    fn planned(members: &Members, me: &str) -> ShardPlan {
+        let own = members.shards.iter().filter(|shard| shard.lease.as_ref().is_some_and(|lease| lease.id() == me));
+        let open = own.map(|shard| shard.name.clone()).collect();
+        plan(members, &NodeLease::named(me), &open)
+    }
+
+    fn names(of: &[&str]) -> Vec<String> {
+        of.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn d2_free_shards_are_shared_evenly() {
+        let all = members(&[node("a", &[]), node("b", &[])], &["", "", "", "", ""]);
+        assert_eq!(planned(&all, "a").claim, names(&["s1", "s3", "s5"]));
+        assert_eq!(planned(&all, "b").claim, names(&["s2", "s4"]));
+    }
+
+    #[test]
+    fn d2_shards_of_a_dead_node_go_to_those_with_fewest() {
+        let mut dead = node("c", &[]);
+        dead.alive = false;
+        let all = members(&[node("a", &[]), node("b", &[]), dead], &["a", "a", "c", "c", "b", "c"]);
+        assert_eq!(planned(&all, "b").claim, names(&["s3", "s6"]));
+        assert_eq!(planned(&all, "a"), ShardPlan { claim: names(&["s4"]), hand_over: vec![] });
+    }
+
+    #[test]
+    fn d2_node_that_joins_is_given_one_shard_at_a_time() {
+        let all = members(&[node("a", &[]), node("b", &[]), node("c", &[])], &["a", "a", "a", "b", "b", "b"]);
+        assert_eq!(planned(&all, "a").hand_over, names(&["s1", "s2", "s3"]), "one of these");
+        assert_eq!(planned(&all, "b"), ShardPlan::default());
+        assert_eq!(planned(&all, "c"), ShardPlan::default());
+        let given = members(&all.nodes, &["c", "a", "a", "b", "b", "b"]);
+        assert_eq!((planned(&given, "a"), planned(&given, "b").hand_over.len()), (ShardPlan::default(), 3));
+    }
+
+    #[test]
+    fn d2_even_shares_stay_as_they_are() {
+        for owners in [&["a", "b", "a"], &["b", "b", "a"]] {
+            let all = members(&[node("a", &[]), node("b", &[])], owners);
+            assert_eq!(
+                (planned(&all, "a"), planned(&all, "b")),
+                (ShardPlan::default(), ShardPlan::default()),
+                "{owners:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn d2_claim_that_is_not_open_is_claimed_again() {
+        let all = members(&[node("a", &[])], &["a", "a"]);
+        let open = BTreeSet::from(["s2".to_owned()]);
+        assert_eq!(plan(&all, &NodeLease::named("a"), &open).claim, names(&["s1"]));
+    }
+
+    #[test]
+    fn d2_shards_with_a_label_go_to_nodes_that_have_it() {
+        let mut all = members(&[node("a", &[]), node("b", &["gpu"])], &["", "", "", ""]);
+        for shard in all.shards.iter_mut().skip(2) {
+            shard.label = Some("gpu".to_owned());
+        }
+        assert_eq!(planned(&all, "a").claim, names(&["s1"]));
+        assert_eq!(planned(&all, "b").claim, names(&["s2", "s3", "s4"]));
+        all.nodes.pop();
+        assert_eq!(planned(&all, "a").claim, names(&["s1", "s2"]), "those with a label wait for a node that has it");
+    }
+
+    #[test]
+    fn d2_node_whose_lease_ended_plans_nothing() {
+        let mut all = members(&[node("a", &[]), node("b", &[])], &["a", ""]);
+        all.nodes.iter_mut().take(1).for_each(|node| node.alive = false);
+        assert_eq!(planned(&all, "a"), ShardPlan::default());
+    }
+
+    /// From any state, shares differ by one when all have done what they planned.
+    #[test]
+    fn d2_shares_become_even_from_any_state() {
+        let nodes = [node("a", &[]), node("b", &[]), node("c", &[])];
+        for state in 0..4_usize.pow(5) {
+            let owners: Vec<&str> = (0..5).map(|at| ["", "a", "b", "c"][state / 4_usize.pow(at) % 4]).collect();
+            let mut all = members(&nodes, &owners);
+            for _ in 0..20 {
+                for me in ["a", "b", "c"] {
+                    let plan = planned(&all, me);
+                    let given = plan.hand_over.first();
+                    for shard in &mut all.shards {
+                        if plan.claim.contains(&shard.name) && shard.lease.is_none() {
+                            shard.lease = Some(NodeLease::named(me));
+                        } else if Some(&shard.name) == given {
+                            shard.lease = None;
+                        }
+                    }
+                }
+            }
+            let count = |me: &str| all.shards.iter().filter(|shard| shard.lease == Some(NodeLease::named(me))).count();
+            let mut counts = ["a", "b", "c"].map(count);
+            counts.sort_unstable();
+            assert_eq!(counts, [1, 2, 2], "{owners:?}");
+        }
+    }
+}

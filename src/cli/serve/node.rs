@@ -1,0 +1,166 @@
+//! A host that is one of several: it shares the shards of a database.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use subtend_actors::OpenOptions;
+use subtend_drill::FAULT;
+use subtend_host::auth::{Guard, TokenFile};
+use subtend_host::flaw::Flawed;
+use subtend_host::listen::{self, Bounds};
+use subtend_host::workers::Workers;
+use subtend_host::{Host, HostOptions};
+use subtend_journal::StoreSpec;
+use subtend_journal::postgres::ShardAddress;
+use subtend_nodes::gateway::Gateway;
+use subtend_nodes::{Node, OpenShard};
+use subtend_session::place::OnRestart;
+use subtend_supervision::Lease;
+use tokio::net::TcpListener;
+
+use super::super::client::SOCKET;
+use super::super::data::NodeShard;
+use super::super::fail::{Code, Fail};
+use super::super::work::slash::HostedCommands;
+use super::super::work::{HostParts, Screen, StopSignal, WorkArgs, threads};
+use super::settings::HomeSettings;
+use super::{Args, TOKENS, announce, bound, ended_early, private};
+
+/// Opens shards with the options of the command.
+struct CommandShards {
+    work: WorkArgs,
+    dir: PathBuf,
+    /// A worker that connects to this node answers calls of all its shards.
+    workers: Option<Workers>,
+}
+
+pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
+    let place = args.work.store.place()?;
+    let StoreSpec::Postgres(target) = place.spec() else { return Err(no_database()) };
+    let target = (**target).clone();
+    let dir = args.work.store.node_dir(name)?.ok_or_else(no_database)?;
+    std::fs::create_dir_all(&dir).map_err(|error| Fail::Store(format!("{}: {error}", dir.display())))?;
+    let host_dir = dir.join("host");
+    private(&host_dir).map_err(|error| Fail::Store(format!("the host's directory {}: {error}", host_dir.display())))?;
+    let mut shards = CommandShards { work: args.work.clone(), dir, workers: None };
+    let mut screen = Screen::new(args.work.quiet(), args.work.json);
+    // What is wrong with the options is an error now, and not of each shard.
+    let first = NodeShard { dir: shards.dir.clone(), name: "none".to_owned(), spec: place.spec().clone() };
+    shards.workers = Some(HostParts::of(&shards.work_of(&first), &mut screen)?.workers());
+    let threads = threads()?;
+    let done = threads.block_on(async {
+        let mut stop = StopSignal::listen()?;
+        let Some((listener, address)) = bound(args.listen).await? else {
+            return Err(Fail::Usage("`--listen none`: other nodes reach a node by an address; name one".to_owned()));
+        };
+        let options = args.nodes.options(name, address);
+        let joining = Node::join(&target, options, Arc::new(shards));
+        let node = tokio::select! {
+            joined = joining => joined.map_err(|error| Fail::Store(error.to_string()))?,
+            () = stop.asked() => return Ok(Code::Cancelled),
+        };
+        served(args, node, (listener, address), &host_dir, &mut screen, &mut stop).await
+    });
+    threads.shutdown_timeout(Duration::from_secs(1));
+    done
+}
+
+async fn served(
+    args: &Args,
+    node: Node,
+    (listener, address): (TcpListener, SocketAddr),
+    dir: &Path,
+    screen: &mut Screen,
+    stop: &mut StopSignal,
+) -> Result<Code, Fail> {
+    let gateway = Gateway::new(node.clone());
+    let tokens = TokenFile::at(args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS)));
+    let guard = Guard::of_node(address, args.allow_host.iter().cloned(), tokens, Some(node.key().clone()));
+    let ends = node.gone().clone();
+    let mut servers = tokio::task::JoinSet::new();
+    servers.spawn(listen::tcp(listener, guard.protect(gateway.router()), Bounds::default(), ends.clone()));
+    #[cfg(unix)]
+    let socket = {
+        let path = dir.join(SOCKET);
+        match listen::bind_unix(&path) {
+            Ok(listener) => {
+                servers.spawn(listen::unix(listener, gateway.router(), Bounds::default(), ends.clone()));
+                Some(path)
+            }
+            Err(error) => {
+                screen.alert(&format!("no Unix socket at {}: {error}. TCP is served", path.display()));
+                None
+            }
+        }
+    };
+    #[cfg(not(unix))]
+    let socket: Option<PathBuf> = None;
+    announce(args, socket.as_deref(), Some(&(address, guard)))?;
+    let asked: std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(async {
+        stop.asked().await;
+        screen.note("the node leaves: its shards go to other nodes");
+    });
+    let done = tokio::select! {
+        () = node.run(asked) => Ok(Code::Done),
+        Some(ended) = servers.join_next() => Err(ended_early(ended)),
+    };
+    ends.cancel();
+    while servers.join_next().await.is_some() {}
+    if let Some(path) = socket {
+        // The next process replaces a leftover.
+        drop(std::fs::remove_file(path));
+    }
+    done
+}
+
+impl CommandShards {
+    fn work_of(&self, shard: &NodeShard) -> WorkArgs {
+        self.work.for_shard(shard.clone(), self.workers.clone())
+    }
+
+    async fn opened(work: WorkArgs, lease: Lease) -> Result<Host, Fail> {
+        let prepare = move || {
+            let mut screen = Screen::new(true, false);
+            let parts = HostParts::of(&work, &mut screen)?;
+            let journal = work.store.place()?.open()?;
+            Ok::<_, Fail>((parts, journal))
+        };
+        let prepared = tokio::task::spawn_blocking(prepare).await;
+        let (parts, journal) = prepared.map_err(|error| Fail::Other(error.to_string()))??;
+        // A run continues with the next owner of its shard, unless its session was opened otherwise.
+        let open = OpenOptions { on_restart: Some(OnRestart::Resume), ..parts.open.clone() };
+        let (home, workers) = (parts.home.clone(), parts.workers());
+        let (runtime, approver) = parts.start(journal, lease).await?;
+        let options = HostOptions {
+            open,
+            workers,
+            home: Some(home.clone()),
+            settings: Some(Arc::new(HomeSettings::of(&home))),
+            commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&home) })),
+            flawed: Flawed::named(&std::env::var(FAULT).unwrap_or_default()),
+            ..HostOptions::default()
+        };
+        let host = Host::new(runtime, options);
+        drop(approver);
+        Ok(host)
+    }
+}
+
+impl OpenShard for CommandShards {
+    fn open(&self, shard: ShardAddress, lease: Lease) -> BoxFuture<'static, Result<Host, String>> {
+        let name = shard.shard().to_owned();
+        let work = self.work_of(&NodeShard { dir: self.dir.clone(), name, spec: StoreSpec::Postgres(Box::new(shard)) });
+        Box::pin(async move { Self::opened(work, lease).await.map_err(|fail| fail.to_string()) })
+    }
+}
+
+fn no_database() -> Fail {
+    Fail::Usage(
+        "`--node`: nodes share a database; name it with --store postgres://USER@HOST/DATABASE, or in SUBTEND_STORE"
+            .to_owned(),
+    )
+}

@@ -1,0 +1,73 @@
+//! Options of a host that shares a database with others.
+
+use std::path::PathBuf;
+
+/// Options of a node.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Nodes")]
+pub(super) struct NodeArgs {
+    /// Share the shards of a database with other nodes, under this name; the store is `postgres://…` without `shard=`
+    #[arg(long, value_name = "NAME", value_parser = word, conflicts_with = "until_idle")]
+    pub(super) node: Option<String>,
+
+    /// Shards to make in a database without shards; their number does not change later [default: 16]
+    #[arg(long, value_name = "COUNT", requires = "node", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    shards: Option<u16>,
+
+    /// Where other nodes reach this one [default: the address of --listen]
+    #[arg(long, value_name = "HOST:PORT", requires = "node", value_parser = advertised)]
+    advertise: Option<String>,
+
+    /// Also take the shards with this label, such as those of sessions that need a directory of this machine; repeatable
+    #[arg(long, value_name = "LABEL", requires = "node", value_parser = word)]
+    label: Vec<String>,
+
+    /// Seconds without a renewal after which other nodes take over [default: 15]
+    #[arg(long, value_name = "SECONDS", requires = "node", value_parser = clap::value_parser!(u64).range(2..=600))]
+    lease: Option<u64>,
+
+    /// Seconds that an orderly end waits for runs that a restart would end [default: 30]
+    #[arg(long, value_name = "SECONDS", requires = "node")]
+    drain: Option<u64>,
+
+    /// File of the tokens, such as one that all nodes have [default: in the host's directory]
+    #[arg(long, value_name = "FILE")]
+    pub(super) tokens: Option<PathBuf>,
+}
+
+/// Parses the name of a node or label.
+fn word(name: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name.is_empty() || name.len() > 40 || name.starts_with('.') || !name.chars().all(plain) {
+        return Err("up to 40 letters, digits, `.`, `_` and `-` are needed, not with `.` at the start".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+fn advertised(address: &str) -> Result<String, String> {
+    let named = address
+        .rsplit_once(':')
+        .filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+    named.map(|_| address.to_owned()).ok_or_else(|| "write HOST:PORT, such as 10.0.0.5:7475".to_owned())
+}
+
+#[cfg(feature = "postgres")]
+impl NodeArgs {
+    /// Returns how the node takes part, if it is reached at `address` unless another one is named.
+    pub(super) fn options(&self, name: &str, address: std::net::SocketAddr) -> subtend_nodes::NodeOptions {
+        use std::time::Duration;
+
+        subtend_nodes::NodeOptions {
+            name: name.to_owned(),
+            address: self.advertise.clone().unwrap_or_else(|| address.to_string()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            labels: self.label.clone(),
+            shards: self.shards.unwrap_or(16),
+            times: self
+                .lease
+                .map_or_else(Default::default, |seconds| subtend_nodes::Times::of(Duration::from_secs(seconds))),
+            grace: super::GRACE,
+            drain: Duration::from_secs(self.drain.unwrap_or(30)),
+        }
+    }
+}

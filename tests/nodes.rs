@@ -1,0 +1,31 @@
+//! Nodes of one database as operators and clients meet them: real processes, a real server, and what goes wrong between them.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot continue fails, and processes run by real time"
+)]
+
+#[path = "nodes/client.rs"]
+mod client;
+#[path = "nodes/cluster.rs"]
+mod cluster;
+#[path = "nodes/drill.rs"]
+mod drill;
+#[path = "nodes/events.rs"]
+mod events;
+#[path = "nodes/history.rs"]
+mod history;
+#[path = "nodes/proxy.rs"]
+mod proxy;
+#[path = "nodes/routing.rs"]
+mod routing;
+#[path = "../journal/tests/journal/postgres/server.rs"]
+#[expect(dead_code, reason = "tests of the journal need all of it")]
+mod server;
+#[path = "nodes/takeover.rs"]
+mod takeover;

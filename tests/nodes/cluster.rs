@@ -1,0 +1,251 @@
+//! Nodes as processes, with a server of their own and a network between.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::client::NodeClient;
+use crate::history;
+use crate::proxy::Proxy;
+use crate::server::Server;
+
+/// Seconds of a lease in tests: others take over soon.
+pub(crate) const LEASE: u64 = 3;
+
+pub(crate) struct Cluster {
+    pub(crate) server: Server,
+    pub(crate) nodes: Vec<NodeProcess>,
+    pub(crate) client: NodeClient,
+    lease: u64,
+    dir: TempDir,
+}
+
+pub(crate) struct NodeProcess {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+    pub(crate) proxy: Proxy,
+    child: Option<Child>,
+}
+
+/// A worker that leaves a line in the file `effects`, starts two children, and ends.
+const SCRIPT: &str = r#"{ "leaves_process": true, "rules": [
+    { "agent": "general", "steps": [
+        [ { "when": { "prompt_contains": "quick" }, "text": "Done at once." },
+          { "latency_ms": 30, "calls": [ { "tool": "shell", "args": { "command": "echo '{prompt}' >> effects" } } ] } ],
+        { "latency_ms": 30, "fan_out": { "n": 2, "agent": "explore", "background": false, "prompt": "part {n}" } },
+        { "latency_ms": 30, "text": "Done: {prompt}" } ] },
+    { "agent": "*", "steps": [ { "latency_ms": 60, "text": "A part.", "repeat": true } ] }
+] }"#;
+
+impl Cluster {
+    /// Starts `count` nodes that share `shards` shards.
+    pub(crate) fn start(count: usize, shards: u16) -> Self {
+        Self::start_with(count, shards, LEASE)
+    }
+
+    /// Starts nodes that keep their leases, however busy this machine is.
+    pub(crate) fn steady(count: usize, shards: u16) -> Self {
+        Self::start_with(count, shards, 60)
+    }
+
+    fn start_with(count: usize, shards: u16, lease: u64) -> Self {
+        let server = Server::start(&[]);
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("workspace")).unwrap();
+        std::fs::write(dir.path().join("script.json"), SCRIPT).unwrap();
+        let mut cluster = Self { client: NodeClient { token: String::new() }, server, nodes: Vec::new(), lease, dir };
+        cluster.client.token = cluster.token();
+        for number in 0..count {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let name = ["a", "b", "c", "d"][number].to_owned();
+            let proxy = Proxy::to(cluster.server.port());
+            cluster.nodes.push(NodeProcess { name, port, proxy, child: None });
+            cluster.up(number, shards);
+        }
+        cluster.wait_for(|members| owned(members) == usize::from(shards) && shares(members).len() == count);
+        history::record(&cluster.server);
+        cluster
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, store: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
+        command
+            .current_dir(self.path("workspace"))
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.dir.path()).env("SUBTEND_STORE", store).stdin(Stdio::null());
+        command
+    }
+
+    fn token(&self) -> String {
+        let mut command = self.command(&self.server.address());
+        let made =
+            command.args(["token", "create", "client", "--scope", "admin", "--tokens"]).arg(self.path("tokens.json"));
+        let made = made.output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Starts a node's process, which is down.
+    pub(crate) fn up(&mut self, number: usize, shards: u16) {
+        let node = &self.nodes[number];
+        let log = std::fs::OpenOptions::new().append(true).create(true).open(self.path(&node.name)).unwrap();
+        let store = format!("{}&reply_timeout=2", crate::server::address(node.proxy.port));
+        let mut command = self.command(&store);
+        command.env("SUBTEND_DATA", self.path(&format!("data-{}", node.name)));
+        command.args([
+            "serve",
+            "--node",
+            &node.name,
+            "--json",
+            "--log",
+            "json",
+            "--trust",
+            "--allow",
+            "shell.run",
+            "--allow",
+            "fs.write",
+        ]);
+        command.args(["--shards", &shards.to_string(), "--lease", &self.lease.to_string(), "--drain", "20"]);
+        command.args(["--listen", &format!("127.0.0.1:{}", node.port), "--tokens"]).arg(self.path("tokens.json"));
+        command.arg("--model").arg(format!("scripted:{}", self.path("script.json").display()));
+        command.stdout(Stdio::null()).stderr(log);
+        self.nodes[number].child = Some(command.spawn().unwrap());
+    }
+
+    pub(crate) fn signal(&self, number: usize, name: &str) {
+        let pid = self.nodes[number].child.as_ref().unwrap().id().to_string();
+        let done = Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Waits for the end of a node's process.
+    pub(crate) fn ended(&mut self, number: usize) -> Option<i32> {
+        self.nodes[number].child.take().unwrap().wait().unwrap().code()
+    }
+
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.signal(number, "KILL");
+        self.ended(number);
+    }
+
+    /// Asks a node, again while no connection or answer comes.
+    pub(crate) fn ask(&self, number: usize, request: &str, headers: &str, body: &Value) -> (u16, Value) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let give_up = Instant::now() + Duration::from_secs(60);
+        loop {
+            match self.client.ask(self.nodes[number].port, request, headers, &body) {
+                Ok(answer) => return answer,
+                Err(error) => assert!(Instant::now() < give_up, "{request}: {error}\n{}", self.log(number)),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Opens a session through a node, and returns its id.
+    pub(crate) fn open(&self, number: usize, text: &str) -> String {
+        let (status, opened) = self.ask(number, "POST /v1/sessions", "", &json!({"input": {"text": text}}));
+        assert_eq!(status, 201, "{opened}");
+        opened["session"]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits for the end of a session's first run, and returns its outcome.
+    pub(crate) fn outcome(&self, number: usize, session: &str) -> Value {
+        let give_up = Instant::now() + Duration::from_secs(90);
+        loop {
+            let (status, run) = self.ask(
+                number,
+                &format!("GET /v1/sessions/{session}/runs/1?wait=true&timeout=20000"),
+                "",
+                &Value::Null,
+            );
+            if status == 200 && !run["outcome"].is_null() {
+                return run["outcome"].clone();
+            }
+            assert!(Instant::now() < give_up, "{status} {run}\n{}", self.log(number));
+        }
+    }
+
+    pub(crate) fn members(&self, number: usize) -> Value {
+        self.ask(number, "GET /v1/nodes", "", &Value::Null).1
+    }
+
+    /// The node that has the shard of a session, by its number.
+    pub(crate) fn owner_of(&self, session: &str) -> usize {
+        let key = session.replace('-', "");
+        let node = self.server.sql(&format!(
+            "SELECT node.name FROM subtend.head JOIN subtend.shard ON shard.id = head.shard JOIN subtend.node ON node.lease = shard.lease \
+             WHERE head.key = '\\x{key}'"
+        ));
+        self.nodes.iter().position(|known| known.name == node).unwrap_or_else(|| panic!("an owner, not {node:?}"))
+    }
+
+    pub(crate) fn wait_for(&self, holds: impl Fn(&Value) -> bool) {
+        let give_up = Instant::now() + Duration::from_secs(120);
+        loop {
+            let live = self.nodes.iter().position(|node| node.child.is_some()).unwrap();
+            let members = self.members(live);
+            if holds(&members) {
+                return;
+            }
+            assert!(
+                Instant::now() < give_up,
+                "{members}\n{}",
+                (0..self.nodes.len()).map(|at| self.log(at)).collect::<String>()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub(crate) fn log(&self, number: usize) -> String {
+        let text = std::fs::read_to_string(self.path(&self.nodes[number].name)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.contains("\"INFO\"")).collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+
+    /// Ends all nodes in order.
+    pub(crate) fn end(&mut self) {
+        let live: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].child.is_some()).collect();
+        live.iter().for_each(|at| self.signal(*at, "TERM"));
+        for at in live {
+            assert_eq!(self.ended(at), Some(0), "{}", self.log(at));
+        }
+    }
+
+    /// The lines that commands left in the workspace.
+    pub(crate) fn effects(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.path("workspace").join("effects")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.nodes.iter_mut().filter_map(|node| node.child.as_mut()) {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Shards that a live node has.
+pub(crate) fn owned(members: &Value) -> usize {
+    members["shards"].as_array().into_iter().flatten().filter(|shard| shard["node"].is_string()).count()
+}
+
+/// Shards of each node by name.
+pub(crate) fn shares(members: &Value) -> Vec<(String, usize)> {
+    let mut shares = std::collections::BTreeMap::new();
+    for shard in members["shards"].as_array().into_iter().flatten() {
+        *shares.entry(shard["node"].as_str().unwrap_or("none").to_owned()).or_insert(0) += 1;
+    }
+    shares.into_iter().collect()
+}

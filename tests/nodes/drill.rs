@@ -1,0 +1,293 @@
+//! The drill of nodes: faults of every kind under load, and a judgement by the database and the workspace alone.
+//!
+//! `FAULTS=1000 .ci/run nodes` for more. `SEED=N` repeats the order of faults.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use subtend_session::ids::SessionId;
+use subtend_session::record::Record;
+
+use crate::client::NodeClient;
+use crate::cluster::{Cluster, LEASE, owned, shares};
+use crate::events::{Follower, Received};
+use crate::history;
+use crate::proxy::Network;
+
+const NODES: usize = 3;
+const SHARDS: u16 = 6;
+const SENDERS: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum NodeFault {
+    Kill,
+    Pause,
+    Leave,
+    Mute,
+    Deaf,
+    Slow,
+    LosesReply,
+    CutConnections,
+    CrashDatabase,
+}
+
+const FAULTS: [NodeFault; 9] = [
+    NodeFault::Kill,
+    NodeFault::LosesReply,
+    NodeFault::Pause,
+    NodeFault::CrashDatabase,
+    NodeFault::Leave,
+    NodeFault::Deaf,
+    NodeFault::CutConnections,
+    NodeFault::Mute,
+    NodeFault::Slow,
+];
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Opens sessions until it is stopped. A command without an answer is sent again, with its key, to any node.
+fn send(client: &NodeClient, ports: &[u16], sender: usize, stop: &AtomicBool, sent: &AtomicU64) -> Vec<String> {
+    let (mut opened, mut turn) = (Vec::new(), sender);
+    let mut n = 0;
+    while !stop.load(Ordering::SeqCst) {
+        n += 1;
+        let text = format!("{}{sender}-{n}", if n % 4 == 0 { "" } else { "quick " });
+        let (key, body) = (format!("idempotency-key: {sender}-{n}\r\n"), json!({"input": {"text": text}}).to_string());
+        loop {
+            turn += 1;
+            match client.ask(ports[turn % ports.len()], "POST /v1/sessions", &key, &body) {
+                Ok((200 | 201, answer)) => {
+                    opened.push(answer["session"]["id"].as_str().unwrap().to_owned());
+                    sent.fetch_add(1, Ordering::SeqCst);
+                    break;
+                }
+                Ok((502 | 503, _)) | Err(_) => std::thread::sleep(Duration::from_millis(50)),
+                Ok((status, answer)) => panic!("{status} {answer}"),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    opened
+}
+
+struct Drill {
+    cluster: Cluster,
+    sent: Arc<AtomicU64>,
+    failovers: Vec<Duration>,
+    done: BTreeMap<NodeFault, u32>,
+}
+
+impl Drill {
+    /// Does one fault to a node, mends it, and waits until every shard has an owner again.
+    fn strike(&mut self, fault: NodeFault, victim: usize) {
+        let seconds = Duration::from_secs;
+        let session = self.session_of(victim);
+        match fault {
+            NodeFault::Kill => {
+                self.cluster.kill(victim);
+                self.failover(victim, session);
+                self.cluster.up(victim, SHARDS);
+            }
+            NodeFault::Pause => {
+                self.cluster.signal(victim, "STOP");
+                self.failover(victim, session);
+                std::thread::sleep(seconds(1));
+                self.cluster.signal(victim, "CONT");
+            }
+            NodeFault::Leave => {
+                self.cluster.signal(victim, "TERM");
+                assert_eq!(self.cluster.ended(victim), Some(0), "{}", self.cluster.log(victim));
+                self.cluster.up(victim, SHARDS);
+            }
+            NodeFault::Mute | NodeFault::Deaf => {
+                let network = if fault == NodeFault::Mute { Network::Mute } else { Network::Deaf };
+                self.cluster.nodes[victim].proxy.set(network);
+                self.failover(victim, session);
+                self.cluster.nodes[victim].proxy.set(Network::Whole);
+            }
+            NodeFault::Slow => {
+                self.cluster.nodes[victim].proxy.set(Network::Slow);
+                std::thread::sleep(seconds(LEASE));
+                self.cluster.nodes[victim].proxy.set(Network::Whole);
+            }
+            NodeFault::LosesReply => {
+                let (proxy, before) = (&self.cluster.nodes[victim].proxy, self.cluster.nodes[victim].proxy.lost());
+                proxy.set(Network::LosesReply);
+                let give_up = Instant::now() + seconds(20);
+                while proxy.lost() == before && Instant::now() < give_up {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                assert!(proxy.lost() > before, "no commit met the loss\n{}", self.cluster.log(victim));
+            }
+            NodeFault::CutConnections => self.cluster.server.cut(),
+            NodeFault::CrashDatabase => {
+                self.cluster.server.crash();
+                std::thread::sleep(Duration::from_millis(200));
+                self.cluster.server.up();
+            }
+        }
+        *self.done.entry(fault).or_default() += 1;
+        self.settled(victim);
+    }
+
+    fn settled(&self, victim: usize) {
+        let all = |members: &Value| owned(members) == usize::from(SHARDS) && shares(members).len() == NODES;
+        self.cluster.wait_for(all);
+        // Work continues before the next fault.
+        let (before, give_up) = (self.sent.load(Ordering::SeqCst), Instant::now() + Duration::from_secs(60));
+        while self.sent.load(Ordering::SeqCst) < before + 8 {
+            assert!(Instant::now() < give_up, "no session is opened\n{}", self.cluster.log(victim));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A session of a shard that the node has.
+    fn session_of(&self, node: usize) -> String {
+        let name = &self.cluster.nodes[node].name;
+        let sql = format!(
+            "SELECT encode(head.key, 'hex') FROM subtend.head JOIN subtend.shard ON shard.id = head.shard \
+             JOIN subtend.node ON node.lease = shard.lease WHERE node.name = '{name}' LIMIT 1"
+        );
+        let give_up = Instant::now() + Duration::from_secs(30);
+        loop {
+            // Its shards may be new, or on their way.
+            if let Ok(id) = uuid::Uuid::parse_str(&self.cluster.server.sql(&sql)) {
+                return SessionId(id).to_string();
+            }
+            assert!(Instant::now() < give_up, "no session of {name}\n{}", self.cluster.log(node));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Measures how long a client of another node waits for a session of a node that is gone.
+    fn failover(&mut self, gone: usize, session: String) {
+        let started = Instant::now();
+        let other = (gone + 1) % NODES;
+        loop {
+            let (status, _) = self.cluster.ask(other, &format!("GET /v1/sessions/{session}"), "", &Value::Null);
+            if status == 200 && self.cluster.owner_of(&session) != gone {
+                break;
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "{status}\n{}", self.cluster.log(other));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.failovers.push(started.elapsed());
+    }
+
+    fn report(&mut self, sessions: usize, claims: usize, events: usize) {
+        self.failovers.sort_unstable();
+        let at = |share: usize| self.failovers.get((self.failovers.len() * share).div_ceil(100).saturating_sub(1));
+        let ms = |time: Option<&Duration>| time.map_or(0, |time| time.as_millis());
+        println!("faults: {:?}", self.done);
+        println!("sessions {sessions}, events {events}, claims {claims}");
+        println!(
+            "failover with a lease of {LEASE} s: p50 {} ms, p99 {} ms, longest {} ms",
+            ms(at(50)),
+            ms(at(99)),
+            ms(at(100))
+        );
+    }
+}
+
+/// All sessions, and the number of the last record of each.
+fn last_records(cluster: &Cluster) -> BTreeMap<String, u64> {
+    let (mut all, mut cursor) = (BTreeMap::new(), String::new());
+    loop {
+        let (status, page) = cluster.ask(0, &format!("GET /v1/sessions?all=true&limit=500{cursor}"), "", &Value::Null);
+        assert_eq!(status, 200, "{page}");
+        for row in page["items"].as_array().unwrap() {
+            all.insert(row["id"].as_str().unwrap().to_owned(), row["last_seq"].as_u64().unwrap());
+        }
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return all,
+        }
+    }
+}
+
+/// Waits until a follower has the last record of each session, and checks that it got each record once and in order.
+fn check_events(cluster: &Cluster, follower: Follower) -> usize {
+    let give_up = Instant::now() + Duration::from_secs(120);
+    let complete = |received: &Received| {
+        last_records(cluster)
+            .iter()
+            .all(|(session, last)| received.get(session).and_then(|seqs| seqs.last()) == Some(last))
+    };
+    while !complete(&follower.so_far()) {
+        assert!(Instant::now() < give_up, "a follower does not get everything\n{}", cluster.log(0));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let received = follower.received();
+    for (session, seqs) in &received {
+        let expected: Vec<u64> = (1..=seqs.len() as u64).collect();
+        assert_eq!(*seqs, expected, "session {session}: each record once, in order");
+    }
+    received.values().map(Vec::len).sum()
+}
+
+/// Checks that each session that was acknowledged exists, that each run ended once, and that no command ran twice.
+fn check_store(cluster: &Cluster, opened: &[String]) {
+    let mut ends: BTreeMap<String, usize> = BTreeMap::new();
+    for journal in history::journals(&cluster.server) {
+        for (session, _) in journal.heads().unwrap() {
+            let records = journal.records(session).unwrap();
+            let runs = records.iter().filter(|stored| matches!(stored.record, Record::RunOpened(..))).count();
+            let ended = records.iter().filter(|stored| matches!(stored.record, Record::RunEnded { .. })).count();
+            assert_eq!((runs, ended), (1, 1), "session {session}: one run, which ended once");
+            assert!(ends.insert(session.to_string(), ended).is_none(), "session {session} is in two shards");
+        }
+    }
+    opened.iter().for_each(|session| assert!(ends.contains_key(session), "session {session} was acknowledged"));
+    let effects = cluster.effects();
+    let mut once = effects.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!(effects.len(), once.len(), "a command ran twice");
+}
+
+#[test]
+fn d3_faults_of_every_kind_lose_nothing() {
+    let (faults, mut seed) = (number("FAULTS", FAULTS.len() as u64), number("SEED", 1));
+    let sent = Arc::new(AtomicU64::new(0));
+    let cluster = Cluster::start(NODES, SHARDS);
+    let mut drill = Drill { cluster, sent: Arc::clone(&sent), failovers: Vec::new(), done: BTreeMap::new() };
+    let ports: Vec<u16> = drill.cluster.nodes.iter().map(|node| node.port).collect();
+    let client = drill.cluster.client.clone();
+    let followers: Vec<Follower> = (0..2).map(|_| Follower::start(&client, ports.clone())).collect();
+    let stop = AtomicBool::new(false);
+    let opened: Vec<String> = std::thread::scope(|scope| {
+        let begin = |sender| {
+            let (client, ports, stop, sent) = (&client, &ports, &stop, &*sent);
+            scope.spawn(move || send(client, ports, sender, stop, sent))
+        };
+        let senders: Vec<_> = (0..SENDERS).map(begin).collect();
+        // A panic of a fault ends the senders too.
+        let struck = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            drill.settled(0);
+            for at in 0..faults {
+                // A linear congruence: the victims of a seed are the same each time.
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let fault = FAULTS[usize::try_from(at).unwrap() % FAULTS.len()];
+                drill.strike(fault, usize::try_from(seed >> 33).unwrap() % NODES);
+                eprintln!("fault {} of {faults}: {fault:?}", at + 1);
+            }
+        }));
+        stop.store(true, Ordering::SeqCst);
+        let opened = senders.into_iter().flat_map(|sender| sender.join().unwrap()).collect();
+        struck.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        opened
+    });
+    for session in &opened {
+        assert!(!drill.cluster.outcome(0, session).is_null(), "{session}");
+    }
+    let events = followers.into_iter().map(|follower| check_events(&drill.cluster, follower)).sum();
+    drill.cluster.end();
+    let claims = history::check(&drill.cluster.server);
+    check_store(&drill.cluster, &opened);
+    drill.report(opened.len(), claims, events);
+}

@@ -1,0 +1,114 @@
+//! Sessions whose node is gone, paused or out of reach continue with another one.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, LEASE, owned, shares};
+use crate::history;
+use crate::proxy::Network;
+
+/// Ends the cluster in order, and checks every shard.
+fn checked(cluster: &mut Cluster) {
+    cluster.end();
+    history::check(&cluster.server);
+    history::journals(&cluster.server);
+}
+
+#[test]
+fn d3_running_session_goes_on_when_its_node_is_killed() {
+    let mut cluster = Cluster::start(2, 2);
+    let session = cluster.open(0, "count to ten");
+    let owner = cluster.owner_of(&session);
+    cluster.kill(owner);
+    let killed = Instant::now();
+    let other = 1 - owner;
+    assert_eq!(cluster.outcome(other, &session), "completed", "{}", cluster.log(other));
+    assert_eq!(cluster.owner_of(&session), other);
+    // Generous, since machines of tests are busy: the rest of the lease, and a start.
+    assert!(killed.elapsed() < Duration::from_secs(LEASE + 30), "{:?}", killed.elapsed());
+    assert!(cluster.effects().len() <= 1, "its command ran once, or was under way");
+    cluster.up(owner, 2);
+    cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
+    checked(&mut cluster);
+}
+
+/// The paused node wakes with work in hand. It writes nothing, starts nothing, and joins again.
+#[test]
+fn d2_paused_node_does_nothing_when_it_wakes() {
+    let mut cluster = Cluster::start(2, 2);
+    let sessions: Vec<String> = (0..4).map(|n| cluster.open(0, &format!("session {n}"))).collect();
+    let owner = cluster.owner_of(&sessions[0]);
+    cluster.signal(owner, "STOP");
+    let other = 1 - owner;
+    for session in &sessions {
+        assert_eq!(cluster.outcome(other, session), "completed", "{}", cluster.log(other));
+    }
+    let before = cluster.effects();
+    cluster.signal(owner, "CONT");
+    cluster.wait_for(|members| shares(members).iter().filter(|(name, _)| name != "none").count() == 2);
+    assert_eq!(cluster.effects(), before, "no command ran again");
+    for session in &sessions {
+        assert_eq!(cluster.outcome(owner, session), "completed");
+    }
+    checked(&mut cluster);
+}
+
+/// The node cannot tell silence of the network from a slow server. It stops before others take over.
+#[test]
+fn d2_node_that_hears_nothing_of_the_database_stops() {
+    for network in [Network::Mute, Network::Deaf] {
+        let mut cluster = Cluster::start(2, 2);
+        let session = cluster.open(0, "work on");
+        let owner = cluster.owner_of(&session);
+        cluster.nodes[owner].proxy.set(network);
+        let other = 1 - owner;
+        assert_eq!(cluster.outcome(other, &session), "completed", "{network:?}\n{}", cluster.log(other));
+        assert!(cluster.effects().len() <= 1);
+        cluster.nodes[owner].proxy.set(Network::Whole);
+        cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
+        // A request over the node that was out of reach.
+        assert_eq!(cluster.outcome(owner, &session), "completed");
+        checked(&mut cluster);
+    }
+}
+
+#[test]
+fn d3_crash_of_the_database_loses_no_session() {
+    let mut cluster = Cluster::start(2, 2);
+    let sessions: Vec<String> = (0..4).map(|n| cluster.open(n % 2, &format!("session {n}"))).collect();
+    cluster.server.crash();
+    std::thread::sleep(Duration::from_millis(500));
+    cluster.server.up();
+    for session in &sessions {
+        assert_eq!(cluster.outcome(0, session), "completed", "{}", cluster.log(0));
+    }
+    let mut effects = cluster.effects();
+    effects.sort();
+    effects.dedup();
+    assert_eq!(cluster.effects().len(), effects.len(), "no command ran twice");
+    checked(&mut cluster);
+}
+
+/// Every node is replaced while sessions work: none of their runs is lost.
+#[test]
+fn d7_rolling_change_loses_no_run() {
+    let mut cluster = Cluster::steady(2, 4);
+    let mut sessions = Vec::new();
+    for node in [0, 1] {
+        sessions.extend((0..4).map(|n| cluster.open(n % 2, &format!("before {node} {n}"))));
+        cluster.signal(node, "TERM");
+        // Clients go to the node that stays.
+        sessions.extend((0..4).map(|n| cluster.open(1 - node, &format!("during {node} {n}"))));
+        assert_eq!(cluster.ended(node), Some(0), "{}", cluster.log(node));
+        cluster.up(node, 4);
+        cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 4);
+    }
+    for session in &sessions {
+        assert_eq!(cluster.outcome(0, session), "completed", "{session}\n{}", cluster.log(0));
+    }
+    assert_eq!(cluster.effects().len(), sessions.len(), "each command ran once");
+    let (_, list) = cluster.ask(1, "GET /v1/sessions?limit=100", "", &Value::Null);
+    assert_eq!(list["items"].as_array().unwrap().len(), sessions.len());
+    checked(&mut cluster);
+}
