@@ -54,13 +54,13 @@ async fn inserts(client: Client, first: i64, rows: Vec<Vec<u8>>) -> Vec<Duration
     waits
 }
 
-struct Pass {
+struct TimedWriters {
     frames_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
 }
 
-impl Pass {
+impl TimedWriters {
     fn of(took: Duration, mut waits: Vec<Duration>) -> Self {
         waits.sort_unstable();
         let at = |percent: usize| waits[(waits.len() * percent / 100).min(waits.len() - 1)].as_secs_f64() * 1e3;
@@ -76,19 +76,19 @@ async fn finished(tasks: Vec<tokio::task::JoinHandle<Vec<Duration>>>) -> Vec<Dur
     waits
 }
 
-async fn shard(address: &str, load: &frames::Load, n: usize) -> (Pass, f64) {
+async fn shard(address: &str, load: &frames::Load, n: usize) -> (TimedWriters, f64) {
     let name = format!("bench-{}-{}-{n}", std::process::id(), load.producers);
     let spec = StoreSpec::parse(&format!("{address}?shard={name}")).expect("an address");
     let journal = open_store(&spec).expect("a shard");
     let (batches, from) = (load.batches(), Instant::now());
     let waits = finished(batches.into_iter().map(|own| tokio::spawn(appends(journal.clone(), own))).collect()).await;
-    let pass = Pass::of(from.elapsed(), waits);
+    let pass = TimedWriters::of(from.elapsed(), waits);
     let group = load.frames as f64 / journal.info().syncs.max(1) as f64;
     journal.close().await.expect("closed");
     (pass, group)
 }
 
-async fn plain(address: &str, load: &frames::Load) -> Pass {
+async fn plain(address: &str, load: &frames::Load) -> TimedWriters {
     let admin = connected(address).await;
     let table =
         "DROP TABLE IF EXISTS bench_plain; CREATE TABLE bench_plain (id bigint PRIMARY KEY, frame bytea NOT NULL)";
@@ -106,7 +106,7 @@ async fn plain(address: &str, load: &frames::Load) -> Pass {
         first += count;
     }
     let waits = finished(tasks).await;
-    let pass = Pass::of(from.elapsed(), waits);
+    let pass = TimedWriters::of(from.elapsed(), waits);
     admin.batch_execute("DROP TABLE bench_plain").await.expect("no table");
     pass
 }
@@ -129,7 +129,7 @@ async fn measured(address: &str) {
             plains.push(plain(address, &load).await);
         }
         for (name, of, group) in [("shard", shards, median(groups)), ("plain inserts", plains, 1.0)] {
-            let value = |value: fn(&Pass) -> f64| median(of.iter().map(value).collect());
+            let value = |value: fn(&TimedWriters) -> f64| median(of.iter().map(value).collect());
             let (rate, p50, p99) =
                 (value(|pass| pass.frames_per_s), value(|pass| pass.p50_ms), value(|pass| pass.p99_ms));
             println!("| {producers} | {name} | {rate:.0} | {p50:.2} | {p99:.2} | {group:.1} |");
