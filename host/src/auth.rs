@@ -189,7 +189,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         Some(Err(problem)) => return problem.into_response(),
         None => {}
     }
-    let open = matches!(uri.path(), "/healthz" | "/login") || uri.path().starts_with("/assets/");
+    let open = matches!(uri.path(), "/healthz" | "/readyz" | "/login") || uri.path().starts_with("/assets/");
     let checked = guard.place(headers, uri).and_then(|()| {
         if open {
             return Ok(None);

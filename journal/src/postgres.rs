@@ -31,6 +31,8 @@ use link::{Driver, Link, Param};
 use owner::{ErasedRows, ShardClaim};
 pub use target::ShardAddress;
 
+/// Longest time for a node's claim of a shard.
+const TAKEOVER: std::time::Duration = std::time::Duration::from_secs(5);
 /// Frames in one part of a scan: they are larger than other rows.
 const FRAMES: i32 = 256;
 const ROWS: i32 = 2048;
@@ -175,7 +177,14 @@ impl Postgres {
     /// [`OpenError::Unreachable`], [`OpenError::Held`] while another process has it, [`OpenError::Newer`] for a newer schema, and
     /// [`EngineError::Weak`] for a setting that was not accepted.
     pub fn open(target: &ShardAddress) -> std::result::Result<Self, OpenError> {
-        Self::start(target, ShardClaim::claim)
+        Self::start(target, |link| async {
+            if link.target.lease.is_none() {
+                return ShardClaim::claim(link).await;
+            }
+            // A takeover must not wait for a reply that is lost: it is tried again.
+            let claimed = tokio::time::timeout(TAKEOVER, ShardClaim::claim(link)).await;
+            claimed.unwrap_or_else(|_| Err(ServerFailure::Lost(format!("no claim within {} s", TAKEOVER.as_secs()))))
+        })
     }
 
     /// Opens an existing shard read-only, and keeps owners away meanwhile.

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend_session::ids::Text;
@@ -31,7 +32,17 @@ use rate_limiter::{Path, QuotaCheck, RateLimiter};
 /// Quotas of one runtime (cheap clone, shared state). An unused quota is removed once it is as good as new. Operations take time linear
 /// in the different lists of quotas that calls wait under, about one per model, and logarithmic in the waiting calls.
 #[derive(Clone)]
-pub struct Throttles(Arc<Shared>);
+pub struct Throttles {
+    shared: Arc<Shared>,
+    closing: Arc<Closing>,
+}
+
+/// Whether calls of one runtime wait no longer. Other runtimes may have the same quotas.
+#[derive(Default)]
+struct Closing {
+    closed: AtomicBool,
+    bell: Notify,
+}
 
 struct Shared(Mutex<RateLimiter>);
 
@@ -62,7 +73,19 @@ impl Throttles {
     /// provider's rates. A rate of 0 counts as 1; [`Rates::check`] reports it.
     pub fn new(default: Rates, named: impl IntoIterator<Item = (Text, Rates)>) -> Self {
         let named: BTreeMap<_, _> = named.into_iter().map(|(name, rates)| (name, rates.at_least_one())).collect();
-        Self(Arc::new(Shared(Mutex::new(RateLimiter::new(default.at_least_one(), named)))))
+        let shared = Arc::new(Shared(Mutex::new(RateLimiter::new(default.at_least_one(), named))));
+        Self { shared, closing: Arc::default() }
+    }
+
+    /// Returns the same quotas for another runtime, which closes them for itself alone.
+    #[must_use]
+    pub fn for_runtime(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), closing: Arc::default() }
+    }
+
+    /// Divides every rate by the number of processes that share them, from now on; each rate is at least 1. Running calls continue.
+    pub fn divide(&self, by: u32) {
+        self.shared.with_limiter(|limiter, now| limiter.divide(by.max(1), now));
     }
 
     /// Waits for permits of all `quotas`; `tokens` is an estimate of the cost. Without quotas, and after [`Throttles::close`], it returns
@@ -74,42 +97,55 @@ impl Throttles {
         if path.is_empty() {
             return Permit { held: None };
         }
-        let queued = QueuedCall::take(&self.0, path, tokens);
+        let queued = QueuedCall::take(&self.shared, path, tokens);
         loop {
+            let closes = self.closing.bell.notified();
+            tokio::pin!(closes);
+            // Registered before the check, so that a later close is not missed.
+            closes.as_mut().enable();
+            if self.closing.closed.load(Ordering::Acquire) {
+                return Permit { held: None };
+            }
             let until = match queued.check() {
                 QuotaCheck::Starts => return queued.into_permit(),
-                QuotaCheck::Closed => return Permit { held: None },
                 QuotaCheck::Waits(until) => until,
             };
-            match until {
-                None => queued.bell.notified().await,
-                Some(until) => tokio::select! {
-                    biased;
-                    () = queued.bell.notified() => {}
-                    () = sleep_until(until) => {}
-                },
+            let due = async {
+                match until {
+                    None => std::future::pending().await,
+                    Some(until) => sleep_until(until).await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = queued.bell.notified() => {}
+                () = closes => {}
+                () = due => {}
             }
         }
     }
 
     /// Pauses `quota` for a retry-after; a longer pause remains. Running calls continue.
     pub fn cool(&self, quota: &Text, ms: u64) {
-        self.0.with_limiter(|limiter, now| limiter.cool(quota, ms, now));
+        if !self.closing.closed.load(Ordering::Acquire) {
+            self.shared.with_limiter(|limiter, now| limiter.cool(quota, ms, now));
+        }
     }
 
     /// Returns the remaining pause of `quota`, if any.
     pub fn cooling_ms(&self, quota: &Text) -> Option<u64> {
-        self.0.with_limiter(|limiter, now| limiter.cooling_ms(quota, now))
+        self.shared.with_limiter(|limiter, now| limiter.cooling_ms(quota, now))
     }
 
     /// Returns the quotas that are in use, paused or refilling, by name.
     pub fn seen(&self) -> Vec<QuotaSeen> {
-        self.0.with_limiter(|limiter, now| limiter.seen(now))
+        self.shared.with_limiter(|limiter, now| limiter.seen(now))
     }
 
     /// Ends all waiting: every [`Throttles::enter`] returns at once from here on, with a permit that holds nothing.
     pub fn close(&self) {
-        self.0.with_limiter(|limiter, _| limiter.close());
+        self.closing.closed.store(true, Ordering::Release);
+        self.closing.bell.notify_waiters();
     }
 }
 

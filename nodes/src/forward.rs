@@ -17,6 +17,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const LOST: &str = "the node has lost the shard";
+/// A node that sends nothing for so long is asked whether it is there.
+#[cfg(target_os = "linux")]
+const VANISHED: Duration = Duration::from_secs(8);
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(3);
 
@@ -53,6 +56,19 @@ pub(crate) async fn forward(
     let connecting = async {
         let stream = TcpStream::connect(&node.address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        // A node that vanished is noticed, also while an answer is awaited.
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::net::sockopt;
+
+            let set = sockopt::set_socket_keepalive(&stream, true)
+                .and_then(|()| sockopt::set_tcp_keepidle(&stream, VANISHED))
+                .and_then(|()| sockopt::set_tcp_keepintvl(&stream, VANISHED / 4))
+                .and_then(|()| {
+                    sockopt::set_tcp_user_timeout(&stream, 2_000 * u32::try_from(VANISHED.as_secs()).unwrap_or(10))
+                });
+            set.map_err(|error| error.to_string())?;
+        }
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
     };
     let connected = timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err("no connection within 3 s".to_owned()));

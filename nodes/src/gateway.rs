@@ -10,8 +10,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{self, Bytes};
 use axum::extract::{Request, State};
+use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, request};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::join_all;
 use serde_json::json;
 use subtend_host::auth::{Forwarded, TokenScope, scope_of};
 use subtend_host::problem::Problem;
@@ -102,7 +104,18 @@ impl Gateway {
             asked.parts.uri = wanted.rest.clone();
         }
         match wanted.shard {
-            Some(shard) if self.shards().contains(&shard) => self.ask(&shard, &asked).await,
+            Some(shard) if self.shards().contains(&shard) => {
+                self.check_key(&shard, &asked).await?;
+                let mut answer = self.ask(&shard, &asked).await?;
+                // A browser keeps to the shard that it named last.
+                if asked.parts.method == Method::GET && target::is_page(asked.parts.uri.path()) && !asked.forwarded {
+                    let cookie = format!("{}={shard}; HttpOnly; SameSite=Strict; Path=/", target::COOKIE);
+                    if let Ok(cookie) = HeaderValue::try_from(cookie) {
+                        answer.headers_mut().append(SET_COOKIE, cookie);
+                    }
+                }
+                Ok(answer)
+            }
             Some(shard) => Err(no_shard(&shard, &self.shards())),
             None => self.routed(RequestTarget::of(&asked.parts), wanted.label, asked).await,
         }
@@ -124,7 +137,7 @@ impl Gateway {
                 self.ask(&shard, &asked).await
             }
             RequestTarget::Any => {
-                let shard = self.candidates(None).into_iter().next().ok_or_else(none_open)?;
+                let shard = self.chosen(&asked).ok_or_else(none_open)?;
                 self.ask(&shard, &asked).await
             }
             RequestTarget::Every => {
@@ -149,12 +162,14 @@ impl Gateway {
         let get = parts.method == Method::GET;
         match parts.uri.path() {
             "/healthz" if get => Some(Ok(StatusCode::NO_CONTENT.into_response())),
-            "/readyz" if get => Some(match node.is_live() && !node.ends().is_cancelled() {
-                true => Ok(StatusCode::NO_CONTENT.into_response()),
-                false => {
-                    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the node has no lease, or ends"))
-                }
-            }),
+            "/readyz" if get => {
+                Some(match node.is_live() && !node.ends().is_cancelled() && !self.shards().is_empty() {
+                    true => Ok(StatusCode::NO_CONTENT.into_response()),
+                    false => {
+                        Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the node has no lease, or ends"))
+                    }
+                })
+            }
             "/v1/nodes" if get => Some(Ok(axum::Json(self.described()).into_response())),
             _ => None,
         }
@@ -199,7 +214,8 @@ impl Gateway {
             let owner = members.owner(shard).filter(|owner| owner.name != node.name());
             if let Some(owner) = owner {
                 // A request over the Unix socket of a node may do everything that another node lets a token do.
-                let scope = asked.scope.unwrap_or(TokenScope::Admin);
+                let open = asked.parts.uri.path().starts_with("/assets/");
+                let scope = asked.scope.unwrap_or(if open { TokenScope::Read } else { TokenScope::Admin });
                 let lost = node.lost(shard, &owner.lease);
                 match forward(owner, node.key(), scope, (&parts, &asked.body), lost).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
@@ -237,6 +253,13 @@ impl Gateway {
         fit
     }
 
+    /// The shard that answers what concerns none in particular: the one that the browser has chosen, else the first that is open here.
+    fn chosen(&self, asked: &BufferedRequest) -> Option<String> {
+        let shards = self.shards();
+        let chosen = target::chosen(&asked.parts.headers).filter(|shard| shards.contains(shard));
+        chosen.or_else(|| self.node().open().into_iter().next()).or_else(|| shards.into_iter().next())
+    }
+
     /// Chooses the shard of a new session. A command with a key that is sent again, to any node, gets the same one.
     async fn place(&self, kind: &str, label: Option<&str>, asked: &BufferedRequest) -> Result<String, Problem> {
         if let Some(label) = label.filter(|label| !self.has_label(label)) {
@@ -252,13 +275,31 @@ impl Gateway {
                 None => tokio::time::sleep(times.heartbeat / 10).await,
             }
         };
-        match asked.parts.headers.get("idempotency-key") {
-            Some(key) if !asked.forwarded => {
-                let key = [kind.as_bytes(), b" ", key.as_bytes()].concat();
-                self.node().registry().place(&key, &shard).await.map_err(unreachable)
-            }
+        match key_of(asked) {
+            Some(key) if !asked.forwarded => self.placed(kind, key, &shard).await,
             _ => Ok(shard),
         }
+    }
+
+    /// Refuses a command with a key that names another shard than the one that the key has.
+    async fn check_key(&self, shard: &str, asked: &BufferedRequest) -> Result<(), Problem> {
+        let (RequestTarget::New(kind), Some(key), false) =
+            (RequestTarget::of(&asked.parts), key_of(asked), asked.forwarded)
+        else {
+            return Ok(());
+        };
+        let placed = self.placed(kind, key, shard).await?;
+        if placed == shard {
+            return Ok(());
+        }
+        let detail =
+            format!("the Idempotency-Key was sent before, and its session is in {placed}: leave out `shard={shard}`");
+        Err(Problem::invalid("idempotency_key_reused", detail))
+    }
+
+    async fn placed(&self, kind: &str, key: &HeaderValue, shard: &str) -> Result<String, Problem> {
+        let key = [kind.as_bytes(), b" ", key.as_bytes()].concat();
+        self.node().registry().place(blake3::hash(&key).as_bytes(), shard).await.map_err(unreachable)
     }
 
     fn has_label(&self, label: &str) -> bool {
@@ -267,18 +308,25 @@ impl Gateway {
 
     /// Finds the shard of a session, which never changes.
     async fn locate(&self, name: &str, asked: &BufferedRequest) -> Result<String, Problem> {
-        let Some(id) = target::id_of(name) else { return self.find(name, asked).await };
+        let Some(id) = target::id_of(name) else { return self.find(name, self.shards(), asked).await };
         if let Some(shard) = self.inner.places.get(id) {
             return Ok(shard);
         }
-        let found = self.node().registry().locate(id).await.map_err(unreachable)?;
-        let shard = found.ok_or_else(|| Problem::no_session(name))?;
-        self.inner.places.keep(id, shard.clone());
-        Ok(shard)
+        let mut found = self.node().registry().locate(id).await.map_err(unreachable)?;
+        match found.len() {
+            0 => Err(Problem::no_session(name)),
+            1 => {
+                let shard = found.swap_remove(0);
+                self.inner.places.keep(id, shard.clone());
+                Ok(shard)
+            }
+            // It was imported into another shard: the one where it is not deleted counts.
+            _ => self.find(name, found, asked).await,
+        }
     }
 
-    /// Finds the shard of a session by another name than its id: each shard is asked.
-    async fn find(&self, name: &str, asked: &BufferedRequest) -> Result<String, Problem> {
+    /// Finds the shard of a session by asking each of `shards`.
+    async fn find(&self, name: &str, shards: Vec<String>, asked: &BufferedRequest) -> Result<String, Problem> {
         let path = asked.parts.uri.path();
         let segment = path.split('/').find(|segment| target::decoded(segment) == name).unwrap_or(name);
         let mut look = asked.clone();
@@ -286,14 +334,21 @@ impl Gateway {
         look.parts.method = Method::GET;
         look.parts.headers.remove(axum::http::header::CONTENT_TYPE);
         look.parts.uri = format!("/v1/sessions/{segment}").parse::<Uri>().map_err(|_| Problem::no_session(name))?;
-        let mut found = Vec::new();
-        for shard in self.shards() {
-            let answer = self.ask(&shard, &look).await?;
+        let answers = join_all(shards.iter().map(|shard| self.ask(shard, &look))).await;
+        let (mut found, mut deleted) = (Vec::new(), Vec::new());
+        for (shard, answer) in shards.into_iter().zip(answers) {
+            let answer = answer?;
             match answer.status() {
                 StatusCode::NOT_FOUND => {}
-                // Ambiguous there, or deleted: that shard says so again.
+                StatusCode::GONE => deleted.push(shard),
+                // One that cannot answer might have it.
+                status if status.is_server_error() => return Err(no_owner(&shard)),
+                // Ambiguous there: that shard says so again.
                 _ => found.push(shard),
             }
+        }
+        if found.is_empty() {
+            found.extend(deleted.pop());
         }
         match found.len() {
             0 => Err(Problem::no_session(name)),
@@ -304,6 +359,11 @@ impl Gateway {
             }
         }
     }
+}
+
+/// The key of a request, if a host takes it.
+fn key_of(asked: &BufferedRequest) -> Option<&HeaderValue> {
+    asked.parts.headers.get("idempotency-key").filter(|key| (1..=256).contains(&key.len()))
 }
 
 async fn answer(State(gateway): State<Gateway>, request: Request) -> Response {

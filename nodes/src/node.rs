@@ -1,20 +1,18 @@
 //! The life of a node: its lease, its shards, and the order in which they are opened and closed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
-use futures_util::future::BoxFuture;
 use subtend_host::Host;
 use subtend_host::auth::NodeKey;
 use subtend_journal::postgres::ShardAddress;
 use subtend_journal::postgres::nodes::{Members, NodeError, NodeLease, Registry};
 use subtend_session::index::Inflight;
 use subtend_session::place::OnRestart;
-use subtend_session::state::Phase;
 use subtend_supervision::Lease;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,46 +20,31 @@ use tokio_util::task::TaskTracker;
 use crate::clock::since_boot;
 use crate::plan::plan;
 
+use held::{HeldShard, NodeState, ShardPhase, end_now, is_busy};
+
+pub(crate) use held::ShardHost;
+pub use opening::{NotOpened, OpenShard};
 pub use options::{NodeOptions, Times};
 
+mod held;
+mod opening;
 mod options;
-
-/// Opens a shard and starts its runtime, as an embedder composes it.
-pub trait OpenShard: Send + Sync + 'static {
-    /// Opens the shard. The runtime is built with `lease` ([`subtend_actors::Builder::lease`](../subtend_actors/struct.Builder.html)).
-    fn open(&self, shard: ShardAddress, lease: Lease) -> BoxFuture<'static, Result<Host, String>>;
-}
-
-/// A host of one shard.
-#[derive(Clone)]
-pub(crate) struct ShardHost {
-    pub(crate) host: Host,
-    pub(crate) router: Router,
-}
-
-/// A shard of this node, and the lease under which it was claimed.
-struct HeldShard {
-    lease: NodeLease,
-    phase: ShardPhase,
-}
-
-enum ShardPhase {
-    Opening,
-    Open(ShardHost),
-    Closing,
-}
 
 /// One start of the node: a lease that ended is followed by another.
 #[derive(Clone)]
 struct Term {
     lease: NodeLease,
     work: Lease,
+    /// Renews the lease, whatever else the node waits for.
+    _renewal: Arc<AbortOnDrop>,
 }
 
-#[derive(Default)]
-struct NodeState {
-    term: Option<Term>,
-    shards: BTreeMap<String, HeldShard>,
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 struct NodeShared {
@@ -198,33 +181,49 @@ impl Node {
 
     /// Works until `stop` resolves: renews the lease, claims shards, hands them over, and begins anew when a lease was lost. Then leaves
     /// in order: drains, closes its shards, and ends its lease.
-    pub async fn run(&self, stop: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// What the node cannot mend: a newer schema, or a shard that it cannot open although no other node has it. Others take over then.
+    pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<(), String> {
         tokio::pin!(stop);
         loop {
             let term = self.state().term.clone();
             match term {
                 Some(term) => {
-                    tokio::select! {
+                    let followed = tokio::select! {
                         () = &mut stop => break,
-                        () = term.work.ended() => {}
-                        () = self.renew(&term) => {}
-                        () = self.follow(&term) => {}
-                    }
+                        () = term.work.ended() => Ok(()),
+                        failed = self.follow(&term) => failed,
+                    };
                     self.fence();
+                    if followed.is_err() {
+                        // Others take the shards at once.
+                        drop(self.inner.leases.leave(&term.lease).await);
+                        self.inner.gone.cancel();
+                        return followed;
+                    }
                 }
                 None => {
                     tokio::select! {
                         () = &mut stop => break,
-                        begun = self.begin() => if let Err(error) = begun {
-                            tracing::warn!(%error, "the node has no lease: it tries again");
-                            sleep(self.times().tick()).await;
-                        }
+                        begun = self.begin() => match begun {
+                            Ok(()) => {}
+                            Err(error @ NodeError::Store(_)) => {
+                                self.inner.gone.cancel();
+                                return Err(error.to_string());
+                            }
+                            Err(error) => {
+                                tracing::warn!(%error, "the node has no lease: it tries again");
+                                sleep(self.times().tick()).await;
+                            }
+                        },
                     }
                 }
             }
         }
         self.leave().await;
         self.inner.gone.cancel();
+        Ok(())
     }
 
     /// Begins a lease.
@@ -246,19 +245,28 @@ impl Node {
                 Err(error) => return Err(error),
             }
         };
-        self.state().term = Some(Term { lease, work });
+        let (node, leased, working) = (self.clone(), lease.clone(), work.clone());
+        let renewal = tokio::spawn(async move {
+            node.renew(&leased, &working).await;
+            working.end();
+        });
+        let renewal = Arc::new(AbortOnDrop(renewal.abort_handle()));
+        // Before a client is answered: what the node does not know would seem to be missing.
+        let members = self.inner.registry.members().await?;
+        self.inner.members.send_replace(Arc::new(members));
+        self.state().begin(Term { lease, work, _renewal: renewal });
         Ok(())
     }
 
-    /// Renews the lease; returns when it has ended.
-    async fn renew(&self, term: &Term) {
+    /// Renews a lease; returns when it has ended.
+    async fn renew(&self, lease: &NodeLease, work: &Lease) {
         let times = self.times();
         let mut pause = times.heartbeat;
         loop {
             sleep(pause).await;
-            let sent = term.work.now();
-            pause = match self.inner.leases.renew(&term.lease, times.lease).await {
-                Ok(()) if term.work.renewed(sent) => times.heartbeat,
+            let sent = work.now();
+            pause = match self.inner.leases.renew(lease, times.lease).await {
+                Ok(()) if work.renewed(sent) => times.heartbeat,
                 Ok(()) | Err(NodeError::Ended) => return,
                 Err(error) => {
                     tracing::warn!(%error, "the lease was not renewed: the node tries again");
@@ -268,23 +276,29 @@ impl Node {
         }
     }
 
-    /// Reads nodes and shards, and does what the plan says.
-    async fn follow(&self, term: &Term) {
+    /// Reads nodes and shards, and does what the plan says. Returns what the node cannot mend.
+    async fn follow(&self, term: &Term) -> Result<(), String> {
         loop {
             self.forget_failed();
+            if let Some(why) = self.state().refused() {
+                return Err(why);
+            }
             match self.inner.registry.members().await {
                 Ok(members) => {
+                    let alive = members.nodes.iter().filter(|node| node.alive).count();
+                    self.inner.opener.shared_by(u32::try_from(alive).unwrap_or(u32::MAX).max(1));
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));
-                    self.act(term, &members);
+                    self.act(term, &members).await;
                 }
+                Err(error @ NodeError::Store(_)) => return Err(error.to_string()),
                 Err(error) => tracing::warn!(%error, "the nodes of the database are not known"),
             }
             sleep(self.times().tick()).await;
         }
     }
 
-    fn act(&self, term: &Term, members: &Members) {
+    async fn act(&self, term: &Term, members: &Members) {
         let (plan, closing) = {
             let state = self.state();
             // A shard that is being opened or closed is not for the plan.
@@ -295,7 +309,7 @@ impl Node {
         for shard in plan.claim {
             self.claim(shard, term);
         }
-        if !closing && let Some(shard) = self.quietest(&plan.hand_over) {
+        if !closing && let Some(shard) = self.quietest(plan.hand_over).await {
             self.hand_over(shard);
         }
     }
@@ -303,7 +317,7 @@ impl Node {
     fn claim(&self, shard: String, term: &Term) {
         {
             let mut state = self.state();
-            if state.shards.contains_key(&shard) {
+            if !state.is_due(&shard) {
                 return;
             }
             state.shards.insert(shard.clone(), HeldShard { lease: term.lease.clone(), phase: ShardPhase::Opening });
@@ -319,13 +333,14 @@ impl Node {
     }
 
     /// Serves an opened shard. Returns its host if it must be closed: the lease has ended while it was opened, or the node ends.
-    fn opened(&self, shard: &str, term: &Term, opened: Result<Host, String>) -> Option<Host> {
+    fn opened(&self, shard: &str, term: &Term, opened: Result<Host, NotOpened>) -> Option<Host> {
         let mut state = self.state();
         let current = state.term.as_ref().is_some_and(|now| now.lease == term.lease) && term.work.runs();
         match opened {
             Ok(host) if current && !self.inner.ends.is_cancelled() => {
                 let router = host.router();
                 let phase = ShardPhase::Open(ShardHost { host, router });
+                state.succeeded(shard);
                 state.shards.insert(shard.to_owned(), HeldShard { lease: term.lease.clone(), phase });
                 drop(state);
                 tracing::info!(shard, "the shard is open");
@@ -334,24 +349,34 @@ impl Node {
                 None
             }
             Ok(host) => Some(host),
-            Err(why) => {
+            Err(NotOpened::Held(why)) => {
+                state.remove(shard, &term.lease);
+                tracing::info!(shard, why, "another process has the shard");
+                None
+            }
+            Err(NotOpened::Failed(why)) => {
                 state.remove(shard, &term.lease);
                 tracing::warn!(shard, why, "the shard was not opened: it is tried again");
+                state.failed(shard, why, self.times().tick());
                 None
             }
         }
     }
 
     /// Returns the shard whose close disturbs least; `None` while each has a run that it would end.
-    fn quietest(&self, shards: &[String]) -> Option<String> {
-        let disturbed = |shard: &String| {
-            let open = self.host(shard)?;
-            let rows = open.host.runtime().journal().inflight().ok()?;
-            let busy: Vec<&Inflight> = rows.iter().map(|(_, row)| row).filter(|row| is_busy(row)).collect();
-            busy.iter().all(|row| row.on_restart == OnRestart::Resume).then_some(busy.len())
-        };
-        let quiet = shards.iter().filter_map(|shard| Some((disturbed(shard)?, shard)));
-        quiet.min().map(|(_, shard)| shard.clone())
+    async fn quietest(&self, shards: Vec<String>) -> Option<String> {
+        let open: Vec<_> = shards.into_iter().filter_map(|shard| Some((self.host(&shard)?, shard))).collect();
+        // Reads of the database block.
+        let quiet = tokio::task::spawn_blocking(move || {
+            let disturbed = |open: &ShardHost| {
+                let rows = open.host.runtime().journal().inflight().ok()?;
+                let busy: Vec<&Inflight> = rows.iter().map(|(_, row)| row).filter(|row| is_busy(row)).collect();
+                busy.iter().all(|row| row.on_restart == OnRestart::Resume).then_some(busy.len())
+            };
+            let quiet = open.iter().filter_map(|(open, shard)| Some((disturbed(open)?, shard)));
+            quiet.min().map(|(_, shard)| shard.clone())
+        });
+        quiet.await.ok().flatten()
     }
 
     fn hand_over(&self, shard: String) {
@@ -372,7 +397,10 @@ impl Node {
     /// Closes a host in order, which frees its shard.
     async fn close(&self, shard: &str, lease: &NodeLease, host: Host) {
         if host.shutdown(self.inner.options.grace).await.is_none() {
-            tracing::warn!(shard, "a request held the shard beyond its end: its runs are recovered by the next owner");
+            tracing::warn!(shard, "a request held the shard beyond its end: it is taken from this process");
+            if let Err(error) = self.inner.registry.give_up(shard, lease).await {
+                tracing::warn!(shard, %error, "the shard is left when the lease of this node ends");
+            }
         }
         self.state().remove(shard, lease);
     }
@@ -425,61 +453,37 @@ impl Node {
         tokio::select! {
             () = leaving => {}
             // The runtimes have stopped by themselves.
+            () = self.watch() => {}
             () = term.work.ended() => return self.fence(),
-            () = self.renew(&term) => return self.fence(),
         }
+        // What a request still holds starts nothing more.
+        term.work.end();
         if let Err(error) = self.inner.leases.leave(&term.lease).await {
             tracing::warn!(%error, "the lease of this node ends by itself");
+        }
+    }
+
+    /// Reads nodes and shards, so that requests reach those that have taken over. Never returns.
+    async fn watch(&self) {
+        loop {
+            if let Ok(members) = self.inner.registry.members().await {
+                self.inner.members.send_replace(Arc::new(members));
+            }
+            sleep(self.times().tick()).await;
         }
     }
 
     /// Waits until no run is left that a restart would end, for some time.
     async fn drained(&self) {
         let drained = async {
-            while !self.open().iter().all(|shard| self.quietest(std::slice::from_ref(shard)).is_some()) {
-                sleep(self.times().tick()).await;
+            for shard in self.open() {
+                while self.host(&shard).is_some() && self.quietest(vec![shard.clone()]).await.is_none() {
+                    sleep(self.times().tick()).await;
+                }
             }
         };
         if timeout(self.inner.options.drain, drained).await.is_err() {
             tracing::warn!("runs that do not resume are left: the next owner of their shard reports them as lost");
         }
-    }
-}
-
-impl NodeState {
-    fn open(&self) -> BTreeSet<String> {
-        self.shards.iter().filter(|(_, slot)| slot.open().is_some()).map(|(shard, _)| shard.clone()).collect()
-    }
-
-    /// Removes a shard, unless it was claimed again under another lease.
-    fn remove(&mut self, shard: &str, lease: &NodeLease) {
-        if self.shards.get(shard).is_some_and(|slot| slot.lease == *lease) {
-            self.shards.remove(shard);
-        }
-    }
-}
-
-impl HeldShard {
-    fn open(&self) -> Option<&ShardHost> {
-        match &self.phase {
-            ShardPhase::Open(open) => Some(open),
-            ShardPhase::Opening | ShardPhase::Closing => None,
-        }
-    }
-}
-
-/// Ends event streams of a shard that is lost, and drops its host. Its journal waits for what it had sent, so this is no place to wait.
-fn end_now(slot: HeldShard) {
-    if let ShardPhase::Open(open) = slot.phase {
-        open.host.ends().cancel();
-        tokio::task::spawn_blocking(move || drop(open));
-    }
-}
-
-/// Returns whether a run continues by itself: one that is held waits for an input.
-fn is_busy(row: &Inflight) -> bool {
-    match row.state {
-        Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Quiet => false,
-        Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest | Phase::Closing => true,
     }
 }

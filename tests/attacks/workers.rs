@@ -30,7 +30,7 @@ fn token_of_a_worker_does_nothing_else() {
         "GET /options",
         "GET /s/{id}",
         "GET /metrics",
-        "GET /readyz",
+        "GET /live/approvals",
         "GET /v1/openapi.json",
         "GET /v1/agents",
         "GET /v1/approvals",

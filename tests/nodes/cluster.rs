@@ -35,6 +35,7 @@ pub(crate) struct NodeProcess {
 const SCRIPT: &str = r#"{ "leaves_process": true, "rules": [
     { "agent": "general", "steps": [
         [ { "when": { "prompt_contains": "quick" }, "text": "Done at once." },
+          { "when": { "prompt_contains": "slow" }, "latency_ms": 15000, "text": "Done at last." },
           { "latency_ms": 30, "calls": [ { "tool": "shell", "args": { "command": "echo '{prompt}' >> effects" } } ] } ],
         { "latency_ms": 30, "fan_out": { "n": 2, "agent": "explore", "background": false, "prompt": "part {n}" } },
         { "latency_ms": 30, "text": "Done: {prompt}" } ] },

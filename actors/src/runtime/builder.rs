@@ -56,6 +56,7 @@ pub struct Builder {
     at_home: Option<SessionId>,
     rates: Rates,
     named_rates: Vec<(Text, Rates)>,
+    throttles: Option<Throttles>,
     prices: Prices,
     options: Options,
     faults: Faults,
@@ -76,6 +77,7 @@ impl Default for Builder {
             at_home: None,
             rates: Rates::default(),
             named_rates: Vec::new(),
+            throttles: None,
             prices: Prices::new(),
             options: Options::default(),
             faults: Faults::default(),
@@ -250,6 +252,12 @@ impl Builder {
         self
     }
 
+    /// Shares the quotas of providers with other runtimes of this process, in place of rates of its own.
+    pub fn throttles(mut self, throttles: Throttles) -> Self {
+        self.throttles = Some(throttles);
+        self
+    }
+
     /// Starts model and tool calls only while `lease` runs, and stops the runtime when it ends: for a store that another process takes
     /// over then.
     pub fn lease(mut self, lease: Lease) -> Self {
@@ -313,7 +321,10 @@ impl Builder {
     /// Starts it; `meet` gets the runtime before anything resumes in it.
     async fn begin<A: Send>(self, meet: impl FnOnce(&Runtime) -> A + Send) -> Result<(Runtime, A), StartError> {
         let on_boot = self.on_boot;
-        let throttles = throttles(self.rates, self.named_rates)?;
+        let throttles = match self.throttles {
+            Some(shared) => shared.for_runtime(),
+            None => throttles(self.rates, self.named_rates)?,
+        };
         self.prices.check().map_err(|(name, bad)| StartError::Price(name, bad))?;
         let journal = match self.journal {
             Some(journal) => journal,

@@ -197,7 +197,7 @@ pub(super) async fn answer(
         input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
     let receipt = handle.receipt(input).await?;
     let run = receipt.run.0;
-    Ok(Json(match waiting.until(receipt.answer()).await {
+    Ok(Json(match waiting.until(&host, receipt.answer()).await {
         None => InputAnswer { input, answered: false, text: None, run, turn: None },
         Some(answered) => {
             let of = answered?;

@@ -48,7 +48,7 @@ pub(super) async fn get(
 ) -> Result<Json<Run>, Problem> {
     let handle = host.session(&id).await?;
     let session = handle.id();
-    Ok(Json(match waiting.until(handle.run_ended(RunNo(run))).await {
+    Ok(Json(match waiting.until(&host, handle.run_ended(RunNo(run))).await {
         None => Run { session, run, in_flight: true, outcome: None, cause: None, text: None, turns: None, usage: None },
         Some(ended) => {
             let ended = ended?;

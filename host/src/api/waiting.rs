@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::host::Host;
+
 /// What a client waits for at most where it does not say.
 const DEFAULT: Duration = Duration::from_secs(300);
 /// What any client waits for at most: longer waits are made of several requests.
@@ -23,13 +25,17 @@ pub(super) struct WaitQuery {
 }
 
 impl WaitQuery {
-    /// Waits for `end` as long as asked: `None` where it has not come by then.
-    pub(super) async fn until<T>(self, end: impl Future<Output = T>) -> Option<T> {
+    /// Waits for `end` as long as asked: `None` where it has not come by then, or the host ends.
+    pub(super) async fn until<T>(self, host: &Host, end: impl Future<Output = T>) -> Option<T> {
         let most = match (self.wait, self.timeout) {
             (false, _) => Duration::ZERO,
             (true, None) => DEFAULT,
             (true, Some(ms)) => Duration::from_millis(ms).min(MOST),
         };
-        tokio::time::timeout(most, end).await.ok()
+        tokio::select! {
+            biased;
+            ended = tokio::time::timeout(most, end) => ended.ok(),
+            () = host.ends().cancelled() => None,
+        }
     }
 }

@@ -85,7 +85,7 @@ pub(super) async fn take(
     check(&host, &request)?;
     let taken = tokio::select! {
         biased;
-        taken = wait.until(host.workers().take(&request.worker, &request.tools)) => taken,
+        taken = wait.until(&host, host.workers().take(&request.worker, &request.tools)) => taken,
         () = host.ends().cancelled() => None,
     };
     match taken {
@@ -133,7 +133,7 @@ pub(super) async fn renew(
     let renewed = host.workers().renew(&request.token, progress)?;
     tokio::select! {
         biased;
-        _ = wait.until(renewed.stop.cancelled()) => {}
+        _ = wait.until(&host, renewed.stop.cancelled()) => {}
         () = host.ends().cancelled() => {}
     }
     // A lease is extended by a request, not by the time that its response takes.

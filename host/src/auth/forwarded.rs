@@ -56,7 +56,7 @@ impl NodeKey {
         let signed = values.next()?;
         let read = || {
             let (scope, hex) = signed.to_str().ok()?.split_once(' ')?;
-            let scope = [TokenScope::Read, TokenScope::Act, TokenScope::Admin]
+            let scope = [TokenScope::Read, TokenScope::Act, TokenScope::Admin, TokenScope::Work]
                 .into_iter()
                 .find(|of| of.to_string() == scope)?;
             let hash = blake3::Hash::from_hex(hex).ok()?;
@@ -64,7 +64,7 @@ impl NodeKey {
             (self.signature(request.method(), request.uri(), scope) == hash).then_some(scope)
         };
         let scope = read().filter(|scope| {
-            values.next().is_none() && *scope >= TokenScope::needed(request.method(), request.uri().path())
+            values.next().is_none() && scope.allows(TokenScope::needed(request.method(), request.uri().path()))
         });
         Some(scope.ok_or_else(|| {
             let detail =
@@ -127,5 +127,10 @@ mod tests {
         let mut signed = request(Method::DELETE, "/v1/sessions/x");
         key.sign(&mut signed, TokenScope::Act);
         assert_eq!(code(key.forwarded(&signed)), Some(Err("unauthorized")));
+        for (scope, may) in [(TokenScope::Read, false), (TokenScope::Act, false), (TokenScope::Work, true)] {
+            let mut signed = request(Method::POST, "/v1/workers/take");
+            key.sign(&mut signed, scope);
+            assert_eq!(key.forwarded(&signed).unwrap().is_ok(), may, "{scope}");
+        }
     }
 }

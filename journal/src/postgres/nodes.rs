@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use super::ServerFailure;
 use super::link::{Link, Param, ServerConnection};
 pub use super::node_lease::NodeLease;
+use super::owner::LOCK;
 use super::schema;
 use super::settings::{ServerSettings, settings};
 use super::target::ShardAddress;
@@ -41,9 +42,15 @@ const NODES: &str = "\
     SELECT name, lease::text, address, version, labels, expires > clock_timestamp(), \
     (extract(epoch FROM expires - clock_timestamp()) * 1000)::bigint FROM subtend.node ORDER BY name";
 const SHARDS: &str = "SELECT id, name, lease::text, last_lsn, label FROM subtend.shard WHERE shared ORDER BY id";
+const VERSION: &str = "SELECT coalesce(max(version), 0) FROM subtend.migration";
+/// Fences what is left of the claim. Its owner is forgotten, so that it is not claimed again.
+const GIVE_UP: &str = "\
+    UPDATE subtend.shard SET lease = NULL, owner = NULL, epoch = epoch + 1 WHERE name = $1 AND lease = $2::text::uuid RETURNING id";
+const END_LOCK: &str = "\
+    SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $2 AND objid::bigint = $1 \
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()";
 const SECRET: &str = "SELECT value FROM subtend.secret";
-const LOCATE: &str =
-    "SELECT name FROM subtend.shard WHERE shared AND id = (SELECT shard FROM subtend.head WHERE key = $1 LIMIT 1)";
+const LOCATE: &str = "SELECT shard.name FROM subtend.head JOIN subtend.shard ON shard.id = head.shard WHERE head.key = $1 AND shard.shared ORDER BY shard.id";
 const PLACE: &str = "INSERT INTO subtend.placement (key, shard) SELECT $1, id FROM subtend.shard WHERE name = $2 ON CONFLICT (key) DO NOTHING";
 const PLACED: &str = "SELECT name FROM subtend.shard WHERE id = (SELECT shard FROM subtend.placement WHERE key = $1)";
 const READ_SETTINGS: &str = concat!("SELECT ", settings!());
@@ -207,10 +214,29 @@ impl Registry {
         self.execute(LEAVE, vec![Box::new(lease.id().to_owned())]).await.map(drop)
     }
 
+    /// Ends what this process still has of a shard, so that others may claim it.
+    /// # Errors
+    /// [`NodeError::Unreachable`]; it is left when the lease ends.
+    pub async fn give_up(&self, shard: &str, lease: &NodeLease) -> Result<(), NodeError> {
+        let params: Vec<Param> = vec![Box::new(shard.to_owned()), Box::new(lease.id().to_owned())];
+        let given = self.query(GIVE_UP, params).await?;
+        if let Some(row) = given.first() {
+            let id: i32 = read(row, 0)?;
+            self.query(END_LOCK, vec![Box::new(i64::from(id)), Box::new(i64::from(LOCK))]).await?;
+        }
+        Ok(())
+    }
+
     /// Reads nodes and shards.
     /// # Errors
-    /// [`NodeError::Unreachable`].
+    /// [`NodeError::Unreachable`], and [`NodeError::Store`] for a schema that became newer than this build knows.
     pub async fn members(&self) -> Result<Members, NodeError> {
+        let versions = self.query(VERSION, Vec::new()).await?;
+        let found: i32 = versions.first().map_or(Ok(0), |row| read(row, 0))?;
+        let found = u64::try_from(found).unwrap_or(0);
+        if found > schema::KNOWN {
+            return Err(NodeError::Store(OpenError::Newer { found, known: schema::KNOWN }));
+        }
         let (nodes, shards) = (self.query(NODES, Vec::new()).await?, self.query(SHARDS, Vec::new()).await?);
         let node = |row: &Row| {
             Ok(NodeRow {
@@ -235,12 +261,12 @@ impl Registry {
         Ok(Members { nodes, shards })
     }
 
-    /// Returns the shard that holds a session; `None` if there is no such session.
+    /// Returns the shared shards that hold a session: several if it was imported into another one, and none if there is no such session.
     /// # Errors
     /// [`NodeError::Unreachable`].
-    pub async fn locate(&self, session: SessionId) -> Result<Option<String>, NodeError> {
+    pub async fn locate(&self, session: SessionId) -> Result<Vec<String>, NodeError> {
         let found = self.query(LOCATE, vec![Box::new(rows::session_key(session).to_vec())]).await?;
-        found.first().map(|row| read(row, 0)).transpose()
+        found.iter().map(|row| read(row, 0)).collect()
     }
 
     /// Chooses the shard of what `key` names: the first choice counts, from whichever node it comes. Returns it.
@@ -281,20 +307,19 @@ impl Registry {
         &self,
         run: impl AsyncFnOnce(ServerConnection) -> Result<(ServerConnection, T), tokio_postgres::Error>,
     ) -> Result<T, NodeError> {
-        let mut kept = self.connection.lock().await;
         let ran = async {
+            // A caller that is dropped leaves the connection's place empty; the next one connects again.
+            let mut kept = self.connection.lock().await;
             let connection = match kept.take().filter(|connection| !connection.client.is_closed()) {
                 Some(connection) => connection,
                 None => self.link.connect().await?,
             };
-            Ok::<_, ServerFailure>(run(connection).await?)
+            let (connection, value) = run(connection).await?;
+            *kept = Some(connection);
+            Ok::<_, ServerFailure>(value)
         };
-        let ran = timeout(ANSWER, ran).await;
-        match ran {
-            Ok(Ok((connection, value))) => {
-                *kept = Some(connection);
-                Ok(value)
-            }
+        match timeout(ANSWER, ran).await {
+            Ok(Ok(value)) => Ok(value),
             Ok(Err(failure)) => Err(NodeError::Unreachable(failure.words())),
             Err(_) => Err(NodeError::Unreachable(format!("no answer within {} s", ANSWER.as_secs()))),
         }

@@ -15,7 +15,7 @@ use crate::error::EngineError;
 use crate::tables::{FORMAT, Table, TableEdits};
 
 /// First number of the advisory lock of a shard; the second is the shard's.
-const LOCK: i32 = 0x5375_6274;
+pub(super) const LOCK: i32 = 0x5375_6274;
 /// Attempts to take the lock of a shard. A server needs a moment to notice that a killed owner is gone.
 const ATTEMPTS: u32 = 20;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
@@ -24,7 +24,8 @@ const MAKE: &str = "INSERT INTO subtend.shard (name, format) VALUES ($1, $2) ON 
 const FIND: &str =
     "SELECT id, format, holder || ', since ' || date_trunc('second', claimed) FROM subtend.shard WHERE name = $1";
 const CLAIM: &str = "UPDATE subtend.shard SET epoch = epoch + 1, owner = gen_random_uuid(), holder = $2, claimed = now(), lease = NULL \
-                     WHERE id = $1 RETURNING epoch, last_lsn, owner::text";
+                     WHERE id = $1 AND NOT EXISTS (SELECT FROM subtend.node WHERE lease = shard.lease AND expires > clock_timestamp()) \
+                     RETURNING epoch, last_lsn, owner::text";
 /// Claims the shard for a node: while its own lease runs, and that of another node does not. A lease that ended is never renewed, so the
 /// answer stays true.
 const CLAIM_FOR_NODE: &str = "\
@@ -32,12 +33,13 @@ const CLAIM_FOR_NODE: &str = "\
     WHERE id = $1 AND EXISTS (SELECT FROM subtend.node WHERE lease = $3::text::uuid AND expires > clock_timestamp()) \
     AND NOT EXISTS (SELECT FROM subtend.node WHERE lease = own.lease AND lease <> $3::text::uuid AND expires > clock_timestamp()) \
     RETURNING epoch, last_lsn, owner::text";
-/// Ends the connection that holds the lock of a shard for a node whose lease has ended: the node may be paused, or out of reach.
+/// Ends the connection that holds the lock of a shard for a node whose lease has ended: the node may be paused, or out of reach. Also that
+/// of a claim of this lease, whose reply was lost.
 const END_HOLDER: &str = "\
     SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $2 AND objid::bigint = $1 \
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid() AND EXISTS ( \
-        SELECT FROM subtend.shard AS own WHERE id = $1::bigint AND lease IS NOT NULL AND NOT EXISTS ( \
-            SELECT FROM subtend.node WHERE lease = own.lease AND expires > clock_timestamp()))";
+        SELECT FROM subtend.shard AS own WHERE id = $1::bigint AND lease IS NOT NULL AND (lease = $3::text::uuid OR NOT EXISTS ( \
+            SELECT FROM subtend.node WHERE lease = own.lease AND expires > clock_timestamp())))";
 /// Leaves the shard to other nodes.
 const LEAVE: &str = "UPDATE subtend.shard SET lease = NULL WHERE id = $1 AND owner = $2::text::uuid";
 /// Takes the next epoch for the owner of the last one. Repeatable: its own reply may be lost too.
@@ -120,7 +122,8 @@ impl ShardClaim {
         let shard = find(&mut connection, &link).await?;
         let claimed = match &link.target.lease {
             Some(lease) => {
-                connection.query(END_HOLDER, &[Box::new(i64::from(shard)), Box::new(i64::from(LOCK))]).await?;
+                let of_lock: [Param; 3] = [Box::new(i64::from(shard)), Box::new(i64::from(LOCK)), text(lease)];
+                connection.query(END_HOLDER, &of_lock).await?;
                 lock(&mut connection, &link, shard, TRY_LOCK).await?;
                 connection.query(CLAIM_FOR_NODE, &[Box::new(shard), text(&holder()), text(lease)]).await?
             }

@@ -53,6 +53,13 @@ impl Bucket {
         Some(later(now, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))))
     }
 
+    /// Takes the rate and the capacity of another bucket.
+    pub(super) fn set(&mut self, other: &Self, now: Instant) {
+        self.fill(now);
+        (self.per_minute, self.capacity) = (other.per_minute, other.capacity);
+        self.level = self.level.min(self.capacity);
+    }
+
     /// Returns when `amount` will be available, without other calls; `None` if it is.
     pub(super) fn short_until(&mut self, amount: u64, now: Instant) -> Option<Instant> {
         self.fill(now);

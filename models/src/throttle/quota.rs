@@ -34,6 +34,17 @@ impl Quota {
         }
     }
 
+    /// Changes the rates; what was paid stays paid.
+    pub(super) fn set(&mut self, rates: Rates, now: Instant) {
+        let other = Self::new(rates, now);
+        self.concurrent = other.concurrent;
+        for (own, other) in [(&mut self.requests, other.requests), (&mut self.tokens, other.tokens)] {
+            if let (Some(own), Some(other)) = (own, other) {
+                own.set(&other, now);
+            }
+        }
+    }
+
     pub(super) fn running(&self) -> u32 {
         self.running
     }

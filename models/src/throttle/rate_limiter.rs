@@ -32,7 +32,6 @@ pub(super) enum QuotaCheck {
     Starts,
     /// It waits until its bell rings, or until then.
     Waits(Option<Instant>),
-    Closed,
 }
 
 #[derive(Debug)]
@@ -51,7 +50,8 @@ pub(super) struct RateLimiter {
     tickets: u64,
     /// Bells to ring once the lock is released.
     rung: Vec<Arc<Notify>>,
-    closed: bool,
+    /// Processes that share the rates.
+    divided: u32,
     #[cfg(test)]
     pub(super) bug: Option<Bug>,
 }
@@ -65,7 +65,7 @@ impl RateLimiter {
             lines: BTreeMap::new(),
             tickets: 0,
             rung: Vec::new(),
-            closed: false,
+            divided: 1,
             #[cfg(test)]
             bug: None,
         }
@@ -86,9 +86,6 @@ impl RateLimiter {
     /// The first calls of all queues are checked in ticket order. A blocked one reserves its first full quota; one that may start and has
     /// not been polled reserves all of its quotas.
     pub(super) fn check(&mut self, path: &Path, ticket: u64, now: Instant) -> QuotaCheck {
-        if self.closed {
-            return QuotaCheck::Closed;
-        }
         let mut kept = BTreeSet::new();
         for (first, of, tokens) in self.firsts() {
             let shut = of.iter().find_map(|name| match self.room(name, &kept, tokens, now) {
@@ -168,7 +165,7 @@ impl RateLimiter {
     }
 
     pub(super) fn cool(&mut self, name: &Text, ms: u64, now: Instant) {
-        if !self.closed && ms > 0 {
+        if ms > 0 {
             self.quota(name, now).cool(later(now, Duration::from_millis(ms)));
             // A call that waits here no longer reserves a wider quota.
             self.ring();
@@ -200,11 +197,15 @@ impl RateLimiter {
         waiting.into_iter().map(seen).collect()
     }
 
-    /// Wakes all waiting calls; no call waits from here on.
-    pub(super) fn close(&mut self) {
-        self.closed = true;
-        let lines = mem::take(&mut self.lines);
-        self.rung.extend(lines.into_values().flat_map(BTreeMap::into_values).map(|waiting| waiting.bell));
+    pub(super) fn divide(&mut self, by: u32, now: Instant) {
+        if by == self.divided {
+            return;
+        }
+        self.divided = by;
+        let (default, named) = (self.default, &self.named);
+        self.quotas.iter_mut().for_each(|(name, quota)| quota.set(rates(name, default, named).divided(by), now));
+        // There may be more room than before.
+        self.ring();
     }
 
     /// Wakes the first calls of all queues, in order of arrival: one may start now, or later than it expected.
@@ -216,8 +217,8 @@ impl RateLimiter {
     }
 
     fn quota(&mut self, name: &Text, now: Instant) -> &mut Quota {
-        let (default, named) = (self.default, &self.named);
-        self.quotas.entry(Text::clone(name)).or_insert_with(|| Quota::new(rates(name, default, named), now))
+        let (default, named, by) = (self.default, &self.named, self.divided);
+        self.quotas.entry(Text::clone(name)).or_insert_with(|| Quota::new(rates(name, default, named).divided(by), now))
     }
 }
 

@@ -46,6 +46,16 @@ impl Rates {
         }
     }
 
+    pub(super) fn divided(self, by: u32) -> Self {
+        let part = |rate: u32| rate.checked_div(by).unwrap_or(rate);
+        Self {
+            concurrent: self.concurrent.map(part),
+            requests_per_minute: self.requests_per_minute.map(part),
+            tokens_per_minute: self.tokens_per_minute.map(|rate| rate.checked_div(u64::from(by)).unwrap_or(rate)),
+        }
+        .at_least_one()
+    }
+
     pub(super) fn at_least_one(self) -> Self {
         Self {
             concurrent: self.concurrent.map(|bound| bound.max(1)),

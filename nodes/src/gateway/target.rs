@@ -1,6 +1,6 @@
 //! What a request concerns, by its method and address.
 
-use axum::http::{Method, Uri, request};
+use axum::http::{HeaderMap, Method, Uri, header, request};
 use subtend_session::ids::SessionId;
 use uuid::Uuid;
 
@@ -34,6 +34,8 @@ impl RequestTarget {
         let segments: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
         let get = parts.method == Method::GET || parts.method == Method::HEAD;
         match *segments {
+            // Without a body there is nothing to put together.
+            _ if parts.method == Method::HEAD && segments.len() <= 2 => Self::Any,
             ["v1", "sessions"] if get => Self::Merged(Merge::Sessions),
             ["v1", "sessions"] => Self::New("session"),
             ["v1", "tasks", "spawn"] => Self::New("task"),
@@ -86,6 +88,21 @@ impl Wanted {
 pub(super) fn with_shard(uri: &Uri, shard: &str) -> Uri {
     let query = uri.query().map_or_else(String::new, |query| format!("{query}&"));
     format!("{}?{query}shard={shard}", uri.path()).parse().unwrap_or_else(|_| uri.clone())
+}
+
+/// The cookie with the shard that a browser named last.
+pub(super) const COOKIE: &str = "subtend_shard";
+
+/// The shard that a browser named last.
+pub(super) fn chosen(headers: &HeaderMap) -> Option<String> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, shard)| shard.to_owned())
+}
+
+/// Whether a path is one of the page, and not of the API.
+pub(super) fn is_page(path: &str) -> bool {
+    !path.starts_with("/v1/") && path != "/metrics"
 }
 
 /// Reads a session's id, also as the id of a task; `None` of other names.
@@ -163,6 +180,15 @@ mod tests {
             (None, "/v1/sessions?label=gpu".to_owned()),
             "refused by the host"
         );
+    }
+
+    #[test]
+    fn d4_browser_keeps_to_the_shard_that_it_chose() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(chosen(&headers), None);
+        headers.insert(header::COOKIE, "subtend_login=x; subtend_shard=shard-2".parse().unwrap());
+        assert_eq!(chosen(&headers).as_deref(), Some("shard-2"));
+        assert!(is_page("/") && is_page("/live/sessions") && !is_page("/v1/sessions") && !is_page("/metrics"));
     }
 
     #[test]

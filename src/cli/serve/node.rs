@@ -16,8 +16,9 @@ use subtend_host::workers::Workers;
 use subtend_host::{Host, HostOptions};
 use subtend_journal::StoreSpec;
 use subtend_journal::postgres::ShardAddress;
+use subtend_models::throttle::Throttles;
 use subtend_nodes::gateway::Gateway;
-use subtend_nodes::{Node, OpenShard};
+use subtend_nodes::{Node, NotOpened, OpenShard};
 use subtend_session::place::OnRestart;
 use subtend_supervision::Lease;
 use tokio::net::TcpListener;
@@ -36,6 +37,8 @@ struct CommandShards {
     dir: PathBuf,
     /// A worker that connects to this node answers calls of all its shards.
     workers: Option<Workers>,
+    /// What providers allow is for all shards of this node together, and divided among nodes.
+    throttles: Option<Throttles>,
 }
 
 pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
@@ -46,18 +49,19 @@ pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
     std::fs::create_dir_all(&dir).map_err(|error| Fail::Store(format!("{}: {error}", dir.display())))?;
     let host_dir = dir.join("host");
     private(&host_dir).map_err(|error| Fail::Store(format!("the host's directory {}: {error}", host_dir.display())))?;
-    let mut shards = CommandShards { work: args.work.clone(), dir, workers: None };
+    let mut shards = CommandShards { work: args.work.clone(), dir, workers: None, throttles: None };
     let mut screen = Screen::new(args.work.quiet(), args.work.json);
     // What is wrong with the options is an error now, and not of each shard.
     let first = NodeShard { dir: shards.dir.clone(), name: "none".to_owned(), spec: place.spec().clone() };
-    shards.workers = Some(HostParts::of(&shards.work_of(&first), &mut screen)?.workers());
+    let parts = HostParts::of(&shards.work_of(&first), &mut screen)?;
+    (shards.workers, shards.throttles) = (Some(parts.workers()), Some(parts.throttles()));
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = StopSignal::listen()?;
         let Some((listener, address)) = bound(args.listen).await? else {
             return Err(Fail::Usage("`--listen none`: other nodes reach a node by an address; name one".to_owned()));
         };
-        let options = args.nodes.options(name, address);
+        let options = args.nodes.options(name, address)?;
         let joining = Node::join(&target, options, Arc::new(shards));
         let node = tokio::select! {
             joined = joining => joined.map_err(|error| Fail::Store(error.to_string()))?,
@@ -105,7 +109,7 @@ async fn served(
         screen.note("the node leaves: its shards go to other nodes");
     });
     let done = tokio::select! {
-        () = node.run(asked) => Ok(Code::Done),
+        ended = node.run(asked) => ended.map(|()| Code::Done).map_err(Fail::Store),
         Some(ended) = servers.join_next() => Err(ended_early(ended)),
     };
     ends.cancel();
@@ -122,7 +126,7 @@ impl CommandShards {
         self.work.for_shard(shard.clone(), self.workers.clone())
     }
 
-    async fn opened(work: WorkArgs, lease: Lease) -> Result<Host, Fail> {
+    async fn opened(work: WorkArgs, lease: Lease, throttles: Option<Throttles>) -> Result<Host, Fail> {
         let prepare = move || {
             let mut screen = Screen::new(true, false);
             let parts = HostParts::of(&work, &mut screen)?;
@@ -134,7 +138,7 @@ impl CommandShards {
         // A run continues with the next owner of its shard, unless its session was opened otherwise.
         let open = OpenOptions { on_restart: Some(OnRestart::Resume), ..parts.open.clone() };
         let (home, workers) = (parts.home.clone(), parts.workers());
-        let (runtime, approver) = parts.start(journal, lease).await?;
+        let (runtime, approver) = parts.start(journal, lease, throttles).await?;
         let options = HostOptions {
             open,
             workers,
@@ -151,10 +155,24 @@ impl CommandShards {
 }
 
 impl OpenShard for CommandShards {
-    fn open(&self, shard: ShardAddress, lease: Lease) -> BoxFuture<'static, Result<Host, String>> {
+    fn open(&self, shard: ShardAddress, lease: Lease) -> BoxFuture<'static, Result<Host, NotOpened>> {
         let name = shard.shard().to_owned();
         let work = self.work_of(&NodeShard { dir: self.dir.clone(), name, spec: StoreSpec::Postgres(Box::new(shard)) });
-        Box::pin(async move { Self::opened(work, lease).await.map_err(|fail| fail.to_string()) })
+        let throttles = self.throttles.clone();
+        Box::pin(async move {
+            Self::opened(work, lease, throttles).await.map_err(|fail| match fail {
+                Fail::Unavailable(why) => NotOpened::Held(why),
+                fail @ (Fail::Usage(_) | Fail::Store(_) | Fail::Other(_) | Fail::Closed) => {
+                    NotOpened::Failed(fail.to_string())
+                }
+            })
+        })
+    }
+
+    fn shared_by(&self, nodes: u32) {
+        if let Some(throttles) = &self.throttles {
+            throttles.divide(nodes);
+        }
     }
 }
 

@@ -54,10 +54,20 @@ fn advertised(address: &str) -> Result<String, String> {
 #[cfg(feature = "postgres")]
 impl NodeArgs {
     /// Returns how the node takes part, if it is reached at `address` unless another one is named.
-    pub(super) fn options(&self, name: &str, address: std::net::SocketAddr) -> subtend_nodes::NodeOptions {
+    pub(super) fn options(
+        &self,
+        name: &str,
+        address: std::net::SocketAddr,
+    ) -> Result<subtend_nodes::NodeOptions, crate::cli::fail::Fail> {
         use std::time::Duration;
 
-        subtend_nodes::NodeOptions {
+        if self.advertise.is_none() && address.ip().is_unspecified() {
+            return Err(crate::cli::fail::Fail::Usage(format!(
+                "`--listen {address}`: other nodes cannot connect to that; name an address of this machine with --advertise HOST:PORT"
+            )));
+        }
+
+        Ok(subtend_nodes::NodeOptions {
             name: name.to_owned(),
             address: self.advertise.clone().unwrap_or_else(|| address.to_string()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -68,6 +78,6 @@ impl NodeArgs {
                 .map_or_else(Default::default, |seconds| subtend_nodes::Times::of(Duration::from_secs(seconds))),
             grace: super::GRACE,
             drain: Duration::from_secs(self.drain.unwrap_or(30)),
-        }
+        })
     }
 }

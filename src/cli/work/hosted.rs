@@ -7,6 +7,8 @@ use subtend_host::workers::Workers;
 #[cfg(feature = "postgres")]
 use subtend_journal::Journal;
 #[cfg(feature = "postgres")]
+use subtend_models::throttle::Throttles;
+#[cfg(feature = "postgres")]
 use subtend_supervision::Lease;
 
 use super::super::data::StoreLocation;
@@ -38,10 +40,21 @@ impl HostParts {
         Ok(Self { parts, home, open })
     }
 
+    /// Returns quotas of providers, with the rates of the options.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn throttles(&self) -> Throttles {
+        Throttles::new(self.parts.models.rates(), [])
+    }
+
     /// Starts the runtime on a journal. Effects start only while `lease` runs.
     #[cfg(feature = "postgres")]
-    pub(crate) async fn start(self, journal: Journal, lease: Lease) -> Result<(Runtime, Option<Approver>), Fail> {
-        setup::start(journal, setup::Parts { lease, ..self.parts }, true).await
+    pub(crate) async fn start(
+        self,
+        journal: Journal,
+        lease: Lease,
+        throttles: Option<Throttles>,
+    ) -> Result<(Runtime, Option<Approver>), Fail> {
+        setup::start(journal, setup::Parts { lease, throttles, ..self.parts }, true).await
     }
 }
 

@@ -146,6 +146,7 @@ impl PreparedWork {
             worktrees,
             checkpoints,
             lease: Lease::default(),
+            throttles: None,
             quiet,
         };
         let files = files_again(Arc::clone(&parts.workspace), args.trust, pool, workers);

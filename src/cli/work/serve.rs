@@ -116,6 +116,7 @@ impl ServeArgs {
             worktrees: None,
             checkpoints,
             lease: Lease::default(),
+            throttles: None,
             quiet: false,
         };
         Ok(PreparedServices { parts, found })

@@ -17,6 +17,7 @@ use subtend_agents::instructions::Instructions;
 use subtend_agents::skill::Skills;
 use subtend_host::workers::Workers;
 use subtend_journal::Journal;
+use subtend_models::throttle::Throttles;
 use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::SessionId;
@@ -86,6 +87,8 @@ pub(crate) struct Parts {
     pub(crate) checkpoints: Option<Checkpoints>,
     /// While it runs, model and tool calls may start.
     pub(crate) lease: Lease,
+    /// The quotas of providers, where the shards of a node share them.
+    pub(crate) throttles: Option<Throttles>,
     pub(crate) quiet: bool,
 }
 
@@ -185,6 +188,10 @@ impl Parts {
             None => builder,
         };
         let builder = builder.lease(self.lease);
+        let builder = match self.throttles {
+            Some(throttles) => builder.throttles(throttles),
+            None => builder,
+        };
         let builder = match self.files {
             Some(files) => {
                 let home = home.clone();

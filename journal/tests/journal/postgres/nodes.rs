@@ -55,7 +55,11 @@ async fn d2_shard_of_a_live_node_is_claimed_by_no_other() {
     let members = nodes.registry.members().await.unwrap();
     assert_eq!(members.owner("shard-1").map(|node| &*node.name), Some("a"));
     assert_eq!(members.owner("shard-2"), None);
+    nodes.server.cut();
+    let other = Postgres::open(&nodes.server.target("shard=shard-1"));
+    assert!(matches!(other, Err(OpenError::Held { .. })), "whose connection is lost: its lease runs");
     drop(held);
+    nodes.registry.give_up("shard-1", &a).await.unwrap();
     assert_eq!(nodes.registry.members().await.unwrap().owner("shard-1"), None, "left in order");
     nodes.open("shard-1", &b).unwrap();
 }
@@ -102,11 +106,31 @@ async fn d4_sessions_are_found_and_keys_are_placed_once() {
         birth(&journal, n).await.unwrap();
     }
     let registry = &nodes.registry;
-    assert_eq!(registry.locate(id(1)).await.unwrap().as_deref(), Some("shard-1"));
-    assert_eq!(registry.locate(id(2)).await.unwrap().as_deref(), Some("shard-2"));
-    assert_eq!(registry.locate(id(3)).await.unwrap(), None);
+    assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1"]);
+    assert_eq!(registry.locate(id(2)).await.unwrap(), ["shard-2"]);
+    assert_eq!(registry.locate(id(3)).await.unwrap(), Vec::<String>::new());
+    for shard in ["own", "shard-2"] {
+        birth(&journal(&nodes.server.target(&format!("shard={shard}"))), 1).await.unwrap();
+    }
+    assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1", "shard-2"], "in shards that nodes share");
     assert_eq!(registry.place(b"key", "shard-2").await.unwrap(), "shard-2");
     assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), "shard-2", "the first choice counts");
+}
+
+/// What is left of a claim that was given up writes nothing, and keeps no other node out.
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_shard_that_was_given_up_is_free_at_once() {
+    let nodes = Nodes::start().await;
+    let (a, b) = (nodes.join("a").await, nodes.join("b").await);
+    let old = journal(&nodes.server.target("").under("shard-1", &a));
+    birth(&old, 1).await.unwrap();
+    nodes.registry.give_up("shard-1", &b).await.unwrap();
+    birth(&old, 2).await.unwrap();
+    nodes.registry.give_up("shard-1", &a).await.unwrap();
+    let new = journal(&nodes.server.target("").under("shard-1", &b));
+    birth(&new, 3).await.unwrap();
+    assert!(birth(&old, 4).await.is_err());
+    assert_eq!((new.heads().unwrap().len(), problems(&new)), (3, Vec::new()));
 }
 
 /// A crash of the server loses connections, and neither leases nor claims.

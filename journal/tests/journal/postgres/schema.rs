@@ -4,7 +4,7 @@ use subtend_journal::OpenError;
 use subtend_journal::postgres::Postgres;
 
 use super::server::Server;
-use super::{birth, journal};
+use super::{birth, journal, problems};
 
 #[tokio::test]
 async fn d7_processes_that_start_together_migrate_once() {
@@ -17,7 +17,8 @@ async fn d7_processes_that_start_together_migrate_once() {
             scope.spawn(move || drop(journal(&target)));
         }
     });
-    assert_eq!(server.sql("SELECT version, by FROM subtend.migration"), format!("1|{}", env!("CARGO_PKG_VERSION")));
+    let by = env!("CARGO_PKG_VERSION");
+    assert_eq!(server.sql("SELECT version, by FROM subtend.migration ORDER BY 1"), format!("1|{by}\n2|{by}"));
     assert_eq!(server.sql("SELECT count(*), max(epoch) FROM subtend.shard"), "8|1");
 }
 
@@ -30,14 +31,33 @@ async fn d7_newer_schema_is_refused_at_start_and_when_it_appears() {
     server.sql("INSERT INTO subtend.migration (version, by) VALUES (99, 'a later one')");
     for refused in [Postgres::open(&server.target("shard=b")), Postgres::open_to_read(&server.target("shard=b"))] {
         let refused = refused.unwrap_err();
-        assert!(matches!(refused, OpenError::Newer { found: 99, known: 1 }), "{refused}");
+        assert!(matches!(refused, OpenError::Newer { found: 99, known: 2 }), "{refused}");
     }
     // Until its next connection: what a migration must leave valid for binaries that run.
     birth(&open, 2).await.unwrap();
     server.cut();
     let poisoned = birth(&open, 3).await.unwrap_err().to_string();
-    assert!(poisoned.contains("the schema is of version 99, and this build knows 1"), "{poisoned}");
+    assert!(poisoned.contains("the schema is of version 99, and this build knows 2"), "{poisoned}");
     assert_eq!(server.sql("SELECT last_lsn FROM subtend.shard WHERE name = 'a'"), "2");
+}
+
+/// A database of the first schema, by undoing the second one.
+#[tokio::test]
+async fn d7_first_schema_is_migrated_with_its_sessions() {
+    let server = Server::start(&[]);
+    let open = journal(&server.target("shard=a"));
+    birth(&open, 1).await.unwrap();
+    open.close().await.unwrap();
+    server.sql(
+        "DROP TABLE subtend.node, subtend.placement, subtend.secret; DROP INDEX subtend.head_session; \
+         ALTER TABLE subtend.shard DROP COLUMN lease, DROP COLUMN shared, DROP COLUMN label; \
+         DELETE FROM subtend.migration WHERE version = 2",
+    );
+    let open = journal(&server.target("shard=a"));
+    assert_eq!((open.heads().unwrap().len(), problems(&open)), (1, Vec::new()));
+    birth(&open, 2).await.unwrap();
+    assert_eq!(server.sql("SELECT max(version) FROM subtend.migration"), "2");
+    assert_eq!(server.sql("SELECT name, shared, lease IS NULL FROM subtend.shard"), "a|f|t");
 }
 
 #[tokio::test]

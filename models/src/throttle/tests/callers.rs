@@ -84,7 +84,7 @@ impl Callers {
     }
 
     pub(super) fn with_bug(self, bug: Option<Bug>) -> Self {
-        self.throttles.0.with_limiter(|limiter, _| limiter.bug = bug);
+        self.throttles.shared.with_limiter(|limiter, _| limiter.bug = bug);
         self
     }
 

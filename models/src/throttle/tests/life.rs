@@ -59,16 +59,59 @@ async fn a_close_ends_all_waiting() {
     callers.come("c1", &[LAB], 1);
     callers.prepare("d1", &[LAB], 1);
     callers.throttles.close();
-    assert_eq!(callers.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)], "what runs still counts");
     callers.poll_woken();
     callers.poll("d1");
     assert_eq!((callers.waiting(), callers.running().len()), (vec![], 5));
+    assert_eq!(callers.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)], "what runs still counts");
     callers.throttles.close();
     callers.throttles.cool(&LAB.into(), 1_000);
     callers.come("e1", &[LAB], 1);
     assert_eq!(callers.now_ms(), 0);
     callers.run_dry();
     assert_eq!(callers.seen(), [quota(MODEL, 0, 0)], "its account fills up");
+}
+
+/// Two runtimes of one node: what one closes, the other still waits for.
+#[tokio::test(start_paused = true)]
+async fn d2_runtimes_share_quotas_and_close_for_themselves() {
+    let first = Throttles::new(at_once(1), []);
+    let second = first.for_runtime();
+    let quotas = texts(&[LAB]);
+    let held = first.enter(&quotas, 1).await;
+    let waiting = tokio::spawn({
+        let (second, quotas) = (second.clone(), quotas.clone());
+        async move { second.enter(&quotas, 1).await }
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(second.seen(), [quota(LAB, 1, 1)], "one quota for both");
+    first.close();
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished(), "the other runtime is open");
+    drop(held);
+    drop(waiting.await.unwrap());
+    second.close();
+    drop(first.enter(&quotas, 1).await);
+}
+
+/// The parts of all processes are no more than the whole.
+#[tokio::test(start_paused = true)]
+async fn d2_rates_are_divided_among_processes() {
+    let mut callers = Callers::under(&[(LAB, at_once(4))]);
+    callers.throttles.divide(2);
+    callers.all_come("a1 a2 a3 a4", &[LAB]);
+    assert_eq!(callers.running().len(), 2);
+    callers.throttles.divide(1);
+    callers.poll_woken();
+    callers.poll_woken();
+    assert_eq!(callers.running().len(), 4, "the other process is gone");
+    callers.throttles.divide(100);
+    callers.come("a5", &[LAB], 1);
+    assert_eq!(callers.seen(), [quota(LAB, 4, 1)], "what runs continues, and nothing more starts");
+    callers.run_dry();
+    let rates = Rates { requests_per_minute: Some(60), tokens_per_minute: Some(100), ..Rates::unbounded() };
+    let part = Rates { requests_per_minute: Some(20), tokens_per_minute: Some(33), ..Rates::unbounded() };
+    assert_eq!((rates.divided(3), rates.divided(1)), (part, rates));
+    assert_eq!(at_once(2).divided(3), at_once(1), "a process can always call");
 }
 
 #[test]

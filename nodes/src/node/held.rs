@@ -1,0 +1,117 @@
+//! The shards of a node: which are open, on their way, or refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use axum::Router;
+use subtend_host::Host;
+use subtend_journal::postgres::nodes::NodeLease;
+use subtend_session::index::Inflight;
+use subtend_session::state::Phase;
+use tokio::time::Instant;
+
+use super::Term;
+
+/// Attempts to open a shard, with growing pauses, before the node leaves it to others and ends: some two minutes.
+const ATTEMPTS: u32 = 7;
+
+/// A host of one shard.
+#[derive(Clone)]
+pub(crate) struct ShardHost {
+    pub(crate) host: Host,
+    pub(crate) router: Router,
+}
+
+/// A shard of this node, and the lease under which it was claimed.
+pub(super) struct HeldShard {
+    pub(super) lease: NodeLease,
+    pub(super) phase: ShardPhase,
+}
+
+pub(super) enum ShardPhase {
+    Opening,
+    Open(ShardHost),
+    Closing,
+}
+
+/// A shard that was not opened.
+struct OpenFailure {
+    /// How often in a row.
+    count: u32,
+    /// When the next attempt is due.
+    due: Instant,
+    why: String,
+}
+
+#[derive(Default)]
+pub(super) struct NodeState {
+    pub(super) term: Option<Term>,
+    pub(super) shards: BTreeMap<String, HeldShard>,
+    failures: BTreeMap<String, OpenFailure>,
+}
+
+impl NodeState {
+    pub(super) fn open(&self) -> BTreeSet<String> {
+        self.shards.iter().filter(|(_, slot)| slot.open().is_some()).map(|(shard, _)| shard.clone()).collect()
+    }
+
+    /// Whether a shard may be tried now.
+    pub(super) fn is_due(&self, shard: &str) -> bool {
+        !self.shards.contains_key(shard) && self.failures.get(shard).is_none_or(|failure| Instant::now() >= failure.due)
+    }
+
+    /// Notes that a shard was not opened: each attempt waits twice as long.
+    pub(super) fn failed(&mut self, shard: &str, why: String, tick: Duration) {
+        let count = self.failures.get(shard).map_or(1, |failure| failure.count.saturating_add(1));
+        let due = Instant::now() + tick * 2_u32.saturating_pow(count.min(6));
+        self.failures.insert(shard.to_owned(), OpenFailure { count, due, why });
+    }
+
+    pub(super) fn succeeded(&mut self, shard: &str) {
+        self.failures.remove(shard);
+    }
+
+    /// Begins a lease: what failed before is tried again.
+    pub(super) fn begin(&mut self, term: Term) {
+        self.term = Some(term);
+        self.failures.clear();
+    }
+
+    /// Why a shard was not opened, if all attempts failed: another node is to try.
+    pub(super) fn refused(&self) -> Option<String> {
+        let refused = self.failures.iter().find(|(_, failure)| failure.count >= ATTEMPTS);
+        refused.map(|(shard, failure)| format!("{shard} was not opened after {ATTEMPTS} attempts: {}", failure.why))
+    }
+
+    /// Removes a shard, unless it was claimed again under another lease.
+    pub(super) fn remove(&mut self, shard: &str, lease: &NodeLease) {
+        if self.shards.get(shard).is_some_and(|slot| slot.lease == *lease) {
+            self.shards.remove(shard);
+        }
+    }
+}
+
+impl HeldShard {
+    pub(super) fn open(&self) -> Option<&ShardHost> {
+        match &self.phase {
+            ShardPhase::Open(open) => Some(open),
+            ShardPhase::Opening | ShardPhase::Closing => None,
+        }
+    }
+}
+
+/// Ends event streams of a shard that is lost, and drops its host. Its journal waits for what it had sent, so this is no place to wait.
+pub(super) fn end_now(slot: HeldShard) {
+    if let ShardPhase::Open(open) = slot.phase {
+        open.host.ends().cancel();
+        tokio::task::spawn_blocking(move || drop(open));
+    }
+}
+
+/// Returns whether a run continues by itself: one that is held waits for an input.
+pub(super) fn is_busy(row: &Inflight) -> bool {
+    match row.state {
+        Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Quiet => false,
+        Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest | Phase::Closing => true,
+    }
+}
