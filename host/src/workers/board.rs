@@ -35,6 +35,9 @@ const FORGOTTEN: Duration = Duration::from_secs(900);
 /// Completions that are remembered, to answer one that is sent again.
 const COMPLETED: usize = 1_000;
 
+/// What a model reads of an idempotent call that was begun.
+const REPEATABLE: &str = "it may have had all, some or none of its effects, and may be called again";
+
 /// What ends a call.
 type RemoteEnd = Result<ToolOutput, ToolError>;
 
@@ -63,6 +66,8 @@ pub(super) struct RemoteCall {
     progress: Progress,
     pub(super) state: RemoteState,
     pub(super) attempt: u32,
+    /// Whether a worker began it and left it unfinished: it may have had effects, also while it is queued again.
+    begun_before: bool,
     cancelled: bool,
     pub(super) since: Instant,
     changed: Arc<Notify>,
@@ -342,6 +347,7 @@ impl RemoteCall {
             progress: call.progress,
             state: RemoteState::Queued,
             attempt: 0,
+            begun_before: false,
             cancelled: false,
             since: now,
             changed: Arc::default(),
@@ -404,7 +410,8 @@ impl RemoteCall {
 
     /// Ends the lease of a worker that left the call unfinished, as `why` says; returns whether the call can be taken again.
     fn left(&mut self, begun: bool, why: &str) -> bool {
-        let name = Arc::clone(&self.tool.spec.name);
+        let (name, before) = (Arc::clone(&self.tool.spec.name), self.begun_before);
+        self.begun_before |= begun;
         let retry = |message: String| ToolError { retryable: true, ..ToolError::failed(message) };
         if begun && !self.tool.idempotent {
             let message = format!(
@@ -415,6 +422,11 @@ impl RemoteCall {
             self.end(Err(ToolError::cancelled()));
         } else if self.attempt >= ATTEMPTS && begun {
             self.end(Err(retry(format!("{why} during this call of `{name}`, as were {} others before", ATTEMPTS - 1))));
+        } else if self.attempt >= ATTEMPTS && before {
+            self.end(Err(retry(format!(
+                "{why} before it began this call of `{name}` again, after {} others: {REPEATABLE}",
+                ATTEMPTS - 1
+            ))));
         } else if self.attempt >= ATTEMPTS {
             self.end(Err(retry(format!("no worker began this call of `{name}`, the last of {ATTEMPTS} since {why}"))));
         } else {
@@ -430,8 +442,8 @@ impl RemoteCall {
         let Some(deadline) = self.tool.deadline.filter(|deadline| self.since + *deadline <= now) else { return };
         let begun = match &self.state {
             RemoteState::Ended(_) => return,
-            RemoteState::Queued => false,
-            RemoteState::Leased(lease) => lease.begun,
+            RemoteState::Queued => self.begun_before,
+            RemoteState::Leased(lease) => lease.begun || self.begun_before,
         };
         let (name, seconds) = (&self.tool.spec.name, deadline.as_secs());
         let error = match (begun, self.tool.idempotent) {
@@ -441,7 +453,7 @@ impl RemoteCall {
             }
             (true, true) => ToolError {
                 retryable: true,
-                ..ToolError::failed(format!("this call of `{name}` was not done within {seconds} s"))
+                ..ToolError::failed(format!("this call of `{name}` was not done within {seconds} s: {REPEATABLE}"))
             },
             (true, false) => ToolError::unknown_effects(format!(
                 "this call of `{name}` was not done within {seconds} s: it may have had all, some or none of its effects. Check \

@@ -11,7 +11,7 @@ use super::conversation::{Calls, Conversation, catalog, limits};
 use super::dialects::{minions, scenes};
 
 /// Tools that texts of the project may name.
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 25] = [
     "task",
     "check_task",
     "cancel_task",
@@ -36,6 +36,7 @@ const KNOWN: [&str; 24] = [
     "shell",
     "process",
     "web_search",
+    "fetch",
 ];
 
 fn is_word(c: char) -> bool {

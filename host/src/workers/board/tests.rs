@@ -26,6 +26,7 @@ impl LeaseDice {
 struct KnownLease {
     no: u64,
     until: Instant,
+    begun: bool,
     /// The result that was accepted.
     completed: Option<WorkerResult>,
 }
@@ -38,6 +39,8 @@ struct KnownCall {
     begun: u32,
     /// How often a worker said that it had not started the call.
     given_back: u32,
+    /// How many of these leases it had begun before.
+    withdrawn: u32,
     newest: String,
     /// The text of the completion that counted.
     result: Option<String>,
@@ -59,6 +62,7 @@ fn call(idempotent: bool, now: Instant) -> RemoteCall {
         progress: Progress::none(),
         state: RemoteState::Queued,
         attempt: 0,
+        begun_before: false,
         cancelled: false,
         since: now,
         changed: Arc::default(),
@@ -84,7 +88,7 @@ fn played(seed: u64, any_lease: bool) -> Result<(), String> {
                 let no = board.leases[&taken.token];
                 let call = calls.get_mut(&no).ok_or("a call that was not added is leased")?;
                 (call.leases, call.newest) = (call.leases + 1, taken.token.clone());
-                leases.insert(taken.token, KnownLease { no, until: now + LEASE, completed: None });
+                leases.insert(taken.token, KnownLease { no, until: now + LEASE, begun: false, completed: None });
             }
             3 | 4 => {
                 let Some(lease) = leases.get_mut(&token) else { continue };
@@ -101,6 +105,7 @@ fn played(seed: u64, any_lease: bool) -> Result<(), String> {
                         return Err("a lease that had run out was renewed".to_owned());
                     }
                     lease.until = now + LEASE;
+                    lease.begun |= begins;
                     let call = calls.get_mut(&lease.no).ok_or("a call that is over is renewed")?;
                     call.begun += u32::from(begins && !before);
                 }
@@ -157,6 +162,7 @@ fn complete(
         return Err("a completion of an old lease counts".to_owned());
     }
     call.given_back += u32::from(result == WorkerResult::NotStarted);
+    call.withdrawn += u32::from(result == WorkerResult::NotStarted && lease.begun);
     if let WorkerResult::Ok { content, .. } = &result {
         call.result = Some(content.clone());
     }
@@ -179,7 +185,42 @@ fn kept(call: &KnownCall) -> Result<(), String> {
         Some(Err(error)) if error.unknown_effects && (call.idempotent || call.begun == 0) => {
             Err("effects are unknown of a call that was not begun, or may be repeated".to_owned())
         }
+        Some(Err(error)) if has_no_effects(error) && call.begun > call.withdrawn => {
+            Err("a call that a worker had begun ended as one without effects".to_owned())
+        }
         Some(_) | None => Ok(()),
+    }
+}
+
+fn has_no_effects(error: &ToolError) -> bool {
+    error.message.contains("had no effects") || error.message.starts_with("no worker began")
+}
+
+/// A worker begins an idempotent call and is lost. The call waits for another one until its deadline, or until none of the others began
+/// it. The control is a call that no worker has begun.
+#[tokio::test(start_paused = true)]
+async fn d6_call_that_was_begun_before_may_have_had_effects() {
+    let ended = |begins: bool, takes: u32| {
+        let (mut board, mut now) = (CallBoard::default(), Instant::now());
+        let (no, _) = board.add(call(true, now)).expect("room");
+        for attempt in 0..takes {
+            let taken = board.take("one", &["pay".into()], now).expect("a lease").expect("a call");
+            if begins && attempt == 0 {
+                board.renew(&taken.token, now).expect("renewed");
+            }
+            now += LEASE;
+            let _: RemoteStep = board.step(no, false, now);
+        }
+        match board.step(no, false, now + DEADLINE) {
+            RemoteStep::Ended(end) => end.expect_err("an error"),
+            RemoteStep::Wait(_) => panic!("it is over"),
+        }
+    };
+    for takes in [1, ATTEMPTS] {
+        let (begun, not) = (ended(true, takes), ended(false, takes));
+        assert!(begun.message.contains("it may have had all, some or none of its effects"), "{begun:?}");
+        assert_eq!((has_no_effects(&begun), has_no_effects(&not)), (false, true), "{begun:?} {not:?}");
+        assert!(begun.retryable && !begun.unknown_effects, "it may be repeated: {begun:?}");
     }
 }
 
