@@ -53,7 +53,7 @@ const EXAMPLES: [(&str, &str); 56] = [
     ("token create", "subtend token create phone --scope read"),
     ("token list", "subtend token list"),
     ("token revoke", "subtend token revoke phone"),
-    ("worker", "subtend worker --host http://127.0.0.1:7475 --token-file token --tool 'build=./build.sh'"),
+    ("worker", "subtend worker --host http://127.0.0.1:7475 --token-file token --tool build=/usr/local/bin/build"),
     ("verify", "subtend verify --store redb:/backup/subtend"),
     ("drill", "subtend drill --kills 100 --store redb:/mnt/disk/drill"),
     ("recover", "subtend recover"),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use subtend_tools::commands::Commands;
 use subtend_tools::guard::Guard;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -23,6 +24,9 @@ mod program;
 /// The variable with the token. Programs do not get it.
 const TOKEN: &str = "SUBTEND_WORKER_TOKEN";
 
+/// How variables start that a worker sets for its programs.
+const OWN: &str = "SUBTEND_WORKER_";
+
 /// Time between two attempts to reach the host. It doubles, up to a bound of the host.
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -37,8 +41,9 @@ const PAUSED: Duration = Duration::from_millis(100);
 
 /// Answers calls of remote tools of a host, each by a program.
 ///
-/// The host declares the tools (`remote_tools` in its user's configuration). The program gets the arguments as one line of JSON on its standard input, and the identity of the call in SUBTEND_WORKER_CALL: the
-/// same if the call is repeated. What it prints is the result. An exit code other than 0 fails the call, with what the program wrote
+/// The host declares the tools (`remote_tools` in its user's configuration). The program runs outside the sandbox, with all rights of
+/// the worker: name it by an absolute path where no model may write. It gets the arguments as one line of JSON on its standard input,
+/// and the identity of the call in SUBTEND_WORKER_CALL: the same if the call is repeated. What it prints is the result. An exit code other than 0 fails the call, with what the program wrote
 /// to its standard error. It is killed with all that it started if the call is cancelled or its lease is lost. Ctrl-C or SIGTERM ends
 /// the worker when its running calls are done; a second signal ends it at once.
 #[derive(clap::Args, Debug)]
@@ -48,9 +53,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", conflicts_with_all = ["data", "store", "accept_loss"])]
     host: Option<String>,
 
-    /// A remote tool, and the shell command that answers its calls; repeatable
+    /// A remote tool, and the shell command that answers its calls, such as `deploy=/usr/local/bin/deploy`; repeatable
     #[arg(long, value_name = "NAME=COMMAND", required = true)]
     tool: Vec<String>,
+
+    /// A variable of the worker that its programs get too; repeatable. They get the variables that commands of `shell` get, such as PATH
+    /// and HOME, and no other
+    #[arg(long, value_name = "NAME")]
+    env: Vec<String>,
 
     /// File with a token of scope `work` or `admin`; without it the variable SUBTEND_WORKER_TOKEN has it
     #[arg(long, value_name = "FILE", requires = "host")]
@@ -74,6 +84,8 @@ struct ToolWorker {
     commands: BTreeMap<String, String>,
     host: RemoteHost,
     guard: Guard,
+    /// What its programs get of its environment.
+    environment: Commands,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
@@ -129,12 +141,24 @@ impl ToolWorker {
         for word in &args.tool {
             let bad = |why: &str| Fail::Usage(format!("`--tool {word}`: {why}"));
             let named = word.split_once('=').filter(|(name, command)| !name.is_empty() && !command.trim().is_empty());
-            let (name, command) =
-                named.ok_or_else(|| bad("give the name of a tool and a command, as in --tool 'build=./build.sh'"))?;
+            let (name, command) = named.ok_or_else(|| {
+                bad("give the name of a tool and a command, as in --tool deploy=/usr/local/bin/deploy")
+            })?;
             if commands.insert(name.to_owned(), command.to_owned()).is_some() {
                 return Err(bad("the tool is named twice: one command answers its calls"));
             }
         }
+        for name in &args.env {
+            let bad = |why: &str| Err(Fail::Usage(format!("`--env {name}`: {why}")));
+            if name.starts_with(OWN) {
+                return bad("the worker itself sets such variables, and keeps its token: leave it out");
+            }
+            if std::env::var_os(name).is_none() {
+                return bad("the variable is not set: set it for the worker, or leave it out");
+            }
+        }
+        let environment =
+            Commands { environment: args.env.iter().map(|name| name.as_str().into()).collect(), ..Commands::default() };
         let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "worker".to_owned());
         let name = args.name.clone().unwrap_or_else(|| format!("{}-{}", machine.trim(), std::process::id()));
         let host = match &args.host {
@@ -143,7 +167,7 @@ impl ToolWorker {
         };
         let guard = super::guard::guard()
             .map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
-        Ok(Self { name, commands, host, guard })
+        Ok(Self { name, commands, host, guard, environment })
     }
 
     fn line(&self, slots: u16) -> String {
@@ -205,7 +229,7 @@ impl ToolWorker {
         if begun >= until {
             return self.give_back(&call).await;
         }
-        let mut program = match Program::start(&self.guard, command, &call).await {
+        let mut program = match Program::start((&self.guard, &self.environment), command, &call).await {
             Ok(program) => program,
             Err(why) => return self.complete(&call, WorkerResult::error(why), until).await,
         };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cli::call::User;
+use crate::cli::call::{Under, User};
 use crate::cli::serve::{HttpResponse, ServedHost, serve};
 use crate::cli::worker::{caller, person, token};
 
@@ -109,6 +109,34 @@ fn worker_answers_no_call_that_it_has_not_leased() {
     assert_eq!(sends(&host, &work, "POST /v1/workers/complete", &done(lease, "paid")).status, 204);
     let run = run.done();
     assert_eq!((run.code, &*run.out), (Some(0), "It said: paid\n"), "{run:?}");
+    stop(host);
+}
+
+/// A program of a worker reads no secret of the worker's environment. The control: it reads the variable that `--env` names.
+#[test]
+fn program_of_a_worker_gets_no_secret_of_its_environment() {
+    let user = person(30_000);
+    let host = serve(&user, &caller(&user, "pay"));
+    let secret = token(&user, "work");
+    let attacks: [&str; 5] =
+        ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SUBTEND_STORE", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN"];
+    let address = format!("http://{}", host.address);
+    let worker = ["worker", "--host", &address, "--tool", "pay=env", "--env", "DEPLOY_TARGET"];
+    let mut command = user.command(&worker);
+    command.env("SUBTEND_WORKER_TOKEN", &secret).env("DEPLOY_TARGET", "staging");
+    // With --host the worker opens no store.
+    command.envs(attacks.map(|name| (name, "postgres://me:s3cret@db/store")));
+    let worker = Under::start(command, "");
+    let run = user.start(&["run", "--quiet", "--allow", "tool:pay", "go"]).done();
+    assert_eq!(run.code, Some(0), "{run:?}");
+    for name in attacks.into_iter().chain(["SUBTEND_WORKER_TOKEN", "s3cret", &secret]) {
+        assert!(!run.out.contains(name), "{name}: {run:?}");
+    }
+    for given in ["DEPLOY_TARGET=staging", "PATH=", "SUBTEND_WORKER_TOOL=pay"] {
+        assert!(run.out.contains(given), "{given}: {run:?}");
+    }
+    worker.signal("TERM");
+    assert_eq!(worker.done().code, Some(0));
     stop(host);
 }
 

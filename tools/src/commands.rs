@@ -1,7 +1,11 @@
 //! The environment and limits of commands.
 
+use std::ffi::OsString;
+
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Text;
+
+use crate::builtin::environment;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commands {
@@ -41,6 +45,11 @@ pub struct BadVariable {
 }
 
 impl Commands {
+    /// Returns the variables of this process that commands get.
+    pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        environment::of(std::env::vars_os(), &self.environment)
+    }
+
     /// Checks that each entry is a variable name.
     ///
     /// # Errors

@@ -5,13 +5,13 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use subtend_tools::commands::Commands;
 use subtend_tools::guard::Guard;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::TOKEN;
 use super::host::{LeasedCall, WorkerResult};
 
 /// Bytes of the last error output that are kept, and of an error message.
@@ -34,11 +34,16 @@ pub(super) struct Program {
 
 impl Program {
     /// Starts `command` with the arguments of a call on its standard input.
-    pub(super) async fn start(guard: &Guard, command: &str, call: &LeasedCall) -> Result<Self, String> {
+    pub(super) async fn start(
+        (guard, environment): (&Guard, &Commands),
+        command: &str,
+        call: &LeasedCall,
+    ) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("the program of `{}` cannot be started: {error}", call.tool);
         let mut process = Command::from(guard.fed(&["sh".into(), "-c".into(), command.into()]));
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        process.env_remove(TOKEN).env("SUBTEND_WORKER_CALL", &call.call).env("SUBTEND_WORKER_TOOL", &call.tool);
+        process.env_clear().envs(environment.variables());
+        process.env("SUBTEND_WORKER_CALL", &call.call).env("SUBTEND_WORKER_TOOL", &call.tool);
         process.env("SUBTEND_WORKER_ATTEMPT", call.attempt.to_string());
         // Signals of the terminal are for the worker.
         #[cfg(unix)]
@@ -52,7 +57,8 @@ impl Program {
         }
         let mut stdin = child.stdin.take();
         if let Some(stdin) = &mut stdin {
-            stdin.write_all(format!("{}\n", call.args).as_bytes()).await.map_err(failed)?;
+            // A program that ends without reading them has run: its exit code counts.
+            drop(stdin.write_all(format!("{}\n", call.args).as_bytes()).await);
         }
         Ok(Self { child, stdin, output, tail, shown: String::new() })
     }
@@ -150,7 +156,35 @@ fn result(bytes: &[u8], total: u64, max_bytes: u64) -> WorkerResult {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// More than a pipe holds is written until the program closes its input. The control is a program that cannot be started.
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn d6_program_that_reads_no_arguments_is_judged_by_its_end() {
+        let call = LeasedCall {
+            call: "one".to_owned(),
+            tool: "pay".to_owned(),
+            args: json!({"of": "x".repeat(1 << 20)}),
+            token: String::new(),
+            lease_ms: 1_000,
+            attempt: 1,
+            max_bytes: 1_000,
+        };
+        let started = async |program: &str, script: &str| {
+            let guard = Guard { program: program.into(), args: vec!["-c".into(), script.into()] };
+            Program::start((&guard, &Commands::default()), "true", &call).await
+        };
+        let mut program = started("sh", "exec <&-; echo paid").await.expect("started");
+        let paid = program.ended(1_000).await;
+        assert!(matches!(&paid, WorkerResult::Ok { content, .. } if content == "paid"), "{}", paid.word());
+        let mut program = started("sh", "exec <&-; exit 3").await.expect("started");
+        assert!(matches!(program.ended(1_000).await, WorkerResult::Error { message } if message == "exit code 3"));
+        let missing = started("/no/such/program", "").await.err().expect("an error");
+        assert!(missing.starts_with("the program of `pay` cannot be started: "), "{missing}");
+    }
 
     #[test]
     fn d6_output_of_a_program_is_truncated_and_says_so() {

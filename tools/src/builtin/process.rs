@@ -15,7 +15,6 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::environment;
 use crate::bounded::len;
 use crate::commands::Commands;
 use crate::guard::{Guard, LIMITS, PIPED};
@@ -204,7 +203,7 @@ fn command(script: &str, workspace: &Workspace, (over, commands): (Over<'_>, &Co
     command.process_group(0);
     command.current_dir(directory(workspace));
     // For the guard too: commands can read the environment of their user's processes.
-    command.env_clear().envs(environment::of(std::env::vars_os(), &commands.environment));
+    command.env_clear().envs(commands.variables());
     if guard.is_some()
         && let Ok(limits) = serde_json::to_string(&commands.limits)
     {

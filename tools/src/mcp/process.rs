@@ -13,7 +13,6 @@ use subtend_session::values::{MAX_VALUES, ValueCount};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::builtin::environment;
 use crate::commands::{CommandLimits, Commands};
 use crate::guard::{Guard, LIMITS, PIPED};
 
@@ -66,7 +65,7 @@ pub(super) fn start(
     #[cfg(unix)]
     process.process_group(0);
     process.kill_on_drop(guard.is_none());
-    process.env_clear().envs(environment::of(std::env::vars_os(), &commands.environment)).envs(env);
+    process.env_clear().envs(commands.variables()).envs(env);
     if guard.is_some()
         // A server lives as long as its host: its CPU time has no limit.
         && let Ok(limits) = serde_json::to_string(&CommandLimits { cpu_seconds: u64::MAX >> 1, ..commands.limits.clone() })
