@@ -18,7 +18,7 @@ use subtend_session::state::Phase;
 use tokio::net::TcpListener;
 
 use super::client::SOCKET;
-use super::data::StoreLocation;
+use super::data::{StoreLocation, quoted};
 use super::fail::{Code, Fail};
 use super::work::slash::HostedCommands;
 use super::work::{self, Hosting, WorkArgs};
@@ -173,7 +173,7 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
     };
     #[cfg(not(unix))]
     let socket = None;
-    let done = match announce(args, socket.as_deref(), guard.as_ref()) {
+    let done = match announce(args, socket.as_deref(), guard.as_ref(), args.nodes.tokens.as_deref()) {
         Ok(()) => tokio::select! {
             () = hosting.stop.asked() => Ok(Code::Done),
             () = idle(host.runtime()), if args.until_idle => Ok(Code::Done),
@@ -267,7 +267,12 @@ fn private(dir: &Path) -> std::io::Result<()> {
 }
 
 /// Prints where the host is found: to people on stderr, and with --json as one line on stdout.
-fn announce(args: &Args, socket: Option<&Path>, guard: Option<&(SocketAddr, Guard)>) -> Result<(), Fail> {
+fn announce(
+    args: &Args,
+    socket: Option<&Path>,
+    guard: Option<&(SocketAddr, Guard)>,
+    tokens: Option<&Path>,
+) -> Result<(), Fail> {
     let login = |(address, guard): &(SocketAddr, Guard)| {
         let code = guard.logins().link().ok_or_else(|| Fail::Other("the system gives no random bytes".to_owned()))?;
         Ok::<_, Fail>((*address, format!("http://{address}/login?code={code}")))
@@ -293,7 +298,11 @@ fn announce(args: &Args, socket: Option<&Path>, guard: Option<&(SocketAddr, Guar
             writeln!(err, "other machines can reach it: each request needs a token or a login")?;
         }
         writeln!(err, "  login, once and within 5 minutes: {login}")?;
-        writeln!(err, "  tokens: subtend token{} create NAME", args.work.store.again())?;
+        let of = match tokens {
+            Some(file) => format!(" --tokens {}", quoted(&file.to_string_lossy())),
+            None => args.work.store.again(),
+        };
+        writeln!(err, "  tokens: subtend token{of} create NAME")?;
     }
     if let Some(socket) = socket {
         writeln!(err, "  socket: {}", socket.display())?;

@@ -1,6 +1,5 @@
 //! Nodes as processes, with a server of their own and a network between.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -61,7 +60,7 @@ impl Cluster {
         let mut cluster = Self { client: NodeClient { token: String::new() }, server, nodes: Vec::new(), lease, dir };
         cluster.client.token = cluster.token();
         for number in 0..count {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let port = crate::server::port();
             let name = ["a", "b", "c", "d"][number].to_owned();
             let proxy = Proxy::to(cluster.server.port());
             cluster.nodes.push(NodeProcess { name, port, proxy, child: None });

@@ -2,7 +2,7 @@
 //!
 //! `FAULTS=1000 .ci/run nodes` for more. `SEED=N` repeats the order of faults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -234,7 +234,14 @@ fn check_events(cluster: &Cluster, follower: Follower) -> usize {
 fn check_store(cluster: &Cluster, opened: &[String]) {
     let mut ends: BTreeMap<String, usize> = BTreeMap::new();
     for journal in history::journals(&cluster.server) {
-        for (session, _) in journal.heads().unwrap() {
+        let heads = journal.heads().unwrap();
+        let here: BTreeSet<SessionId> = heads.iter().map(|(session, _)| *session).collect();
+        for (session, head) in heads {
+            let family = [Some(head.root), head.parent];
+            assert!(
+                family.into_iter().flatten().all(|of| here.contains(&of)),
+                "session {session} is apart from its tree"
+            );
             let records = journal.records(session).unwrap();
             let runs = records.iter().filter(|stored| matches!(stored.record, Record::RunOpened(..))).count();
             let ended = records.iter().filter(|stored| matches!(stored.record, Record::RunEnded { .. })).count();

@@ -124,7 +124,12 @@ impl Link {
         Ok(Self { target: target.clone(), tls, idle: Mutex::default(), permits: Semaphore::new(READERS) })
     }
 
+    /// Connects within the time for a reply: `connect_timeout` ends before the server has said anything.
     pub(super) async fn connect(&self) -> Result<ServerConnection, ServerFailure> {
+        timeout(self.target.reply, self.connecting()).await.map_err(|_| self.silent())?
+    }
+
+    async fn connecting(&self) -> Result<ServerConnection, ServerFailure> {
         let mut config = self.target.with_password();
         config.application_name("subtend");
         let client = match &self.tls {

@@ -82,8 +82,9 @@ async fn served(
     stop: &mut StopSignal,
 ) -> Result<Code, Fail> {
     let gateway = Gateway::new(node.clone());
-    let tokens = TokenFile::at(args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS)));
-    let guard = Guard::of_node(address, args.allow_host.iter().cloned(), tokens, Some(node.key().clone()));
+    let tokens = args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS));
+    let file = TokenFile::at(&tokens);
+    let guard = Guard::of_node(address, args.allow_host.iter().cloned(), file, Some(node.key().clone()));
     let ends = node.gone().clone();
     let mut servers = tokio::task::JoinSet::new();
     servers.spawn(listen::tcp(listener, guard.protect(gateway.router()), Bounds::default(), ends.clone()));
@@ -103,7 +104,7 @@ async fn served(
     };
     #[cfg(not(unix))]
     let socket: Option<PathBuf> = None;
-    announce(args, socket.as_deref(), Some(&(address, guard)))?;
+    announce(args, socket.as_deref(), Some(&(address, guard)), Some(&tokens))?;
     let asked: std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(async {
         stop.asked().await;
         screen.note("the node leaves: its shards go to other nodes");

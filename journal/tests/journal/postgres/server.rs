@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use subtend_journal::StoreSpec;
 use subtend_journal::postgres::ShardAddress;
@@ -70,6 +71,17 @@ fn as_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
+/// A free port below those that connections take by themselves: a server that restarts finds it free again.
+pub(crate) fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id().wrapping_mul(64);
+    let port = || {
+        let next = first.wrapping_add(u32::from(NEXT.fetch_add(1, Ordering::Relaxed)));
+        10_000 + u16::try_from(next % 20_000).unwrap()
+    };
+    std::iter::repeat_with(port).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
+
 fn done(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -91,7 +103,7 @@ impl Server {
         let mut initdb = as_user(bin.join("initdb"));
         initdb.args(["--username=subtend", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]);
         done(initdb.arg("--pwfile").arg(&password).arg("-D").arg(&data));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = port();
         let mut conf = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
         let own = format!(
             "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{}'\nmax_connections = 300\n\
