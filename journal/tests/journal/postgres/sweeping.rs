@@ -220,14 +220,14 @@ fn writer(proxy: &Interrupter, store: &Path, fault: &str) -> Child {
     writer.spawn().unwrap()
 }
 
-/// Kills the writer where a commit stops at `point`, and returns what the store lacks or has in part.
-fn killed(point: Point, fault: &str) -> Vec<String> {
+/// Kills the writer `later` than a commit stops at `point`, and returns what the store lacks or has in part.
+fn killed(point: Point, fault: &str, later: Duration) -> Vec<String> {
     let (proxy, dir) = (Interrupter::to(shared()), tempfile::tempdir().unwrap());
     proxy.interrupt(point, 3);
     let mut child = writer(&proxy, dir.path(), fault);
     proxy.wait(point);
     // What is acknowledged before its commit is printed meanwhile.
-    std::thread::sleep(Duration::from_millis(if fault.is_empty() { 0 } else { 200 }));
+    std::thread::sleep(later);
     child.kill().unwrap();
     child.wait().unwrap();
     proxy.lose();
@@ -251,14 +251,16 @@ fn lacking(journal: &Journal, acked: &[u128]) -> Vec<String> {
 #[test]
 fn d1_owner_killed_at_any_point_of_a_commit_loses_nothing() {
     for point in POINTS {
-        assert_eq!(killed(point, ""), Vec::<String>::new(), "{point:?}");
+        assert_eq!(killed(point, "", Duration::ZERO), Vec::<String>::new(), "{point:?}");
     }
 }
 
 /// Negative control: what is acknowledged before its commit is missing.
 #[test]
 fn d1_sweep_notices_an_acknowledgement_before_the_commit() {
-    let wrong = killed(Point::Request(4), "ack-before-commit");
+    // A busy machine may need longer until it has printed.
+    let mut found = (1..=20).map(|n| killed(Point::Request(4), "ack-before-commit", Duration::from_millis(200 * n)));
+    let wrong = found.find(|wrong| !wrong.is_empty()).unwrap_or_default();
     assert!(!wrong.is_empty() && wrong.iter().all(|what| what.ends_with("was acknowledged")), "{wrong:?}");
 }
 
