@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Returns the time since the machine started. It goes on while the process is stopped or the machine sleeps, and no one sets it.
+/// Returns the time since the machine started. It runs on while the process is stopped or the machine sleeps, and no one sets it.
 #[cfg(target_os = "linux")]
 pub(crate) fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const LOST: &str = "the node has lost the shard";
-/// A node that sends nothing for so long is asked whether it is there.
+/// A node that sends nothing for so long is asked whether it lives.
 #[cfg(target_os = "linux")]
 const VANISHED: Duration = Duration::from_secs(8);
 /// Longest wait for a connection.

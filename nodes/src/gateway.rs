@@ -228,7 +228,7 @@ impl Gateway {
                     Err(NoAnswer::Unknown(why)) => return Err(unknown(&owner.name, &why)),
                 }
             }
-            // The rows may be older than the change: a look at them is bounded, and so is the whole wait.
+            // The rows may be older than the change: each wait for newer ones is bounded, and so is the whole.
             let pause = (Instant::now() + times.heartbeat / 10).min(give_up);
             drop(timeout_at(pause, changes.changed()).await);
             if Instant::now() >= give_up {
@@ -392,7 +392,7 @@ fn no_shard(shard: &str, known: &[String]) -> Problem {
 
 fn unknown(owner: &str, why: &str) -> Problem {
     let detail = format!(
-        "node {owner} ended the connection before it answered: {why}. Whether the command took effect is unknown: look, or send it again \
+        "node {owner} ended the connection before it answered: {why}. Whether the command took effect is unknown: check, or send it again \
          with the Idempotency-Key that it had"
     );
     Problem::new(StatusCode::BAD_GATEWAY, "outcome_unknown", detail)

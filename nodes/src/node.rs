@@ -77,7 +77,7 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// Connects to the database that `target` names, makes its shards if there are none, and begins the node's lease. Waits for the end of
+    /// Connects to the database that `target` names, makes its shards if they are missing, and begins the node's lease. Waits for the end of
     /// the lease of an earlier process of that name.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Node {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works until `stop` resolves: renews the lease, claims shards, hands them over, and begins anew when a lease was lost. Then leaves
+    /// Works until `stop` resolves: renews the lease, claims shards, hands them over, and joins again when a lease was lost. Then leaves
     /// in order: drains, closes its shards, and ends its lease.
     ///
     /// # Errors
@@ -431,7 +431,7 @@ impl Node {
         }
         tracing::error!(
             shards = shards.len(),
-            "the lease of this node has ended: its shards are dropped, and it joins anew"
+            "the lease of this node has ended: its shards are dropped, and it joins again"
         );
         shards.into_values().for_each(end_now);
         self.inner.members.send_modify(|_| ());

@@ -91,7 +91,7 @@ mod tests {
         }
     }
 
-    /// `owners` names the node of each shard; an empty name is none.
+    /// `owners` names the node of each shard; an empty name means no node.
     fn members(nodes: &[NodeRow], owners: &[&str]) -> Members {
         let shard = |(id, owner): (i32, &&str)| ShardRow {
             id,

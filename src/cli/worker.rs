@@ -120,7 +120,7 @@ fn note(line: &str) -> Result<(), Fail> {
 }
 
 /// Reports a call. Without stderr the host still has its result.
-fn told(call: &LeasedCall, what: &str) {
+fn report(call: &LeasedCall, what: &str) {
     drop(note(&format!("{} {}: {what}", call.tool, call.call)));
 }
 
@@ -250,7 +250,7 @@ impl ToolWorker {
                 Ok(renewed) => return (!renewed.stop).then(|| sent + Duration::from_millis(renewed.lease_ms)),
                 Err(HostError::Away(_)) if Instant::now() + AGAIN < until => sleep(AGAIN).await,
                 Err(HostError::Away(why) | HostError::Lost(why) | HostError::Refused(why)) => {
-                    told(call, &format!("not started: {why}"));
+                    report(call, &format!("not started: {why}"));
                     return None;
                 }
             }
@@ -277,7 +277,7 @@ impl ToolWorker {
                     if let Ok(ended) = timeout(PAUSED, program.ended(call.max_bytes)).await {
                         return Some((ended, until));
                     }
-                    told(call, "killed: the host did not renew the lease in time");
+                    report(call, "killed: the host did not renew the lease in time");
                     return None;
                 }
             };
@@ -292,7 +292,7 @@ impl ToolWorker {
                     () = sleep(AGAIN) => {}
                 },
                 Err(HostError::Lost(why) | HostError::Refused(why)) => {
-                    told(call, &format!("killed: {why}"));
+                    report(call, &format!("killed: {why}"));
                     return None;
                 }
             }
@@ -310,7 +310,7 @@ impl ToolWorker {
                     result = WorkerResult::error(format!("the host refused the result: {why}"));
                 }
                 Err(HostError::Away(why) | HostError::Lost(why) | HostError::Refused(why)) => {
-                    return told(call, &format!("the result was refused: {why}"));
+                    return report(call, &format!("the result was refused: {why}"));
                 }
             }
         }

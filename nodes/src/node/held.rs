@@ -100,7 +100,7 @@ impl HeldShard {
     }
 }
 
-/// Ends event streams of a shard that is lost, and drops its host. Its journal waits for what it had sent, so this is no place to wait.
+/// Ends event streams of a shard that is lost, and drops its host. Its journal waits for what it had sent, so nothing waits here.
 pub(super) fn end_now(slot: HeldShard) {
     if let ShardPhase::Open(open) = slot.phase {
         open.host.ends().cancel();

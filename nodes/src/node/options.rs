@@ -39,9 +39,9 @@ pub struct NodeOptions {
     pub address: String,
     /// Version of the binary, for operators.
     pub version: String,
-    /// Labels of shards that it may claim beside those without one.
+    /// Labels of shards that it may claim besides those without one.
     pub labels: Vec<String>,
-    /// Shards to make for each kind, where there are none.
+    /// Shards to make for each kind, where they are missing.
     pub shards: u16,
     /// Times of its lease.
     pub times: Times,
