@@ -144,11 +144,13 @@ fn d6_killed_worker_takes_its_program_along() {
 
 #[test]
 fn d6_worker_that_wakes_after_its_lease_is_refused() {
-    let user = person(1_000);
+    let user = person(3_000);
     let host = serve(&user, &caller(&user, "seek"));
-    let one = worker(&user, &host.address, "one", &["seek=sleep 1; echo first; echo $$ > first"]);
+    let one = worker(&user, &host.address, "one", &["seek=echo on > begun; sleep 1; echo first; echo $$ > first"]);
     let found = run(&user);
     let call = running(&host, "one");
+    // A lease is renewed before its program starts: a worker paused between the two would start nothing.
+    text(&file(&user, "begun"));
     one.signal("STOP");
     // The call is idempotent: another worker answers it.
     let two = worker(&user, &host.address, "two", &["seek=echo \"$SUBTEND_WORKER_CALL\" > second; echo second"]);
