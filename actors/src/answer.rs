@@ -103,6 +103,14 @@ impl Receipt {
             }
         }
     }
+
+    /// Returns the answer, or `None` while there is none.
+    /// # Errors
+    /// As [`Receipt::answer`].
+    pub async fn answered_yet(&self) -> Result<Option<Answered>, AnswerError> {
+        let (mut next, mut scan) = self.session.find(self.input).await?;
+        self.session.walk(&mut next, |stored| scan.read(stored))?.transpose()
+    }
 }
 
 impl SessionHandle {

@@ -108,6 +108,27 @@ async fn run_in_flight_is_cancelled_by_two_clients_at_once() {
     end(host).await;
 }
 
+/// A host in the foreground ends with its own run, for whose end another client waits.
+#[tokio::test]
+async fn end_of_a_run_is_seen_although_the_host_ends_with_it() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "one"}})).await.json();
+    let (id, input) =
+        (opened["session"]["id"].as_str().expect("an id"), opened["input"]["input"].as_str().expect("an id"));
+    let run = format!("/v1/sessions/{id}/runs/1");
+    assert_eq!(get(&app, &format!("{run}?wait=true")).await.json()["outcome"], "completed");
+    host.ends().cancel();
+    for query in ["", "?wait=true", "?wait=true&timeout=0"] {
+        let run = get(&app, &format!("{run}{query}")).await.json();
+        assert_eq!((&run["in_flight"], &run["outcome"]), (&json!(false), &json!("completed")), "{query}");
+        let answer = get(&app, &format!("/v1/sessions/{id}/inputs/{input}{query}")).await.json();
+        assert_eq!(answer["answered"], true, "{query}: {answer}");
+    }
+    drop(app);
+    end(host).await;
+}
+
 #[tokio::test]
 async fn tree_shows_children_to_the_depth_that_is_asked() {
     let host = host(&Memory::new()).await;

@@ -1,7 +1,7 @@
 //! A session and the host of its store: controls are requests of the HTTP API.
 
 use std::io::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::Method;
 use serde::Deserialize;
@@ -140,11 +140,16 @@ impl Hosted {
             }
         }
         let done: Controlled = self.call(Method::POST, &format!("/cancel?tree={tree}"), None)?;
+        let due = Instant::now() + Duration::from_millis(PATIENCE_MS.into());
         for (id, run) in runs {
-            let path = format!("/v1/sessions/{id}/runs/{run}?wait=true&timeout={PATIENCE_MS}");
-            // A host in the foreground ends with its own run: the cancel was accepted, and nothing is left to wait for.
+            let left = due.saturating_duration_since(Instant::now()).as_millis();
+            let path = format!("/v1/sessions/{id}/runs/{run}?wait=true&timeout={left}");
+            // A host that ends has accepted the cancel, and nothing is left to wait for.
             let Ok(ended) = self.host.call::<RunReply>(Method::GET, &path, None) else { break };
             if ended.in_flight {
+                if Instant::now() < due {
+                    break;
+                }
                 return Err(Fail::Other(format!(
                     "cancelled, and run {run} of session {} has not ended after {} s: `subtend tree {}` shows when it has",
                     id.short().0,

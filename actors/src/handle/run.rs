@@ -11,6 +11,14 @@ pub struct RunHandle {
     pub(super) no: RunNo,
 }
 
+/// Where a run is.
+enum RunPhase {
+    Ended(Box<Ended>),
+    InFlight,
+    /// An earlier run is in flight.
+    Behind(RunNo),
+}
+
 impl RunHandle {
     pub fn no(&self) -> RunNo {
         self.no
@@ -26,26 +34,46 @@ impl RunHandle {
         loop {
             // Registered before the probe, so that an end in between is not missed.
             let waiter = sessions.waiters.register(*id, run);
-            let probed = self.session.probe().await.map_err(WaitError::Stopped)?;
-            if let Some(ended) = probed.last.filter(|ended| ended.run == run) {
-                return Ok(ended);
-            }
-            match probed.in_flight {
-                Some(at) if at == run => return waiter.await.map_err(|_| WaitError::Stopped(sessions.life.stopped())),
+            match self.phase().await? {
+                RunPhase::Ended(ended) => return Ok(*ended),
+                RunPhase::InFlight => return waiter.await.map_err(|_| WaitError::Stopped(sessions.life.stopped())),
                 // The end of the previous run opens it, or shows that it never opens.
-                Some(at) if at < run => {
+                RunPhase::Behind(at) => {
                     let before = sessions.waiters.register(*id, at);
                     let still = self.session.probe().await.map_err(WaitError::Stopped)?.in_flight == Some(at);
                     if still {
                         before.await.map_err(|_| WaitError::Stopped(sessions.life.stopped()))?;
                     }
                 }
-                // It may have ended before the last one: a queued input opens the next run at once.
-                Some(_) | None => {
-                    let ended =
-                        Ended::read(&sessions.log.journal, *id, run).map_err(|error| sessions.life.unread(&error))?;
-                    return ended.ok_or(WaitError::NoSuchRun { session: *id, run });
-                }
+            }
+        }
+    }
+
+    /// Returns how it ended; `None` while it is in flight, or has yet to open.
+    ///
+    /// # Errors
+    /// [`WaitError::NoSuchRun`] for one that no input can open any more, and when the runtime has stopped.
+    pub async fn ended_yet(&self) -> Result<Option<Ended>, WaitError> {
+        Ok(match self.phase().await? {
+            RunPhase::Ended(ended) => Some(*ended),
+            RunPhase::InFlight | RunPhase::Behind(_) => None,
+        })
+    }
+
+    async fn phase(&self) -> Result<RunPhase, WaitError> {
+        let (SessionHandle { sessions, id, .. }, run) = (&self.session, self.no);
+        let probed = self.session.probe().await.map_err(WaitError::Stopped)?;
+        if let Some(ended) = probed.last.filter(|ended| ended.run == run) {
+            return Ok(RunPhase::Ended(Box::new(ended)));
+        }
+        match probed.in_flight {
+            Some(at) if at == run => Ok(RunPhase::InFlight),
+            Some(at) if at < run => Ok(RunPhase::Behind(at)),
+            // It may have ended before the last one: a queued input opens the next run at once.
+            Some(_) | None => {
+                let ended =
+                    Ended::read(&sessions.log.journal, *id, run).map_err(|error| sessions.life.unread(&error))?;
+                ended.map(|ended| RunPhase::Ended(Box::new(ended))).ok_or(WaitError::NoSuchRun { session: *id, run })
             }
         }
     }

@@ -197,10 +197,9 @@ pub(super) async fn answer(
         input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
     let receipt = handle.receipt(input).await?;
     let run = receipt.run.0;
-    Ok(Json(match waiting.until(&host, receipt.answer()).await {
+    Ok(Json(match waiting.until(&host, receipt.answer(), receipt.answered_yet()).await? {
         None => InputAnswer { input, answered: false, text: None, run, turn: None },
-        Some(answered) => {
-            let of = answered?;
+        Some(of) => {
             InputAnswer { input, answered: true, text: Some(of.text.to_string()), run: of.run.0, turn: Some(of.turn.0) }
         }
     }))

@@ -47,21 +47,18 @@ pub(super) async fn get(
     Query(waiting): Query<WaitQuery>,
 ) -> Result<Json<Run>, Problem> {
     let handle = host.session(&id).await?;
-    let session = handle.id();
-    Ok(Json(match waiting.until(&host, handle.run_ended(RunNo(run))).await {
+    let (session, of) = (handle.id(), handle.run(RunNo(run)));
+    Ok(Json(match waiting.until(&host, of.ended(), of.ended_yet()).await? {
         None => Run { session, run, in_flight: true, outcome: None, cause: None, text: None, turns: None, usage: None },
-        Some(ended) => {
-            let ended = ended?;
-            Run {
-                session,
-                run,
-                in_flight: false,
-                outcome: Some(ended.outcome.kind()),
-                cause: Some(ended.outcome),
-                text: ended.text.map(|text| text.to_string()),
-                turns: Some(ended.turns),
-                usage: Some(ended.usage),
-            }
-        }
+        Some(ended) => Run {
+            session,
+            run,
+            in_flight: false,
+            outcome: Some(ended.outcome.kind()),
+            cause: Some(ended.outcome),
+            text: ended.text.map(|text| text.to_string()),
+            turns: Some(ended.turns),
+            usage: Some(ended.usage),
+        },
     }))
 }

@@ -135,7 +135,7 @@ pub(super) async fn get(
     let handle = host.session(&id).await?;
     if let Some(run) = handle.current_run().await? {
         // Only its end is waited for: the row says how it ended.
-        drop(waiting.until(&host, run.ended()).await);
+        drop(waiting.within(&host, run.ended()).await);
     }
     Ok(Json(row(&host, handle.id()).await?))
 }

@@ -25,8 +25,24 @@ pub(super) struct WaitQuery {
 }
 
 impl WaitQuery {
+    /// Waits for `end` as long as the client asks, but not beyond the end of the host; then `yet` tells whether it has come. So an end that
+    /// came in the same moment is not missed: a host in the foreground ends with the run that others wait for.
+    pub(super) async fn until<T, E>(
+        self,
+        host: &Host,
+        end: impl Future<Output = Result<T, E>>,
+        yet: impl Future<Output = Result<Option<T>, E>>,
+    ) -> Result<Option<T>, E> {
+        if self.wait
+            && let Some(ended) = self.within(host, end).await
+        {
+            return ended.map(Some);
+        }
+        yet.await
+    }
+
     /// Waits for `end` as long as asked: `None` where it has not come by then, or the host ends.
-    pub(super) async fn until<T>(self, host: &Host, end: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn within<T>(self, host: &Host, end: impl Future<Output = T>) -> Option<T> {
         let most = match (self.wait, self.timeout) {
             (false, _) => Duration::ZERO,
             (true, None) => DEFAULT,

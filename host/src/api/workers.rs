@@ -83,12 +83,7 @@ pub(super) async fn take(
     Body(request): Body<TakeCall>,
 ) -> Result<Response, Problem> {
     check(&host, &request)?;
-    let taken = tokio::select! {
-        biased;
-        taken = wait.until(&host, host.workers().take(&request.worker, &request.tools)) => taken,
-        () = host.ends().cancelled() => None,
-    };
-    match taken {
+    match wait.within(&host, host.workers().take(&request.worker, &request.tools)).await {
         Some(Ok(call)) => Ok(Json(call).into_response()),
         Some(Err(refused)) => Err(refused.into()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
@@ -131,11 +126,7 @@ pub(super) async fn renew(
     let progress =
         request.progress.as_deref().map(|line| line.get(..line.floor_char_boundary(PROGRESS)).unwrap_or(line));
     let renewed = host.workers().renew(&request.token, progress)?;
-    tokio::select! {
-        biased;
-        _ = wait.until(&host, renewed.stop.cancelled()) => {}
-        () = host.ends().cancelled() => {}
-    }
+    wait.within(&host, renewed.stop.cancelled()).await;
     // A lease is extended by a request, not by the time that its response takes.
     let stop = host.workers().is_stopped(&request.token)?;
     Ok(Json(RenewedLease { lease_ms: u64::try_from(renewed.lease.as_millis()).unwrap_or(u64::MAX), stop }))
