@@ -19,7 +19,7 @@ use crate::page;
 use crate::problem::Problem;
 use crate::trace;
 
-pub use forwarded::{Forwarded, NodeKey};
+pub use forwarded::{Forwarded, NodeClock, NodeKey};
 pub use logins::Logins;
 pub(crate) use tokens::secret;
 pub use tokens::{TokenError, TokenFile, TokenInfo, TokenScope};
@@ -180,10 +180,10 @@ fn cross_origin() -> Problem {
 async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let (method, headers, uri) = (request.method(), request.headers(), request.uri());
     match guard.inner.key.as_ref().and_then(|key| key.forwarded(&request)) {
-        Some(Ok(scope)) => {
+        Some(Ok((scope, forwarded))) => {
             let mut request = request;
             request.extensions_mut().insert(Sender::Token(scope));
-            request.extensions_mut().insert(Forwarded);
+            request.extensions_mut().insert(forwarded);
             return next.run(request).await;
         }
         Some(Err(problem)) => return problem.into_response(),

@@ -84,7 +84,8 @@ pub(crate) async fn forward(
     if let Ok(host) = HeaderValue::try_from(&*node.address) {
         request.headers_mut().insert(header::HOST, host);
     }
-    key.to(&*node.name).sign(&mut request, scope);
+    let signed = key.to(&*node.name).sign(&mut request, body, scope);
+    signed.map_err(|error| NoAnswer::NotSent(error.to_string()))?;
     let mut lost: BoxFuture<'static, ()> = Box::pin(lost);
     let answer = tokio::select! {
         answer = sender.send_request(request) => answer,

@@ -84,7 +84,7 @@ impl Gateway {
     }
 
     async fn answered(&self, request: Request) -> Result<Response, Problem> {
-        let (scope, forwarded) = (scope_of(&request), request.extensions().get::<Forwarded>().is_some());
+        let (scope, forwarded) = (scope_of(&request), request.extensions().get::<Forwarded>().copied());
         let (parts, body) = request.into_parts();
         let wanted = Wanted::of(&parts);
         if let Some(own) = self.own(&parts) {
@@ -99,7 +99,8 @@ impl Gateway {
             }
             Err(_) => return Err(Problem::malformed("the body did not arrive within 30 s: send it again")),
         };
-        let mut asked = BufferedRequest { parts, body, scope, forwarded };
+        forwarded.map_or(Ok(()), |forwarded| forwarded.check(&body))?;
+        let mut asked = BufferedRequest { parts, body, scope, forwarded: forwarded.is_some() };
         if wanted.shard.is_some() || wanted.label.is_some() {
             asked.parts.uri = wanted.rest.clone();
         }

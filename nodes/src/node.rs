@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::since_boot;
+use crate::clock::{DatabaseClock, since_boot};
 use crate::plan::plan;
 
 use held::{HeldShard, NodeState, ShardPhase, end_now, is_busy};
@@ -55,6 +55,7 @@ struct NodeShared {
     leases: Registry,
     registry: Registry,
     key: NodeKey,
+    clock: DatabaseClock,
     state: Mutex<NodeState>,
     members: watch::Sender<Arc<Members>>,
     /// Fires when the node begins to end.
@@ -93,7 +94,10 @@ impl Node {
         for label in &options.labels {
             registry.share(options.shards, Some(label)).await?;
         }
-        let key = NodeKey::new(&registry.secret().await?, &*options.name);
+        let (secret, clock) = (registry.secret().await?, DatabaseClock::default());
+        clock.set(registry.members().await?.time_ms);
+        let shared = clock.clone();
+        let key = NodeKey::new(&secret, &*options.name, Arc::new(move || shared.now_ms()));
         let inner = NodeShared {
             target: target.clone(),
             options,
@@ -101,6 +105,7 @@ impl Node {
             leases,
             registry,
             key,
+            clock,
             state: Mutex::default(),
             members: watch::channel(Arc::default()).0,
             ends: CancellationToken::new(),
@@ -287,6 +292,7 @@ impl Node {
                 Ok(members) => {
                     let alive = members.nodes.iter().filter(|node| node.alive).count();
                     self.inner.opener.shared_by(u32::try_from(alive).unwrap_or(u32::MAX).max(1));
+                    self.inner.clock.set(members.time_ms);
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));
                     self.act(term, &members).await;

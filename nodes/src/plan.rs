@@ -100,7 +100,7 @@ mod tests {
             last_lsn: 0,
             label: None,
         };
-        Members { nodes: nodes.to_vec(), shards: (1..).zip(owners).map(shard).collect() }
+        Members { nodes: nodes.to_vec(), shards: (1..).zip(owners).map(shard).collect(), time_ms: 0 }
     }
 
     fn planned(members: &Members, me: &str) -> ShardPlan {

@@ -1,26 +1,62 @@
 //! Requests that one node of a database forwards to another: checked where they arrived, and signed.
 //!
-//! The signature covers method, address, scope and receiver, and not the body: nodes trust the network between them as far as a client
+//! The signature covers method, address, body, scope, receiver and the headers that change what a request does. It is good for one
+//! request within [`AGE`], by the clock of the database. Answers are not signed: nodes trust the network between them as far as a client
 //! trusts the network to its host.
 
-use axum::extract::Request;
-use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::tokens::TokenScope;
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+
+use super::tokens::{TokenError, TokenScope, secret};
 use crate::problem::Problem;
 
-/// Header of a forwarded request: `SCOPE SIGNATURE`.
+/// Header of a forwarded request: `SCOPE TIME NONCE BODY SIGNATURE`.
 const HEADER: &str = "subtend-forwarded";
+/// Milliseconds for which a signature is good, and by which the clocks of two nodes may differ.
+const AGE: u64 = 30_000;
+/// Headers that change what a request does.
+const SIGNED: [HeaderName; 4] = [
+    HeaderName::from_static("idempotency-key"),
+    HeaderName::from_static("last-event-id"),
+    header::CONTENT_TYPE,
+    header::ACCEPT,
+];
+
+/// Returns milliseconds that all nodes of a database count alike.
+pub type NodeClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Signatures by their time.
+type SeenSignatures = BTreeSet<(u64, [u8; 32])>;
 
 /// Marks a request that another node forwarded: it is answered here, or not at all.
 #[derive(Clone, Copy, Debug)]
-pub struct Forwarded;
+pub struct Forwarded {
+    body: blake3::Hash,
+}
+
+impl Forwarded {
+    /// Checks that `body` is the one that was signed.
+    ///
+    /// # Errors
+    /// The problem to answer with: the request has no effect.
+    pub fn check(self, body: &[u8]) -> Result<(), Problem> {
+        if blake3::hash(body) == self.body { Ok(()) } else { Err(refused()) }
+    }
+}
 
 /// The secret that the nodes of a database share, and the name by which others know this one.
 #[derive(Clone)]
 pub struct NodeKey {
     key: [u8; 32],
     receiver: String,
+    clock: NodeClock,
+    /// When it was made: what was signed before was for an earlier process of this name.
+    made: u64,
+    /// Those that may still be good.
+    seen: Arc<Mutex<SeenSignatures>>,
 }
 
 impl std::fmt::Debug for NodeKey {
@@ -29,66 +65,121 @@ impl std::fmt::Debug for NodeKey {
     }
 }
 
+/// What a signature covers, besides the request.
+struct Signed {
+    scope: TokenScope,
+    time: u64,
+    nonce: String,
+    body: blake3::Hash,
+}
+
 impl NodeKey {
-    /// Takes the secret, and the name of the node that receives what is signed.
-    pub fn new(secret: &[u8], receiver: impl Into<String>) -> Self {
-        let key = blake3::derive_key("subtend host: requests between nodes", secret);
-        Self { key, receiver: receiver.into() }
+    /// Takes the shared secret, the name of the node that receives what is signed, and a clock that all nodes count alike.
+    pub fn new(shared: &[u8], receiver: impl Into<String>, clock: NodeClock) -> Self {
+        let key = blake3::derive_key("subtend host: requests between nodes", shared);
+        Self { key, receiver: receiver.into(), made: clock(), clock, seen: Arc::default() }
     }
 
     /// Names another receiver.
     #[must_use]
     pub fn to(&self, receiver: impl Into<String>) -> Self {
-        Self { key: self.key, receiver: receiver.into() }
+        Self { receiver: receiver.into(), ..self.clone() }
     }
 
-    /// Signs a request, which may do what `scope` allows.
-    pub fn sign(&self, request: &mut Request, scope: TokenScope) {
-        let signature = self.signature(request.method(), request.uri(), scope);
-        if let Ok(value) = HeaderValue::try_from(format!("{scope} {}", signature.to_hex())) {
+    /// Signs a request with the body `body`, which may do what `scope` allows, for one use.
+    ///
+    /// # Errors
+    /// [`TokenError::NoRandomness`].
+    pub fn sign(&self, request: &mut Request, body: &[u8], scope: TokenScope) -> Result<(), TokenError> {
+        let nonce = secret().ok_or(TokenError::NoRandomness)?;
+        let signed = Signed { scope, time: (self.clock)(), nonce, body: blake3::hash(body) };
+        let signature = self.signature(request, &signed).to_hex();
+        let Signed { time, nonce, body, .. } = signed;
+        if let Ok(value) = HeaderValue::try_from(format!("{scope} {time} {nonce} {} {signature}", body.to_hex())) {
             request.headers_mut().insert(HEADER, value);
         }
+        Ok(())
     }
 
     /// Returns the scope of a request that says that another node forwarded it; `None` for one that does not.
-    pub(super) fn forwarded(&self, request: &Request) -> Option<Result<TokenScope, Problem>> {
-        let mut values = request.headers().get_all(HEADER).iter();
-        let signed = values.next()?;
-        let read = || {
-            let (scope, hex) = signed.to_str().ok()?.split_once(' ')?;
-            let scope = [TokenScope::Read, TokenScope::Act, TokenScope::Admin, TokenScope::Work]
-                .into_iter()
-                .find(|of| of.to_string() == scope)?;
-            let hash = blake3::Hash::from_hex(hex).ok()?;
-            // Compared in constant time, as hashes are.
-            (self.signature(request.method(), request.uri(), scope) == hash).then_some(scope)
-        };
-        let scope = read().filter(|scope| {
-            values.next().is_none() && scope.allows(TokenScope::needed(request.method(), request.uri().path()))
-        });
-        Some(scope.ok_or_else(|| {
-            let detail =
-                "the signature of the node that forwarded this request is not valid here: ask a node by its address";
-            Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
-        }))
+    pub(super) fn forwarded(&self, request: &Request) -> Option<Result<(TokenScope, Forwarded), Problem>> {
+        request.headers().contains_key(HEADER).then(|| self.checked(request).ok_or_else(refused))
     }
 
-    fn signature(&self, method: &Method, uri: &Uri, scope: TokenScope) -> blake3::Hash {
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    fn checked(&self, request: &Request) -> Option<(TokenScope, Forwarded)> {
+        let mut values = request.headers().get_all(HEADER).iter();
+        let (value, None) = (values.next()?, values.next()) else { return None };
+        let parts: Vec<&str> = value.to_str().ok()?.split(' ').collect();
+        let [scope, time, nonce, body, signature] = parts[..] else { return None };
+        let scope = [TokenScope::Read, TokenScope::Act, TokenScope::Admin, TokenScope::Work]
+            .into_iter()
+            .find(|of| of.to_string() == scope)?;
+        let (time, body) = (time.parse().ok()?, blake3::Hash::from_hex(body).ok()?);
+        let signed = Signed { scope, time, nonce: nonce.to_owned(), body };
+        let expected = self.signature(request, &signed);
+        // Compared in constant time, as hashes are.
+        let is_signed = blake3::Hash::from_hex(signature).is_ok_and(|signature| signature == expected);
+        let fits = scope.allows(TokenScope::needed(request.method(), request.uri().path()));
+        (is_signed && fits && self.is_first(time, expected)).then_some((scope, Forwarded { body }))
+    }
+
+    /// Whether a signature of `time` is still good, and was not seen before.
+    fn is_first(&self, time: u64, signature: blake3::Hash) -> bool {
+        let now = (self.clock)();
+        let oldest = now.saturating_sub(AGE).max(self.made);
+        if !(oldest..=now.saturating_add(AGE)).contains(&time) {
+            return false;
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        while seen.first().is_some_and(|(time, _)| *time < oldest) {
+            seen.pop_first();
+        }
+        seen.insert((time, *signature.as_bytes()))
+    }
+
+    fn signature(&self, request: &Request, signed: &Signed) -> blake3::Hash {
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        let (scope, time) = (signed.scope.to_string(), signed.time.to_string());
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for part in [&*self.receiver, method.as_str(), path, &scope.to_string()] {
+        let mut add = |part: &[u8]| {
             hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part.as_bytes());
+            hasher.update(part);
+        };
+        for part in [&*self.receiver, request.method().as_str(), path, &*scope, &*time, &*signed.nonce] {
+            add(part.as_bytes());
+        }
+        add(signed.body.as_bytes());
+        for name in &SIGNED {
+            let values = request.headers().get_all(name);
+            add(&(values.iter().count() as u64).to_le_bytes());
+            values.iter().for_each(|value| add(value.as_bytes()));
         }
         hasher.finalize()
     }
 }
 
+fn refused() -> Problem {
+    let detail = "the signature of the node that forwarded this request is not valid here, or no longer: ask a node by its address";
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use axum::body::Body;
+    use axum::http::Method;
 
     use super::*;
+
+    const BODY: &[u8] = b"{}";
+
+    /// The key of node `b` at 100 s, and the clock.
+    fn key_at(secret: &[u8]) -> (NodeKey, Arc<AtomicU64>) {
+        let now = Arc::new(AtomicU64::new(100_000));
+        let clock = Arc::clone(&now);
+        (NodeKey::new(secret, "b", Arc::new(move || clock.load(Ordering::Relaxed))), now)
+    }
 
     fn request(method: Method, path: &str) -> Request {
         let mut request = Request::new(Body::empty());
@@ -97,40 +188,88 @@ mod tests {
         request
     }
 
-    fn code(of: Option<Result<TokenScope, Problem>>) -> Option<Result<TokenScope, &'static str>> {
-        of.map(|of| of.map_err(|problem| problem.code))
+    fn signed(key: &NodeKey, method: Method, path: &str, scope: TokenScope) -> Request {
+        let mut request = request(method, path);
+        request.headers_mut().insert("idempotency-key", HeaderValue::from_static("once"));
+        key.sign(&mut request, BODY, scope).unwrap();
+        request
     }
+
+    fn scope(key: &NodeKey, request: &Request) -> Option<Result<TokenScope, &'static str>> {
+        let of = key.forwarded(request);
+        of.map(|of| of.map(|(scope, _)| scope).map_err(|problem| problem.code))
+    }
+
+    const REFUSED: Option<Result<TokenScope, &str>> = Some(Err("unauthorized"));
 
     #[test]
     fn d4_signature_names_request_scope_and_receiver() {
-        let key = NodeKey::new(b"secret", "b");
-        let mut signed = request(Method::POST, "/v1/sessions?label=x");
-        assert_eq!(code(key.forwarded(&signed)), None, "it is not forwarded");
-        key.sign(&mut signed, TokenScope::Act);
-        assert_eq!(code(key.forwarded(&signed)), Some(Ok(TokenScope::Act)));
-        let refused = Some(Err("unauthorized"));
-        assert_eq!(code(key.to("c").forwarded(&signed)), refused, "another node");
-        assert_eq!(code(NodeKey::new(b"other", "b").forwarded(&signed)), refused, "another database");
-        for (method, path) in [(Method::PUT, "/v1/sessions?label=x"), (Method::POST, "/v1/sessions?label=y")] {
+        let (key, _) = key_at(b"secret");
+        let path = "/v1/sessions?label=x";
+        assert_eq!(scope(&key, &request(Method::POST, path)), None, "it is not forwarded");
+        let sent = signed(&key, Method::POST, path, TokenScope::Act);
+        assert_eq!(scope(&key.to("c"), &sent), REFUSED, "another node");
+        assert_eq!(scope(&key_at(b"other").0, &sent), REFUSED, "another database");
+        for (method, path) in [(Method::PUT, path), (Method::POST, "/v1/sessions?label=y")] {
             let mut other = request(method, path);
-            other.headers_mut().extend(signed.headers().clone());
-            assert_eq!(code(key.forwarded(&other)), refused, "{}", other.uri());
+            other.headers_mut().extend(sent.headers().clone());
+            assert_eq!(scope(&key, &other), REFUSED, "{}", other.uri());
         }
-        let value = signed.headers()[HEADER].to_str().unwrap().replace("act", "admin");
-        signed.headers_mut().insert(HEADER, value.parse().unwrap());
-        assert_eq!(code(key.forwarded(&signed)), refused, "a larger scope");
+        let changed = |name: &'static str, value: &str| {
+            let mut other = request(Method::POST, path);
+            other.headers_mut().extend(sent.headers().clone());
+            other.headers_mut().insert(name, value.parse().unwrap());
+            scope(&key, &other)
+        };
+        let value = sent.headers()[HEADER].to_str().unwrap();
+        assert_eq!(changed(HEADER, &value.replace("act", "admin")), REFUSED, "a larger scope");
+        assert_eq!(changed(HEADER, &value.replace("100000", "100001")), REFUSED, "another time");
+        assert_eq!(changed("idempotency-key", "twice"), REFUSED, "a key that lets it run again");
+        assert_eq!(changed("last-event-id", "7"), REFUSED, "a header that it did not have");
+        // The control: none of these spent it.
+        assert_eq!(changed("user-agent", "x"), Some(Ok(TokenScope::Act)));
+    }
+
+    #[test]
+    fn d4_signature_is_good_once_and_for_half_a_minute() {
+        let (key, now) = key_at(b"secret");
+        let send = || signed(&key, Method::POST, "/v1/sessions", TokenScope::Act);
+        let (first, late, last) = (send(), send(), send());
+        assert_eq!(scope(&key, &first), Some(Ok(TokenScope::Act)));
+        assert_eq!(scope(&key, &first), REFUSED, "sent again");
+        now.store(130_000, Ordering::Relaxed);
+        assert_eq!(scope(&key, &last), Some(Ok(TokenScope::Act)));
+        now.store(130_001, Ordering::Relaxed);
+        assert_eq!(scope(&key, &late), REFUSED, "too late");
+        let early = send();
+        now.store(100_000, Ordering::Relaxed);
+        assert_eq!(scope(&key, &early), REFUSED, "signed by a clock that is ahead");
+        let before = send();
+        now.store(100_001, Ordering::Relaxed);
+        let restarted = NodeKey::new(b"secret", "b", Arc::clone(&key.clock));
+        assert_eq!(scope(&restarted, &before), REFUSED, "an earlier process may have seen it");
+        // What is too old to be good is not kept.
+        now.store(200_000, Ordering::Relaxed);
+        assert_eq!(scope(&key, &send()), Some(Ok(TokenScope::Act)));
+        assert_eq!(key.seen.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn d4_signature_covers_the_body() {
+        let (key, _) = key_at(b"secret");
+        let sent = signed(&key, Method::POST, "/v1/sessions", TokenScope::Act);
+        let (_, forwarded) = key.forwarded(&sent).unwrap().unwrap();
+        assert!(forwarded.check(BODY).is_ok());
+        assert_eq!(forwarded.check(b"{ }").map_err(|problem| problem.code), Err("unauthorized"));
     }
 
     #[test]
     fn d4_signed_scope_still_bounds_the_route() {
-        let key = NodeKey::new(b"secret", "b");
-        let mut signed = request(Method::DELETE, "/v1/sessions/x");
-        key.sign(&mut signed, TokenScope::Act);
-        assert_eq!(code(key.forwarded(&signed)), Some(Err("unauthorized")));
-        for (scope, may) in [(TokenScope::Read, false), (TokenScope::Act, false), (TokenScope::Work, true)] {
-            let mut signed = request(Method::POST, "/v1/workers/take");
-            key.sign(&mut signed, scope);
-            assert_eq!(key.forwarded(&signed).unwrap().is_ok(), may, "{scope}");
+        let (key, _) = key_at(b"secret");
+        assert_eq!(scope(&key, &signed(&key, Method::DELETE, "/v1/sessions/x", TokenScope::Act)), REFUSED);
+        for (of, may) in [(TokenScope::Read, false), (TokenScope::Act, false), (TokenScope::Work, true)] {
+            let sent = signed(&key, Method::POST, "/v1/workers/take", of);
+            assert_eq!(key.forwarded(&sent).unwrap().is_ok(), may, "{of}");
         }
     }
 }

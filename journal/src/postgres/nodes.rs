@@ -42,7 +42,8 @@ const NODES: &str = "\
     SELECT name, lease::text, address, version, labels, expires > clock_timestamp(), \
     (extract(epoch FROM expires - clock_timestamp()) * 1000)::bigint FROM subtend.node ORDER BY name";
 const SHARDS: &str = "SELECT id, name, lease::text, last_lsn, label FROM subtend.shard WHERE shared ORDER BY id";
-const VERSION: &str = "SELECT coalesce(max(version), 0) FROM subtend.migration";
+const VERSION: &str =
+    "SELECT coalesce(max(version), 0), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM subtend.migration";
 /// Fences what is left of the claim. Its owner is forgotten, so that it is not claimed again.
 const GIVE_UP: &str = "\
     UPDATE subtend.shard SET lease = NULL, owner = NULL, epoch = epoch + 1 WHERE name = $1 AND lease = $2::text::uuid RETURNING id";
@@ -99,6 +100,8 @@ pub struct Members {
     pub nodes: Vec<NodeRow>,
     /// All shared shards.
     pub shards: Vec<ShardRow>,
+    /// Milliseconds since 1970, by the clock of the server.
+    pub time_ms: u64,
 }
 
 impl Members {
@@ -232,8 +235,9 @@ impl Registry {
     /// [`NodeError::Unreachable`], and [`NodeError::Store`] for a schema that became newer than this build knows.
     pub async fn members(&self) -> Result<Members, NodeError> {
         let versions = self.query(VERSION, Vec::new()).await?;
-        let found: i32 = versions.first().map_or(Ok(0), |row| read(row, 0))?;
-        let found = u64::try_from(found).unwrap_or(0);
+        let one = |row: &Row| Ok::<(i32, i64), NodeError>((read(row, 0)?, read(row, 1)?));
+        let (found, time_ms) = versions.first().map_or(Ok((0, 0)), one)?;
+        let (found, time_ms) = (u64::try_from(found).unwrap_or(0), u64::try_from(time_ms).unwrap_or(0));
         if found > schema::KNOWN {
             return Err(NodeError::Store(OpenError::Newer { found, known: schema::KNOWN }));
         }
@@ -258,7 +262,7 @@ impl Registry {
         };
         let nodes = nodes.iter().map(node).collect::<Result<_, NodeError>>()?;
         let shards = shards.iter().map(shard).collect::<Result<_, NodeError>>()?;
-        Ok(Members { nodes, shards })
+        Ok(Members { nodes, shards, time_ms })
     }
 
     /// Returns the shared shards that hold a session: several if it was imported into another one, and none if there is no such session.
