@@ -104,7 +104,7 @@ impl Receipt {
         }
     }
 
-    /// Returns the answer, or `None` while there is none.
+    /// Returns the answer; `None` while it is missing.
     /// # Errors
     /// As [`Receipt::answer`].
     pub async fn answered_yet(&self) -> Result<Option<Answered>, AnswerError> {

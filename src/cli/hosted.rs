@@ -1,7 +1,7 @@
 //! A session and the host of its store: controls are requests of the HTTP API.
 
 use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::Method;
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use subtend_session::index::Inflight;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 use tokio::runtime::Runtime;
+use tokio::time::Instant;
 
 use super::answers::{Controlled, RunReply};
 use super::checkpoints;
