@@ -6,7 +6,7 @@ use subtend_session::ids::{Epoch, Seq};
 use subtend_session::index::{self, Changes};
 use subtend_session::record::Record;
 
-use super::{pool, tape};
+use super::{pool, request, tape};
 
 /// Target, name and bytes of a seed.
 pub type Seed = (&'static str, String, Vec<u8>);
@@ -53,6 +53,7 @@ pub fn seeds() -> Vec<Seed> {
             seeds.push(("import", format!("{name}-{what}"), cut.into_bytes()));
         }
     }
+    seeds.extend(request::seeds::all().into_iter().map(|(name, bytes)| ("request", name, bytes)));
     seeds.retain(|(target, _, bytes)| bytes.len() <= MOST || (*target == "import" && bytes.len() <= 2 * MOST));
     seeds
 }

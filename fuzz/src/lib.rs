@@ -15,6 +15,7 @@ pub mod manifest;
 pub mod mutate;
 mod pool;
 pub mod products;
+pub mod request;
 pub mod stream;
 pub mod tape;
 mod tree;
@@ -32,7 +33,7 @@ pub enum InputResult {
 pub type Target = fn(&[u8]) -> InputResult;
 
 /// Targets by name, which is also the name of the folder in `corpus`.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("manifest", manifest::any_bytes),
     ("products", products::any_bytes),
     ("config", config::any_bytes),
@@ -44,6 +45,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("stream-gemini", stream::gemini),
     ("stream-ollama", stream::ollama),
     ("import", import::any_bytes),
+    ("request", request::any_bytes),
     ("escape", escape::any_bytes),
     ("codec", codec::any_bytes),
     ("fold", fold::any_bytes),

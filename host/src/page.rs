@@ -21,6 +21,7 @@ mod assets;
 mod branches;
 mod diff;
 mod entries;
+mod extract;
 mod forest;
 mod live;
 mod markdown;

@@ -156,6 +156,29 @@ async fn assets_are_served_from_the_binary() {
     end(host).await;
 }
 
+/// Also where the request cannot be read: a browser shows the reason within the page.
+#[tokio::test]
+async fn view_that_cannot_be_read_is_refused_by_a_page() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let cases = [
+        (Method::GET, format!("/s/{id}/live?seen=no"), &[][..], 400, "malformed"),
+        (Method::GET, format!("/s/{id}/replay/at?of=x"), &[], 400, "malformed"),
+        (Method::GET, "/s/%ff/tree".into(), &[], 400, "malformed"),
+        (Method::POST, format!("/s/{id}/send"), &[], 415, "unsupported_media_type"),
+        (Method::POST, format!("/s/{id}/send"), &form[..], 400, "malformed"),
+    ];
+    for (method, path, headers, status, code) in cases {
+        let reply = request(&app, method, &path, headers, "colour=red").await;
+        assert_eq!(reply.status, status, "{path}: {}", reply.body);
+        assert!(reply.body.starts_with("<!doctype html>") && reply.body.contains(code), "{path}: {}", reply.body);
+    }
+    drop(app);
+    end(host).await;
+}
+
 #[tokio::test]
 async fn form_of_another_origin_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");

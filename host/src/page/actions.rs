@@ -1,7 +1,7 @@
 //! What a person does: each a POST form. A browser without scripts is sent back to the session; htmx shows what was said.
 
 use axum::Extension;
-use axum::extract::{Form, Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use serde::Deserialize;
@@ -12,6 +12,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{AskVerdict, Lane};
 
 use super::Refusal;
+use super::extract::{Form, Path};
 use crate::api::{approvals, opening};
 use crate::auth::Sender;
 use crate::host::Host;

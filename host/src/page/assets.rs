@@ -1,10 +1,10 @@
 //! Files of the page, in the binary.
 
-use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::Refusal;
+use super::extract::Path;
 use crate::problem::Problem;
 
 /// Name, type and bytes of each file.

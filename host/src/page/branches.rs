@@ -1,10 +1,11 @@
 //! Branches of a session, and the alternatives of its answers.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Html;
 use subtend_session::ids::{Seq, SessionId};
 
+use super::extract::Path;
 use super::words::{self, StateLabel as Shown};
 use super::{PageFrame, Refusal, entries, html, markdown};
 use crate::host::Host;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{Form, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{Html, Response};
 use serde::Deserialize;
 
 use super::actions::{ActionResult, answer};
+use super::extract::Form;
 use super::{PageFrame, Refusal, unchanged};
 use crate::host::Host;
 use crate::problem::Problem;

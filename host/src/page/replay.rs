@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Html;
 use serde::Deserialize;
 use subtend_journal::{ReadError, Stored};
@@ -13,6 +13,7 @@ use subtend_session::message::Message;
 use subtend_session::record::Record;
 use subtend_session::state::State as Folded;
 
+use super::extract::{Path, Query};
 use super::words::{self, StateLabel as Shown};
 use super::{PageFrame, Refusal, entries, fragment, html};
 use crate::host::Host;

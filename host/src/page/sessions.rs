@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{Html, Response};
 use serde::Deserialize;
 use subtend_actors::Runtime;
@@ -15,6 +15,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 
+use super::extract::Query;
 use super::live::{self, Changes, Fragment, Swap};
 use super::words::{self, StateLabel as Shown};
 use super::{PageFrame, Refusal, fragment, html};

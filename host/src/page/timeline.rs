@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Html;
 use subtend_actors::history::History;
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{CallId, Seq, SessionId};
 use subtend_session::record::{Carrier, Record};
 
+use super::extract::Path;
 use super::words;
 use super::{PageFrame, Refusal, html};
 use crate::host::Host;

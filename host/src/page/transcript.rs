@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, Response};
 use serde::Deserialize;
@@ -15,6 +15,7 @@ use subtend_session::state::Phase;
 
 use super::approvals::{self, Ask};
 use super::entries::{self, Item};
+use super::extract::{Path, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
 use super::words::{self, StateLabel as Shown};
 use super::{PageFrame, Refusal, activity, fragment, html, markdown};

@@ -1,10 +1,11 @@
 //! The live tree below a session. Children are loaded when a line is opened.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{Html, Response};
 use subtend_session::ids::SessionId;
 
+use super::extract::Path;
 use super::forest::{Forest, ForestRow};
 use super::live::{self, Changes, Fragment, Swap};
 use super::{PageFrame, Refusal, fragment, html};

@@ -4,13 +4,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Html;
 use subtend_journal::{ReadError, Stored};
 use subtend_session::ids::{Seq, SessionId, Text};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
+use super::extract::Path;
 use super::words;
 use super::{PageFrame, Refusal, html};
 use crate::host::Host;
