@@ -145,7 +145,7 @@ async fn run(
         while let Some(sent) = senders.join_next().await {
             report.sent(sent.map_err(broke)?, &mut observed);
         }
-        let marker = host::rest(&shared.socket).await?;
+        let marker = host::rest(&shared.socket, options.sabotage).await?;
         announce.send_replace(Some(marker));
         while let Some(read) = readers.join_next().await {
             report.read(read.map_err(broke)?, &mut observed);
