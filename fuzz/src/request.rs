@@ -194,7 +194,7 @@ async fn play(requests: &[Parsed]) -> InputResult {
     }
     drop(routers);
     let report = host.shutdown(Duration::from_secs(5)).await;
-    assert!(report.is_some_and(|report| report.actors == 0), "a request holds the host, or an actor goes on");
+    assert!(report.is_some_and(|report| report.actors == 0), "a request holds the host, or an actor remains");
     result
 }
 

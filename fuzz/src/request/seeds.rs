@@ -17,7 +17,7 @@ const BODIES: [(&str, &str); 19] = [
         r#"{"agent":"general","title":"t","limits":{"turns":3},"ask":["fs.read"],"input":{"text":"child"}}"#,
     ),
     ("POST /v1/sessions/{id}/branches", r#"{"at":2,"fresh":true,"title":"a branch"}"#),
-    ("POST /v1/sessions/{id}/continue", r#"{"text":"go on"}"#),
+    ("POST /v1/sessions/{id}/continue", r#"{"text":"continue"}"#),
     (
         "POST /v1/sessions/{id}/inputs",
         r#"{"text":"hello","lane":"steer","turns":2,"metadata":{"a":[1]},"format":{"type":"object"}}"#,
@@ -175,5 +175,5 @@ const STORIES: [(&str, &str); 6] = [
          elsewhere\n\n\n===\nnone GET /v1/sessions\nauthorization: Bearer x\n\n\n===\nnone GET /\naccept: text/html\ncookie: \
          subtend_login=x\n\n",
     ),
-    ("refused", "nobody GET /v1/sessions\n\n"),
+    ("refused", "other GET /v1/sessions\n\n"),
 ];
