@@ -246,6 +246,33 @@ async fn no_socket_leads_out_where_the_network_is_denied() {
     }
 }
 
+/// A pair of datagram sockets is made without `socket`, and each of them can be connected again: to a logger, or a manager of services.
+/// The control is a run outside of the sandbox.
+#[tokio::test]
+async fn paired_sockets_lead_to_no_service() {
+    const PAIRED: &str = "import socket, sys\n\
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):\n\
+        \x20   try:\n\
+        \x20       s = socket.socketpair(socket.AF_UNIX, kind)[0]; s.connect(sys.argv[1]); s.send(b'x'); print('reached')\n\
+        \x20   except OSError: print('kept')\n\
+        a, b = socket.socketpair(); a.send(b'x'); print('paired', b.recv(1) == b'x')\n";
+    if std::process::Command::new("python3").arg("-V").output().is_err() {
+        println!("not tried: there is no python3 to open sockets with");
+        return;
+    }
+    for network in [Verdict::Deny, Verdict::Allow] {
+        let bench =
+            Bench::new(rules(Verdict::Allow, &[("net.fetch", "*", network), ("fs.*", "secret/**", Verdict::Deny)]));
+        std::fs::write(bench.at("open/paired.py"), PAIRED).unwrap();
+        let _service = std::os::unix::net::UnixDatagram::bind(bench.at("open/socket")).unwrap();
+        let mut free = std::process::Command::new("python3");
+        let free = free.current_dir(bench.dir.path()).args(["open/paired.py", "open/socket"]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&free.stdout), "reached\nreached\npaired True\n", "the control");
+        let Some(said) = bench.held("python3 open/paired.py open/socket").await else { continue };
+        assert_eq!(said, "kept\nkept\npaired True\n[exit code 0]", "{network:?}");
+    }
+}
+
 /// Variables that `cargo test` and rustup add to this process.
 const OWN_SHELL: &str = "unset CARGO CARGO_HOME RUSTUP_HOME RUSTUP_TOOLCHAIN LD_LIBRARY_PATH;";
 

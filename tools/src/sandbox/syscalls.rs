@@ -11,6 +11,7 @@ use seccompiler::{
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub(super) const SOCKET: i64 = 41;
+    pub(super) const SOCKETPAIR: i64 = 53;
     pub(super) const CLONE: i64 = 56;
     pub(super) const UNSHARE: i64 = 272;
     pub(super) const SETNS: i64 = 308;
@@ -35,6 +36,7 @@ mod number {
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
     pub(super) const SOCKET: i64 = 198;
+    pub(super) const SOCKETPAIR: i64 = 199;
     pub(super) const CLONE: i64 = 220;
     pub(super) const UNSHARE: i64 = 97;
     pub(super) const SETNS: i64 = 268;
@@ -70,6 +72,12 @@ const SETUID: u64 = 0o4000;
 /// Flags that create a file, so that the mode applies: `O_CREAT`, `O_TMPFILE`.
 const MAKES: [u64; 2] = [0o100, 0o20_000_000];
 
+/// The part of a socket's type that is no flag, and the types that a connected socket of a pair can leave its peer with. The system
+/// takes a raw socket of a pair for a datagram socket.
+const KIND: u64 = 0xf;
+const LEAVING: [u64; 2] = [2, 3];
+
+const UNIX: u64 = 1;
 const INET: u64 = 2;
 const INET6: u64 = 10;
 const NETLINK: u64 = 16;
@@ -79,8 +87,8 @@ const EACCES: u32 = 13;
 /// "No such call": libraries then use the older one.
 const ENOSYS: u32 = 38;
 
-/// Returns the filters for this machine. With `network`, internet and netlink sockets can be created, otherwise none. They deny user
-/// namespaces, changes of owners and attributes, setuid bits, key rings, shared memory, semaphores and queues, and limits, priorities
+/// Returns the filters for this machine. With `network`, internet and netlink sockets can be created, otherwise none but pairs that stay
+/// with each other. They deny user namespaces, changes of owners and attributes, setuid bits, key rings, shared memory, semaphores and queues, and limits, priorities
 /// and scheduling of other processes: Landlock covers none of these.
 pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let arch = std::env::consts::ARCH;
@@ -112,6 +120,10 @@ fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
     let one = |condition| Ok::<_, BackendError>(vec![SeccompRule::new(vec![condition])?]);
     let new_user = one(has(0, NEW_USER)?)?;
     let mut denied = vec![(number::SOCKET, sockets), (number::CLONE, new_user.clone()), (number::UNSHARE, new_user)];
+    let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, UNIX);
+    let leaving = |kind| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(KIND), kind);
+    let pairs = LEAVING.map(leaving).into_iter().chain([other]).map(|condition| SeccompRule::new(vec![condition?]));
+    denied.push((number::SOCKETPAIR, pairs.collect::<Result<_, _>>()?));
     let none = [&[number::SETNS, IO_URING_SETUP], number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS];
     denied.extend(none.into_iter().chain([number::SHARED]).flatten().map(|call| (*call, Vec::new())));
     // 0 is the caller itself.
