@@ -8,6 +8,7 @@
 //! which its session may have replaced.
 
 mod changes;
+mod checked;
 mod git;
 mod make;
 mod merge;
@@ -91,6 +92,12 @@ pub enum WorktreeError {
     Git { verb: String, why: String },
     #[error("the worktree changed after its changes were shown: check them again, then repeat the command")]
     Changed,
+    #[error(
+        "object {object} of {} has other bytes than its name says: something wrote into the repository. `git fsck` there lists what is \
+         damaged",
+        repository.display()
+    )]
+    Spoiled { object: String, repository: PathBuf },
     #[error("nothing was merged: {}", .0.join("; "))]
     Conflicts(Vec<String>),
     #[error(transparent)]

@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use subtend_session::ids::{SessionId, Text};
 
+use super::git::GitPlace;
 use super::make::reference;
-use super::{WorktreeEntry, WorktreeError, Worktrees};
+use super::{WorktreeEntry, WorktreeError, Worktrees, gone};
 use crate::escape::harmless;
 
 /// Files that a summary names.
@@ -69,23 +70,30 @@ impl Worktrees {
     /// Returns the changes as a patch.
     ///
     /// # Errors
-    /// As [`Worktrees::changes`], and if the patch is longer than 64 MiB.
+    /// As [`Worktrees::changes`], if the patch is longer than 64 MiB, and [`WorktreeError::Spoiled`].
     pub fn diff(&self, session: SessionId) -> Result<(WorktreeChanges, Vec<u8>), WorktreeError> {
         let _lock = self.lock(session)?;
         let entry = self.ready(session)?;
-        let changes = self.changes_of(&entry)?;
+        let tip = self.commit(&entry)?;
+        let at = self.checked(&entry, &tip)?;
+        let changes = self.listed(&at, &entry, tip)?;
         let args = ["diff-tree", "-r", "--patch", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
         let args = [&args[..], &["--no-commit-id", &entry.base, &changes.tip]].concat();
-        let patch = self.git.run(&self.plainly(&entry)?, &args)?;
+        let patch = self.git.run(&at, &args)?;
+        gone(&self.copies(&entry))?;
         Ok((changes, patch))
     }
 
     /// As [`Worktrees::changes`]; for a caller that has the lock.
     pub(super) fn changes_of(&self, entry: &WorktreeEntry) -> Result<WorktreeChanges, WorktreeError> {
         let tip = self.commit(entry)?;
+        self.listed(&self.plainly(entry)?, entry, tip)
+    }
+
+    fn listed(&self, at: &GitPlace, entry: &WorktreeEntry, tip: String) -> Result<WorktreeChanges, WorktreeError> {
         let args = ["diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"];
         let args = [&args[..], &["--no-commit-id", &entry.base, &tip]].concat();
-        let out = self.git.run(&self.plainly(entry)?, &args)?;
+        let out = self.git.run(at, &args)?;
         let files = out.split(|byte| *byte == 0).filter(|line| !line.is_empty()).map(|line| {
             let line = String::from_utf8_lossy(line);
             let mut parts = line.splitn(3, '\t');

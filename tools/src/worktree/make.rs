@@ -71,6 +71,7 @@ impl Worktrees {
     pub(super) fn finish_removal(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
         self.step("unmerge")?;
         gone(&self.file(entry.session, "merge"))?;
+        gone(&self.copies(entry))?;
         self.step("remove directory")?;
         gone(&self.path(entry.session))?;
         self.step("remove administration")?;

@@ -10,6 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::{Hash, SessionId};
 
+use super::checked::RawChange;
+use super::git::GitPlace;
 use super::make::base_of;
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, gone, replace};
 use crate::escape::harmless;
@@ -45,13 +47,6 @@ struct MergeItem {
     content: usize,
 }
 
-/// A change between base and tip, as git lists it.
-struct RawChange {
-    path: String,
-    modes: [String; 2],
-    objects: [String; 2],
-}
-
 impl Worktrees {
     /// Merges the changes of a worktree, as [`Worktrees::changes`] returned them with `tip`, into the workspace that it was made from. All
     /// files or none: a file that was changed there too is merged by lines. Blocks.
@@ -69,12 +64,14 @@ impl Worktrees {
         fs::create_dir(&dir).map_err(cannot("merged"))?;
         let target = Workspace::open(&entry.target)?;
         let (mut items, mut conflicts) = (Vec::new(), Vec::new());
-        for change in self.raw(&entry, tip)? {
-            match self.planned(&entry, &target, &change, (&dir, items.len()))? {
+        let at = self.checked(&entry, tip)?;
+        for change in self.raw(&at, &entry, tip, &[])? {
+            match self.planned((&entry, &at), &target, &change, (&dir, items.len()))? {
                 Ok(item) => items.extend(item),
                 Err(why) => conflicts.push(format!("`{}` {why}", harmless(&change.path))),
             }
         }
+        gone(&self.copies(&entry))?;
         if !conflicts.is_empty() {
             gone(&dir)?;
             return Err(WorktreeError::Conflicts(conflicts));
@@ -131,26 +128,10 @@ impl Worktrees {
         Ok(Some(merged))
     }
 
-    fn raw(&self, entry: &WorktreeEntry, tip: &str) -> Result<Vec<RawChange>, WorktreeError> {
-        let args =
-            ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-commit-id", &entry.base, tip];
-        let out = self.git.run(&self.plainly(entry)?, &args)?;
-        let text = String::from_utf8(out)
-            .map_err(|_| WorktreeError::Conflicts(vec!["the name of a changed file is not UTF-8".to_owned()]))?;
-        let mut parts = text.split('\0');
-        let mut changes = Vec::new();
-        while let (Some(head), Some(path)) = (parts.next(), parts.next()) {
-            let mut fields = head.trim_start_matches(':').split(' ').map(str::to_owned);
-            let mut field = || fields.next().unwrap_or_default();
-            changes.push(RawChange { path: path.to_owned(), modes: [field(), field()], objects: [field(), field()] });
-        }
-        Ok(changes)
-    }
-
     /// Returns how one file is merged: `None` if it is as it should be, an error if it cannot be.
     fn planned(
         &self,
-        entry: &WorktreeEntry,
+        (entry, at): (&WorktreeEntry, &GitPlace),
         target: &Workspace,
         change: &RawChange,
         (dir, content): (&Path, usize),
@@ -168,7 +149,7 @@ impl Worktrees {
                 "configures agents: take it from the branch by git, after `subtend worktree keep`".to_owned()
             ));
         }
-        let [base, theirs] = [0, 1].map(|ix| self.side(entry, change, ix));
+        let [base, theirs] = [0, 1].map(|ix| self.side(at, change, ix));
         let (base, theirs) = (base?, theirs?);
         let ours = match seen(target, path, MOST) {
             Ok(ours) => ours,
@@ -190,7 +171,7 @@ impl Worktrees {
                 FileState::File { executable: new, .. },
             ) => {
                 let executable = if new == old { *our } else { *new };
-                match self.lines(entry, dir, [&ours.bytes, &base.bytes, &theirs.bytes])? {
+                match self.lines(at, dir, [&ours.bytes, &base.bytes, &theirs.bytes])? {
                     Some(bytes) => Side { seen: FileState::File { hash: Hash::of(&bytes), executable }, bytes },
                     None => return Ok(Err("was changed in the workspace, too, in the same lines".to_owned())),
                 }
@@ -215,13 +196,12 @@ impl Worktrees {
     }
 
     /// Returns a file of one of the two commits, with the line ends of a working tree.
-    fn side(&self, entry: &WorktreeEntry, change: &RawChange, ix: usize) -> Result<Side, WorktreeError> {
+    fn side(&self, at: &GitPlace, change: &RawChange, ix: usize) -> Result<Side, WorktreeError> {
         let (mode, object) = (change.modes.get(ix), change.objects.get(ix));
         let (mode, object) = (mode.map_or("", String::as_str), object.map_or("", String::as_str));
-        let plain = self.plainly(entry)?;
         let file = |executable| {
             let path = format!("--path={}", change.path);
-            let bytes = self.git.run(&plain, &["cat-file", "--filters", &path, object])?;
+            let bytes = self.git.run(at, &["cat-file", "--filters", &path, object])?;
             Ok(Side { seen: FileState::File { hash: Hash::of(&bytes), executable }, bytes })
         };
         match mode {
@@ -229,7 +209,7 @@ impl Worktrees {
             "100644" => file(false),
             "100755" => file(true),
             "120000" => {
-                let to = self.git.run(&plain, &["cat-file", "blob", object])?;
+                let to = self.git.run(at, &["cat-file", "blob", object])?;
                 let to = String::from_utf8_lossy(&to).into_owned();
                 Ok(Side { seen: FileState::Link { to }, bytes: Vec::new() })
             }
@@ -238,7 +218,7 @@ impl Worktrees {
     }
 
     /// Merges by lines; `None` where both sides changed the same.
-    fn lines(&self, entry: &WorktreeEntry, dir: &Path, sides: [&[u8]; 3]) -> Result<Option<Vec<u8>>, WorktreeError> {
+    fn lines(&self, at: &GitPlace, dir: &Path, sides: [&[u8]; 3]) -> Result<Option<Vec<u8>>, WorktreeError> {
         let [ours, base, theirs] = sides;
         if ours == base || ours == theirs {
             return Ok(Some(theirs.to_vec()));
@@ -254,7 +234,7 @@ impl Worktrees {
         }
         let mut args = vec!["merge-file".into(), "-p".into(), "--quiet".into()];
         args.extend(paths.iter().map(|path| path.as_os_str().to_owned()));
-        let answer = self.git.ask(&self.plainly(entry)?, &args)?;
+        let answer = self.git.ask(at, &args)?;
         paths.iter().try_for_each(|path| gone(path))?;
         Ok(answer.status.success().then_some(answer.out))
     }

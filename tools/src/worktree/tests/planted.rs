@@ -229,3 +229,44 @@ fn x14_swaps_of_a_repository_lead_no_git_out() {
         assert!(leaks, "the control");
     });
 }
+
+/// Swaps an object of the repository for other bytes under the same name, which git reads without a complaint.
+fn spoil(scene: &Repository, object: &str, bytes_of: &str) {
+    let path = |name: &str| scene.repo().join(".git/objects").join(&name[..2]).join(&name[2..]);
+    fs::set_permissions(path(object), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::copy(path(bytes_of), path(object)).unwrap();
+}
+
+/// A session swaps objects of the repository after a person saw the changes: what is merged has the ids that were shown. The control:
+/// git itself reads the other bytes.
+#[test]
+fn x14_swapped_objects_merge_nothing_else() {
+    for way in ["file", "directory"] {
+        let scene = Repository::new();
+        put(&scene.open().join("d/x.sh"), "echo shown\n");
+        let (changes, patch) = scene.worktrees.diff(id(SESSION)).unwrap();
+        assert!(String::from_utf8(patch).unwrap().contains("+echo shown"));
+        scene.file("other", "echo spoiled\n");
+        let other = scene.git(&["hash-object", "-w", "other"]);
+        fs::remove_file(scene.repo().join("other")).unwrap();
+        let name = |rest: &str| scene.git(&["rev-parse", &format!("{}{rest}", changes.tip)]);
+        match way {
+            "file" => spoil(&scene, &name(":d/x.sh"), &other),
+            _ => {
+                put(&scene.repo().join("tree"), "spoiled");
+                let entry = format!("100644 blob {other}\tdenied.sh");
+                let mut made = Command::new("sh");
+                made.current_dir(scene.repo()).args(["-c", "echo \"$0\" | git mktree", &entry]);
+                let tree = String::from_utf8(made.output().unwrap().stdout).unwrap();
+                spoil(&scene, &name(":d"), tree.trim());
+            }
+        }
+        assert!(
+            scene.git(&["diff-tree", "-r", "--patch", "HEAD", &changes.tip]).contains("+echo spoiled"),
+            "{way}: the control"
+        );
+        let merged = scene.worktrees.merge(id(SESSION), &changes.tip);
+        assert!(merged.is_err(), "{way}: {merged:?}");
+        assert!(!scene.repo().join("d").exists(), "{way}");
+    }
+}
