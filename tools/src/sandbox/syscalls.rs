@@ -72,8 +72,8 @@ const SETUID: u64 = 0o4000;
 /// Flags that create a file, so that the mode applies: `O_CREAT`, `O_TMPFILE`.
 const MAKES: [u64; 2] = [0o100, 0o20_000_000];
 
-/// The part of a socket's type that is no flag, and the types that a connected socket of a pair can leave its peer with. The system
-/// takes a raw socket of a pair for a datagram socket.
+/// The part of a socket's type without its flags, and the types of which one end of a pair can be connected to another socket. For
+/// the system a raw Unix socket is one of datagrams.
 const KIND: u64 = 0xf;
 const LEAVING: [u64; 2] = [2, 3];
 
