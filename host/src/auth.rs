@@ -20,11 +20,13 @@ use crate::problem::Problem;
 use crate::trace;
 
 pub use forwarded::{Forwarded, NodeClock, NodeKey};
+pub use grant::TokenGrant;
 pub use logins::Logins;
 pub(crate) use tokens::secret;
 pub use tokens::{TokenError, TokenFile, TokenInfo, TokenScope};
 
 mod forwarded;
+mod grant;
 mod logins;
 mod tokens;
 
@@ -47,18 +49,18 @@ struct Inner {
     key: Option<NodeKey>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
-    Token(TokenScope),
+    Token(TokenGrant),
     /// A browser, by its cookie.
     Login,
 }
 
 /// Returns what a request that passed [`Guard`] may do; `None` for one that came by another way, such as a Unix socket.
-pub fn scope_of(request: &Request) -> Option<TokenScope> {
+pub fn grant_of(request: &Request) -> Option<TokenGrant> {
     request.extensions().get().map(|sender| match sender {
-        Sender::Token(scope) => *scope,
-        Sender::Login => TokenScope::Admin,
+        Sender::Token(grant) => grant.clone(),
+        Sender::Login => TokenScope::Admin.into(),
     })
 }
 
@@ -128,8 +130,8 @@ impl Guard {
     fn sender(&self, headers: &HeaderMap) -> Result<Sender, Problem> {
         if let Some(said) = single(headers, &header::AUTHORIZATION)? {
             let token = said.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-            let scope = token.and_then(|(_, token)| self.inner.tokens.scope_of(token.trim()));
-            return scope.map(Sender::Token).ok_or_else(unauthorized);
+            let grant = token.and_then(|(_, token)| self.inner.tokens.grant_of(token.trim()));
+            return grant.map(Sender::Token).ok_or_else(unauthorized);
         }
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
         let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -139,11 +141,12 @@ impl Guard {
         }
     }
 
-    fn may(&self, sender: Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    fn may(&self, sender: &Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let needed = TokenScope::needed(method, uri.path());
         match sender {
-            Sender::Token(scope) if scope.allows(needed) => Ok(()),
-            Sender::Token(scope) => {
+            Sender::Token(grant) if grant.scope().allows(needed) => Ok(()),
+            Sender::Token(grant) => {
+                let scope = grant.scope();
                 let detail = format!("the token may {scope}, and this needs {needed}: use a token of that scope");
                 Err(Problem::new(StatusCode::FORBIDDEN, "scope_too_small", detail))
             }
@@ -180,9 +183,9 @@ fn cross_origin() -> Problem {
 async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let (method, headers, uri) = (request.method(), request.headers(), request.uri());
     match guard.inner.key.as_ref().and_then(|key| key.forwarded(&request)) {
-        Some(Ok((scope, forwarded))) => {
+        Some(Ok((grant, forwarded))) => {
             let mut request = request;
-            request.extensions_mut().insert(Sender::Token(scope));
+            request.extensions_mut().insert(Sender::Token(grant));
             request.extensions_mut().insert(forwarded);
             return next.run(request).await;
         }
@@ -195,7 +198,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             return Ok(None);
         }
         let sender = guard.sender(headers)?;
-        guard.may(sender, method, headers, uri).map(|()| Some(sender))
+        guard.may(&sender, method, headers, uri).map(|()| Some(sender))
     });
     match checked {
         Ok(sender) => {

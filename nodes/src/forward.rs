@@ -11,7 +11,7 @@ use futures_util::stream::{self, StreamExt as _};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use subtend_host::auth::{NodeKey, TokenScope};
+use subtend_host::auth::{NodeKey, TokenGrant};
 use subtend_journal::postgres::nodes::NodeRow;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -44,12 +44,12 @@ pub(crate) enum NoAnswer {
     Unknown(String),
 }
 
-/// Sends a request to `node`, signed as one that may do what `scope` allows. The body of the answer is streamed. When `lost` resolves, the
+/// Sends a request to `node`, signed as one that may do what `grant` allows. The body of the answer is streamed. When `lost` resolves, the
 /// node is not waited for any longer: it may be paused, or out of reach.
 pub(crate) async fn forward(
     node: &NodeRow,
     key: &NodeKey,
-    scope: TokenScope,
+    grant: TokenGrant,
     (parts, body): (&request::Parts, &Bytes),
     lost: impl Future<Output = ()> + Send + 'static,
 ) -> Result<Response, NoAnswer> {
@@ -84,7 +84,7 @@ pub(crate) async fn forward(
     if let Ok(host) = HeaderValue::try_from(&*node.address) {
         request.headers_mut().insert(header::HOST, host);
     }
-    let signed = key.to(&*node.name).sign(&mut request, body, scope);
+    let signed = key.to(&*node.name).sign(&mut request, body, grant);
     signed.map_err(|error| NoAnswer::NotSent(error.to_string()))?;
     let mut lost: BoxFuture<'static, ()> = Box::pin(lost);
     let answer = tokio::select! {

@@ -15,7 +15,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, request};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
 use serde_json::json;
-use subtend_host::auth::{Forwarded, TokenScope, scope_of};
+use subtend_host::auth::{Forwarded, TokenGrant, TokenScope, grant_of};
 use subtend_host::problem::Problem;
 use subtend_journal::postgres::nodes::NodeError;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -57,7 +57,7 @@ struct GatewayShared {
 pub(crate) struct BufferedRequest {
     pub(crate) parts: request::Parts,
     pub(crate) body: Bytes,
-    scope: Option<TokenScope>,
+    grant: Option<TokenGrant>,
     /// Another node forwarded it: it is answered here, or not at all.
     forwarded: bool,
 }
@@ -84,7 +84,7 @@ impl Gateway {
     }
 
     async fn answered(&self, request: Request) -> Result<Response, Problem> {
-        let (scope, forwarded) = (scope_of(&request), request.extensions().get::<Forwarded>().copied());
+        let (grant, forwarded) = (grant_of(&request), request.extensions().get::<Forwarded>().copied());
         let (parts, body) = request.into_parts();
         let wanted = Wanted::of(&parts);
         if let Some(own) = self.own(&parts) {
@@ -100,7 +100,7 @@ impl Gateway {
             Err(_) => return Err(Problem::malformed("the body did not arrive within 30 s: send it again")),
         };
         forwarded.map_or(Ok(()), |forwarded| forwarded.check(&body))?;
-        let mut asked = BufferedRequest { parts, body, scope, forwarded: forwarded.is_some() };
+        let mut asked = BufferedRequest { parts, body, grant, forwarded: forwarded.is_some() };
         if wanted.shard.is_some() || wanted.label.is_some() {
             asked.parts.uri = wanted.rest.clone();
         }
@@ -216,9 +216,10 @@ impl Gateway {
             if let Some(owner) = owner {
                 // A request over the Unix socket of a node may do everything that another node lets a token do.
                 let open = asked.parts.uri.path().starts_with("/assets/");
-                let scope = asked.scope.unwrap_or(if open { TokenScope::Read } else { TokenScope::Admin });
+                let widest = if open { TokenScope::Read } else { TokenScope::Admin };
+                let grant = asked.grant.clone().unwrap_or(widest.into());
                 let lost = node.lost(shard, &owner.lease);
-                match forward(owner, node.key(), scope, (&parts, &asked.body), lost).await {
+                match forward(owner, node.key(), grant, (&parts, &asked.body), lost).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
                     Ok(answer) => return Ok(answer),
                     Err(NoAnswer::NotSent(why)) => {

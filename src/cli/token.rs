@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use subtend_host::auth::{TokenError, TokenFile, TokenScope};
+use subtend_host::auth::{TokenError, TokenFile, TokenInfo, TokenScope};
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -37,6 +37,10 @@ enum TokenCommand {
         /// calls of remote tools, and nothing else
         #[arg(long, value_enum, default_value_t = Allows::Act)]
         scope: Allows,
+
+        /// Remote tool whose calls it answers; may be repeated. Needs `--scope work` [default: every remote tool]
+        #[arg(long, value_name = "TOOL")]
+        tool: Vec<String>,
     },
     /// List tokens, without their secrets
     List {
@@ -69,12 +73,17 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     };
     let mut out = std::io::stdout().lock();
     match &args.what {
-        TokenCommand::Create { name, scope } => {
+        TokenCommand::Create { name, scope, tool } => {
             if name.is_empty() || name.len() > 64 || name.chars().any(|c| c.is_control()) {
                 return Err(Fail::Usage(format!(
                     "token name {:?}: 1 to 64 characters on one line are needed",
                     harmless(name)
                 )));
+            }
+            if !tool.is_empty() && !matches!(scope, Allows::Work) {
+                return Err(Fail::Usage(
+                    "`--tool` limits tokens of workers: give `--scope work` too, or leave it out".to_owned(),
+                ));
             }
             let scope = match scope {
                 Allows::Work => TokenScope::Work,
@@ -82,22 +91,27 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 Allows::Act => TokenScope::Act,
                 Allows::Admin => TokenScope::Admin,
             };
-            let secret = tokens.create(name, scope)?;
+            let secret =
+                if tool.is_empty() { tokens.create(name, scope) } else { tokens.create_for_tools(name, tool.clone()) }?;
             writeln!(out, "{secret}")?;
-            writeln!(anstream::stderr(), "token {name:?} allows {scope}; it is shown this once")?;
+            writeln!(anstream::stderr(), "token {name:?} allows {scope}{}; it is shown this once", of(tool))?;
         }
         TokenCommand::List { json } => {
             let tokens = tokens.list()?;
             if *json {
-                let rows: Vec<_> =
-                    tokens.iter().map(|token| serde_json::json!({"name": token.name, "scope": token.scope})).collect();
+                let row = |TokenInfo { name, scope, tools, .. }: &TokenInfo| match tools {
+                    None => serde_json::json!({"name": name, "scope": scope}),
+                    Some(tools) => serde_json::json!({"name": name, "scope": scope, "tools": tools}),
+                };
+                let rows: Vec<_> = tokens.iter().map(row).collect();
                 json::write(&mut out, &rows)?;
                 writeln!(out)?;
             } else if tokens.is_empty() {
                 writeln!(anstream::stderr(), "no tokens in {}: `subtend token create NAME` makes one", place)?;
             }
             for token in tokens.iter().filter(|_| !json) {
-                writeln!(out, "{:<6} {}", token.scope.to_string(), harmless(&token.name))?;
+                let tools = of(token.tools.as_deref().unwrap_or_default());
+                writeln!(out, "{:<6} {}{tools}", token.scope.to_string(), harmless(&token.name))?;
             }
         }
         TokenCommand::Revoke { name } => {
@@ -108,10 +122,15 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
+/// The tools to which a token is limited, after its scope or name.
+fn of(tools: &[String]) -> String {
+    if tools.is_empty() { String::new() } else { format!(" (tools: {})", tools.join(", ")) }
+}
+
 impl From<TokenError> for Fail {
     fn from(error: TokenError) -> Self {
         match error {
-            TokenError::Exists(_) | TokenError::Unknown(_) => Self::Usage(error.to_string()),
+            TokenError::Exists(_) | TokenError::Unknown(_) | TokenError::Tool(_) => Self::Usage(error.to_string()),
             TokenError::Io { .. } | TokenError::Malformed { .. } | TokenError::NoRandomness => {
                 Self::Other(error.to_string())
             }

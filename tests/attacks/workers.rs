@@ -71,6 +71,13 @@ fn token_of_a_worker_does_nothing_else() {
     }
     let taken = sends(&host, &work, "POST /v1/workers/take", &json!({"worker": "one", "tools": ["pay"]}));
     assert_eq!(taken.status, 204, "{taken:?}");
+    // Nor does one that is for another tool.
+    let made = user.call(&["token", "create", "seeker", "--scope", "work", "--tool", "seek"]);
+    let seek = made.out.trim();
+    for (tools, status) in [(json!(["pay"]), 403), (json!(["seek", "pay"]), 403), (json!(["seek"]), 204)] {
+        let taken = sends(&host, seek, "POST /v1/workers/take", &json!({"worker": "one", "tools": tools}));
+        assert_eq!(taken.status, status, "{tools}: {taken:?}");
+    }
     stop(host);
 }
 

@@ -98,7 +98,9 @@ impl Cluster {
     pub(crate) fn up(&mut self, number: usize, shards: u16) {
         let node = &self.nodes[number];
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.path(&node.name)).unwrap();
-        let store = format!("{}&reply_timeout=2", crate::server::address(node.proxy.port));
+        // Where leases are long no reply is late either.
+        let reply = (self.lease / 3).clamp(2, 10);
+        let store = format!("{}&reply_timeout={reply}", crate::server::address(node.proxy.port));
         let mut command = self.command(&store);
         command.env("SUBTEND_DATA", self.path(&format!("data-{}", node.name)));
         command.args([
@@ -189,7 +191,7 @@ impl Cluster {
     }
 
     pub(crate) fn wait_for(&self, holds: impl Fn(&Value) -> bool) {
-        let give_up = Instant::now() + Duration::from_secs(120);
+        let give_up = Instant::now() + Duration::from_secs(240);
         loop {
             let live = self.nodes.iter().position(|node| node.child.is_some()).unwrap();
             let members = self.members(live);

@@ -139,7 +139,7 @@ impl Drill {
         let all = |members: &Value| owned(members) == usize::from(SHARDS) && shares(members).len() == NODES;
         self.cluster.wait_for(all);
         // Work continues before the next fault.
-        let (before, give_up) = (self.sent.load(Ordering::SeqCst), Instant::now() + Duration::from_secs(60));
+        let (before, give_up) = (self.sent.load(Ordering::SeqCst), Instant::now() + Duration::from_secs(180));
         while self.sent.load(Ordering::SeqCst) < before + 8 {
             assert!(Instant::now() < give_up, "no session is opened\n{}", self.cluster.log(victim));
             std::thread::sleep(Duration::from_millis(20));

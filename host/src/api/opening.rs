@@ -144,7 +144,8 @@ impl NewSession {
         }
         let reaches = self.workspace.is_some() || !self.allow.is_empty();
         match sender {
-            Sender::Token(scope) if reaches && scope < TokenScope::Admin => {
+            Sender::Token(grant) if reaches && grant.scope() < TokenScope::Admin => {
+                let scope = grant.scope();
                 let why = format!("`workspace` and `allow` need a token of the scope admin, and this one may {scope}");
                 Err(Problem::forbidden(why))
             }

@@ -1,9 +1,9 @@
 //! Remote tools: workers take their calls under a lease, renew it, and complete it with its fencing token.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Text;
 use subtend_session::near::near;
@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
 use super::{Body, Query};
+use crate::auth::Sender;
 use crate::flaw::Flaw;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -76,17 +77,34 @@ pub(super) async fn list(State(host): State<Host>) -> Json<WorkersView> {
 #[utoipa::path(post, path = "/v1/workers/take", tag = "workers", operation_id = "take_call", params(WaitQuery),
     request_body = TakeCall,
     responses((status = 200, body = LeasedCall), (status = 204, description = "No call waits"),
+        (status = 403, body = Problem, description = "The token is for other tools"),
         (status = 422, body = Problem), (status = 429, body = Problem)))]
 pub(super) async fn take(
     State(host): State<Host>,
+    sender: Option<Extension<Sender>>,
     Query(wait): Query<WaitQuery>,
     Body(request): Body<TakeCall>,
 ) -> Result<Response, Problem> {
     check(&host, &request)?;
+    may(sender, &request)?;
     match wait.within(&host, host.workers().take(&request.worker, &request.tools)).await {
         Some(Ok(call)) => Ok(Json(call).into_response()),
         Some(Err(refused)) => Err(refused.into()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
+    }
+}
+
+/// Refuses tools that the token is not for.
+fn may(sender: Option<Extension<Sender>>, request: &TakeCall) -> Result<(), Problem> {
+    let Some(Extension(Sender::Token(grant))) = sender else { return Ok(()) };
+    match request.tools.iter().find(|tool| !grant.answers(tool)) {
+        None => Ok(()),
+        Some(tool) => {
+            let detail = format!(
+                "the token is not for calls of {tool:?}: `subtend token create NAME --scope work --tool {tool}` makes one"
+            );
+            Err(Problem::new(StatusCode::FORBIDDEN, "scope_too_small", detail))
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Requests that one node of a database forwards to another: checked where they arrived, and signed.
 //!
-//! The signature covers method, address, body, scope, receiver and the headers that change what a request does. It is good for one
+//! The signature covers method, address, body, grant, receiver and the headers that change what a request does. It is good for one
 //! request within [`AGE`], by the clock of the database. Answers are not signed: nodes trust the network between them as far as a client
 //! trusts the network to its host.
 
@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 
+use super::grant::TokenGrant;
 use super::tokens::{TokenError, TokenScope, secret};
 use crate::problem::Problem;
 
-/// Header of a forwarded request: `SCOPE TIME NONCE BODY SIGNATURE`.
+/// Header of a forwarded request: `GRANT TIME NONCE BODY SIGNATURE`.
 const HEADER: &str = "subtend-forwarded";
 /// Milliseconds for which a signature is good, and by which the clocks of two nodes may differ.
 const AGE: u64 = 30_000;
@@ -67,7 +68,7 @@ impl std::fmt::Debug for NodeKey {
 
 /// What a signature covers, besides the request.
 struct Signed {
-    scope: TokenScope,
+    grant: TokenGrant,
     time: u64,
     nonce: String,
     body: blake3::Hash,
@@ -86,41 +87,40 @@ impl NodeKey {
         Self { receiver: receiver.into(), ..self.clone() }
     }
 
-    /// Signs a request with the body `body`, which may do what `scope` allows, for one use.
+    /// Signs a request with the body `body`, which may do what `grant` allows, for one use.
     ///
     /// # Errors
     /// [`TokenError::NoRandomness`].
-    pub fn sign(&self, request: &mut Request, body: &[u8], scope: TokenScope) -> Result<(), TokenError> {
+    pub fn sign(&self, request: &mut Request, body: &[u8], grant: TokenGrant) -> Result<(), TokenError> {
         let nonce = secret().ok_or(TokenError::NoRandomness)?;
-        let signed = Signed { scope, time: (self.clock)(), nonce, body: blake3::hash(body) };
+        let signed = Signed { grant, time: (self.clock)(), nonce, body: blake3::hash(body) };
         let signature = self.signature(request, &signed).to_hex();
-        let Signed { time, nonce, body, .. } = signed;
-        if let Ok(value) = HeaderValue::try_from(format!("{scope} {time} {nonce} {} {signature}", body.to_hex())) {
+        let Signed { grant, time, nonce, body } = signed;
+        if let Ok(value) = HeaderValue::try_from(format!("{grant} {time} {nonce} {} {signature}", body.to_hex())) {
             request.headers_mut().insert(HEADER, value);
         }
         Ok(())
     }
 
-    /// Returns the scope of a request that says that another node forwarded it; `None` for one that does not.
-    pub(super) fn forwarded(&self, request: &Request) -> Option<Result<(TokenScope, Forwarded), Problem>> {
+    /// Returns what a request may do that says that another node forwarded it; `None` for one that does not.
+    pub(super) fn forwarded(&self, request: &Request) -> Option<Result<(TokenGrant, Forwarded), Problem>> {
         request.headers().contains_key(HEADER).then(|| self.checked(request).ok_or_else(refused))
     }
 
-    fn checked(&self, request: &Request) -> Option<(TokenScope, Forwarded)> {
+    fn checked(&self, request: &Request) -> Option<(TokenGrant, Forwarded)> {
         let mut values = request.headers().get_all(HEADER).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
         let parts: Vec<&str> = value.to_str().ok()?.split(' ').collect();
-        let [scope, time, nonce, body, signature] = parts[..] else { return None };
-        let scope = [TokenScope::Read, TokenScope::Act, TokenScope::Admin, TokenScope::Work]
-            .into_iter()
-            .find(|of| of.to_string() == scope)?;
+        let [grant, time, nonce, body, signature] = parts[..] else { return None };
+        let grant: TokenGrant = grant.parse().ok()?;
         let (time, body) = (time.parse().ok()?, blake3::Hash::from_hex(body).ok()?);
-        let signed = Signed { scope, time, nonce: nonce.to_owned(), body };
+        let signed = Signed { grant, time, nonce: nonce.to_owned(), body };
         let expected = self.signature(request, &signed);
         // Compared in constant time, as hashes are.
         let is_signed = blake3::Hash::from_hex(signature).is_ok_and(|signature| signature == expected);
-        let fits = scope.allows(TokenScope::needed(request.method(), request.uri().path()));
-        (is_signed && fits && self.is_first(time, expected)).then_some((scope, Forwarded { body }))
+        let grant = signed.grant;
+        let fits = grant.scope().allows(TokenScope::needed(request.method(), request.uri().path()));
+        (is_signed && fits && self.is_first(time, expected)).then_some((grant, Forwarded { body }))
     }
 
     /// Whether a signature of `time` is still good, and was not seen before.
@@ -139,13 +139,13 @@ impl NodeKey {
 
     fn signature(&self, request: &Request, signed: &Signed) -> blake3::Hash {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        let (scope, time) = (signed.scope.to_string(), signed.time.to_string());
+        let (grant, time) = (signed.grant.to_string(), signed.time.to_string());
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         let mut add = |part: &[u8]| {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         };
-        for part in [&*self.receiver, request.method().as_str(), path, &*scope, &*time, &*signed.nonce] {
+        for part in [&*self.receiver, request.method().as_str(), path, &*grant, &*time, &*signed.nonce] {
             add(part.as_bytes());
         }
         add(signed.body.as_bytes());
@@ -191,13 +191,13 @@ mod tests {
     fn signed(key: &NodeKey, method: Method, path: &str, scope: TokenScope) -> Request {
         let mut request = request(method, path);
         request.headers_mut().insert("idempotency-key", HeaderValue::from_static("once"));
-        key.sign(&mut request, BODY, scope).unwrap();
+        key.sign(&mut request, BODY, scope.into()).unwrap();
         request
     }
 
     fn scope(key: &NodeKey, request: &Request) -> Option<Result<TokenScope, &'static str>> {
         let of = key.forwarded(request);
-        of.map(|of| of.map(|(scope, _)| scope).map_err(|problem| problem.code))
+        of.map(|of| of.map(|(grant, _)| grant.scope()).map_err(|problem| problem.code))
     }
 
     const REFUSED: Option<Result<TokenScope, &str>> = Some(Err("unauthorized"));
@@ -267,6 +267,15 @@ mod tests {
     fn d4_signed_scope_still_bounds_the_route() {
         let (key, _) = key_at(b"secret");
         assert_eq!(scope(&key, &signed(&key, Method::DELETE, "/v1/sessions/x", TokenScope::Act)), REFUSED);
+        let tools = ["seek".to_owned()];
+        let grant = TokenGrant::new(TokenScope::Work, Some(&tools));
+        let mut sent = request(Method::POST, "/v1/workers/take");
+        key.sign(&mut sent, BODY, grant.clone()).unwrap();
+        let value = sent.headers()[HEADER].to_str().unwrap().to_owned();
+        sent.headers_mut().insert(HEADER, value.replace(":seek", "").parse().unwrap());
+        assert_eq!(scope(&key, &sent), REFUSED, "more tools");
+        sent.headers_mut().insert(HEADER, value.parse().unwrap());
+        assert_eq!(key.forwarded(&sent).unwrap().unwrap().0, grant);
         for (of, may) in [(TokenScope::Read, false), (TokenScope::Act, false), (TokenScope::Work, true)] {
             let sent = signed(&key, Method::POST, "/v1/workers/take", of);
             assert_eq!(key.forwarded(&sent).unwrap().is_ok(), may, "{of}");

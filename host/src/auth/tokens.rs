@@ -9,6 +9,8 @@ use axum::http::Method;
 use blake3::Hash;
 use serde::{Deserialize, Serialize};
 
+use super::grant::TokenGrant;
+
 /// What a token allows. `admin` includes all, `act` includes `read`, and `work` nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -82,6 +84,9 @@ pub struct TokenInfo {
     pub name: String,
     /// What it allows.
     pub scope: TokenScope,
+    /// The remote tools whose calls it answers, if not all: for the scope `work`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
     /// BLAKE3 of the secret, in hexadecimal.
     hash: String,
 }
@@ -111,6 +116,9 @@ pub enum TokenError {
     /// No token has that name.
     #[error("no token {0:?}: `subtend token list` shows those that exist")]
     Unknown(String),
+    /// No remote tool can have that name.
+    #[error("{0:?} is no name of a remote tool: it has letters a-z A-Z, digits, _ and -")]
+    Tool(String),
     /// The system has no randomness.
     #[error("the system gives no random bytes: no token can be made")]
     NoRandomness,
@@ -147,13 +155,29 @@ impl TokenFile {
     /// # Errors
     /// [`TokenError`]; then no token was made.
     pub fn create(&self, name: &str, scope: TokenScope) -> Result<String, TokenError> {
+        self.add(name, scope, None)
+    }
+
+    /// Makes a token that answers calls of `tools` and does nothing else; returns its secret, which is shown this once.
+    ///
+    /// # Errors
+    /// [`TokenError`]; then no token was made.
+    pub fn create_for_tools(&self, name: &str, tools: Vec<String>) -> Result<String, TokenError> {
+        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        match tools.iter().find(|tool| tool.is_empty() || !tool.chars().all(word)) {
+            Some(tool) => Err(TokenError::Tool(tool.clone())),
+            None => self.add(name, TokenScope::Work, Some(tools)),
+        }
+    }
+
+    fn add(&self, name: &str, scope: TokenScope, tools: Option<Vec<String>>) -> Result<String, TokenError> {
         let mut tokens = self.list()?;
         if tokens.iter().any(|token| token.name == name) {
             return Err(TokenError::Exists(name.to_owned()));
         }
         let secret = secret().ok_or(TokenError::NoRandomness)?;
         let hash = blake3::hash(secret.as_bytes()).to_hex().to_string();
-        tokens.push(TokenInfo { name: name.to_owned(), scope, hash });
+        tokens.push(TokenInfo { name: name.to_owned(), scope, tools, hash });
         self.write(&tokens)?;
         Ok(secret)
     }
@@ -173,7 +197,7 @@ impl TokenFile {
     }
 
     /// Returns what `secret` allows. Hashes are compared, in constant time.
-    pub(super) fn scope_of(&self, secret: &str) -> Option<TokenScope> {
+    pub(super) fn grant_of(&self, secret: &str) -> Option<TokenGrant> {
         let hash = blake3::hash(secret.as_bytes());
         let tokens = match self.list() {
             Ok(tokens) => tokens,
@@ -183,7 +207,7 @@ impl TokenFile {
             }
         };
         let is = |token: &&TokenInfo| Hash::from_hex(&token.hash).is_ok_and(|known| known == hash);
-        tokens.iter().find(is).map(|token| token.scope)
+        tokens.iter().find(is).map(|token| TokenGrant::new(token.scope, token.tools.as_deref()))
     }
 
     /// Writes a new file and puts it in place of the old one, so that a reader finds one of them whole.
@@ -263,12 +287,30 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let tokens = TokenFile::at(dir.path().join("tokens.json"));
         let secret = tokens.create("phone", TokenScope::Act).expect("a token");
-        assert_eq!(tokens.scope_of(&secret), Some(TokenScope::Act));
-        assert_eq!(tokens.scope_of("guess"), None);
+        assert_eq!(tokens.grant_of(&secret), Some(TokenScope::Act.into()));
+        assert_eq!(tokens.grant_of("guess"), None);
         assert!(matches!(tokens.create("phone", TokenScope::Read), Err(TokenError::Exists(_))));
         tokens.revoke("phone").expect("revoked");
-        assert_eq!(tokens.scope_of(&secret), None);
+        assert_eq!(tokens.grant_of(&secret), None);
         assert!(matches!(tokens.revoke("phone"), Err(TokenError::Unknown(_))));
+    }
+
+    #[test]
+    fn d6_token_for_a_tool_answers_no_other_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tokens = TokenFile::at(dir.path().join("tokens.json"));
+        let secret = tokens.create_for_tools("one", vec!["seek".into(), "find-2".into()]).expect("a token");
+        let grant = tokens.grant_of(&secret).expect("a grant");
+        assert_eq!((grant.scope(), grant.to_string().parse()), (TokenScope::Work, Ok(grant.clone())));
+        assert_eq!(
+            ["seek", "find-2", "pay", "see", ""].map(|tool| grant.answers(tool)),
+            [true, true, false, false, false]
+        );
+        assert!(TokenGrant::from(TokenScope::Work).answers("pay"));
+        for bad in ["", "a,b", "a b", "a:b", "ä"] {
+            let refused = tokens.create_for_tools("two", vec![bad.to_owned()]);
+            assert!(matches!(refused, Err(TokenError::Tool(_))), "{bad:?}");
+        }
     }
 
     #[cfg(unix)]
@@ -301,11 +343,11 @@ mod tests {
         }
         for attack in attacks {
             let tokens = TokenFile::at(at(attack));
-            assert_eq!(tokens.scope_of(&secret), None, "{attack}");
+            assert_eq!(tokens.grant_of(&secret), None, "{attack}");
             assert!(matches!(tokens.create("y", TokenScope::Read), Err(TokenError::Io { .. })), "{attack}");
         }
         // The control: the same file in its own place.
-        assert_eq!(TokenFile::at(at("planted.json")).scope_of(&secret), Some(TokenScope::Admin));
+        assert_eq!(TokenFile::at(at("planted.json")).grant_of(&secret), Some(TokenScope::Admin.into()));
     }
 
     #[test]
@@ -314,7 +356,7 @@ mod tests {
         let tokens = TokenFile::at(dir.path().join("tokens.json"));
         let secret = tokens.create("phone", TokenScope::Read).expect("a token");
         std::fs::write(dir.path().join("tokens.json"), "{").expect("written");
-        assert_eq!(tokens.scope_of(&secret), None);
+        assert_eq!(tokens.grant_of(&secret), None);
         assert!(matches!(tokens.create("other", TokenScope::Read), Err(TokenError::Malformed { .. })));
     }
 
