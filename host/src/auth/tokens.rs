@@ -117,7 +117,7 @@ pub enum TokenError {
     #[error("no token {0:?}: `subtend token list` shows those that exist")]
     Unknown(String),
     /// No remote tool can have that name.
-    #[error("{0:?} is no name of a remote tool: it has letters a-z A-Z, digits, _ and -")]
+    #[error("tool {0:?}: names of remote tools have letters a-z A-Z, digits, _ and -")]
     Tool(String),
     /// The system has no randomness.
     #[error("the system gives no random bytes: no token can be made")]

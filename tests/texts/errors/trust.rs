@@ -60,6 +60,8 @@ fn errors_of_workers_are_as_reviewed() {
     for line in [
         "worker --host agents --tool 'build=true'",
         "worker --host ftp://agents --tool 'build=true'",
+        "token create one --tool pay",
+        "token create one --scope work --tool pay,seek",
         "worker --host http://127.0.0.1:9 --tool 'build=true' --env GONE",
         "worker --host http://127.0.0.1:9 --tool 'build=true' --env SUBTEND_WORKER_TOKEN",
         &format!("{at} --tool build"),
