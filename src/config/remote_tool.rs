@@ -21,7 +21,7 @@ pub struct RemoteToolConfig {
     /// How long a worker may be silent before it counts as lost, in milliseconds.
     #[schemars(range(min = 1_000, max = 600_000))]
     pub lease_ms: u64,
-    /// Time for a call with its wait for a worker, in milliseconds; `limits.tool_ms` applies too.
+    /// Time for a call with its wait for a worker, in milliseconds; it is less than `limits.tool_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1_000))]
     pub deadline_ms: Option<u64>,
