@@ -1,5 +1,8 @@
 //! Workers of remote tools: what a stolen token of one, and a file of a workspace, can do.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
 use serde_json::{Value, json};
 
 use crate::cli::call::{Under, User};
@@ -178,4 +181,28 @@ fn workspace_declares_no_remote_tool() {
     let listed = declares("useful", "");
     assert_eq!(listed.code, Some(0), "{listed:?}");
     assert!(listed.out.contains("useful: answered by workers (tool:useful)"), "{listed:?}");
+}
+
+/// An impostor in place of a host sends a response without end: a worker leaves it, and its memory is not filled. The control: a response
+/// within the bound is read to its end.
+#[test]
+fn worker_leaves_a_response_without_end() {
+    const BLOCK: usize = 64 << 10;
+    for (bytes, says) in [(1 << 20, "cannot be read"), (512 << 20, "is longer than 16 MiB")] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let impostor = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n");
+            (0..bytes / BLOCK).take_while(|_| stream.write_all(&[b' '; BLOCK]).is_ok()).count() * BLOCK
+        });
+        let user = User::new();
+        let mut command = user.command(&["worker", "--host", &address, "--tool", "pay=env"]);
+        command.env("SUBTEND_WORKER_TOKEN", "0");
+        let refused = Under::start(command, "").done();
+        assert_eq!((refused.code, refused.err.contains(says)), (Some(1), true), "{refused:?}");
+        let sent = impostor.join().expect("its end");
+        assert!(sent == bytes || (bytes > 64 << 20 && sent < 64 << 20), "{sent} of {bytes}");
+    }
 }

@@ -23,6 +23,9 @@ const TAKE: Duration = Duration::from_secs(30);
 /// Time for a request, in addition to what the host may hold it.
 const EXCHANGE: Duration = Duration::from_secs(10);
 
+/// Bytes of a response that are read: more than the arguments of any call.
+const MOST: usize = 16 << 20;
+
 pub(super) struct RemoteHost {
     http: Client,
     base: String,
@@ -209,9 +212,17 @@ impl RemoteHost {
             request = request.bearer_auth(token);
         }
         let request = request.header("content-type", "application/json").body(body.to_string());
-        let response = request.send().await.map_err(away)?;
+        let mut response = request.send().await.map_err(away)?;
         let status = response.status();
-        let text = response.text().await.map_err(away)?;
+        let mut bytes = Vec::new();
+        while let Some(more) = response.chunk().await.map_err(away)? {
+            if bytes.len().saturating_add(more.len()) > MOST {
+                let why = format!("the response of {} is longer than {} MiB", self.label, MOST >> 20);
+                return Err(HostError::Refused(why));
+            }
+            bytes.extend_from_slice(&more);
+        }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
         match status {
             StatusCode::NO_CONTENT => Ok(None),
             status if status.is_success() => Ok(Some(text)),
