@@ -54,6 +54,9 @@ mod workers;
 /// Header that makes a command take effect once, however often it is sent.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
+/// The start of the hash of the OpenAPI document: builds of one version may serve other APIs.
+pub const FINGERPRINT: &str = include_str!("../assets/api.hash");
+
 /// The document without its paths, which the routes add.
 #[derive(OpenApi)]
 #[openapi(
@@ -164,9 +167,7 @@ pub(crate) fn router(host: &Host) -> Router {
         .route("/v1/openapi.json", get(served))
         .merge(crate::page::router())
         .fallback(|| std::future::ready(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", NO_SUCH)))
-        .method_not_allowed_fallback(|| {
-            std::future::ready(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", NO_SUCH_METHOD))
-        })
+        .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(host.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(options.body_bytes))
         .layer(middleware::map_request(move |request: Request| std::future::ready(within(request, body_time))))
@@ -192,6 +193,10 @@ fn within(request: Request, time: Duration) -> Request {
 
 const NO_SUCH: &str = "no such resource: GET /v1/openapi.json lists them";
 const NO_SUCH_METHOD: &str = "the resource has no such method: GET /v1/openapi.json lists those it has";
+
+pub(crate) async fn no_such_method() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", NO_SUCH_METHOD)
+}
 
 /// Returns the problem for a handler that panicked. The connection stays open.
 fn panicked(_: Box<dyn std::any::Any + Send + 'static>) -> axum::response::Response {

@@ -15,6 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use crate::api;
 use crate::page;
 use crate::problem::Problem;
 use crate::trace;
@@ -93,7 +94,7 @@ impl Guard {
 
     /// Adds the checks to `router`, and the resource that login links name.
     pub fn protect(&self, router: Router) -> Router {
-        let login = Router::new().route("/login", get(login)).with_state(self.clone());
+        let login = Router::new().route("/login", get(login).fallback(api::no_such_method)).with_state(self.clone());
         router
             .merge(login)
             .layer(middleware::from_fn_with_state(self.clone(), check))

@@ -8,6 +8,12 @@ fn document_is_the_one_that_is_checked_in() {
     if std::env::var_os("SUBTEND_WRITE").is_some() {
         std::fs::write(path, &document).expect("written");
     }
+    let hash = &blake3::hash(document.as_bytes()).to_hex()[..16];
+    if std::env::var_os("SUBTEND_WRITE").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/api.hash"), hash).expect("written");
+        return;
+    }
+    assert_eq!(subtend_host::api::FINGERPRINT, hash, "host/assets/api.hash is old: see above");
     let kept = std::fs::read_to_string(path).expect("docs/openapi.json");
     assert!(kept == document, "docs/openapi.json is old: SUBTEND_WRITE=1 cargo test -p subtend-host openapi");
 }

@@ -10,6 +10,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::{Method, Request, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
+use subtend_host::api::FINGERPRINT as API;
 use subtend_host::{Body, Local};
 use subtend_journal::remote::{Read, Remote};
 use subtend_journal::{Journal, OpenError};
@@ -35,6 +36,9 @@ pub(crate) const HOSTS: u32 = 16;
 pub(crate) struct ServingProcess {
     pub(crate) pid: u32,
     pub(crate) version: String,
+    /// Which API it serves; empty where it does not say.
+    #[serde(default)]
+    api: String,
 }
 
 /// A connection to the host of a store. One request at a time.
@@ -67,6 +71,12 @@ impl Connection {
             return Err(Fail::Store(format!(
                 "the store is hosted by process {} of version {}, and this is version {own}: stop that process, or use its version",
                 serving.pid, serving.version
+            )));
+        }
+        if serving.api != API {
+            return Err(Fail::Store(format!(
+                "the store is hosted by process {} of another build of version {own}: stop that process, or use its build",
+                serving.pid
             )));
         }
         Ok(Some((connection, serving)))
@@ -277,7 +287,11 @@ pub(crate) struct Attached {
 
 impl Attached {
     pub(crate) fn own(threads: Runtime, local: Local) -> Self {
-        let serving = ServingProcess { pid: std::process::id(), version: env!("CARGO_PKG_VERSION").to_owned() };
+        let serving = ServingProcess {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            api: API.to_owned(),
+        };
         Self { threads, connection: Mutex::new(Connection::own(local)), serving }
     }
 
@@ -424,6 +438,14 @@ pub(crate) fn either(place: &StoreLocation) -> Result<Store, Fail> {
         }
     }
     place.open().map(Store::Own)
+}
+
+/// Returns whether the process `pid` does not host a store any more.
+///
+/// # Errors
+/// As [`Attached::to`].
+pub(crate) fn is_gone(place: &StoreLocation, pid: u32) -> Result<bool, Fail> {
+    Ok(Attached::to(place)?.is_none_or(|host| host.serving.pid != pid))
 }
 
 /// Opens a store. Waits [`LOOK`] and returns `None` if a process has it that may listen soon.

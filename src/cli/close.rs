@@ -79,7 +79,7 @@ fn closed_alone(args: &Args, why: &str) -> Result<Code, Fail> {
 
 fn close(hosted: &Hosted) -> Result<Code, Fail> {
     let name = hosted.id.short().0;
-    let _: Value = hosted.call(Method::POST, "/close", None)?;
+    let _: Value = hosted.control(Method::POST, "/close", None)?;
     control::say(&format!("session {name} is closed; `subtend send` opens it again"))?;
     Ok(Code::Done)
 }

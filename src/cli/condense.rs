@@ -88,7 +88,7 @@ fn condensed(args: &Args, hosted: &Hosted, stop: &mut StopSignal) -> Result<Code
 }
 
 fn undo(args: &Args, hosted: &Hosted) -> Result<Code, Fail> {
-    let _: Value = hosted.call(Method::DELETE, "/compaction", None)?;
+    let _: Value = hosted.control(Method::DELETE, "/compaction", None)?;
     let (session, name) = (hosted.id, hosted.id.short().0);
     control::say(&if args.json {
         json::text(&object!({"session": session, "undone": true}))?

@@ -1,5 +1,6 @@
 //! A session and the host of its store: controls are requests of the HTTP API.
 
+use std::cell::Cell;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 use subtend_actors::{QueueEntry, QueueKind};
 use subtend_host::Host;
 use subtend_journal::Journal;
-use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::ids::{RunNo, Seq, SessionId};
 use subtend_session::index::Inflight;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 
 use super::answers::{Controlled, RunReply};
 use super::checkpoints;
-use super::client::{self, Attached, Store};
+use super::client::{self, Attached, HOSTS, Store};
 use super::control;
 use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
@@ -35,24 +36,40 @@ pub(crate) struct Hosted {
     pub(crate) id: SessionId,
     /// Whether this process hosts the store: no agent works in it.
     pub(crate) is_own: bool,
+    /// The last record of the session when the verb began: a control that is sent again with it has no second effect.
+    after: Seq,
+    /// Whether a command was sent that would act twice if it were sent again.
+    is_bound: Cell<bool>,
 }
 
 /// Runs `job` with the session `name`, through the host of the store. If no process hosts the store, this one does during `job`.
+/// A host that ends before it answers is replaced by the next one, unless it may have taken a command that would act twice.
 ///
 /// # Errors
 /// Those of `job`; as [`names::find`]; and when the store or its host cannot be used.
-pub(crate) fn with(
-    store: &StoreArgs,
-    name: &str,
-    job: impl FnOnce(&Hosted) -> Result<Code, Fail>,
-) -> Result<Code, Fail> {
+pub(crate) fn with(store: &StoreArgs, name: &str, job: impl Fn(&Hosted) -> Result<Code, Fail>) -> Result<Code, Fail> {
     let place = store.place()?;
     if !place.exists()? {
         return Err(place.none());
     }
-    let journal = match client::either(&place)? {
-        Store::Hosted(reader) => return job(&Hosted::through(reader, &place, name)?),
-        Store::Own(journal) => journal,
+    let (mut after, mut hosts) = (None, 0);
+    let journal = loop {
+        let reader = match client::either(&place)? {
+            Store::Hosted(reader) => reader,
+            Store::Own(journal) => break journal,
+        };
+        let pid = reader.serving.pid;
+        hosts += 1;
+        let hosted = match Hosted::through(reader, &place, name) {
+            Err(_) if hosts < HOSTS && client::is_gone(&place, pid)? => continue,
+            hosted => hosted?,
+        };
+        let first = *after.get_or_insert(hosted.after);
+        let hosted = Hosted { after: first, ..hosted };
+        match job(&hosted) {
+            Err(_) if hosts < HOSTS && !hosted.is_bound.get() && client::is_gone(&place, pid)? => {}
+            done => return done,
+        }
     };
     let id = names::find(&journal, name)?;
     let begin = async |journal| {
@@ -77,12 +94,18 @@ pub(crate) fn hosting(
     job: impl FnOnce(&Hosted) -> Result<Code, Fail>,
 ) -> Result<Code, Fail> {
     let host = threads.block_on(begin(journal.clone()))?;
-    let hosted = Hosted { host: Attached::own(threads, host.local()), journal, id, is_own: true };
+    let after = last(&journal, id)?;
+    let host_of_this = Attached::own(threads, host.local());
+    let hosted = Hosted { host: host_of_this, journal, id, is_own: true, after, is_bound: Cell::new(false) };
     let done = job(&hosted);
     let threads = hosted.host.into_threads();
     threads.block_on(control::end(host));
     threads.shutdown_timeout(Duration::from_secs(1));
     done
+}
+
+fn last(journal: &Journal, session: SessionId) -> Result<Seq, Fail> {
+    Ok(journal.head(session)?.map_or(Seq(0), |head| head.last_seq))
 }
 
 impl Hosted {
@@ -101,7 +124,8 @@ impl Hosted {
         let id = names::find(&journal, name)?;
         // One connection reads, the other one controls.
         let host = Attached::to(place)?.ok_or_else(client::host_is_gone)?;
-        Ok(Self { host, journal, id, is_own: false })
+        let after = last(&journal, id)?;
+        Ok(Self { host, journal, id, is_own: false, after, is_bound: Cell::new(false) })
     }
 
     /// Sends a command to `what` below the session.
@@ -114,7 +138,21 @@ impl Hosted {
         what: &str,
         body: Option<&Value>,
     ) -> Result<T, Fail> {
+        self.is_bound.set(self.is_bound.get() || method != Method::GET);
         self.host.call(method, &format!("/v1/sessions/{}{what}", self.id), body)
+    }
+
+    /// Sends a control that acts once, however often it is sent: the host finds its record behind the one that this verb began with.
+    ///
+    /// # Errors
+    /// As [`Attached::call`].
+    pub(crate) fn control<T: for<'a> Deserialize<'a>>(
+        &self,
+        method: Method,
+        what: &str,
+        body: Option<&Value>,
+    ) -> Result<T, Fail> {
+        self.host.call(method, &format!("/v1/sessions/{}{what}?after={}", self.id, self.after), body)
     }
 
     /// As [`Hosted::call`] without a body, for a caller that waits for something else too.
@@ -140,7 +178,9 @@ impl Hosted {
                 runs.push((id, row.run));
             }
         }
-        let done: Controlled = self.call(Method::POST, &format!("/cancel?tree={tree}"), None)?;
+        // What a host cancelled before it ended is not in flight any more.
+        let path = format!("/v1/sessions/{}/cancel?tree={tree}", self.id);
+        let done: Controlled = self.host.call(Method::POST, &path, None)?;
         let due = Instant::now() + Duration::from_millis(PATIENCE_MS.into());
         for (id, run) in runs {
             let left = due.saturating_duration_since(Instant::now()).as_millis();
@@ -184,7 +224,7 @@ impl Hosted {
                 if waiting == 1 { "1 input waits".to_owned() } else { format!("{waiting} inputs wait") }
             )));
         }
-        let done: Controlled = self.call(Method::POST, "/interrupt", None)?;
+        let done: Controlled = self.control(Method::POST, "/interrupt", None)?;
         self.told(&done, "is interrupted")
     }
 

@@ -65,7 +65,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             preview.confirm(&args.restore, (&format!("session {}", hosted.id.short().0), "rolled back"))?;
             body = object!({"run": args.run, "files": preview.digest});
         }
-        let done: RollbackReply = hosted.call(Method::POST, "/rollback", Some(&body))?;
+        let done: RollbackReply = hosted.control(Method::POST, "/rollback", Some(&body))?;
         let left = if args.restore.files { None } else { RestorePreview::count(hosted, &of) };
         report(args, hosted.id, &done, left)
     })

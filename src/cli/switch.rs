@@ -33,7 +33,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         SwitchTo::Index(index) => json!(index),
     };
     hosted::with(&args.store, session, |hosted| {
-        let done: Switched = hosted.call(Method::POST, "/switch", Some(&json!({"of": of.map(|of| of.0), "to": to})))?;
+        let done: Switched =
+            hosted.control(Method::POST, "/switch", Some(&json!({"of": of.map(|of| of.0), "to": to})))?;
         control::say(&format!("{}:{} shows alternative {}", hosted.id.short().0, done.of, done.to))?;
         Ok(Code::Done)
     })

@@ -97,3 +97,50 @@ fn h3_prompt_is_run_once_when_its_host_dies_before_it_answers() {
     assert_eq!(inputs.count(), 1, "{shown}");
     assert!(done.out.lines().any(|line| line.contains(id)), "it tells what became of it: {done:?}");
 }
+
+/// Sent again with the last record that it had, a rollback that a killed host took is not taken twice.
+#[test]
+fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let serving = serve(&user, &model);
+    let opened = user.call(&["run", "--quiet", "--model", &model, "One."]);
+    assert_eq!(opened.code, Some(0), "{opened:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    // The script has no second answer: the run fails, and can be rolled back.
+    assert_eq!(user.call(&["send", "--quiet", &id, "Two."]).code, Some(1));
+    let socket = Path::new(&serving.socket).to_owned();
+    let waiting = relayed(&socket, "POST /v1/sessions/");
+    let rollback = user.start(&["rollback", "--json", &id]);
+    let client = waiting.recv().expect("the command was accepted");
+    serving.host.signal("KILL");
+    drop(serving.host.done());
+    std::fs::remove_file(&socket).expect("the socket file");
+    client.shutdown(Shutdown::Both).expect("closed");
+    let done = rollback.done();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let reply: serde_json::Value = serde_json::from_str(&done.out).expect("a reply");
+    assert_eq!(reply["run"], 2, "{done:?}");
+    let story = user.call(&["export", &id]).out;
+    assert_eq!(story.matches("rolled_back\":{").count(), 1, "{story}");
+}
+
+#[test]
+fn h1_host_with_another_api_is_refused() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let serving = serve(&user, &model);
+    let socket = Path::new(&serving.socket).to_owned();
+    std::fs::rename(&socket, socket.with_file_name("real.sock")).expect("moved");
+    let listener = UnixListener::bind(&socket).expect("bound");
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        let _ = client.read(&mut [0; 65_536]);
+        let body =
+            format!("{{\"pid\":4711,\"version\":\"{}\",\"api\":\"other\",\"home\":null}}", env!("CARGO_PKG_VERSION"));
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        client.write_all((head + &body).as_bytes()).expect("answered");
+    });
+    let refused = user.call(&["sessions"]);
+    assert!(refused.err.contains("hosted by process 4711 of another build"), "{refused:?}");
+}

@@ -13,7 +13,7 @@ use subtend_journal::remote::Read;
 use subtend_session::authority::Authority;
 use utoipa::ToSchema;
 
-use super::{Body, NoKey};
+use super::{Body, FINGERPRINT, NoKey};
 use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -25,6 +25,8 @@ pub(super) struct ServingProcess {
     pid: u32,
     /// The version of subtend. A command of another version does not use the store through it.
     version: &'static str,
+    /// Which API it serves. A command that knows another one does not use the store through it.
+    api: &'static str,
     /// The directory whose sessions have the options of its command.
     home: Option<String>,
 }
@@ -34,7 +36,7 @@ pub(super) struct ServingProcess {
 pub(super) async fn serving(State(host): State<Host>) -> Json<ServingProcess> {
     let home = host.options().home.clone();
     let version = env!("CARGO_PKG_VERSION");
-    Json(ServingProcess { pid: std::process::id(), version, home })
+    Json(ServingProcess { pid: std::process::id(), version, api: FINGERPRINT, home })
 }
 
 /// Reads rows of the store, in the on-disk format of this version. For the Unix socket only.
