@@ -38,7 +38,7 @@ static PANICS: AtomicUsize = AtomicUsize::new(0);
 /// Sends the requests in order. Each gets a response; a refusal is a problem and changes nothing, reading changes nothing, no request
 /// without a token reaches a session, and a keyed command that is sent again has no second effect. Nothing panics.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
-    let requests: Vec<Parsed> = split(bytes).into_iter().take(MOST).filter_map(Parsed::of).collect();
+    let requests: Vec<ParsedRequest> = split(bytes).into_iter().take(MOST).filter_map(ParsedRequest::of).collect();
     if requests.is_empty() {
         return InputResult::Refused;
     }
@@ -81,7 +81,7 @@ enum RequestSender {
 }
 
 #[derive(Debug)]
-struct Parsed {
+struct ParsedRequest {
     sender: RequestSender,
     method: Method,
     uri: Uri,
@@ -89,7 +89,7 @@ struct Parsed {
     body: Vec<u8>,
 }
 
-impl Parsed {
+impl ParsedRequest {
     /// Returns `None` for bytes that no HTTP server would pass on.
     fn of(bytes: &[u8]) -> Option<Self> {
         let end = bytes.windows(2).position(|window| window == b"\n\n").unwrap_or(bytes.len());
@@ -166,14 +166,14 @@ impl Tokens {
 }
 
 /// A response: status, whether it is a problem, and the beginning of its body. `None` while it waits.
-type Answered = Option<(u16, bool, Vec<u8>)>;
+type RouterAnswer = Option<(u16, bool, Vec<u8>)>;
 
 struct Routers {
     guarded: Router,
     socket: Router,
 }
 
-async fn play(requests: &[Parsed]) -> InputResult {
+async fn play(requests: &[ParsedRequest]) -> InputResult {
     let Some(host) = scene::host().await else { return InputResult::Refused };
     let guarded = ADDRESS.parse().map(|address| Guard::new(address, [], Tokens::get().file.clone()));
     let Ok(guard) = guarded else { return InputResult::Refused };
@@ -214,7 +214,7 @@ async fn rest(host: &Host) -> u64 {
 }
 
 /// Returns the response, and whether it came before any deadline of a session could pass.
-async fn send(routers: &Routers, parsed: &Parsed) -> (Answered, bool) {
+async fn send(routers: &Routers, parsed: &ParsedRequest) -> (RouterAnswer, bool) {
     let Some(request) = parsed.request() else { return (None, false) };
     let router = if parsed.sender == RequestSender::Socket { &routers.socket } else { &routers.guarded };
     let from = Instant::now();
@@ -232,7 +232,7 @@ async fn send(routers: &Routers, parsed: &Parsed) -> (Answered, bool) {
     (Some((parts.status.as_u16(), problem, bytes)), from.elapsed() < AT_ONCE)
 }
 
-fn judge(request: &Parsed, answered: Option<&(u16, bool, Vec<u8>)>, changed: bool) {
+fn judge(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>)>, changed: bool) {
     let reads = [Method::GET, Method::HEAD].contains(&request.method);
     assert!(!(changed && reads), "reading changed the store: {request:?}");
     let may_change = !matches!(request.sender, RequestSender::Nobody | RequestSender::Token(TokenScope::Read));
@@ -268,7 +268,7 @@ fn judge(request: &Parsed, answered: Option<&(u16, bool, Vec<u8>)>, changed: boo
 }
 
 /// Sends an accepted keyed command again.
-async fn again(host: &Host, routers: &Routers, request: &Parsed) {
+async fn again(host: &Host, routers: &Routers, request: &ParsedRequest) {
     let before = rest(host).await;
     let (answered, at_once) = send(routers, request).await;
     let after = rest(host).await;

@@ -12,7 +12,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{AskVerdict, Lane};
 
 use super::Refusal;
-use super::extract::{Form, Path};
+use super::extract::{FormBody, PathPart};
 use crate::api::{approvals, opening};
 use crate::auth::Sender;
 use crate::host::Host;
@@ -58,7 +58,7 @@ pub(super) struct SessionForm {
 pub(super) async fn open(
     State(host): State<Host>,
     sender: Option<Extension<Sender>>,
-    Form(form): Form<SessionForm>,
+    FormBody(form): FormBody<SessionForm>,
 ) -> Result<Response, Refusal> {
     let given = [form.workspace, form.model].map(|text| Some(text.trim().to_owned()).filter(|text| !text.is_empty()));
     let options = opening::of_page(&host, sender.map(|sender| sender.0), form.agent, given)?;
@@ -81,9 +81,9 @@ fn send_lane() -> Lane {
 /// Sends a message, or steers with it.
 pub(super) async fn send(
     State(host): State<Host>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     headers: HeaderMap,
-    Form(form): Form<InputForm>,
+    FormBody(form): FormBody<InputForm>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let input = handle.input(form.text);
@@ -106,7 +106,7 @@ fn controlled(control: Control, done: &str) -> Result<ActionResult, Problem> {
 /// Cancels the run in flight with all that it owns.
 pub(super) async fn cancel(
     State(host): State<Host>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
@@ -116,7 +116,7 @@ pub(super) async fn cancel(
 
 pub(super) async fn interrupt(
     State(host): State<Host>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
@@ -127,7 +127,7 @@ pub(super) async fn interrupt(
 /// Continues a session that is held or whose last run ended.
 pub(super) async fn resume(
     State(host): State<Host>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
@@ -139,7 +139,7 @@ pub(super) async fn resume(
 
 pub(super) async fn remove(
     State(host): State<Host>,
-    Path((id, input)): Path<(String, String)>,
+    PathPart((id, input)): PathPart<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
@@ -163,9 +163,9 @@ pub(super) struct ApprovalForm {
 
 pub(super) async fn approve(
     State(host): State<Host>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     headers: HeaderMap,
-    Form(form): Form<ApprovalForm>,
+    FormBody(form): FormBody<ApprovalForm>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let said = match form.verdict {
@@ -185,8 +185,8 @@ pub(super) struct MessageForm {
 /// Makes a branch that begins after a message.
 pub(super) async fn branch(
     State(host): State<Host>,
-    Path(id): Path<String>,
-    Form(form): Form<MessageForm>,
+    PathPart(id): PathPart<String>,
+    FormBody(form): FormBody<MessageForm>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let options = BranchOptions { kind: BranchKind::Human, ..BranchOptions::at(Seq(form.at)) };
@@ -202,8 +202,8 @@ pub(super) struct AnswerForm {
 
 pub(super) async fn regenerate(
     State(host): State<Host>,
-    Path(id): Path<String>,
-    Form(form): Form<AnswerForm>,
+    PathPart(id): PathPart<String>,
+    FormBody(form): FormBody<AnswerForm>,
 ) -> Result<Response, Refusal> {
     let (branch, _) = host.session(&id).await?.regenerate(Some(Seq(form.of))).await?;
     host.settled().await?;
@@ -220,8 +220,8 @@ pub(super) struct SwitchForm {
 /// Chooses an alternative of an answer.
 pub(super) async fn switch(
     State(host): State<Host>,
-    Path(id): Path<String>,
-    Form(form): Form<SwitchForm>,
+    PathPart(id): PathPart<String>,
+    FormBody(form): FormBody<SwitchForm>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let to = match &*form.to {

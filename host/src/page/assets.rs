@@ -4,7 +4,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::Refusal;
-use super::extract::Path;
+use super::extract::PathPart;
 use crate::problem::Problem;
 
 /// Name, type and bytes of each file.
@@ -16,7 +16,7 @@ const FILES: [(&str, &str, &str); 5] = [
     ("icon.svg", "image/svg+xml", include_str!("../../assets/icon.svg")),
 ];
 
-pub(super) async fn get(Path(name): Path<String>) -> Result<Response, Refusal> {
+pub(super) async fn get(PathPart(name): PathPart<String>) -> Result<Response, Refusal> {
     let file = FILES.iter().find(|(known, ..)| *known == name);
     let Some((_, media, body)) = file else {
         return Err(Refusal(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", format!("no file {name:?}"))));

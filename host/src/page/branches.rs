@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::response::Html;
 use subtend_session::ids::{Seq, SessionId};
 
-use super::extract::Path;
+use super::extract::PathPart;
 use super::words::{self, StateLabel as Shown};
 use super::{PageFrame, Refusal, entries, html, markdown};
 use crate::host::Host;
@@ -43,7 +43,7 @@ struct BranchesPage {
     answers: Vec<AnswerChoices>,
 }
 
-pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
+pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
     let branch = |of: subtend_actors::BranchInfo| BranchCard {
         id: of.id,

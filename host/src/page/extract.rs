@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 use super::Refusal;
 use crate::problem::Problem;
 
-pub(super) struct Path<T>(pub(super) T);
+pub(super) struct PathPart<T>(pub(super) T);
 pub(super) struct Query<T>(pub(super) T);
-pub(super) struct Form<T>(pub(super) T);
+pub(super) struct FormBody<T>(pub(super) T);
 
 fn refused(status: StatusCode, why: String) -> Refusal {
     Refusal(match status {
@@ -20,7 +20,7 @@ fn refused(status: StatusCode, why: String) -> Refusal {
     })
 }
 
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathPart<T> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
@@ -38,7 +38,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     }
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Form<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for FormBody<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {

@@ -9,7 +9,7 @@ use axum::response::{Html, Response};
 use serde::Deserialize;
 
 use super::actions::{ActionResult, answer};
-use super::extract::Form;
+use super::extract::FormBody;
 use super::{PageFrame, Refusal, unchanged};
 use crate::host::Host;
 use crate::problem::Problem;
@@ -69,7 +69,7 @@ pub(super) struct OptionForm {
 pub(super) async fn set(
     State(host): State<Host>,
     headers: HeaderMap,
-    Form(change): Form<OptionForm>,
+    FormBody(change): FormBody<OptionForm>,
 ) -> Result<Response, Refusal> {
     let Some(settings) = host.options().settings.clone() else {
         return Err(Refusal(Problem::conflict("refused", "this host keeps no options of tools")));

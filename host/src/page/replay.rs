@@ -13,7 +13,7 @@ use subtend_session::message::Message;
 use subtend_session::record::Record;
 use subtend_session::state::State as Folded;
 
-use super::extract::{Path, Query};
+use super::extract::{PathPart, Query};
 use super::words::{self, StateLabel as Shown};
 use super::{PageFrame, Refusal, entries, fragment, html};
 use crate::host::Host;
@@ -186,7 +186,7 @@ fn said(of: &Message) -> ReplayMessage {
 /// Shows a tree at a record, the last one if none is named.
 pub(super) async fn page(
     State(host): State<Host>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     Query(at): Query<ReplayQuery>,
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
@@ -200,7 +200,7 @@ pub(super) async fn page(
 /// Returns the same without the page around it, as the slider asks for it.
 pub(super) async fn at(
     State(host): State<Host>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     Query(at): Query<ReplayQuery>,
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();

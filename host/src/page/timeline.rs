@@ -10,7 +10,7 @@ use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{CallId, Seq, SessionId};
 use subtend_session::record::{Carrier, Record};
 
-use super::extract::Path;
+use super::extract::PathPart;
 use super::words;
 use super::{PageFrame, Refusal, html};
 use crate::host::Host;
@@ -259,7 +259,7 @@ fn sum(spans: &[Span], kind: BarKind, now: i64) -> String {
 }
 
 /// Draws the tree below a session.
-pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
+pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     host.settled().await?;
     let journal = host.runtime().journal();

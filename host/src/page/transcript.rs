@@ -15,7 +15,7 @@ use subtend_session::state::Phase;
 
 use super::approvals::{self, Ask};
 use super::entries::{self, Item};
-use super::extract::{Path, Query};
+use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
 use super::words::{self, StateLabel as Shown};
 use super::{PageFrame, Refusal, activity, fragment, html, markdown};
@@ -248,7 +248,7 @@ pub(super) struct Much {
 
 pub(super) async fn page(
     State(host): State<Host>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     Query(much): Query<Much>,
 ) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
@@ -319,7 +319,7 @@ pub(super) struct StreamPosition {
 /// Follows a session from the record that a browser has.
 pub(super) async fn live(
     State(host): State<Host>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     Query(seen): Query<StreamPosition>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {

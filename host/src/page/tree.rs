@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::response::{Html, Response};
 use subtend_session::ids::SessionId;
 
-use super::extract::Path;
+use super::extract::PathPart;
 use super::forest::{Forest, ForestRow};
 use super::live::{self, Changes, Fragment, Swap};
 use super::{PageFrame, Refusal, fragment, html};
@@ -45,7 +45,7 @@ impl Items {
 }
 
 /// Shows a session with its children.
-pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
+pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     host.settled().await?;
     let forest = Forest::read(host.runtime(), id)?;
@@ -56,7 +56,7 @@ pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Re
 }
 
 /// Returns the children of one session, as they are loaded into its line.
-pub(super) async fn kids(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
+pub(super) async fn kids(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let forest = Forest::read(host.runtime(), id)?;
     Ok(Html(Items::below(&forest, id)))
@@ -107,7 +107,7 @@ impl live::LiveView for LiveTree {
 }
 
 /// Follows the lines below a session.
-pub(super) async fn live(State(host): State<Host>, Path(id): Path<String>) -> Result<Response, Refusal> {
+pub(super) async fn live(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Response, Refusal> {
     let id = host.session(&id).await?.id();
     let head = host.runtime().journal().head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
     Ok(live::follow(&host, Some(head.root), LiveTree { id, forest: None }))

@@ -11,7 +11,7 @@ use subtend_session::ids::{Seq, SessionId, Text};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
-use super::extract::Path;
+use super::extract::PathPart;
 use super::words;
 use super::{PageFrame, Refusal, html};
 use crate::host::Host;
@@ -207,7 +207,7 @@ pub(super) async fn all(State(host): State<Host>) -> Result<Html<String>, Refusa
 }
 
 /// Returns what a session and all below it used.
-pub(super) async fn page(State(host): State<Host>, Path(id): Path<String>) -> Result<Html<String>, Refusal> {
+pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let head = host.runtime().journal().head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
     view(&host, Some(id), format!("Usage of {} {}", head.agent, head.short)).await
