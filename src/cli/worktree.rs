@@ -213,7 +213,7 @@ fn lines(patch: &[u8]) -> String {
 
 fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) -> Result<Code, Fail> {
     if let Some(merged) = worktrees.recover(session)? {
-        drop(writeln!(anstream::stderr(), "an interrupted merge was finished: {}", told(&merged)));
+        drop(writeln!(anstream::stderr(), "an interrupted merge was finished: {}", harmless(&told(&merged))));
     }
     let (changes, patch) = worktrees.diff(session)?;
     if !changes.files.is_empty() {

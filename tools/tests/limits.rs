@@ -164,7 +164,7 @@ fn held_command_reaches_no_memory_and_queue_of_others() {
 
 /// Attempts to change the guard, which is outside of the domain, and the person's key ring.
 const OTHERS: &str = "for ask in 'prlimit --pid $PPID --core=0' 'renice -n 19 -p $PPID' 'ionice -c 3 -p $PPID' \
-    'taskset -p -c 0 $PPID' 'chrt -o -p 0 $PPID' 'chrt -b -p 0 $PPID' 'python3 ring'; do
+    'renice -n 0 -g 0' 'taskset -p -c 0 $PPID' 'chrt -o -p 0 $PPID' 'chrt -b -p 0 $PPID' 'python3 ring'; do
     case $ask in python3*) python3 -c 'import ctypes, platform
 number = 250 if platform.machine() == \"x86_64\" else 219
 exit(ctypes.CDLL(None).syscall(number, 0, -3, 0) < 0)';; *) eval $ask;; esac > /dev/null 2>&1 && echo \"granted: $ask\"; done; true";
@@ -178,6 +178,14 @@ fn held_command_changes_no_other_process_and_no_key_ring() {
     for ordinary in [false, true] {
         let held = said(OTHERS, true, CommandLimits::default(), ordinary);
         assert!(!held.contains("granted"), "ordinary {ordinary}: {held}");
+        // Without a control: it would concern all processes of this user.
+        let all = said(
+            "renice -n 19 -u $(id -u) > /dev/null && echo granted; true",
+            true,
+            CommandLimits::default(),
+            ordinary,
+        );
+        assert!(!all.contains("granted"), "ordinary {ordinary}: {all}");
     }
     // It may lower its own.
     let own =
@@ -185,7 +193,7 @@ fn held_command_changes_no_other_process_and_no_key_ring() {
     assert!(own.contains("lowered"), "{own}");
     // The control: without a sandbox it succeeds.
     let free = said(OTHERS, false, CommandLimits::default(), false);
-    for ask in ["prlimit", "renice", "taskset", "chrt"] {
+    for ask in ["prlimit", "renice -n 19 -p", "renice -n 0 -g", "taskset", "chrt"] {
         assert!(free.contains(&format!("granted: {ask}")), "{ask}: {free}");
     }
 }

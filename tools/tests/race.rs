@@ -6,6 +6,8 @@
 //! SUBTEND_RACE_CALLS=100000 cargo test -p subtend-tools --test tools race::
 //! ```
 
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -107,6 +109,48 @@ fn leaks(tool: &str, said: &str) -> bool {
     // An edit finds the content when it replaces it, or when it detects a change.
     let edited = tool == "edit" && (said.starts_with("replaced") || said.contains("was changed by"));
     edited || said.contains(SECRET) || said.contains(NAME)
+}
+
+/// The modes of the temporary files that another user finds in `dir` during `work`.
+fn temporary_modes(dir: &Path, work: impl FnOnce()) -> BTreeSet<u32> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let spy = scope.spawn(|| {
+            let mut modes = BTreeSet::new();
+            while !stop.load(Ordering::Relaxed) {
+                let temporary = std::fs::read_dir(dir).unwrap().flatten();
+                let temporary = temporary.filter(|entry| entry.file_name().to_string_lossy().ends_with(".tmp"));
+                modes.extend(temporary.filter_map(|entry| Some(entry.metadata().ok()?.permissions().mode() & 0o777)));
+            }
+            modes
+        });
+        work();
+        stop.store(true, Ordering::Relaxed);
+        spy.join().unwrap()
+    })
+}
+
+/// The control: what all may read is seen with a mode that lets all read it, once it is written.
+#[test]
+fn replacement_of_a_private_file_is_private_while_it_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret.env");
+    std::fs::write(&path, "KEY=old").unwrap();
+    let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let modes_with = |mode| {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let modes = temporary_modes(dir.path(), || {
+            for round in 0..100 {
+                let args = json!({"path": "secret.env", "content": format!("KEY={round}\n").repeat(1 << 16)});
+                runtime.block_on(call(dir.path(), &registry, "write", args)).unwrap();
+            }
+        });
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        modes
+    };
+    assert_eq!(modes_with(0o600), [0o600].into());
+    assert!(modes_with(0o644).contains(&0o644));
 }
 
 #[test]

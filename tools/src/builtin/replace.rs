@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use cap_std::fs::{Dir, OpenOptions, Permissions};
+use cap_std::fs::{Dir, Permissions};
 use subtend_session::ids::Text;
 
 use super::file_tool::Job;
@@ -103,12 +103,11 @@ impl WriteTarget {
     }
 
     fn fill(&self, dir: &Dir, temporary: &str, content: &[u8]) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        let mut file = match dir.open_with(temporary, &options) {
+        let create = || beneath::create(dir, temporary, self.present.is_some());
+        let mut file = match create() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 dir.remove_file(temporary)?;
-                dir.open_with(temporary, &options)?
+                create()?
             }
             other => other?,
         };

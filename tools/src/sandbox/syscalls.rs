@@ -23,7 +23,7 @@ mod number {
     pub(super) const KEY_RINGS: &[i64] = &[248, 249, 250];
     pub(super) const PRLIMIT: i64 = 302;
     /// `setpriority`, `ioprio_set`.
-    pub(super) const PRIORITIES: &[i64] = &[141, 251];
+    pub(super) const PRIORITIES: &[(i64, u64)] = &[(141, 0), (251, 1)];
     /// `sched_setparam`, `sched_setscheduler`, `sched_setaffinity`, `sched_setattr`.
     pub(super) const SCHEDULING: &[i64] = &[142, 144, 203, 314];
     /// All calls of System V shared memory, semaphores and queues except `shmdt`; `mq_open` and `mq_unlink`.
@@ -44,7 +44,7 @@ mod number {
     pub(super) const ATTRIBUTES: &[i64] = &[5, 6, 7, 14, 15, 16];
     pub(super) const KEY_RINGS: &[i64] = &[217, 218, 219];
     pub(super) const PRLIMIT: i64 = 261;
-    pub(super) const PRIORITIES: &[i64] = &[140, 30];
+    pub(super) const PRIORITIES: &[(i64, u64)] = &[(140, 0), (30, 1)];
     pub(super) const SCHEDULING: &[i64] = &[118, 119, 122, 274];
     pub(super) const SHARED: &[i64] = &[180, 181, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
     /// `fchmod`, `fchmodat`, `mknodat`: with the index of the mode argument.
@@ -131,8 +131,10 @@ fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
     for call in number::SCHEDULING.iter().chain(&[number::PRLIMIT]) {
         denied.push((*call, of_others(0)?));
     }
-    for call in number::PRIORITIES {
-        denied.push((*call, of_others(1)?));
+    for (call, process) in number::PRIORITIES {
+        // 0 is also the group of the caller, and all processes of its user, unless the first argument says a process.
+        let kind = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *process)?;
+        denied.push((*call, of_others(1)?.into_iter().chain(one(kind)?).collect()));
     }
     for (call, mode) in number::MODES.iter().chain(&[FCHMODAT2]) {
         denied.push((*call, one(has(*mode, SETUID)?)?));

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-use cap_std::fs::{Dir, File};
+use cap_std::fs::{Dir, File, OpenOptions};
 
 /// Opens the directory at `path`, which is `.` or normal.
 ///
@@ -32,6 +32,21 @@ pub(crate) fn parent<'a>(root: &Dir, path: &'a Path) -> io::Result<(Dir, &'a Pat
 /// If it is a link.
 pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
     system::file(dir, name)
+}
+
+/// Creates the file `name` in `dir`. With `is_private` its owner alone may open it, until it gets another mode: what replaces a file that
+/// others may not read is not theirs to read while it is written.
+///
+/// # Errors
+/// If `name` exists.
+pub(crate) fn create(dir: &Dir, name: &str, is_private: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    if is_private {
+        cap_std::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    }
+    dir.open_with(name, &options)
 }
 
 /// Opens the directory at `path`, creating missing parts.

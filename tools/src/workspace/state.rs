@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-use cap_std::fs::{Dir, OpenOptions};
+use cap_std::fs::Dir;
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Hash;
 
@@ -53,11 +53,10 @@ pub(crate) fn put(
     }
     match after {
         FileState::File { executable, .. } => {
-            let mut options = OpenOptions::new();
-            options.write(true).create_new(true);
-            let mut file = dir.open_with(temporary, &options)?;
+            let before = dir.symlink_metadata(name).ok().filter(cap_std::fs::Metadata::is_file);
+            let mut file = beneath::create(&dir, temporary, before.is_some())?;
             file.write_all(bytes)?;
-            mark(&dir, name, &file, *executable)?;
+            mark(before, &file, *executable)?;
             file.sync_all()?;
         }
         FileState::Link { to } => link(&dir, to, temporary)?,
@@ -125,11 +124,10 @@ fn is_executable(_: &cap_std::fs::Metadata) -> bool {
 
 /// Gives a new file the mode of the one that it replaces, executable or not.
 #[cfg(unix)]
-fn mark(dir: &Dir, name: &str, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
+fn mark(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
     use cap_std::fs::PermissionsExt as _;
 
     let mut permissions = file.metadata()?.permissions();
-    let before = dir.symlink_metadata(name).ok().filter(cap_std::fs::Metadata::is_file);
     let mode = before.map_or_else(|| permissions.mode(), |found| found.permissions().mode()) & 0o777;
     let read = (mode & 0o444) >> 2;
     permissions.set_mode(if executable { mode | read } else { mode & !0o111 });
@@ -137,7 +135,7 @@ fn mark(dir: &Dir, name: &str, file: &cap_std::fs::File, executable: bool) -> io
 }
 
 #[cfg(not(unix))]
-fn mark(_: &Dir, _: &str, _: &cap_std::fs::File, _: bool) -> io::Result<()> {
+fn mark(_: Option<cap_std::fs::Metadata>, _: &cap_std::fs::File, _: bool) -> io::Result<()> {
     Ok(())
 }
 
