@@ -4,8 +4,8 @@
 //! entry is written before anything is done, and says what: [`Worktrees::open`] makes the rest of a worktree whose making was killed,
 //! and every call finishes a merge or a removal that was.
 //!
-//! Contents are read and written by git under no settings of the repository (`git`), and never through the file `.git` of a worktree,
-//! which its session may have replaced.
+//! Git works under no settings of the repository (`git`), and never through the file `.git` of a worktree, which its session may have
+//! replaced.
 
 mod changes;
 mod checked;
@@ -294,11 +294,34 @@ impl Worktrees {
 
     /// Works on the files of a worktree, in a repository without settings that borrows the other's objects.
     fn plainly(&self, entry: &WorktreeEntry) -> Result<GitPlace, WorktreeError> {
-        let format = if entry.base.len() > 40 { "sha256" } else { "sha1" };
+        let dir = self.plain(entry.base.len() > 40)?;
+        let variables = vec![
+            ("GIT_DIR", dir.into_os_string()),
+            ("GIT_OBJECT_DIRECTORY", entry.repository.join("objects").into()),
+            ("GIT_INDEX_FILE", self.administration(entry).join("index").into()),
+            ("GIT_WORK_TREE", self.path(entry.session).into()),
+        ];
+        Ok(GitPlace { variables, within: self.within(&entry.repository)? })
+    }
+
+    /// Works on the refs of `repository`, as the working tree of `git_dir` sees them. Git reads settings where it finds what is common
+    /// to working trees, which these variables have elsewhere; it finds refs by the directory alone.
+    fn refs(&self, repository: &Path, git_dir: &Path) -> Result<GitPlace, WorktreeError> {
+        let variables = vec![
+            ("GIT_DIR", git_dir.into()),
+            ("GIT_COMMON_DIR", self.plain(repository::is_sha256(repository)?)?.into()),
+            ("GIT_OBJECT_DIRECTORY", repository.join("objects").into()),
+        ];
+        Ok(GitPlace { variables, within: self.within(repository)? })
+    }
+
+    /// Returns a repository of the host that has no settings but a format.
+    fn plain(&self, is_sha256: bool) -> Result<PathBuf, WorktreeError> {
+        let format = if is_sha256 { "sha256" } else { "sha1" };
         let dir = self.dir.join(format!("plain-{format}.git"));
+        let version = u8::from(is_sha256);
+        let extension = if is_sha256 { "[extensions]\n\tobjectFormat = sha256\n" } else { "" };
         fs::create_dir_all(dir.join("refs")).map_err(cannot("read"))?;
-        let version = u8::from(format == "sha256");
-        let extension = if version == 1 { "[extensions]\n\tobjectFormat = sha256\n" } else { "" };
         fs::create_dir_all(dir.join("info")).map_err(cannot("read"))?;
         for (name, text) in [
             ("HEAD", "ref: refs/heads/none\n".to_owned()),
@@ -310,18 +333,7 @@ impl Worktrees {
                 replace(&dir.join(name), text.as_bytes()).map_err(cannot("read"))?;
             }
         }
-        let variables = vec![
-            ("GIT_DIR", dir.into_os_string()),
-            ("GIT_OBJECT_DIRECTORY", entry.repository.join("objects").into()),
-            ("GIT_INDEX_FILE", self.administration(entry).join("index").into()),
-            ("GIT_WORK_TREE", self.path(entry.session).into()),
-        ];
-        Ok(GitPlace { variables, within: self.within(&entry.repository)? })
-    }
-
-    /// Works on refs and worktrees of `repository`.
-    fn refs(&self, repository: &Path) -> Result<GitPlace, WorktreeError> {
-        Ok(GitPlace { variables: vec![("GIT_DIR", repository.into())], within: self.within(repository)? })
+        Ok(dir)
     }
 
     fn within(&self, repository: &Path) -> Result<Vec<PathBuf>, WorktreeError> {

@@ -131,7 +131,7 @@ impl Worktrees {
         let message = format!("Changes of session {}", entry.session);
         let commit = self.git.line(&plain, &["commit-tree", "-p", &tip, "-m", &message, &tree])?;
         self.step("advance")?;
-        let at = self.refs(&entry.repository)?;
+        let at = self.refs(&entry.repository, &entry.repository)?;
         self.git.run(&at, &["update-ref", &reference(&entry.branch), &commit, &tip])?;
         Ok(commit)
     }

@@ -1,8 +1,8 @@
 //! Runs git within bounds, without anything that a repository could have executed.
 //!
-//! A repository names programs in its configuration (filters, `core.fsmonitor`, hooks). Two measures keep them from running:
-//! commands about refs and worktrees override the settings that such a command reads, and commands about file contents run in a
-//! plain repository of the host that has no configuration and borrows the objects of the other.
+//! A repository names programs in its configuration (filters, `core.fsmonitor`, hooks). Git does not read it: each command takes its
+//! settings from a plain repository of the host, and borrows the refs or the objects of the other. Settings that would execute
+//! something are overridden besides.
 //!
 //! A session may write the `.git` of its workspace, also while git runs: links, alternates and `commondir` in it can name any
 //! repository or file of the person. Where the system has a sandbox, git reaches the repository and the worktrees alone.
@@ -103,7 +103,9 @@ impl Git {
                 if is_missing { "the program git is not on PATH; install it".to_owned() } else { error.to_string() };
             failed(args, &why)
         };
-        let mut child = spawn(self.command(at, args), &at.within).map_err(unstarted)?;
+        let mut command = self.command(at, args);
+        let program = PathBuf::from(command.get_program());
+        let mut child = held(&at.within, &program, || command.spawn()).map_err(unstarted)?;
         // Its end tells a guard to end git, too: also where this process is killed.
         let leash = child.stdin.take();
         let (send, answers) = mpsc::channel();
@@ -189,24 +191,29 @@ impl GitAnswer {
     }
 }
 
-/// Starts git so that it reaches no files of the person outside of `within`, where the system can hold it.
+/// Performs `act`, and runs what it starts, so that it reaches no files of the person outside of `within`, where the system can hold it.
 #[cfg(target_os = "linux")]
-fn spawn(mut command: Command, within: &[PathBuf]) -> io::Result<Child> {
+pub(super) fn held<T: Send>(
+    within: &[PathBuf],
+    program: &Path,
+    act: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     if sandbox::probe().is_err() {
-        return command.spawn();
+        return act();
     }
-    let within = within.to_vec();
     // The domain holds the thread that enters it, and what it starts.
-    let started = std::thread::spawn(move || {
-        sandbox::enter_within(&within, Path::new(command.get_program())).map_err(io::Error::other)?;
-        command.spawn()
-    });
-    started.join().unwrap_or_else(|_| Err(io::Error::other("the sandbox panicked")))
+    std::thread::scope(|scope| {
+        let started = scope.spawn(|| {
+            sandbox::enter_within(within, program).map_err(io::Error::other)?;
+            act()
+        });
+        started.join().unwrap_or_else(|_| Err(io::Error::other("the sandbox panicked")))
+    })
 }
 
 #[cfg(not(target_os = "linux"))]
-fn spawn(mut command: Command, _: &[PathBuf]) -> io::Result<Child> {
-    command.spawn()
+pub(super) fn held<T>(_: &[PathBuf], _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    act()
 }
 
 /// Entries of `PATH` that do not depend on a current directory: git must not come from a workspace.

@@ -1,12 +1,13 @@
 //! How a worktree is made and removed: each step can be repeated.
 
+use std::fs;
 use std::path::Path;
 
 use subtend_session::ids::SessionId;
 
-use super::git::GitPlace;
+use super::git::held;
 use super::repository::{self, Found};
-use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, gone};
+use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cannot, gone};
 
 /// Digits of the session's id in its branch.
 const DIGITS: usize = 12;
@@ -19,8 +20,7 @@ impl Worktrees {
         let (repository, prefix, target, head) = match origin {
             WorktreeOrigin::Workspace(workspace) => {
                 let Found { git_dir, repository, prefix } = repository::find(workspace)?;
-                let within = self.within(&repository)?;
-                let at = GitPlace { variables: vec![("GIT_DIR", git_dir.into())], within };
+                let at = self.refs(&repository, &git_dir)?;
                 let head = self.git.line(&at, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]);
                 let head =
                     head.map_err(|error| WorktreeError::NoCommit { path: workspace.into(), why: error.to_string() })?;
@@ -43,7 +43,7 @@ impl Worktrees {
 
     /// Makes the rest of a worktree. No tool has worked in it yet: what is there of it is made again.
     pub(super) fn make(&self, mut entry: WorktreeEntry) -> Result<WorktreeEntry, WorktreeError> {
-        let at = self.refs(&entry.repository)?;
+        let at = self.refs(&entry.repository, &entry.repository)?;
         self.unlock(&entry)?;
         self.step("base")?;
         self.git.run(&at, &["update-ref", &base_of(&entry), &entry.base])?;
@@ -53,8 +53,7 @@ impl Worktrees {
         let path = self.path(entry.session);
         gone(&path)?;
         gone(&self.administration(&entry))?;
-        let add = ["worktree", "add", "--quiet", "--force", "--no-checkout"].map(std::ffi::OsStr::new);
-        self.git.run(&at, &[&add[..], &[path.as_os_str(), entry.branch.as_ref()]].concat())?;
+        self.register(&entry)?;
         self.step("files")?;
         let plain = self.plainly(&entry)?;
         self.git.run(&plain, &["read-tree", &entry.base])?;
@@ -65,6 +64,22 @@ impl Worktrees {
         entry.stage = Stage::Ready;
         self.write(&entry)?;
         Ok(entry)
+    }
+
+    /// Makes a worktree without files, as `git worktree add` does: that one would read the settings of the repository.
+    fn register(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
+        let (admin, head) = (self.administration(entry), reference(&entry.branch));
+        let tree = self.dir.canonicalize().map_err(cannot("made"))?.join(entry.session.to_string());
+        let line = |name: &str, path: &Path| [name.as_bytes(), path.as_os_str().as_encoded_bytes(), b"\n"].concat();
+        let made = held(&self.within(&entry.repository)?, Path::new("git"), || {
+            fs::create_dir_all(&admin)?;
+            fs::write(admin.join("commondir"), "../..\n")?;
+            fs::write(admin.join("gitdir"), line("", &tree.join(".git")))?;
+            fs::write(admin.join("HEAD"), format!("ref: {head}\n"))?;
+            fs::create_dir(&tree)?;
+            fs::write(tree.join(".git"), line("gitdir: ", &admin))
+        });
+        made.map_err(cannot("made"))
     }
 
     /// Removes a worktree; its entry goes last, so that a repetition finds the rest.
@@ -79,7 +94,7 @@ impl Worktrees {
         if entry.repository.exists() {
             gone(&self.administration(entry))?;
             self.unlock(entry)?;
-            let at = self.refs(&entry.repository)?;
+            let at = self.refs(&entry.repository, &entry.repository)?;
             if entry.stage == Stage::Discarding {
                 self.git.run(&at, &["update-ref", "-d", &reference(&entry.branch)])?;
             }
@@ -103,7 +118,7 @@ impl Worktrees {
     /// Returns the last commit of a branch; `None` without the branch.
     pub(super) fn tip(&self, repository: &Path, branch: &str) -> Result<Option<String>, WorktreeError> {
         let name = format!("{}^{{commit}}", reference(branch));
-        let answer = self.git.ask(&self.refs(repository)?, &["rev-parse", "--verify", "--quiet", &name])?;
+        let answer = self.git.ask(&self.refs(repository, repository)?, &["rev-parse", "--verify", "--quiet", &name])?;
         let text = String::from_utf8_lossy(&answer.out).trim().to_owned();
         Ok(Some(text).filter(|text| answer.status.success() && !text.is_empty()))
     }

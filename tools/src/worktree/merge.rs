@@ -118,7 +118,7 @@ impl Worktrees {
             merged.files.push(item.path.clone());
         }
         self.step("merged")?;
-        let at = self.refs(&entry.repository)?;
+        let at = self.refs(&entry.repository, &entry.repository)?;
         self.git.run(&at, &["update-ref", &base_of(entry), &plan.tip])?;
         entry.base = plan.tip;
         self.write(entry)?;

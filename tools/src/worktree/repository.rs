@@ -3,13 +3,16 @@
 //! A session may write `.git` in its workspace. So git does not search: a `.git` that names another repository, by a link, `commondir`
 //! or `gitdir:`, counts only if that repository names the workspace in turn. `core.worktree` decides nothing.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::WorktreeError;
+use super::{WorktreeError, cannot};
 
 /// Bytes of a file that names a directory.
 const MOST: u64 = 4 << 10;
+/// Bytes of the settings of a repository.
+const SETTINGS: u64 = 1 << 20;
 
 /// A repository, as a workspace uses it.
 pub(super) struct Found {
@@ -40,6 +43,27 @@ pub(super) fn find(workspace: &Path) -> Result<Found, WorktreeError> {
     Ok(Found { git_dir, repository, prefix })
 }
 
+/// Returns whether the ids of a repository are of SHA-256: the only one of its settings that counts.
+///
+/// # Errors
+/// If its settings cannot be read, or it keeps refs in another way than git usually does.
+pub(super) fn is_sha256(repository: &Path) -> Result<bool, WorktreeError> {
+    let text = match bounded(&repository.join("config"), SETTINGS) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        text => text.map_err(cannot("read"))?,
+    };
+    let text = text.to_ascii_lowercase();
+    let last = |name| {
+        let values = text.lines().filter_map(|line| line.split_once('='));
+        values.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim()).next_back()
+    };
+    if let Some(kind) = last("refstorage").filter(|kind| *kind != "files") {
+        let why = format!("{} keeps its refs as `{kind}`, not as `files`", repository.display());
+        return Err(cannot("read")(io::Error::other(why)));
+    }
+    Ok(last("objectformat") == Some("sha256"))
+}
+
 /// Returns the git directory of the working tree `top`, and that of its repository.
 fn named(top: &Path) -> Result<(PathBuf, PathBuf), String> {
     let named = top.join(".git");
@@ -63,7 +87,7 @@ fn named(top: &Path) -> Result<(PathBuf, PathBuf), String> {
         return if is_own { Ok((git_dir, repository)) } else { Err(other()) };
     }
     // A submodule: its repository lies with that of the repository around it, and names the working tree.
-    let config = fs::read_to_string(git_dir.join("config")).map_err(|error| error.to_string())?;
+    let config = bounded(&git_dir.join("config"), SETTINGS).map_err(|error| error.to_string())?;
     let tree = config.lines().filter_map(|line| line.trim().strip_prefix("worktree = ")).next_back();
     let is_own = tree.is_some_and(|tree| resolved(&git_dir, tree).is_ok_and(|tree| tree == top));
     if is_own { Ok((git_dir.clone(), git_dir)) } else { Err(other()) }
@@ -74,11 +98,37 @@ fn resolved(from: &Path, path: &str) -> Result<PathBuf, String> {
 }
 
 fn line(path: &Path) -> Result<String, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("{} cannot be read: {why}", path.display());
-    let found = path.symlink_metadata().map_err(|error| failed(&error))?;
-    if !found.is_file() || found.len() > MOST {
-        return Err(failed(&"it is not a file of one line"));
-    }
-    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let text = bounded(path, MOST).map_err(|error| error.to_string())?;
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// Reads a file of at most `most` bytes that a session may have put there: no link, device or pipe.
+fn bounded(path: &Path, most: u64) -> io::Result<String> {
+    let read = || {
+        let file = opened(path)?;
+        let mut text = String::new();
+        let is_file = file.metadata()?.is_file();
+        if is_file {
+            file.take(most.saturating_add(1)).read_to_string(&mut text)?;
+        }
+        if !is_file || text.len() as u64 > most {
+            return Err(io::Error::other(format!("it is not a file of at most {most} bytes")));
+        }
+        Ok(text)
+    };
+    read()
+        .map_err(|error: io::Error| io::Error::new(error.kind(), format!("{} cannot be read: {error}", path.display())))
+}
+
+#[cfg(unix)]
+fn opened(path: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags, open};
+
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(open(path, flags, Mode::empty())?))
+}
+
+#[cfg(not(unix))]
+fn opened(path: &Path) -> io::Result<File> {
+    File::open(path)
 }

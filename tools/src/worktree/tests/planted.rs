@@ -270,3 +270,56 @@ fn x14_swapped_objects_merge_nothing_else() {
         assert!(!scene.repo().join("d").exists(), "{way}");
     }
 }
+
+/// Settings of a repository name programs in ways that no list knows: git 2.54 and later runs hooks that they name. Git reads none of
+/// them for a worktree. The control: git itself reads them.
+#[test]
+fn x14_git_reads_no_settings_of_a_repository() {
+    let scene = Repository::new();
+    let ran = scene.dir.path().join("ran");
+    for event in ["reference-transaction", "post-index-change", "post-checkout"] {
+        scene.git(&["config", &format!("hook.{event}-x.event"), event]);
+        scene.git(&["config", &format!("hook.{event}-x.command"), &format!("echo {event} >> '{}'", ran.display())]);
+    }
+    let config = scene.repo().join(".git/config");
+    let hooks = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{hooks}[core\n")).unwrap();
+    put(&scene.open().join("n"), "n\n");
+    assert_eq!(scene.merge().unwrap().files, ["n"]);
+    scene.worktrees.keep(id(SESSION)).unwrap();
+    scene.open();
+    scene.worktrees.discard(id(SESSION)).unwrap();
+    assert!(!ran.exists(), "{}", fs::read_to_string(ran).unwrap());
+    let mut control = Command::new("git");
+    let control = control.current_dir(scene.repo()).args(["update-ref", "refs/heads/x", "HEAD"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&control.stderr).contains("bad config line"), "{control:?}");
+    fs::write(&config, hooks).unwrap();
+    scene.git(&["update-ref", "refs/heads/x", "HEAD"]);
+    println!("this git runs hooks of settings: {}", ran.exists());
+}
+
+/// The format is the one setting that counts.
+#[test]
+fn x14_repositories_of_sha256_have_worktrees() {
+    let scene = Repository::new();
+    let again = |format: &str| {
+        fs::remove_dir_all(scene.repo().join(".git")).unwrap();
+        let mut init = Command::new("git");
+        let init = init.current_dir(scene.repo()).args(["init", "-q", "-b", "main", format]).output().unwrap();
+        init.status.success() && (scene.commit(), true).1
+    };
+    assert!(again("--object-format=sha256"));
+    let at = scene.open();
+    put(&at.join("n"), "n\n");
+    let tip = scene.worktrees.changes(id(SESSION)).unwrap().tip;
+    let mut head = Command::new("git");
+    let head = head.current_dir(&at).args(["log", "--format=%H", "-1"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&head.stdout).trim(), tip, "{head:?}");
+    assert_eq!(scene.merge().unwrap().files, ["n"]);
+    scene.worktrees.discard(id(SESSION)).unwrap();
+    assert_eq!(scene.traces(), Vec::<String>::new());
+    if again("--ref-format=reftable") {
+        let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
+        assert!(why.contains("keeps its refs as `reftable`"), "{why}");
+    }
+}
