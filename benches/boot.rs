@@ -71,7 +71,7 @@ async fn runtime(journal: Journal, idle: Duration) -> Runtime {
 }
 
 /// Sends each of `count` new sessions one input, which the model may never answer.
-async fn opened(runtime: &Arc<Runtime>, count: usize, words: &'static str) {
+async fn opened(runtime: &Arc<Runtime>, count: usize, text: &'static str) {
     let mut sends = tokio::task::JoinSet::new();
     for n in 0..count {
         if n >= WIDTH {
@@ -80,8 +80,8 @@ async fn opened(runtime: &Arc<Runtime>, count: usize, words: &'static str) {
         let runtime = Arc::clone(runtime);
         sends.spawn(async move {
             let session = runtime.open(OpenOptions::agent("worker")).expect("a session");
-            let receipt = session.send(words).await.expect("accepted");
-            if words != "wait" {
+            let receipt = session.send(text).await.expect("accepted");
+            if text != "wait" {
                 session.run_ended(receipt.run).await.expect("ended");
             }
         });

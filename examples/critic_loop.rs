@@ -57,8 +57,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tree = session.tree().await?;
     println!("{tree}\n");
     for critic in &tree.children {
-        let said = runtime.session(critic.id)?.ok_or("the session is gone")?.run_ended(critic.run).await?;
-        println!("  {}\n    {}", critic.title, said.text.as_deref().unwrap_or_default());
+        let end = runtime.session(critic.id)?.ok_or("the session is gone")?.run_ended(critic.run).await?;
+        println!("  {}\n    {}", critic.title, end.text.as_deref().unwrap_or_default());
     }
     println!("\n{}", ended.text.as_deref().unwrap_or_default());
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(third)));

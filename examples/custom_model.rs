@@ -30,13 +30,13 @@ impl Model for Backwards {
             let text_of = |message: &Message| {
                 if let Message::User { text, .. } = message { Some(Arc::clone(text)) } else { None }
             };
-            let said = request.messages.iter().rev().find_map(text_of);
+            let prompt = request.messages.iter().rev().find_map(text_of);
             // The kind of an error decides whether it is retried: this one is not.
-            let said =
-                said.ok_or_else(|| ModelError::new(ModelFail::InvalidRequest, "there is nothing to turn round"))?;
+            let answer =
+                prompt.ok_or_else(|| ModelError::new(ModelFail::InvalidRequest, "there is nothing to turn round"))?;
             let mut text = String::new();
             // Dropping this future at any await stops the work; a model that holds a connection closes it then.
-            for word in said.split_whitespace().rev() {
+            for word in answer.split_whitespace().rev() {
                 let piece = format!("{}{word}", if text.is_empty() { "" } else { " " });
                 text.push_str(&piece);
                 deltas.send(Delta::Text(piece.into()));

@@ -48,8 +48,8 @@ fn play(request: &Request) -> Answer {
             ask((1..=VOTERS).map(|voter| ("voter", format!("Voter {voter}, choose: {names}"))))
         }
         ("general", _) => Answer::of_text(count(results.get(THINKERS.len()..).unwrap_or_default())),
-        ("thinker", _) => Answer::of_text(propose(asked(request))),
-        (_, _) => Answer::of_text(choose(asked(request))),
+        ("thinker", _) => Answer::of_text(propose(prompt_of(request))),
+        (_, _) => Answer::of_text(choose(prompt_of(request))),
     }
 }
 
@@ -94,10 +94,10 @@ fn result(message: &Message) -> Option<&str> {
 }
 
 /// Returns the question to the agent.
-fn asked(request: &Request) -> &str {
-    request.messages.iter().find_map(said).unwrap_or_default()
+fn prompt_of(request: &Request) -> &str {
+    request.messages.iter().find_map(text_of).unwrap_or_default()
 }
 
-fn said(message: &Message) -> Option<&str> {
+fn text_of(message: &Message) -> Option<&str> {
     if let Message::User { text, .. } = message { Some(text) } else { None }
 }

@@ -72,11 +72,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// A person who wants to know which file is changed.
 async fn decide(mut approver: Approver) -> Result<(), subtend::ControlError> {
     loop {
-        let asked = approver.next().await;
-        let plan = asked.plan.as_deref().unwrap_or_default();
+        let approval = approver.next().await;
+        let plan = approval.plan.as_deref().unwrap_or_default();
         let verdict = if plan.contains(".txt") { AskVerdict::Allow } else { AskVerdict::Deny };
         println!("{plan}\n  → {verdict:?}\n");
-        approver.answer(&asked, verdict).await?;
+        approver.answer(&approval, verdict).await?;
         if verdict == AskVerdict::Allow {
             return Ok(());
         }

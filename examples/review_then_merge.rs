@@ -83,15 +83,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder().catalog(catalog).model(model).hooks(Arc::new(gate.clone())).start().await?;
     let session = runtime.open("build")?;
 
-    let mut said = vec![say(&session, "Greet in French.").await?];
+    let mut answers = vec![say(&session, "Greet in French.").await?];
     review(&session, &gate, "Review the first change.").await?;
-    said.push(say(&session, "Merge it.").await?);
+    answers.push(say(&session, "Merge it.").await?);
     review(&session, &gate, "Review the second change.").await?;
-    said.push(say(&session, "Merge it.").await?);
+    answers.push(say(&session, "Merge it.").await?);
 
     let tree = session.tree().await?;
     println!("\n{tree}");
-    assert_eq!(said, ["The greeting is French.", "There is a test for it now.", "Merged."]);
+    assert_eq!(answers, ["The greeting is French.", "There is a test for it now.", "Merged."]);
     assert_eq!(tree.children.len(), 2);
     runtime.shutdown(Duration::from_secs(1)).await;
     Ok(())

@@ -465,8 +465,9 @@ impl Config {
             OptionValue::Flag(flag) => Value::Bool(*flag),
             OptionValue::Text(text) => Value::from(&**text),
         };
-        let values =
-            |said: &BTreeMap<Text, OptionValue>| said.iter().map(|(id, said)| (id.to_string(), value(said))).collect();
-        self.tools.options.iter().map(|(tool, said)| (tool.clone(), values(said))).collect()
+        let values = |values_of: &BTreeMap<Text, OptionValue>| {
+            values_of.iter().map(|(id, value_given)| (id.to_string(), value(value_given))).collect()
+        };
+        self.tools.options.iter().map(|(tool, options)| (tool.clone(), values(options))).collect()
     }
 }

@@ -115,12 +115,12 @@ pub fn builder() -> Builder {
 /// assert_eq!(&*answer.calls[0].tool, "weather");
 /// ```
 pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>) -> Answer {
-    let asked = |(at, (tool, args)): (usize, (&str, serde_json::Value))| ToolCall {
+    let tool_call = |(at, (tool, args)): (usize, (&str, serde_json::Value))| ToolCall {
         provider_id: format!("call-{at}").into(),
         tool: tool.into(),
         args: args.to_string().into(),
     };
-    Answer::of_calls(None, calls.into_iter().enumerate().map(asked).collect())
+    Answer::of_calls(None, calls.into_iter().enumerate().map(tool_call).collect())
 }
 
 /// Returns all records of a session, when what was decided so far is durable.

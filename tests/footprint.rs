@@ -1,4 +1,4 @@
-//! What sessions cost in memory: allocations of a child from its call to its result, and heap bytes that a session keeps.
+//! Memory of sessions: allocations of a child from its call to its result, and heap bytes that a session keeps.
 //!
 //! `cargo test --test footprint -- --nocapture` prints the table. The journal is in memory; its bytes are printed apart: they remain on
 //! the heap after the runtime is dropped. The tokio runtime has one thread, so that the counts are the same in every run and in every

@@ -51,7 +51,7 @@ fn drill_reports_its_kills_and_leaves_no_process() {
     let output = call(&["--kills", "10", "--store", &format!("redb:{}", store.display())]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    for words in [
+    for wording in [
         "redb, seed ",
         ": 10 kills in ",
         "  kills hit      open call ",
@@ -64,7 +64,7 @@ fn drill_reports_its_kills_and_leaves_no_process() {
         "  stores         0 unsound · 0 unfenced · 0 broke off\n",
         "✓ 0 violations\n",
     ] {
-        assert!(text.contains(words), "{words} is not in {text}");
+        assert!(text.contains(wording), "{wording} is not in {text}");
     }
     assert!(!store.exists(), "{text}");
 }

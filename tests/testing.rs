@@ -22,10 +22,10 @@ async fn open(builder: subtend::Builder, script: Scripted) -> (Runtime, SessionH
 /// Three children in the background, one of which never answers.
 fn tree() -> Scripted {
     let task = |prompt| json!({"subagent_type": "explore", "prompt": prompt, "background": true});
-    let asked = Step::call("task", task("one")).and_call("task", task("two")).and_call("task", task("three"));
+    let three_tasks = Step::call("task", task("one")).and_call("task", task("two")).and_call("task", task("three"));
     let three = subtend::models::When { prompt_contains: Some("three".into()), ..Default::default() };
     Scripted::builder("tree")
-        .rule("general", [asked, Step::text("At work.").repeat()])
+        .rule("general", [three_tasks, Step::text("At work.").repeat()])
         .choices("explore", [vec![Step::hang().when(three), Step::text("Seen: {prompt}").latency_ms(50_000)]])
         .build()
         .expect("a script")

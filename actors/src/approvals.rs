@@ -43,15 +43,15 @@ impl Approver {
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Approval {
         loop {
-            let asked = self.approvals.shown();
-            tokio::pin!(asked);
+            let notified = self.approvals.shown();
+            tokio::pin!(notified);
             // Enabled before the check, so that a later question wakes it.
-            asked.as_mut().enable();
+            notified.as_mut().enable();
             if let Some((no, approval)) = self.approvals.after(self.seen) {
                 self.seen = no;
                 return approval;
             }
-            asked.await;
+            notified.await;
         }
     }
 
@@ -146,15 +146,15 @@ fn approval(log: &Log, root: SessionId, session: SessionId, call: CallId) -> Res
     let records = log.journal.records(session)?;
     let tool = records.iter().find_map(|stored| {
         let Record::TurnAnswered(answered) = &stored.record else { return None };
-        let asked = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
-        let (tool, args) = (&asked.tool, &asked.args);
+        let tool_call = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
+        let (tool, args) = (&tool_call.tool, &tool_call.args);
         Some((Text::from(discovery::named(tool, args)), args_of(tool, args), plan_of(tool, args)))
     });
-    let asked = records.iter().rev().find_map(|stored| {
+    let requested_access = records.iter().rev().find_map(|stored| {
         let Record::AskOpened { call: of, action, resource, .. } = &stored.record else { return None };
         (*of == call).then(|| (Arc::clone(action), Arc::clone(resource)))
     });
-    let Some(((tool, args, plan), (action, resource))) = tool.zip(asked) else { return Ok(None) };
+    let Some(((tool, args, plan), (action, resource))) = tool.zip(requested_access) else { return Ok(None) };
     Ok(Some(Approval { root, session, path: log.path(session)?, call, tool, args, action, resource, plan }))
 }
 

@@ -119,8 +119,8 @@ impl Faults {
     /// Returns the sabotage named by comma-separated `words`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
     /// their intents), `no-order` (a deletion begins with the lowest sessions). Other words are ignored.
     #[cfg(feature = "sabotage")]
-    pub fn named(words: &str) -> Self {
-        let has = |name| words.split(',').any(|word| word.trim() == name);
+    pub fn named(text: &str) -> Self {
+        let has = |name| text.split(',').any(|word| word.trim() == name);
         let rules = if has("no-dedup") { Rules::without(Bug::RowTakenTwice) } else { Rules::ALL };
         Self { rules, hasty: has("no-intent"), lowest_first: has("no-order"), ..Self::default() }
     }

@@ -161,9 +161,9 @@ impl SessionHandle {
     async fn probe(&self) -> Result<Probed, Stopped> {
         let mut lost = 0;
         let probed = loop {
-            let (tell, told) = oneshot::channel();
+            let (tell, receiver) = oneshot::channel();
             self.sessions.cells.deliver(self.id, InboxItem::Probe(tell));
-            match told.await {
+            match receiver.await {
                 Ok(probed) => break probed,
                 // A panic of the actor lost it; a session that cannot be activated loses each.
                 Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,

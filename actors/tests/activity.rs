@@ -89,8 +89,8 @@ async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
     session.run_ended(receipt.run).await.expect("it ends");
     let tree = session.tree().await.expect("a tree");
     let (other, low) = (tree.children[1].id, tree.children[0].children[0].id);
-    let of = |id: SessionId, words: &[(&str, Option<CallId>, u32)]| {
-        words.iter().map(|(word, under, depth)| (id, *under, *depth, (*word).to_owned())).collect::<Vec<_>>()
+    let of = |id: SessionId, activities: &[(&str, Option<CallId>, u32)]| {
+        activities.iter().map(|(word, under, depth)| (id, *under, *depth, (*word).to_owned())).collect::<Vec<_>>()
     };
     let sorted = |mut all: Vec<(SessionId, Option<CallId>, u32, String)>| {
         // Ordered within a session only.
@@ -98,8 +98,8 @@ async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
         all
     };
     let call = |ix| Some(CallId { turn: subtend_session::ids::TurnNo(1), ix });
-    let under = |call: Option<CallId>, depth: u32, words: &[&'static str]| {
-        words.iter().map(|word| (*word, call, depth)).collect::<Vec<_>>()
+    let under = |call: Option<CallId>, depth: u32, activities: &[&'static str]| {
+        activities.iter().map(|word| (*word, call, depth)).collect::<Vec<_>>()
     };
     let low_did = ["born", "said low 0", "did half of it", "said low 1", "ended"];
     let seen_below = seen(&mut below);

@@ -101,7 +101,7 @@ async fn approver_gets_the_question_and_its_answer_starts_the_call() {
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
+    let approval = approver.next().await;
     let expected = Approval {
         root: session.id(),
         session: session.id(),
@@ -113,10 +113,10 @@ async fn approver_gets_the_question_and_its_answer_starts_the_call() {
         resource: "a".into(),
         plan: None,
     };
-    assert_eq!(asked, expected);
+    assert_eq!(approval, expected);
     assert_eq!(runtime.approvals().await.expect("a list"), [expected]);
     assert_eq!(ran.load(Ordering::Relaxed), 0, "it waits");
-    assert_eq!(approver.answer(&asked, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(approver.answer(&approval, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
     // An approval for one call covers no later call: the same access is asked for again.
     let again = approver.next().await;
     assert_eq!((again.call, ran.load(Ordering::Relaxed)), (call(2, 0), 1));
@@ -136,8 +136,8 @@ async fn always_holds_for_the_same_in_that_session_and_nowhere_else() {
     let mut approver = runtime.approver();
     let first = open(&runtime);
     first.send("go").await.expect("accepted");
-    let asked = approver.next().await;
-    approver.answer(&asked, AskVerdict::Always).await.expect("it is answered");
+    let approval = approver.next().await;
+    approver.answer(&approval, AskVerdict::Always).await.expect("it is answered");
     // The second `a` runs unasked; `b` is another resource.
     let other = approver.next().await;
     assert_eq!((other.call, &*other.resource, ran.load(Ordering::Relaxed)), (call(3, 0), "b", 2));
@@ -145,8 +145,8 @@ async fn always_holds_for_the_same_in_that_session_and_nowhere_else() {
     assert_eq!(ended(&first).await, Outcome::Completed);
     let second = open(&runtime);
     second.send("go").await.expect("accepted");
-    let asked = approver.next().await;
-    assert_eq!((asked.session, asked.call, &*asked.resource), (second.id(), call(1, 0), "a"));
+    let approval = approver.next().await;
+    assert_eq!((approval.session, approval.call, &*approval.resource), (second.id(), call(1, 0), "a"));
     assert_eq!(second.cancel().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(asks(&journal, &second).await, [(call(1, 0), AskVerdict::Deny, AskBy::Closed)]);
     drop(approver);
@@ -190,7 +190,7 @@ async fn unanswered_question_is_denied_at_its_deadline() {
     let session = open(&runtime);
     let begun = tokio::time::Instant::now();
     session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
+    let approval = approver.next().await;
     // Dropping the last approver denies no open question.
     drop(approver);
     assert_eq!(runtime.approvals().await.expect("a list").len(), 1);
@@ -198,7 +198,7 @@ async fn unanswered_question_is_denied_at_its_deadline() {
     assert_eq!(begun.elapsed(), Duration::from_millis(Limits::default().ask_ms));
     assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AskBy::Deadline)]);
     // A late answer gets an error and changes nothing.
-    assert_eq!(runtime.answer(asked.session, asked.call, AskVerdict::Always).await, Ok(Control::NotFound));
+    assert_eq!(runtime.answer(approval.session, approval.call, AskVerdict::Always).await, Ok(Control::NotFound));
     assert_eq!(ran.load(Ordering::Relaxed), 0);
     shut(runtime).await;
 }
@@ -232,8 +232,8 @@ async fn question_answered_elsewhere_is_skipped() {
     let (mut first, mut second) = (runtime.approver(), runtime.approver());
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let asked = first.next().await;
-    first.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+    let approval = first.next().await;
+    first.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
     let next = second.next().await;
     assert_eq!(&*next.resource, "b", "`a` is passed over: it has its word");
     // A new approver receives the open questions.
@@ -265,14 +265,14 @@ async fn child_asks_at_the_root_and_releases_its_slot_meanwhile() {
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
+    let approval = approver.next().await;
     let child = journal.kids(session.id()).expect("kids")[0];
-    assert_eq!((asked.root, asked.session), (session.id(), child));
-    assert_eq!(asked.path, format!("{}/{}", session.id().short().0, child.short().0));
+    assert_eq!((approval.root, approval.session), (session.id(), child));
+    assert_eq!(approval.path, format!("{}/{}", session.id().short().0, child.short().0));
     assert_eq!(runtime.slots_in_use(), 0, "who waits for a person holds no slot");
-    let found = runtime.find(&asked.path).await.expect("a store").expect("a session");
+    let found = runtime.find(&approval.path).await.expect("a store").expect("a session");
     assert_eq!(found.id(), child);
-    approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+    approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     drop(approver);
@@ -294,10 +294,10 @@ async fn starting_an_agent_may_need_approval() {
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
-    assert_eq!((&*asked.tool, &*asked.action, &*asked.resource), ("task", "task:worker", "."));
+    let approval = approver.next().await;
+    assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("task", "task:worker", "."));
     assert_eq!(journal.kids(session.id()).expect("kids"), []);
-    approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+    approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(journal.kids(session.id()).expect("kids").len(), 1);
     drop(approver);
@@ -331,13 +331,13 @@ async fn continuing_a_task_needs_approval_as_starting_does() {
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
-    approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+    let approval = approver.next().await;
+    approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
     session.run_ended(RunNo(1)).await.expect("an end");
     session.send("on").await.expect("accepted");
-    let asked = approver.next().await;
-    assert_eq!((&*asked.tool, &*asked.action, &*asked.resource), ("task", "task:worker", "."));
-    approver.answer(&asked, AskVerdict::Deny).await.expect("it is answered");
+    let approval = approver.next().await;
+    assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("task", "task:worker", "."));
+    approver.answer(&approval, AskVerdict::Deny).await.expect("it is answered");
     session.run_ended(RunNo(2)).await.expect("an end");
     let child = journal.kids(session.id()).expect("kids")[0];
     let runs = records(&journal, child).await.into_iter().filter(|record| matches!(record, Record::RunOpened(_)));
@@ -354,7 +354,7 @@ async fn open_question_is_closed_at_the_next_start() {
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
+    let approval = approver.next().await;
     drop(approver);
     runtime.shutdown(Duration::from_secs(1)).await;
     let journal = store();
@@ -364,7 +364,7 @@ async fn open_question_is_closed_at_the_next_start() {
     assert_eq!(runtime.approvals().await.expect("a list"), []);
     let session = runtime.session(session.id()).expect("a store").expect("a session");
     assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
-    assert_eq!(asks(&journal, &session).await, [(asked.call, AskVerdict::Deny, AskBy::Closed)]);
+    assert_eq!(asks(&journal, &session).await, [(approval.call, AskVerdict::Deny, AskBy::Closed)]);
     assert_eq!(ran.load(Ordering::Relaxed), 0);
     shut(runtime).await;
 }
@@ -381,7 +381,7 @@ async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
         let options = OpenOptions { agent: "general".into(), on_restart, ..OpenOptions::default() };
         let session = runtime.open(options).expect("a session");
         session.send("go").await.expect("accepted");
-        let asked = approver.next().await;
+        let approval = approver.next().await;
         drop(approver);
         runtime.shutdown(Duration::from_secs(1)).await;
         let journal = store();
@@ -394,13 +394,13 @@ async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
             (runtime, approver)
         };
         if attended {
-            assert_eq!(approver.next().await, asked);
-            approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+            assert_eq!(approver.next().await, approval);
+            approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
         }
         let session = runtime.session(session.id()).expect("a store").expect("a session");
         assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Completed);
         let word = if attended { (AskVerdict::Allow, AskBy::Person) } else { (AskVerdict::Deny, AskBy::NoApprover) };
-        assert_eq!(asks(&journal, &session).await, [(asked.call, word.0, word.1)]);
+        assert_eq!(asks(&journal, &session).await, [(approval.call, word.0, word.1)]);
         assert_eq!(ran.load(Ordering::Relaxed), usize::from(attended));
         drop(approver);
         shut(runtime).await;

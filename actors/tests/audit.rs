@@ -48,8 +48,8 @@ async fn every_decision_is_listed_once_with_its_author() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     for verdict in [AskVerdict::Always, AskVerdict::Deny] {
-        let asked = approver.next().await;
-        approver.answer(&asked, verdict).await.expect("it is answered");
+        let approval = approver.next().await;
+        approver.answer(&approval, verdict).await.expect("it is answered");
     }
     let last = approver.next().await;
     assert_eq!(last.call, CallId { turn: TurnNo(7), ix: 0 });

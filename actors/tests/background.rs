@@ -30,7 +30,7 @@ async fn call_of(journal: &Journal, session: &SessionHandle) -> CallId {
     records(journal, session.id()).await.into_iter().find_map(started).expect("a child's call")
 }
 
-fn words(request: &Request) -> Vec<&'static str> {
+fn texts(request: &Request) -> Vec<&'static str> {
     let word = |message: &Message| match message {
         Message::User { .. } => "user",
         Message::Assistant { .. } => "assistant",
@@ -44,7 +44,7 @@ fn words(request: &Request) -> Vec<&'static str> {
 async fn family(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => Ok(calls([task("child", false)])),
-        ("parent", _) => Ok(text(&words(&request).join(" "))),
+        ("parent", _) => Ok(text(&texts(&request).join(" "))),
         _ => {
             seconds(60).await;
             Ok(text("found"))
@@ -133,11 +133,11 @@ async fn check_waits_for_its_timeout_and_ends_nothing() {
     let session = open(&runtime);
     session.send("parent").await.expect("accepted");
     seconds(3).await;
-    let said = records(&journal, session.id()).await.into_iter().rev().find_map(|record| match record {
+    let output = records(&journal, session.id()).await.into_iter().rev().find_map(|record| match record {
         Record::TurnAnswered(answered) => answered.text,
         _ => None,
     });
-    assert!(said.as_deref().is_some_and(|said| said.contains("still running")), "{said:?}");
+    assert!(output.as_deref().is_some_and(|output| output.contains("still running")), "{output:?}");
     assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("heard"));
     shut(runtime).await;
 }

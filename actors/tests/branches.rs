@@ -34,7 +34,7 @@ mod objects;
 
 type RequestTexts = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
 
-fn words(request: &Request) -> Vec<String> {
+fn texts(request: &Request) -> Vec<String> {
     let short = |message: &Message| match message {
         Message::User { text, .. } => format!("user: {text}"),
         Message::Assistant { text, calls, .. } => match text {
@@ -57,7 +57,7 @@ fn echo(seen: &RequestTexts) -> Arc<dyn Model> {
             _ => None,
         });
         let mut seen = seen.lock().unwrap();
-        seen.push((request.session, words(&request)));
+        seen.push((request.session, texts(&request)));
         let answer = text(&format!("{}: {}", seen.len(), last.unwrap_or_default()));
         async move { Ok(answer) }
     })
@@ -67,8 +67,8 @@ fn last(seen: &RequestTexts) -> (SessionId, Vec<String>) {
     seen.lock().unwrap().last().cloned().expect("a request")
 }
 
-async fn say(session: &SessionHandle, words: &str) -> String {
-    let receipt = session.send(words).await.expect("accepted");
+async fn say(session: &SessionHandle, text: &str) -> String {
+    let receipt = session.send(text).await.expect("accepted");
     let answer = receipt.answer().await.expect("an answer");
     session.run_ended(answer_run(session).await).await.expect("an end");
     answer.text.to_string()
@@ -134,9 +134,9 @@ async fn human_branch_has_earlier_messages_and_wakes_no_parent() {
 #[tokio::test(start_paused = true)]
 async fn branch_made_during_open_calls_sees_them_as_pending() {
     let (journal, seen) = (journal(), RequestTexts::default());
-    let heard = Arc::clone(&seen);
+    let received = Arc::clone(&seen);
     let answering = model(move |request| {
-        heard.lock().unwrap().push((request.session, words(&request)));
+        received.lock().unwrap().push((request.session, texts(&request)));
         let answer = match (&*prompt(&request), answers(&request)) {
             ("go", 0) => calls([("slow", serde_json::json!({})), ("quick", serde_json::json!({}))]),
             _ => text("done"),

@@ -91,8 +91,8 @@ async fn call_beyond_the_budget_ends_the_run_with_partial_text() {
     let runtime = builder(&journal).model(provider(answer)).limits(tokens(3_500)).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, SPENT);
-    let said = ended.text.unwrap();
-    assert!(said.contains("part 0") && said.contains("part 2"), "{said}");
+    let message = ended.text.unwrap();
+    assert!(message.contains("part 0") && message.contains("part 2"), "{message}");
     let attempts = attempts(&journal, session.id()).await;
     let (last, before) = attempts.split_last().unwrap();
     assert_eq!((last.1, before.len()), (None, made.load(Ordering::Relaxed)));
@@ -175,14 +175,14 @@ async fn crowded(journal: &Journal) -> Runtime {
     builder(journal).model(provider(answer)).limits(limits).start().await.expect("a runtime")
 }
 
-async fn child_named(runtime: &Runtime, root: SessionId, asked: &str) -> SessionId {
+async fn child_named(runtime: &Runtime, root: SessionId, agent: &str) -> SessionId {
     for kid in runtime.journal().kids(root).expect("kids") {
         let all = records(runtime.journal(), kid).await;
-        if all.iter().any(|record| matches!(record, Record::InputAccepted(input) if &*input.text == asked)) {
+        if all.iter().any(|record| matches!(record, Record::InputAccepted(input) if &*input.text == agent)) {
             return kid;
         }
     }
-    panic!("no child was asked {asked}");
+    panic!("no child was asked {agent}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -313,9 +313,9 @@ async fn answer_without_usage_counts_in_full_and_is_marked() {
     for usage in [Usage::UNKNOWN, Usage::default()] {
         let one = one_call("go").await;
         let journal = journal();
-        let asked = calls([("nothing", serde_json::json!({}))]);
+        let no_such_call = calls([("nothing", serde_json::json!({}))]);
         let answer = move |_| {
-            let answer = Answer { usage, ..asked.clone() };
+            let answer = Answer { usage, ..no_such_call.clone() };
             async move { Ok(answer) }
         };
         let limits = tokens(2 * one + one / 2);

@@ -1,4 +1,4 @@
-//! What a cancel reaches, and what may not start below it.
+//! Cancels stop everything below them, and nothing starts below a cancelled run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

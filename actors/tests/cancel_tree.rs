@@ -27,7 +27,7 @@ async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     ended.expect("the run ends").expect("the runtime lives")
 }
 
-fn said(request: &Request) -> usize {
+fn answer_count(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
 }
 
@@ -256,7 +256,7 @@ async fn a_tree_of_a_thousand_leaves_nothing_behind() {
     let count = Arc::clone(&born);
     let answer = move |request: Request| {
         let depth: u32 = prompt(&request).parse().unwrap_or(0);
-        let first = answers(&request) == 0 && said(&request) == 1;
+        let first = answers(&request) == 0 && answer_count(&request) == 1;
         if first {
             count.fetch_add(1, Ordering::Relaxed);
         }

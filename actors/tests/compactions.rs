@@ -116,8 +116,8 @@ fn long(what: &str, bytes: usize) -> String {
     format!("{what} ").repeat(bytes / (what.len() + 1))
 }
 
-async fn say(session: &SessionHandle, words: &str) -> Ended {
-    let receipt = session.send(words).await.expect("accepted");
+async fn say(session: &SessionHandle, text: &str) -> Ended {
+    let receipt = session.send(text).await.expect("accepted");
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(receipt.run)).await;
     ended.expect("the run ends").expect("the runtime lives")
 }
@@ -278,9 +278,9 @@ async fn g14_share_of_an_unknown_window_is_refused() {
     let named = builder(&journal).catalog(catalog).model(known).named_model("other", unknown).limits(limits);
     let runtime = named.start().await.expect("a runtime");
     let ended = say(&open(&runtime), "start").await;
-    let told =
+    let message =
         "the limit compact_at needs a context window, and that of the model `other` is unknown: name another model";
-    assert!(ended.text.as_deref().is_some_and(|text| text.contains(told)), "{ended:?}");
+    assert!(ended.text.as_deref().is_some_and(|text| text.contains(message)), "{ended:?}");
     shut(runtime).await;
 }
 

@@ -22,7 +22,7 @@ use subtend_tools::tool::ToolOutput;
 
 type SessionRequests = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
 
-fn words(request: &Request) -> Vec<String> {
+fn texts(request: &Request) -> Vec<String> {
     let short = |message: &Message| match message {
         Message::User { text, .. } => text.to_string(),
         Message::Assistant { text, .. } => format!("[{}]", text.as_deref().unwrap_or("calls")),
@@ -38,30 +38,30 @@ async fn seconds(n: u64) {
 }
 
 /// A runtime whose model answers after the seconds that `answer` returns, and the requests that it gets.
-async fn asked<F>(building: Builder, answer: F) -> (Runtime, SessionRequests)
+async fn recorded_requests<F>(building: Builder, answer: F) -> (Runtime, SessionRequests)
 where
     F: Fn(&Request) -> (u64, Answer) + Send + Sync + 'static,
 {
-    let asked = SessionRequests::default();
-    let seen = Arc::clone(&asked);
+    let requests = SessionRequests::default();
+    let seen = Arc::clone(&requests);
     let answering = model(move |request| {
-        seen.lock().unwrap().push((request.session, words(&request)));
+        seen.lock().unwrap().push((request.session, texts(&request)));
         let (after, answer) = answer(&request);
         async move {
             seconds(after).await;
             Ok(answer)
         }
     });
-    (building.model(answering).start().await.expect("a runtime"), asked)
+    (building.model(answering).start().await.expect("a runtime"), requests)
 }
 
-fn requests(asked: &SessionRequests, session: &SessionHandle) -> Vec<Vec<String>> {
-    let asked = asked.lock().unwrap();
-    asked.iter().filter(|(of, _)| *of == session.id()).map(|(_, words)| words.clone()).collect()
+fn requests(recorded: &SessionRequests, session: &SessionHandle) -> Vec<Vec<String>> {
+    let recorded = recorded.lock().unwrap();
+    recorded.iter().filter(|(of, _)| *of == session.id()).map(|(_, texts)| texts.clone()).collect()
 }
 
-fn last(asked: &SessionRequests, session: &SessionHandle) -> Vec<String> {
-    requests(asked, session).pop().expect("a request")
+fn last(recorded: &SessionRequests, session: &SessionHandle) -> Vec<String> {
+    requests(recorded, session).pop().expect("a request")
 }
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
@@ -69,8 +69,8 @@ async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     ended.expect("the run ends").expect("the runtime lives")
 }
 
-async fn say(session: &SessionHandle, words: &str) -> Ended {
-    let receipt = session.send(words).await.expect("accepted");
+async fn say(session: &SessionHandle, text: &str) -> Ended {
+    let receipt = session.send(text).await.expect("accepted");
     end_of(session, receipt.run.0).await
 }
 
@@ -98,15 +98,16 @@ async fn stored(journal: &Journal, session: &SessionHandle) -> usize {
 #[tokio::test(start_paused = true)]
 async fn k26_answer_of_a_branch_stays_out_of_the_main_context() {
     let journal = journal();
-    let (runtime, asked) = asked(builder(&journal), |request| (1, text(&format!("to {}", latest(request))))).await;
+    let (runtime, requests) =
+        recorded_requests(builder(&journal), |request| (1, text(&format!("to {}", latest(request))))).await;
     let main = open(&runtime);
     say(&main, "one").await;
     let branch = main.branch(BranchOptions::default()).await.expect("a branch");
     say(&branch, "aside").await;
     seconds(1).await;
     say(&main, "two").await;
-    assert_eq!(last(&asked, &main), ["one", "[to one]", "two"]);
-    assert_eq!(last(&asked, &branch), ["one", "[to one]", "aside"]);
+    assert_eq!(last(&requests, &main), ["one", "[to one]", "two"]);
+    assert_eq!(last(&requests, &branch), ["one", "[to one]", "aside"]);
     assert_eq!(stored(&journal, &main).await, 1, "views show it");
     shut(runtime).await;
 }
@@ -114,12 +115,13 @@ async fn k26_answer_of_a_branch_stays_out_of_the_main_context() {
 #[tokio::test(start_paused = true)]
 async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
     let journal = journal();
-    let (runtime, asked) = asked(builder(&journal), |request| match (&*prompt(request), answers(request)) {
-        ("parent", 0) => (1, calls([task("lookup", false)])),
-        ("lookup", 0) => (20, text("the result")),
-        _ => (5, text(&format!("to {}", latest(request)))),
-    })
-    .await;
+    let (runtime, requests) =
+        recorded_requests(builder(&journal), |request| match (&*prompt(request), answers(request)) {
+            ("parent", 0) => (1, calls([task("lookup", false)])),
+            ("lookup", 0) => (20, text("the result")),
+            _ => (5, text(&format!("to {}", latest(request)))),
+        })
+        .await;
     let parent = open(&runtime);
     parent.send("parent").await.expect("accepted");
     seconds(5).await;
@@ -127,7 +129,7 @@ async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
     let receipt = child.send("and this?").await.expect("accepted");
     assert_eq!(child.queue().await.expect("listed").len(), 1);
     assert_eq!(end_of(&parent, 1).await.text.as_deref(), Some("to parent"));
-    assert_eq!(last(&asked, &parent), ["parent", "[calls]", "result: the result"]);
+    assert_eq!(last(&requests, &parent), ["parent", "[calls]", "result: the result"]);
     assert_eq!(end_of(&child, 1).await.text.as_deref(), Some("the result"));
     assert_eq!(receipt.answer().await.expect("an answer").text.as_ref(), "to and this?");
     end_of(&child, 2).await;
@@ -141,7 +143,7 @@ async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
         .collect();
     assert_eq!(owners, [false, true], "the message opens a run that the person owns");
     say(&parent, "again").await;
-    assert_eq!(last(&asked, &parent)[3..], ["[to parent]", "again"], "its answer is for views only");
+    assert_eq!(last(&requests, &parent)[3..], ["[to parent]", "again"], "its answer is for views only");
     assert_eq!(stored(&journal, &parent).await, 1);
     shut(runtime).await;
 }
@@ -150,7 +152,7 @@ async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
 #[tokio::test(start_paused = true)]
 async fn k26_receipt_names_the_run_that_takes_the_message() {
     let journal = journal();
-    let (runtime, _) = asked(builder(&journal), |request| match (&*prompt(request), answers(request)) {
+    let (runtime, _) = recorded_requests(builder(&journal), |request| match (&*prompt(request), answers(request)) {
         ("parent", 0) => (1, calls([task("lookup", false)])),
         ("lookup", 0) => (20, text("the result")),
         _ => (5, text(&format!("to {}", latest(request)))),
@@ -189,20 +191,21 @@ async fn k26_steer_enters_an_owned_child_at_the_boundary() {
         seconds(10).await;
         Ok(ToolOutput::text("seen"))
     });
-    let (runtime, asked) = asked(builder(&journal).tools(tools([lookup])), |request| match &*prompt(request) {
-        "parent" if answers(request) == 0 => (1, calls([task("lookup", false)])),
-        "lookup" if answers(request) == 0 => (1, calls([("lookup", json!({}))])),
-        _ => (1, text(&format!("to {}", latest(request)))),
-    })
-    .await;
+    let (runtime, requests) =
+        recorded_requests(builder(&journal).tools(tools([lookup])), |request| match &*prompt(request) {
+            "parent" if answers(request) == 0 => (1, calls([task("lookup", false)])),
+            "lookup" if answers(request) == 0 => (1, calls([("lookup", json!({}))])),
+            _ => (1, text(&format!("to {}", latest(request)))),
+        })
+        .await;
     let parent = open(&runtime);
     parent.send("parent").await.expect("accepted");
     seconds(5).await;
     let child = child_of(&runtime, &parent).await;
     child.steer("left").await.expect("accepted");
     end_of(&parent, 1).await;
-    assert_eq!(last(&asked, &child), ["lookup", "[calls]", "result: seen", "left"]);
-    assert_eq!(last(&asked, &parent)[2], "result: to left");
+    assert_eq!(last(&requests, &child), ["lookup", "[calls]", "result: seen", "left"]);
+    assert_eq!(last(&requests, &parent)[2], "result: to left");
     shut(runtime).await;
 }
 
@@ -213,7 +216,7 @@ async fn k26_restart_stores_a_persons_end_without_showing_it() {
     let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let journal = reopen();
     let answer = |request: &Request| (10, text(&format!("to {}", latest(request))));
-    let (runtime, _) = asked(builder(&journal), answer).await;
+    let (runtime, _) = recorded_requests(builder(&journal), answer).await;
     let main = open(&runtime);
     say(&main, "one").await;
     let branch = main.branch(BranchOptions::default()).await.expect("a branch");
@@ -221,12 +224,12 @@ async fn k26_restart_stores_a_persons_end_without_showing_it() {
     seconds(1).await;
     drop((runtime, journal));
     let journal = reopen();
-    let (runtime, asked) = asked(builder(&journal), answer).await;
+    let (runtime, requests) = recorded_requests(builder(&journal), answer).await;
     let main = runtime.session(main.id()).expect("readable").expect("there");
     let branch = runtime.session(branch.id()).expect("readable").expect("there");
     assert_eq!(end_of(&branch, 1).await.outcome, Outcome::Lost);
     say(&main, "two").await;
-    assert_eq!(last(&asked, &main), ["one", "[to one]", "two"]);
+    assert_eq!(last(&requests, &main), ["one", "[to one]", "two"]);
     assert_eq!(stored(&journal, &main).await, 1);
     shut(runtime).await;
 }
@@ -234,23 +237,25 @@ async fn k26_restart_stores_a_persons_end_without_showing_it() {
 #[tokio::test(start_paused = true)]
 async fn b11_requests_hold_messages_first_and_completions_last() {
     let journal = journal();
-    let (runtime, asked) = asked(builder(&journal), |request| match (&*prompt(request), answers(request)) {
-        ("parent", 0) => (1, calls([task("child", true)])),
-        ("child", _) => (1, text("found")),
-        _ => (10, text(&format!("to {}", latest(request)))),
-    })
-    .await;
+    let (runtime, received_requests) =
+        recorded_requests(builder(&journal), |request| match (&*prompt(request), answers(request)) {
+            ("parent", 0) => (1, calls([task("child", true)])),
+            ("child", _) => (1, text("found")),
+            _ => (10, text(&format!("to {}", latest(request)))),
+        })
+        .await;
     let parent = open(&runtime);
     parent.send("parent").await.expect("accepted");
     seconds(5).await;
     parent.send("A").await.expect("accepted");
     parent.send("B").await.expect("accepted");
     end_of(&parent, 1).await;
-    let newest: Vec<String> = requests(&asked, &parent).into_iter().map(|mut request| request.pop().unwrap()).collect();
+    let newest: Vec<String> =
+        requests(&received_requests, &parent).into_iter().map(|mut request| request.pop().unwrap()).collect();
     assert_eq!(newest.len(), 5);
     assert_eq!((&*newest[2], &*newest[3]), ("A", "B"), "one turn each");
     assert!(newest[4].starts_with("completion: ") && newest[4].contains("found"), "{newest:?}");
-    let last = last(&asked, &parent);
+    let last = last(&received_requests, &parent);
     assert_eq!(last.iter().filter(|word| word.starts_with("completion")).count(), 1);
     shut(runtime).await;
 }
@@ -264,27 +269,28 @@ async fn given(dialect: Dialect, fetches: bool) -> Vec<String> {
         Ok(ToolOutput::text("seen"))
     });
     let building = builder(&journal).dialects(dialects).tools(tools([lookup]));
-    let (runtime, asked) = asked(building, move |request| match (&*prompt(request), answers(request), dialect) {
-        ("parent", 0, Dialect::Spawn) => (1, calls([("spawn", json!({"task": "child"}))])),
-        ("parent", 0, _) => {
-            let args = json!({"type": "explore", "prompt": "child", "description": "a child"});
-            (1, calls([("spawn_task", args)]))
-        }
-        ("parent", 1, _) => (1, calls([("lookup", json!({}))])),
-        ("parent", 2, Dialect::Spawn) if fetches => {
-            (1, calls([("spawn_await", json!({"job_ids": results(request)[0]}))]))
-        }
-        ("parent", 2, _) if fetches => {
-            let received: serde_json::Value = serde_json::from_str(&results(request)[0]).expect("an object");
-            (1, calls([("check_task", json!({"taskId": received["taskId"]}))]))
-        }
-        ("parent", ..) => (1, text("done")),
-        _ => (1, text("found it")),
-    })
-    .await;
+    let (runtime, requests) =
+        recorded_requests(building, move |request| match (&*prompt(request), answers(request), dialect) {
+            ("parent", 0, Dialect::Spawn) => (1, calls([("spawn", json!({"task": "child"}))])),
+            ("parent", 0, _) => {
+                let args = json!({"type": "explore", "prompt": "child", "description": "a child"});
+                (1, calls([("spawn_task", args)]))
+            }
+            ("parent", 1, _) => (1, calls([("lookup", json!({}))])),
+            ("parent", 2, Dialect::Spawn) if fetches => {
+                (1, calls([("spawn_await", json!({"job_ids": results(request)[0]}))]))
+            }
+            ("parent", 2, _) if fetches => {
+                let received: serde_json::Value = serde_json::from_str(&results(request)[0]).expect("an object");
+                (1, calls([("check_task", json!({"taskId": received["taskId"]}))]))
+            }
+            ("parent", ..) => (1, text("done")),
+            _ => (1, text("found it")),
+        })
+        .await;
     let parent = open(&runtime);
     assert_eq!(say(&parent, "parent").await.outcome, Outcome::Completed);
-    let last = last(&asked, &parent);
+    let last = last(&requests, &parent);
     shut(runtime).await;
     let kind = |word: &String| word.split(':').next().unwrap_or_default().to_owned();
     last.iter().filter(|word| word.contains("found it")).map(kind).collect()
@@ -303,7 +309,7 @@ async fn k2_end_of_a_job_reaches_the_model_once() {
 async fn seen_again(dialect: Dialect, busy: bool) -> (Vec<String>, Vec<String>) {
     let journal = journal();
     let dialects = Dialects { offered: vec![dialect], ..Dialects::default() };
-    let (runtime, asked) = asked(builder(&journal).dialects(dialects), move |request| {
+    let (runtime, received_requests) = recorded_requests(builder(&journal).dialects(dialects), move |request| {
         let id = |name: &str| {
             serde_json::from_str::<serde_json::Value>(&results(request)[0]).expect("an object")[name].clone()
         };
@@ -347,16 +353,16 @@ async fn seen_again(dialect: Dialect, busy: bool) -> (Vec<String>, Vec<String>) 
     }
     say(&parent, "again").await;
     end_of(&child, receipt.run.0).await;
-    let of_parent = requests(&asked, &parent).concat();
+    let of_parent = requests(&received_requests, &parent).concat();
     assert!(!of_parent.iter().any(|message| message.contains("aside")), "{dialect:?}: {of_parent:#?}");
-    let seen = last(&asked, &parent);
+    let seen = last(&received_requests, &parent);
     let from = seen.iter().position(|message| message == "again").expect("the second message");
-    let of_child = last(&asked, &child);
+    let of_child = last(&received_requests, &child);
     shut(runtime).await;
     (seen[from + 1..].to_vec(), of_child)
 }
 
-/// What a check or an await gives is the end of the owned run, also while the person's run is in flight.
+/// A check or an await returns the end of the owned run, also while a user's run is in flight.
 #[tokio::test(start_paused = true)]
 async fn k26_check_repeats_the_owned_end_after_a_persons_run() {
     for dialect in [Dialect::Spawn, Dialect::SpawnTask, Dialect::Task] {
@@ -387,30 +393,31 @@ async fn k26_continue_shows_the_child_again_after_a_persons_run() {
 async fn r9_unchecked_result_enters_the_next_turn_once() {
     let journal = journal();
     let dialects = Dialects { offered: vec![Dialect::SpawnTask], ..Dialects::default() };
-    let (runtime, asked) = asked(builder(&journal).dialects(dialects), |request| match &*latest(request) {
-        "go" if answers(request) == 0 => {
-            let args = json!({"type": "worker", "prompt": "child", "description": "count"});
-            (1, calls([("spawn_task", args)]))
-        }
-        "go" => (1_000, text("late")),
-        "child" => (20, text("found it")),
-        _ => (1, text("noted")),
-    })
-    .await;
+    let (runtime, received_requests) =
+        recorded_requests(builder(&journal).dialects(dialects), |request| match &*latest(request) {
+            "go" if answers(request) == 0 => {
+                let args = json!({"type": "worker", "prompt": "child", "description": "count"});
+                (1, calls([("spawn_task", args)]))
+            }
+            "go" => (1_000, text("late")),
+            "child" => (20, text("found it")),
+            _ => (1, text("noted")),
+        })
+        .await;
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     seconds(5).await;
     session.interrupt().await.expect("interrupted");
     seconds(60).await;
-    let before = requests(&asked, &session).len();
+    let before = requests(&received_requests, &session).len();
     assert_eq!(before, 2, "the end of the task opens no turn after an interrupt");
     say(&session, "and?").await;
-    let next = requests(&asked, &session)[before].clone();
-    let told: Vec<&String> = next.iter().filter(|message| message.contains("found it")).collect();
-    assert_eq!(told.len(), 1, "{next:#?}");
-    assert!(told[0].starts_with("completion: ") && told[0].contains("(count): completed]"), "{next:#?}");
+    let next = requests(&received_requests, &session)[before].clone();
+    let completions: Vec<&String> = next.iter().filter(|message| message.contains("found it")).collect();
+    assert_eq!(completions.len(), 1, "{next:#?}");
+    assert!(completions[0].starts_with("completion: ") && completions[0].contains("(count): completed]"), "{next:#?}");
     say(&session, "again").await;
-    let later = last(&asked, &session);
+    let later = last(&received_requests, &session);
     assert_eq!(later.iter().filter(|message| message.contains("found it")).count(), 1, "{later:#?}");
     shut(runtime).await;
 }

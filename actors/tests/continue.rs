@@ -42,7 +42,7 @@ fn more(short: &str, prompt: &str, background: bool) -> (&'static str, serde_jso
     ("task", json!({"session_id": short, "prompt": prompt, "background": background}))
 }
 
-fn said(request: &Request) -> Vec<String> {
+fn texts(request: &Request) -> Vec<String> {
     let user = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
         _ => None,
@@ -65,7 +65,7 @@ async fn once_more(request: Request, background: bool) -> Result<Answer, ModelEr
         ("parent", 1) => Ok(text("waiting")),
         ("parent", 2) => Ok(calls([more(&short(&request), "and then?", background)])),
         ("parent", _) => Ok(text(results(&request).last().map_or("", String::as_str))),
-        _ => Ok(text(&said(&request).join(" | "))),
+        _ => Ok(text(&texts(&request).join(" | "))),
     }
 }
 
@@ -134,9 +134,9 @@ async fn task_continues_after_any_outcome() {
         let answer = move |request: Request| {
             let failed = failed.clone();
             async move {
-                match (prompt(&request).as_str(), said(&request).len(), how) {
+                match (prompt(&request).as_str(), texts(&request).len(), how) {
                     ("parent", ..) => once_more(request, false).await,
-                    (_, 2, _) => Ok(text(&said(&request).join(" | "))),
+                    (_, 2, _) => Ok(text(&texts(&request).join(" | "))),
                     (_, _, "cancelled") => {
                         seconds(60).await;
                         Ok(text("never"))
@@ -182,13 +182,13 @@ async fn task_continues_after_any_outcome() {
 async fn person_continues_a_cancelled_session_with_turns() {
     let journal = journal();
     let answer = |request: Request| async move {
-        if said(&request).len() == 1 {
+        if texts(&request).len() == 1 {
             seconds(60).await;
         }
-        if said(&request).len() == 3 {
+        if texts(&request).len() == 3 {
             return Ok(calls([("none", json!({}))]));
         }
-        Ok(text(&said(&request).join(" | ")))
+        Ok(text(&texts(&request).join(" | ")))
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -335,7 +335,7 @@ async fn nothing_late_of_one_run_touches_the_next() {
         }
     });
     let answer = |request: Request| async move {
-        match (said(&request).len(), answers(&request)) {
+        match (texts(&request).len(), answers(&request)) {
             (1, 0) => Ok(calls([("slow", json!({}))])),
             (1, _) => Ok(text("first")),
             _ => {
@@ -371,7 +371,7 @@ async fn continue_is_refused_while_a_person_runs_the_task() {
             }
             ("parent", _) => once_more(request, false).await,
             _ => {
-                if said(&request).len() > 1 {
+                if texts(&request).len() > 1 {
                     seconds(60).await;
                 }
                 Ok(text("done"))
@@ -385,8 +385,8 @@ async fn continue_is_refused_while_a_person_runs_the_task() {
     let child = the_child(&runtime, &session);
     child.send("for me").await.expect("accepted");
     let ended = end_of(&session, 1).await;
-    let said = ended.text.expect("an answer");
-    assert!(said.contains("did not continue: it is already running"), "{said}");
+    let message = ended.text.expect("an answer");
+    assert!(message.contains("did not continue: it is already running"), "{message}");
     assert_eq!(end_of(&child, 2).await.outcome, Outcome::Completed, "the person's run is not touched");
     shut(runtime).await;
 }
@@ -395,7 +395,7 @@ async fn continue_is_refused_while_a_person_runs_the_task() {
 async fn the_owner_s_cancel_ends_a_continued_run_with_all_below_it() {
     let journal = journal();
     let answer = |request: Request| async move {
-        match (prompt(&request).as_str(), said(&request).len(), answers(&request)) {
+        match (prompt(&request).as_str(), texts(&request).len(), answers(&request)) {
             ("parent", ..) => once_more(request, true).await,
             ("child", 2, 1) => Ok(calls([task("below", false)])),
             ("below", ..) => {

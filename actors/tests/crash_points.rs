@@ -122,13 +122,13 @@ struct Replies {
 async fn tell(story: Story, runtime: &Runtime) -> Replies {
     let mut received = Replies::default();
     let Ok(session) = runtime.open(OpenOptions::agent("worker")) else { return received };
-    let words = match story {
+    let text = match story {
         Story::Tree => "tree",
         Story::Cancelled => "cancelled",
         Story::Managed => "managed",
         Story::Limited => "limited",
     };
-    let Ok(receipt) = session.send(words).await else { return received };
+    let Ok(receipt) = session.send(text).await else { return received };
     received.inputs.push((session.id(), receipt.input));
     match story {
         Story::Tree | Story::Limited => {}

@@ -24,8 +24,8 @@ fn store(dir: &Path) -> Journal {
 /// A copy of the store as a killed process leaves it, with `sessions` in flight.
 async fn killed(dir: &Path, sessions: usize) -> Vec<SessionId> {
     let journal = store(&dir.join("live"));
-    let asked = Arc::new(Semaphore::new(0));
-    let asks = Arc::clone(&asked);
+    let model_calls = Arc::new(Semaphore::new(0));
+    let asks = Arc::clone(&model_calls);
     let hangs = move |_: Request| {
         asks.add_permits(1);
         std::future::pending::<Result<Answer, ModelError>>()
@@ -38,7 +38,7 @@ async fn killed(dir: &Path, sessions: usize) -> Vec<SessionId> {
         session.send("work").await.expect("accepted");
         ids.push(session.id());
     }
-    drop(asked.acquire_many(u32::try_from(sessions).expect("few")).await.expect("every model is asked"));
+    drop(model_calls.acquire_many(u32::try_from(sessions).expect("few")).await.expect("every model is asked"));
     journal.settled().await.expect("settled");
     copied(dir);
     runtime.shutdown(Duration::from_secs(1)).await;
@@ -65,7 +65,7 @@ fn damage(dir: &Path, session: SessionId) {
     std::fs::write(&path, file).expect("it is written");
 }
 
-fn words(stopped: &Stopped, session: &SessionHandle) -> bool {
+fn is_reported(stopped: &Stopped, session: &SessionHandle) -> bool {
     let Stopped::Unreadable(why) = stopped else { return false };
     why.starts_with(&format!("session {} is damaged at record 1 (lsn ", session.id()))
 }
@@ -76,7 +76,7 @@ async fn answers(runtime: &Runtime, ids: &[SessionId], damaged: [SessionId; 1]) 
         let session = runtime.session(*id).expect("a sound row").expect("it exists");
         match session.send("once more").await {
             Ok(_) => _ = aside.served.insert(*id),
-            Err(SendError::Stopped(why)) if words(&why, &session) => _ = aside.refused.insert(*id),
+            Err(SendError::Stopped(why)) if is_reported(&why, &session) => _ = aside.refused.insert(*id),
             Err(other) => panic!("{other}"),
         }
     }
@@ -104,10 +104,10 @@ async fn damaged_session_returns_a_typed_error_and_others_start() {
     }
 
     let bad = session(1);
-    assert!(matches!(bad.send("again").await, Err(SendError::Stopped(why)) if words(&why, &bad)));
-    assert!(matches!(bad.run_ended(RunNo(1)).await, Err(WaitError::Stopped(why)) if words(&why, &bad)));
-    assert!(matches!(bad.cancel().await, Err(WaitError::Stopped(why)) if words(&why, &bad)));
-    assert!(matches!(bad.queue().await, Err(ControlError::Stopped(why)) if words(&why, &bad)));
+    assert!(matches!(bad.send("again").await, Err(SendError::Stopped(why)) if is_reported(&why, &bad)));
+    assert!(matches!(bad.run_ended(RunNo(1)).await, Err(WaitError::Stopped(why)) if is_reported(&why, &bad)));
+    assert!(matches!(bad.cancel().await, Err(WaitError::Stopped(why)) if is_reported(&why, &bad)));
+    assert!(matches!(bad.queue().await, Err(ControlError::Stopped(why)) if is_reported(&why, &bad)));
     assert!(matches!(journal.records(bad.id()), Err(ReadError::Damaged { session, .. }) if session == bad.id()));
     let observed = Observed { aside: Some(answers(&runtime, &ids, [ids[1]]).await), ..Observed::default() };
     let nothing = BTreeSet::new();
@@ -140,8 +140,8 @@ async fn nothing_is_unreadable_where_nothing_is_damaged() {
 async fn boot_counts_ended_runs_as_swept_and_lists_the_rest() {
     let dir = tempfile::tempdir().expect("a directory");
     let journal = store(&dir.path().join("live"));
-    let asked = Arc::new(Semaphore::new(0));
-    let asks = Arc::clone(&asked);
+    let model_calls = Arc::new(Semaphore::new(0));
+    let asks = Arc::clone(&model_calls);
     let works = move |request: Request| {
         let first = &*prompt(&request) == "work" && answers_of(&request) == 0;
         let part = first.then(|| crate::support::calls([task("part", true)]));
@@ -157,7 +157,7 @@ async fn boot_counts_ended_runs_as_swept_and_lists_the_rest() {
     let runtime = builder(&journal).options(options).model(model(works)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("work").await.expect("accepted");
-    drop(asked.acquire_many(2).await.expect("both models are asked"));
+    drop(model_calls.acquire_many(2).await.expect("both models are asked"));
     journal.settled().await.expect("settled");
     copied(dir.path());
     let (id, child) = (session.id(), session.tree().await.expect("a tree").children[0].id);
@@ -184,8 +184,8 @@ async fn boot_counts_ended_runs_as_swept_and_lists_the_rest() {
 async fn owner_continues_after_restart_with_an_unreadable_child() {
     let dir = tempfile::tempdir().expect("a directory");
     let journal = store(&dir.path().join("live"));
-    let asked = Arc::new(Semaphore::new(0));
-    let asks = Arc::clone(&asked);
+    let model_calls = Arc::new(Semaphore::new(0));
+    let asks = Arc::clone(&model_calls);
     let works = move |request: Request| {
         let answer = match (&*prompt(&request), answers_of(&request)) {
             ("work", 0) => Some(crate::support::calls([task("part", false)])),
@@ -205,7 +205,7 @@ async fn owner_continues_after_restart_with_an_unreadable_child() {
     let resumes = OpenOptions { agent: "worker".into(), on_restart: Some(OnRestart::Resume), ..OpenOptions::default() };
     let session = runtime.open(resumes).expect("a session");
     session.send("work").await.expect("accepted");
-    drop(asked.acquire().await.expect("the model is asked again"));
+    drop(model_calls.acquire().await.expect("the model is asked again"));
     journal.settled().await.expect("settled");
     copied(dir.path());
     let (id, child) = (session.id(), session.tree().await.expect("a tree").children[0].id);
@@ -272,9 +272,9 @@ async fn owner_ends_when_its_child_in_flight_is_unreadable() {
     let session = runtime.session(id).expect("a sound row").expect("it exists");
     let ended = session.run_ended(RunNo(1)).await.expect("an end");
     assert_eq!(ended.outcome, Outcome::Completed);
-    let heard = ended.text.expect("a text");
-    assert!(heard.contains("failed: its session cannot be read any more (session "), "{heard}");
-    assert!(heard.contains("how far it was is not known, and what it had begun may have had effects"), "{heard}");
-    assert_eq!(heard.matches("cannot be read").count(), 1, "reported once: {heard}");
+    let report = ended.text.expect("a text");
+    assert!(report.contains("failed: its session cannot be read any more (session "), "{report}");
+    assert!(report.contains("how far it was is not known, and what it had begun may have had effects"), "{report}");
+    assert_eq!(report.matches("cannot be read").count(), 1, "reported once: {report}");
     runtime.shutdown(Duration::from_secs(1)).await;
 }

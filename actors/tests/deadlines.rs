@@ -134,9 +134,9 @@ async fn queue_counts_from_the_last_slot_that_its_root_was_granted() {
             // One at a time: the ninth never ends by itself, and three are queued behind it.
             ("root", 0) => Ok(calls((1..=12).map(|ix| task(if ix == 9 { "forever" } else { "work" }, true)))),
             ("root", _) => Ok(text("waiting")),
-            (asked, _) => {
+            (message, _) => {
                 seconds(100).await;
-                Ok(if asked == "work" { text("done") } else { again() })
+                Ok(if message == "work" { text("done") } else { again() })
             }
         }
     };
@@ -323,9 +323,9 @@ async fn worked_behind_asks(names: &'static [&'static str], by_child: bool) -> V
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
     for _ in names.iter().filter(|name| ["make", "look"].contains(*name)) {
-        let asked = approver.next().await;
+        let approval = approver.next().await;
         seconds(100).await;
-        approver.answer(&asked, AskVerdict::Allow).await.expect("answered");
+        approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     }
     assert_eq!(session.run_ended(receipt.run).await.expect("ended").outcome, Outcome::Completed);
     let mut all = vec![worked(&journal, session.id()).await];
@@ -376,10 +376,10 @@ async fn session_with_calls_behind_an_approval_is_unloaded() {
     let mut approver = runtime.approver();
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
+    let approval = approver.next().await;
     seconds(100).await;
     assert_eq!(runtime.present(), 0, "it waits without an actor");
-    approver.answer(&asked, AskVerdict::Allow).await.expect("answered");
+    approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     assert_eq!(session.run_ended(receipt.run).await.expect("ended").outcome, Outcome::Completed);
     assert_eq!(ends(&runtime, session.id()).await, [CallEnd::Ok, CallEnd::Ok]);
     assert_eq!(worked(&journal, session.id()).await, [2_000]);
@@ -422,11 +422,11 @@ async fn wall_cap_binds_owned_queued_and_continued_runs() {
             Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
             _ => None,
         });
-        let asked = request.messages.iter().rev().find_map(|message| match message {
+        let requested = request.messages.iter().rev().find_map(|message| match message {
             Message::User { text, .. } => Some(text.to_string()),
             _ => None,
         });
-        let asked = asked.unwrap_or_default();
+        let requested = requested.unwrap_or_default();
         match (prompt(&request).as_str(), answers(&request)) {
             ("root", 0) => Ok(calls([task("first", true)])),
             ("root", 1) => Ok(text("waiting")),
@@ -435,11 +435,11 @@ async fn wall_cap_binds_owned_queued_and_continued_runs() {
                 Ok(calls([("task", more), task("second", true)]))
             }
             ("root", _) => Ok(text("waiting")),
-            ("first", _) if asked == "first" => {
+            ("first", _) if requested == "first" => {
                 seconds(10).await;
                 Ok(text("done"))
             }
-            ("first", _) if asked == "and for me?" => {
+            ("first", _) if requested == "and for me?" => {
                 seconds(90).await;
                 Ok(text("for a person"))
             }

@@ -87,17 +87,17 @@ async fn late_subscribers_receive_deltas_in_order() {
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
     let journal = Journal::open(Box::new(redb), subtend_journal::Options::default()).expect("a journal");
     let model = fn_model("flaky", |request, deltas| async move {
-        let mut said = String::new();
+        let mut message = String::new();
         for word in 0..WORDS {
             let piece = format!("{}.{}.{word} ", request.turn, request.attempt);
-            said.push_str(&piece);
+            message.push_str(&piece);
             deltas.send(Delta::Text(piece.into()));
             tokio::task::yield_now().await;
         }
         if request.attempt.0 < 3 {
             return Err(ModelError::new(ModelFail::Unavailable, "gone"));
         }
-        Ok(text(&said))
+        Ok(text(&message))
     });
     let limits = Limits { backoff_ms: 0, attempts: 3, ..Limits::default() };
     // So short that readers lag.

@@ -42,7 +42,7 @@ fn child(request: &Request, at: usize) -> Result<Answer, ModelError> {
     }
 }
 
-/// What an owner reads when its child ends by `how`; the ids are replaced by `ID` and `TASK`.
+/// Returns the text that an owner reads when its child ends by `how`; the ids are replaced by `ID` and `TASK`.
 async fn end(dialect: Dialect, how: &'static str) -> String {
     let (journal, last) = (journal(), Arc::new(Mutex::new(None)));
     let seen = Arc::clone(&last);
@@ -173,8 +173,8 @@ async fn k12_m4_return_wins_and_its_siblings_are_answered() {
         _ => text("done"),
     };
     let child = |_: &Request, _: usize| {
-        let asked = calls([("return", json!({"result": "explicit"})), ("lookup", json!({}))]);
-        Ok(Answer { text: Some("said with it".into()), ..asked })
+        let answer = calls([("return", json!({"result": "explicit"})), ("lookup", json!({}))]);
+        Ok(Answer { text: Some("said with it".into()), ..answer })
     };
     let (journal, runtime, session, last) = converse(&[Dialect::Minion], root, child).await;
     let mut received = parsed(&received(&last)[0]);

@@ -12,15 +12,15 @@ use subtend_session::limits::Limits;
 
 type RequestTimes = Arc<Mutex<Vec<Duration>>>;
 
-fn noting(asked: &RequestTimes) -> impl Fn() + Send + Sync + 'static {
-    let (asked, begun) = (Arc::clone(asked), tokio::time::Instant::now());
-    move || asked.lock().unwrap().push(begun.elapsed())
+fn noting(times: &RequestTimes) -> impl Fn() + Send + Sync + 'static {
+    let (times, begun) = (Arc::clone(times), tokio::time::Instant::now());
+    move || times.lock().unwrap().push(begun.elapsed())
 }
 
 #[tokio::test(start_paused = true)]
 async fn s2_star_awaits_own_jobs_only_ended_ones_too() {
-    let asked = RequestTimes::default();
-    let note = noting(&asked);
+    let times = RequestTimes::default();
+    let note = noting(&times);
     let root = move |_: &Request, at: usize| {
         note();
         match at {
@@ -37,8 +37,8 @@ async fn s2_star_awaits_own_jobs_only_ended_ones_too() {
     assert_eq!(results[5], format!("{}\n\n{}\n\n{}", block(0, "a"), block(1, "b"), block(4, "c")));
     assert_eq!(notices(&last).len(), 1, "the task reports its own end: {:?}", notices(&last));
     assert!(notices(&last)[0].contains("slow found"));
-    let asked = asked.lock().unwrap().clone();
-    assert!(asked[3] < SLOW && asked[4] >= SLOW, "no wait was for the task: {asked:?}");
+    let times = times.lock().unwrap().clone();
+    assert!(times[3] < SLOW && times[4] >= SLOW, "no wait was for the task: {times:?}");
     shut(runtime).await;
 }
 
@@ -48,9 +48,9 @@ async fn r3_queued_task_is_pending_and_a_started_one_running() {
         let start = |prompt: &str| ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": prompt}));
         let id = |at: usize| parsed(&received(request)[at])["taskId"].clone();
         let check = |at: usize, args: Value| {
-            let mut asked = json!({"taskId": id(at)});
-            asked.as_object_mut().expect("an object").extend(args.as_object().expect("an object").clone());
-            ("check_task", asked)
+            let mut arguments = json!({"taskId": id(at)});
+            arguments.as_object_mut().expect("an object").extend(args.as_object().expect("an object").clone());
+            ("check_task", arguments)
         };
         match at {
             0 => calls([start("slow one"), start("slow two")]),

@@ -36,10 +36,13 @@ type DescendantRequests = Arc<Mutex<Vec<Request>>>;
 
 /// Runs one conversation whose root makes the calls `asked` in its first turn; children say `found`. Returns the root's last
 /// request and those of the children.
-async fn below(builder: Builder, asked: Vec<(&'static str, Value)>) -> (Runtime, SessionHandle, Request, Vec<Request>) {
+async fn below(
+    builder: Builder,
+    tool_calls: Vec<(&'static str, Value)>,
+) -> (Runtime, SessionHandle, Request, Vec<Request>) {
     let seen = DescendantRequests::default();
     let kept = Arc::clone(&seen);
-    let root = move |_: &Request, at: usize| if at == 0 { calls(asked.clone()) } else { text("done") };
+    let root = move |_: &Request, at: usize| if at == 0 { calls(tool_calls.clone()) } else { text("done") };
     let child = move |request: &Request, _: usize| {
         kept.lock().unwrap().push(request.clone());
         Ok(text("found"))
@@ -64,7 +67,7 @@ fn prompted(received: Option<Dialect>, offered: &[Dialect]) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn g2_k16_s1_unknown_agent_or_profile_is_an_error() {
-    let asked = vec![
+    let calls = vec![
         ("task", json!({"subagent_type": "wroker", "prompt": "p"})),
         ("task", json!({"subagent_type": "build", "prompt": "p"})),
         ("spawn_task", json!({"type": "unknown", "prompt": "p", "description": "d"})),
@@ -72,9 +75,11 @@ async fn g2_k16_s1_unknown_agent_or_profile_is_an_error() {
         ("spawn", json!({"task": "p", "profile": "unknown"})),
     ];
     let journal = journal();
-    let (runtime, session, last, _) = below(offering(&journal, &Dialect::ALL), asked).await;
-    let no = |agent: &str, tool: &str, meant: &str| {
-        format!("no agent `{agent}` can be started by {tool}.{meant} Valid: explore, general, plan, research, worker.")
+    let (runtime, session, last, _) = below(offering(&journal, &Dialect::ALL), calls).await;
+    let no = |agent: &str, tool: &str, suggestion: &str| {
+        format!(
+            "no agent `{agent}` can be started by {tool}.{suggestion} Valid: explore, general, plan, research, worker."
+        )
     };
     let refused = json!({
         "success": false, "subagentId": "", "branchId": "", "status": "error", "message": no("unknown", "subagent", ""),
@@ -111,7 +116,7 @@ async fn k18_only_children_of_task_and_spawn_task_may_spawn() {
 
 #[tokio::test(start_paused = true)]
 async fn k20_each_dialect_means_its_own_by_a_list_of_tools() {
-    let asked = vec![
+    let calls = vec![
         ("subagent", json!({"task": "a", "tools": {"workspace": ["lookup"]}})), // described, and narrows nothing
         ("spawn", json!({"task": "b", "tools": "lookup"})),
         ("spawn", json!({"task": "c", "profile": "any"})),
@@ -125,7 +130,7 @@ async fn k20_each_dialect_means_its_own_by_a_list_of_tools() {
     let profiles = Profiles::load(profiles, &|_| Err("no".into())).expect("profiles");
     let dialects = Dialects { offered: Dialect::ALL.to_vec(), profiles, ..Dialects::default() };
     let journal = journal();
-    let (runtime, _, _, seen) = below(offering(&journal, &[]).dialects(dialects), asked).await;
+    let (runtime, _, _, seen) = below(offering(&journal, &[]).dialects(dialects), calls).await;
     let mut shown: Vec<_> = seen.iter().map(|one| (prompt(one).pop(), offered(one).join(" "))).collect();
     shown.sort();
     let expected = [
@@ -184,12 +189,12 @@ async fn k21_b6_turns_come_from_call_then_manifest_then_dialect() {
 async fn k25_s8_task_alone_is_offered_and_callable_by_default() {
     let others = Dialect::ALL.into_iter().filter(|dialect| *dialect != Dialect::Task);
     let journal = journal();
-    let asked = others.clone().map(|dialect| start(dialect, "p")).collect();
-    let (runtime, session, last, _) = below(crate::support::builder(&journal), asked).await;
+    let calls = others.clone().map(|dialect| start(dialect, "p")).collect();
+    let (runtime, session, last, _) = below(crate::support::builder(&journal), calls).await;
     assert_eq!(offered(&last), ["task", "check_task", "cancel_task"]);
     let no = |dialect: Dialect| {
-        let meant = if dialect == Dialect::SpawnTask { " Did you mean `task`?" } else { "" };
-        format!("no tool is named `{}`.{meant} Available: task, check_task, cancel_task.", dialect.name())
+        let suggestion = if dialect == Dialect::SpawnTask { " Did you mean `task`?" } else { "" };
+        format!("no tool is named `{}`.{suggestion} Available: task, check_task, cancel_task.", dialect.name())
     };
     assert_eq!(received(&last), others.map(no).collect::<Vec<_>>());
     assert_eq!(session.tree().await.expect("a tree").children.len(), 0);
@@ -200,8 +205,8 @@ async fn k25_s8_task_alone_is_offered_and_callable_by_default() {
 async fn r8_switched_off_spawns_are_refused_and_tasks_readable() {
     let memory = Memory::new();
     let journal = || Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens");
-    let asked = vec![start(Dialect::SpawnTask, "p")];
-    let (runtime, session, last, _) = below(offering(&journal(), &[Dialect::SpawnTask]), asked).await;
+    let tool_calls = vec![start(Dialect::SpawnTask, "p")];
+    let (runtime, session, last, _) = below(offering(&journal(), &[Dialect::SpawnTask]), tool_calls).await;
     let (task, id) = (parsed(&received(&last)[0])["taskId"].clone(), session.id());
     shut(runtime).await;
     let seen = DescendantRequests::default();
@@ -250,10 +255,10 @@ async fn k9_task_result_names_inspectable_children_by_id() {
     let call = |agent: &str, prompt: &str, background: bool| {
         ("task", json!({"subagentType": agent, "prompt": prompt, "background": background}))
     };
-    let asked =
+    let calls =
         vec![call("worker", "a", false), call("seen", "b", false), call("worker", "c", true), call("seen", "d", true)];
     let builder = offering(&journal, &[Dialect::Task]).catalog(catalog);
-    let (runtime, session, last, _) = below(builder, asked).await;
+    let (runtime, session, last, _) = below(builder, calls).await;
     let tree = session.tree().await.expect("a tree");
     let id = |at: usize| (tree.children[at].id.to_string(), tree.children[at].short.to_string());
     let [(b, b_short), (_, c_short), (d, d_short)] = [1, 2, 3].map(id);
@@ -337,8 +342,8 @@ async fn k13_r7_reading_agents_write_only_by_a_manifest() {
             .policy(policy.clone())
             .workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")))
             .tools(Registry::builder().tools(Registry::workspace_tools(None)).expect("names").build());
-        let asked = vec![("spawn_task", json!({"type": agent, "prompt": "p", "description": "d"}))];
-        let (runtime, _, _, seen) = below(builder, asked).await;
+        let calls = vec![("spawn_task", json!({"type": agent, "prompt": "p", "description": "d"}))];
+        let (runtime, _, _, seen) = below(builder, calls).await;
         assert_eq!(offered(&seen[0]).join(" "), expected, "{agent}");
         shut(runtime).await;
     }
@@ -367,7 +372,7 @@ async fn s3_k11_job_prompt_has_files_profile_and_parameter() {
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).map_err(|error| error.to_string());
     let profiles = Profiles::load(profiles.into(), &read).expect("profiles");
     let dialects = Dialects { offered: vec![Dialect::Spawn], profiles, ..Dialects::default() };
-    let asked = vec![
+    let calls = vec![
         ("spawn", json!({"task": "a", "profile": "own", "systemPrompt": "By the call."})),
         ("spawn", json!({"task": "b", "profile": "heir"})),
         ("spawn", json!({"task": "c", "system_prompt": "By the call.", "context": "Known already."})),
@@ -375,7 +380,7 @@ async fn s3_k11_job_prompt_has_files_profile_and_parameter() {
     let journal = journal();
     let builder = offering(&journal, &[]).dialects(dialects);
     let builder = builder.workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")));
-    let (runtime, _, _, seen) = below(builder, asked).await;
+    let (runtime, _, _, seen) = below(builder, calls).await;
     let mut received: Vec<_> = seen.iter().map(|one| (prompt(one), one.system.to_string())).collect();
     received.sort();
     let expected = [
@@ -396,12 +401,12 @@ async fn s7_job_text_never_enters_its_callers_answer() {
         _ => text("All is done."),
     };
     let (journal, runtime, session, _) = converse(&[Dialect::Spawn], root, found).await;
-    let said: Vec<_> = records(&journal, session.id())
+    let errors: Vec<_> = records(&journal, session.id())
         .await
         .into_iter()
         .filter_map(|record| if let Record::TurnAnswered(turn) = record { turn.text } else { None })
         .collect();
-    assert_eq!(said, ["Starting.".into(), "All is done.".into()] as [Text; 2]);
+    assert_eq!(errors, ["Starting.".into(), "All is done.".into()] as [Text; 2]);
     let ended = session.run_ended(RunNo(1)).await.expect("it ended");
     assert_eq!(ended.text.as_deref(), Some("All is done."));
     shut(runtime).await;
@@ -411,9 +416,9 @@ async fn s7_job_text_never_enters_its_callers_answer() {
 async fn m8_the_errors_of_minion_have_one_format() {
     let minion = |message: &str| ("minion", json!({"message": message, "enableWeb": false, "enabledTools": []}));
     let chat = json!({"message": "m", "minion_chat_id": "x", "enable_web": false, "enabled_tools": []});
-    let asked = vec![minion(" "), ("minion", chat), ("minion", json!({"message": "m"}))];
+    let calls = vec![minion(" "), ("minion", chat), ("minion", json!({"message": "m"}))];
     let journal = journal();
-    let (runtime, _, last, _) = below(offering(&journal, &[Dialect::Minion]), asked).await;
+    let (runtime, _, last, _) = below(offering(&journal, &[Dialect::Minion]), calls).await;
     let expected = [
         "Minion error: the message is empty: the minion sees nothing else, so tell it all it needs",
         "Minion error: Unknown minion chat `x`: no earlier answer of yours started one.",

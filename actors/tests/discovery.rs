@@ -54,14 +54,14 @@ fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
 
 /// A model whose root starts a subagent with `asked`; the subagent makes the calls `steps` in turn, then ends.
 fn subagent(
-    asked: Value,
+    arguments: Value,
     steps: Vec<(&'static str, Value)>,
     seen: &ChildRequests,
 ) -> Arc<dyn subtend_models::model::Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
         let answer = match (&*prompt(&request), answers(&request)) {
-            ("go", 0) => calls([("subagent", asked.clone())]),
+            ("go", 0) => calls([("subagent", arguments.clone())]),
             ("go", _) => text("done"),
             (_, at) => {
                 seen.lock().unwrap().push(request);
@@ -83,14 +83,14 @@ async fn child(session: &SessionHandle) -> subtend_session::ids::SessionId {
 #[tokio::test(start_paused = true)]
 async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
     let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
-    let asked = json!({"task": "a", "tools": {"workspace": ["lookup"]}});
+    let arguments = json!({"task": "a", "tools": {"workspace": ["lookup"]}});
     let steps = vec![
         ("get_tools", json!({})),
         ("get_tools", json!({"tools": ["make", "nonesuch"]})),
         ("use_tool", json!({"tool": "make", "args": {"what": "cake"}})),
         ("make", json!({"what": "tea"})),
     ];
-    let answering = subagent(asked, steps, &seen);
+    let answering = subagent(arguments, steps, &seen);
     let runtime = host(&journal, 1, &ran).model(answering).start().await.expect("it starts");
     let (session, _) = ask(&runtime, "go").await;
     let first = seen.lock().unwrap()[0].clone();
@@ -134,8 +134,8 @@ async fn b7_b8_few_tools_are_all_shown_without_discovery() {
     ask(&runtime, "go").await;
     let first = seen.lock().unwrap()[0].clone();
     assert_eq!(offered(&first), ["lookup", "make"]);
-    for said in [&*first.system, &*prompt(&first)] {
-        assert!(!said.contains("get_tools") && !said.contains("use_tool") && !said.contains("{discovery}"), "{said}");
+    for text in [&*first.system, &*prompt(&first)] {
+        assert!(!text.contains("get_tools") && !text.contains("use_tool") && !text.contains("{discovery}"), "{text}");
     }
     assert!(received(&seen)[0].starts_with("no tool is named `use_tool`. "), "{:?}", received(&seen));
     shut(runtime).await;
@@ -145,8 +145,8 @@ async fn b7_b8_few_tools_are_all_shown_without_discovery() {
 async fn b8_unknown_slugs_are_skipped_and_noted_in_events() {
     let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
     let long = "x".repeat(500);
-    let asked = json!({"task": "a", "tools": {"workspace": ["lookup", "nonesuch"], "other": [long, "make"]}});
-    let answering = subagent(asked, Vec::new(), &seen);
+    let arguments = json!({"task": "a", "tools": {"workspace": ["lookup", "nonesuch"], "other": [long, "make"]}});
+    let answering = subagent(arguments, Vec::new(), &seen);
     let runtime = host(&journal, 16, &ran).model(answering).start().await.expect("it starts");
     let mut events = runtime.subscribe(None);
     ask(&runtime, "go").await;
@@ -177,7 +177,7 @@ impl Hooks for NoSpite {
     }
 }
 
-/// What is allowed, asked for and denied of `make.thing`.
+/// Returns rules that allow, ask for and deny resources of `make.thing`.
 fn policy() -> RuleSet {
     let rule = |resource: &str, verdict| Rule { action: "make.thing".into(), resource: resource.into(), verdict };
     RuleSet { default: Verdict::Allow, rules: vec![rule("fuss", Verdict::Ask), rule("harm", Verdict::Deny)] }

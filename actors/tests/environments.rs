@@ -74,8 +74,8 @@ fn opened(runtime: &Runtime, workspace: &Path) -> SessionHandle {
     runtime.open(OpenOptions { workspace, ..OpenOptions::agent("worker") }).expect("a session")
 }
 
-async fn answer(session: &SessionHandle, words: &str) -> String {
-    let receipt = session.send(words).await.expect("accepted");
+async fn answer(session: &SessionHandle, text: &str) -> String {
+    let receipt = session.send(text).await.expect("accepted");
     receipt.answer().await.expect("an answer").text.to_string()
 }
 
@@ -91,14 +91,14 @@ async fn h5_sessions_and_children_work_in_their_own_workspace() {
     let homes = [one.path(), other.path()].map(|dir| dir.canonicalize().expect("a path").display().to_string());
     let (first, second) = (opened(&runtime, one.path()), opened(&runtime, other.path()));
     let at_home = open(&runtime);
-    let said = [
+    let answers = [
         answer(&first, "directly").await,
         answer(&second, "by a child").await,
         answer(&first, "by a child").await,
         answer(&at_home, "by a child").await,
     ];
     let home = std::env::current_dir().expect("a directory").canonicalize().expect("a path").display().to_string();
-    assert_eq!(said, [homes[0].clone(), homes[1].clone(), homes[0].clone(), home]);
+    assert_eq!(answers, [homes[0].clone(), homes[1].clone(), homes[0].clone(), home]);
     assert_eq!(loads.lock().unwrap().len(), 2, "each environment is loaded once, and home never");
     shut(runtime).await;
 }

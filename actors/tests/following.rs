@@ -43,18 +43,18 @@ async fn last(journal: &Journal, session: &SessionHandle) -> u64 {
 /// A model that streams its words a second apart, and then answers with all of them. The word `fail` fails it.
 fn streaming() -> Arc<dyn Model> {
     Arc::new(fn_model("streaming", |request, deltas| async move {
-        let words = match request.attempt.0 {
+        let wording = match request.attempt.0 {
             1 => crate::support::prompt(&request),
             _ => "better now".to_owned(),
         };
-        for word in words.split(' ') {
+        for word in wording.split(' ') {
             if word == "fail" {
                 return Err(ModelError::new(ModelFail::Unavailable, "gone"));
             }
             deltas.send(Delta::Text(word.into()));
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        Ok(text(&words.replace(' ', "")))
+        Ok(text(&wording.replace(' ', "")))
     }))
 }
 

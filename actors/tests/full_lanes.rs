@@ -93,7 +93,7 @@ async fn a_cancel_is_heard_however_much_waits() {
     });
     start.cancel();
     until(|| ended.load(Ordering::Relaxed) == CHILDREN).await;
-    let (full, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (full, request_count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let sends = tokio::spawn({
         let session = session.clone();
         let full = Arc::clone(&full);
@@ -108,13 +108,13 @@ async fn a_cancel_is_heard_however_much_waits() {
     });
     let cancels = tokio::spawn({
         let session = session.clone();
-        let (asked, full) = (Arc::clone(&asked), Arc::clone(&full));
+        let (request_count, full) = (Arc::clone(&request_count), Arc::clone(&full));
         async move {
             until(|| full.load(Ordering::Relaxed) == 1).await;
             let mut cancel = std::pin::pin!(session.cancel());
             // After one poll it is in the lane.
             let first = futures_util::poll!(cancel.as_mut());
-            asked.store(1, Ordering::Relaxed);
+            request_count.store(1, Ordering::Relaxed);
             match first {
                 std::task::Poll::Ready(answer) => answer,
                 std::task::Poll::Pending => cancel.await,
@@ -123,7 +123,7 @@ async fn a_cancel_is_heard_however_much_waits() {
     });
     // Once the last send is refused, all others are in the lanes.
     until(|| full.load(Ordering::Relaxed) == 1).await;
-    until(|| asked.load(Ordering::Relaxed) == 1).await;
+    until(|| request_count.load(Ordering::Relaxed) == 1).await;
     gate.open();
     assert_eq!(cancels.await.expect("joined"), Ok(Control::Done(RunNo(1))));
     drop(holds.await.expect("joined"));

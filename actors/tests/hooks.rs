@@ -72,7 +72,7 @@ impl Hooks for ClosureHooks {
 }
 
 fn before(hook: impl Fn(ToolAsked) -> BeforeTool + Send + Sync + 'static) -> ClosureHooks {
-    let hook = move |asked| -> BoxFuture<'static, BeforeTool> { Box::pin(std::future::ready(hook(asked))) };
+    let hook = move |tool_call| -> BoxFuture<'static, BeforeTool> { Box::pin(std::future::ready(hook(tool_call))) };
     ClosureHooks { before: Some(Box::new(hook)), ..ClosureHooks::default() }
 }
 
@@ -226,11 +226,11 @@ async fn b18_hooked_model_has_its_own_cap() {
         .await
         .expect("it starts");
     let (session, _) = go(&runtime).await;
-    let said = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
+    let message = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::TurnAnswered(answered) => answered.text,
         _ => None,
     });
-    assert_eq!(said.as_deref(), Some("Some(70)"));
+    assert_eq!(message.as_deref(), Some("Some(70)"));
     shut(runtime).await;
 }
 
@@ -253,7 +253,7 @@ async fn model_hook_that_panics_or_is_slow_leaves_the_own_model() {
 #[tokio::test(start_paused = true)]
 async fn a_call_is_denied_with_the_hosts_reason_and_never_runs() {
     let (journal, ran) = (journal(), Arc::default());
-    let hooks = before(|asked| BeforeTool::Deny(format!("not on a Sunday: {}", asked.args["path"])));
+    let hooks = before(|tool_call| BeforeTool::Deny(format!("not on a Sunday: {}", tool_call.args["path"])));
     let runtime = putting(&journal, hooks, &ran, "open").await;
     let (session, outcome) = go(&runtime).await;
     assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0));
@@ -312,8 +312,8 @@ async fn approval_does_not_cover_arguments_changed_by_a_hook() {
         let mut approver = runtime.approver();
         let session = open(&runtime);
         session.send("go").await.expect("accepted");
-        let asked = approver.next().await;
-        approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+        let approval = approver.next().await;
+        approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
         session.run_ended(RunNo(1)).await.expect("an end");
         assert_eq!(results(&journal, &session).await[0].0, ends, "{given}");
         drop(approver);
@@ -411,11 +411,11 @@ async fn refused_subagent_is_a_tool_error_and_is_not_created() {
 async fn end_of_a_subagent_is_reported_once_when_durable() {
     let journal = journal();
     let received: Arc<Mutex<Vec<(SubagentStop, bool)>>> = Arc::default();
-    let (heard, store) = (Arc::clone(&received), journal.clone());
+    let (stops, store) = (Arc::clone(&received), journal.clone());
     let stop = move |stop: &SubagentStop| {
         let durable = store.records(stop.session).expect("records");
         let ended = durable.iter().any(|stored| matches!(stored.record, Record::RunEnded(_)));
-        heard.lock().unwrap().push((stop.clone(), ended));
+        stops.lock().unwrap().push((stop.clone(), ended));
         panic!("a panic of a hook here changes nothing");
     };
     let hooks = ClosureHooks { stop: Some(Box::new(stop)), ..ClosureHooks::default() };

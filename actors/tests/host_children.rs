@@ -24,15 +24,15 @@ mod summaries;
 type ServicePrompts = Arc<Mutex<Vec<(String, String)>>>;
 
 /// A runtime with titles and summaries. `answer` answers for `title` and `summary`; `worker` says "done", or hangs when asked to.
-fn serving<F, Fut>(journal: &Journal, asked: &ServicePrompts, answer: F) -> Builder
+fn serving<F, Fut>(journal: &Journal, requests: &ServicePrompts, answer: F) -> Builder
 where
     F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
 {
-    let asked = Arc::clone(asked);
+    let requests = Arc::clone(requests);
     let options = Options { seed: Some(7), titles: true, summaries: true, ..Options::default() };
     builder(journal).options(options).model(model(move |request| {
-        asked.lock().unwrap().push((request.agent.to_string(), prompt(&request)));
+        requests.lock().unwrap().push((request.agent.to_string(), prompt(&request)));
         let answer = answer.clone();
         async move {
             match &*request.agent {
@@ -46,8 +46,8 @@ where
 
 async fn good(request: Request) -> Result<Answer, ModelError> {
     let usage = Usage { input: 10, output: 2, ..Usage::default() };
-    let said = if &*request.agent == "title" { " \"Fix the login test.\"\n" } else { "## What changed\nIt works." };
-    Ok(Answer { usage, ..text(said) })
+    let reply = if &*request.agent == "title" { " \"Fix the login test.\"\n" } else { "## What changed\nIt works." };
+    Ok(Answer { usage, ..text(reply) })
 }
 
 async fn hangs(_: Request) -> Result<Answer, ModelError> {
@@ -58,8 +58,8 @@ async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;
 }
 
-async fn say(session: &SessionHandle, words: &str) {
-    let run = session.send(words).await.expect("accepted").run;
+async fn say(session: &SessionHandle, text: &str) {
+    let run = session.send(text).await.expect("accepted").run;
     let ended = session.run_ended(run).await.expect("the runtime lives");
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("done")));
 }
@@ -103,14 +103,14 @@ async fn described(journal: &Journal, session: SessionId) -> (Vec<TitleSet>, Vec
     (titles, summaries, notices)
 }
 
-fn asked_of(asked: &ServicePrompts, agent: &str) -> Vec<String> {
-    asked.lock().unwrap().iter().filter(|(of, _)| of == agent).map(|(_, prompt)| prompt.clone()).collect()
+fn asked_of(requests: &ServicePrompts, agent: &str) -> Vec<String> {
+    requests.lock().unwrap().iter().filter(|(of, _)| of == agent).map(|(_, prompt)| prompt.clone()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_is_named_once_by_the_first_message_of_a_person() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let session = open(&runtime);
     say(&session, "the login test fails\nplease check").await;
     session.services_done().await;
@@ -118,7 +118,7 @@ async fn a_session_is_named_once_by_the_first_message_of_a_person() {
     say(&session, "and now the next one").await;
     seconds(100).await;
     let given = "The first message of the conversation, indented:\n\n  the login test fails\n  please check\n";
-    assert_eq!(asked_of(&asked, "title"), [given]);
+    assert_eq!(asked_of(&requests, "title"), [given]);
     let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
     let set = TitleSet { title: "Fix the login test".into(), by: By::Host, of: Some(service.id()) };
     assert_eq!(described(&journal, session.id()).await, (vec![set], Vec::new(), 0));
@@ -127,10 +127,10 @@ async fn a_session_is_named_once_by_the_first_message_of_a_person() {
 
 #[tokio::test(start_paused = true)]
 async fn service_takes_no_slot_no_depth_and_no_row_of_a_listing() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
+    let (journal, requests) = (journal(), ServicePrompts::default());
     let tools = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&tools);
-    let runtime = serving(&journal, &asked, move |request| {
+    let runtime = serving(&journal, &requests, move |request| {
         let settings = &request.settings;
         seen.lock().unwrap().push((offered(&request), settings.temperature, settings.output_tokens));
         hangs(request)
@@ -163,8 +163,8 @@ async fn shut_at_once(runtime: Runtime) {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_title_delays_no_run_and_is_not_retried() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, hangs).start().await.expect("a runtime");
     let session = open(&runtime);
     let before = Instant::now();
     say(&session, "hello").await;
@@ -177,7 +177,7 @@ async fn hanging_title_delays_no_run_and_is_not_retried() {
     assert_eq!(ended, Some(Outcome::TimedOut { what: TimeLimit::WallCap }));
     say(&session, "once more").await;
     seconds(100).await;
-    assert_eq!((asked_of(&asked, "title").len(), title(&runtime, &session)), (1, "hello".to_owned()));
+    assert_eq!((asked_of(&requests, "title").len(), title(&runtime, &session)), (1, "hello".to_owned()));
     assert_eq!(described(&journal, session.id()).await, (Vec::new(), Vec::new(), 0));
     shut(runtime).await;
 }
@@ -190,28 +190,28 @@ async fn failed_or_unusable_title_leaves_the_session_untitled() {
     async fn chats(_: Request) -> Result<Answer, ModelError> {
         Ok(text("Sure! Here is one:\nHello"))
     }
-    let (journal, asked) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &asked, |request: Request| async {
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, |request: Request| async {
         if prompt(&request).contains("fail") { fails(request).await } else { chats(request).await }
     });
     let runtime = runtime.start().await.expect("a runtime");
-    for words in ["fail at it", "chat about it"] {
+    for wording in ["fail at it", "chat about it"] {
         let session = open(&runtime);
-        say(&session, words).await;
+        say(&session, wording).await;
         session.services_done().await;
         say(&session, "more").await;
         seconds(100).await;
-        assert_eq!(title(&runtime, &session), words);
-        assert_eq!(described(&journal, session.id()).await, (Vec::new(), Vec::new(), 0), "{words}");
+        assert_eq!(title(&runtime, &session), wording);
+        assert_eq!(described(&journal, session.id()).await, (Vec::new(), Vec::new(), 0), "{wording}");
     }
-    assert_eq!(asked_of(&asked, "title").len(), 2, "each was asked for once");
+    assert_eq!(asked_of(&requests, "title").len(), 2, "each was asked for once");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn title_of_a_person_or_the_opening_is_kept() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &asked, |request: Request| async {
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, |request: Request| async {
         seconds(5).await;
         good(request).await
     });
@@ -219,12 +219,12 @@ async fn title_of_a_person_or_the_opening_is_kept() {
     let options = OpenOptions { title: Some("Mine".into()), ..OpenOptions::agent("worker") };
     let opened = runtime.open(options).expect("a session");
     say(&opened, "hello").await;
-    assert_eq!(asked_of(&asked, "title"), Vec::<String>::new(), "no agent is asked for it");
+    assert_eq!(asked_of(&requests, "title"), Vec::<String>::new(), "no agent is asked for it");
     let named = open(&runtime);
     say(&named, "hello").await;
     named.set_title("Also mine").await.expect("set");
     named.services_done().await;
-    assert_eq!(asked_of(&asked, "title").len(), 1, "it was running already");
+    assert_eq!(asked_of(&requests, "title").len(), 1, "it was running already");
     assert_eq!((title(&runtime, &opened), title(&runtime, &named)), ("Mine".into(), "Also mine".into()));
     let set = TitleSet { title: "Also mine".into(), by: By::Person, of: None };
     assert_eq!(described(&journal, named.id()).await, (vec![set], Vec::new(), 0));
@@ -241,8 +241,8 @@ async fn title_of_a_person_or_the_opening_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn end_of_a_session_ends_its_services() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, hangs).start().await.expect("a runtime");
     let cancelled = open(&runtime);
     cancelled.send("forever").await.expect("accepted");
     seconds(1).await;
@@ -274,8 +274,8 @@ async fn end_of_a_session_ends_its_services() {
 /// A close starts a service while the deletion runs: two threads, so that neither waits for the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_session_is_deleted_while_its_service_starts() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &asked, |request| async move {
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, |request| async move {
         if &*request.agent == "title" { good(request).await } else { hangs(request).await }
     });
     let runtime = runtime.start().await.expect("a runtime");
@@ -303,7 +303,7 @@ async fn closed_session_is_deleted_while_its_service_starts() {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_message_to_a_service_sets_no_title_or_summary() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
+    let (journal, requests) = (journal(), ServicePrompts::default());
     let answer = |request: Request| async move {
         seconds(5).await;
         good(request).await
@@ -315,7 +315,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
             panic!("a fault at the birth of a service");
         }
     });
-    let runtime = serving(&journal, &asked, answer).faults(faults).start().await.expect("a runtime");
+    let runtime = serving(&journal, &requests, answer).faults(faults).start().await.expect("a runtime");
     let session = open(&runtime);
     say(&session, "hello").await;
     session.services_done().await;
@@ -359,8 +359,8 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
 
 #[tokio::test(start_paused = true)]
 async fn cost_of_services_counts_for_the_tree_alone() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let session = open(&runtime);
     say(&session, "hello").await;
     session.services_done().await;
@@ -372,10 +372,10 @@ async fn cost_of_services_counts_for_the_tree_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn restart_ends_a_service_as_lost_without_a_notice() {
-    let (memory, asked) = (Memory::new(), ServicePrompts::default());
+    let (memory, requests) = (Memory::new(), ServicePrompts::default());
     let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let journal = reopen();
-    let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
+    let runtime = serving(&journal, &requests, hangs).start().await.expect("a runtime");
     let session = open(&runtime);
     say(&session, "hello").await;
     seconds(1).await;
@@ -383,7 +383,7 @@ async fn restart_ends_a_service_as_lost_without_a_notice() {
     drop((session, runtime, journal));
 
     let journal = reopen();
-    let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
+    let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let boot = runtime.boot();
     assert_eq!((boot.swept, boot.notices, &*boot.undone), (1, 0, &[][..]));
     let session = runtime.session(id).expect("readable").expect("there");
@@ -391,7 +391,7 @@ async fn restart_ends_a_service_as_lost_without_a_notice() {
     assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Lost));
     say(&session, "again").await;
     seconds(10).await;
-    assert_eq!((asked_of(&asked, "title").len(), title(&runtime, &session)), (1, "hello".to_owned()));
+    assert_eq!((asked_of(&requests, "title").len(), title(&runtime, &session)), (1, "hello".to_owned()));
     assert_eq!(described(&journal, id).await, (Vec::new(), Vec::new(), 0));
     shut(runtime).await;
 }

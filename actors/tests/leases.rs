@@ -36,9 +36,9 @@ impl Leased {
         let (engine, faults) = Faulty::new(Box::new(Redb::open(&dir.path().join("store"), 1 << 20).expect("a store")));
         let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
         let begun = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
-        let [asked, ran] = begun.clone();
+        let [requests, ran] = begun.clone();
         let answering = subtend_models::closure::fn_model("test", move |request, _| {
-            asked.fetch_add(1, Ordering::SeqCst);
+            requests.fetch_add(1, Ordering::SeqCst);
             let answer = if answers(&request).is_multiple_of(2) {
                 calls([("write", serde_json::json!({}))])
             } else {

@@ -193,11 +193,11 @@ async fn depth_limit_is_a_tool_error_and_the_run_continues() {
     assert_eq!(ended.outcome, Outcome::Completed);
     assert_eq!(journal.heads().expect("heads").len(), 2);
     let child = journal.kids(session.id()).expect("kids");
-    let said = records(&journal, child[0]).await.into_iter().find_map(|record| match record {
+    let output = records(&journal, child[0]).await.into_iter().find_map(|record| match record {
         Record::CallFinished(finished) => Some(finished.content.to_string()),
         _ => None,
     });
-    assert!(said.as_deref().is_some_and(|said| said.contains("limit of 1 level")), "{said:?}");
+    assert!(output.as_deref().is_some_and(|output| output.contains("limit of 1 level")), "{output:?}");
     shut(runtime).await;
 }
 

@@ -38,9 +38,9 @@ fn provider(hours: u64) -> (Arc<dyn Model>, Arc<Mutex<Vec<u64>>>) {
     (Arc::new(fn_model("a", answer).counted_under(["a"])), made)
 }
 
-async fn started(runtime: &Runtime, words: &str) -> SessionHandle {
+async fn started(runtime: &Runtime, text: &str) -> SessionHandle {
     let session = open(runtime);
-    session.send(words).await.expect("accepted");
+    session.send(text).await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(5)).await;
     session
 }

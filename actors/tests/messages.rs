@@ -58,17 +58,17 @@ fn framed(text: &str) -> Option<(String, String)> {
 
 /// A parent with two tasks: `waits` reads what comes, `writes` sends to its sibling and to its parent.
 async fn family(request: Request) -> Result<Answer, ModelError> {
-    let said = users(&request);
+    let texts = users(&request);
     match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => Ok(calls([task("waits", true), task("writes", true)])),
         ("parent", _) => {
-            Ok(text(&format!("parent: {:?}", said.iter().filter_map(|text| framed(text)).collect::<Vec<_>>())))
+            Ok(text(&format!("parent: {:?}", texts.iter().filter_map(|text| framed(text)).collect::<Vec<_>>())))
         }
         ("waits", 0) => {
             tokio::time::sleep(Duration::from_secs(60)).await;
             Ok(text("nothing came"))
         }
-        ("waits", _) => Ok(text(&format!("waits: {:?}", framed(&said[1])))),
+        ("waits", _) => Ok(text(&format!("waits: {:?}", framed(&texts[1])))),
         ("writes", 0) => Ok(calls([to("stranger", "hello")])),
         ("writes", 1) => Ok(calls([to(&listed(&results(&request)[0]), "read it there"), to("parent", "found it")])),
         _ => Ok(text(&results(&request).join("\n"))),
@@ -82,16 +82,16 @@ async fn x16_running_relatives_exchange_messages() {
     let (session, ended) = ask(&runtime, "parent").await;
     assert_eq!(ended.text.as_deref(), Some("parent: [(\"an agent that you started\", \"found it\")]"));
     let tree = session.tree().await.expect("a tree");
-    let mut said = Vec::new();
+    let mut texts = Vec::new();
     for child in &tree.children {
         for record in records(&journal, child.id).await {
             if let Record::RunEnded(ended) = record {
-                said.push(ended.text.map(|text| text.to_string()).unwrap_or_default());
+                texts.push(ended.text.map(|text| text.to_string()).unwrap_or_default());
             }
         }
     }
-    said.sort();
-    let [writes, waits] = &*said else { panic!("{said:?}") };
+    texts.sort();
+    let [writes, waits] = &*texts else { panic!("{texts:?}") };
     assert_eq!(waits, "waits: Some((\"another agent that your parent started\", \"read it there\"))");
     let lines: Vec<&str> = writes.lines().collect();
     assert!(lines[0].starts_with("unknown receiver `stranger`; running: `parent`, "), "{writes}");
@@ -119,9 +119,10 @@ async fn child(rules: Vec<Rule>, sent: [(&'static str, Value); 2]) -> (Vec<Strin
     let runtime = writing(&journal, rules, answer).await;
     let (_, ended) = ask(&runtime, "parent").await;
     shut(runtime).await;
-    let said = ended.text.expect("an answer");
-    let json = said.get(said.find('[').unwrap_or_default()..=said.rfind(']').unwrap_or_default()).unwrap_or_default();
-    serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {said}"))
+    let message = ended.text.expect("an answer");
+    let json =
+        message.get(message.find('[').unwrap_or_default()..=message.rfind(']').unwrap_or_default()).unwrap_or_default();
+    serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {message}"))
 }
 
 fn rule(resource: &str, verdict: Verdict) -> Rule {
@@ -165,15 +166,15 @@ async fn x16_ended_relatives_get_no_message() {
     };
     let runtime = writing(&journal, Vec::new(), answer).await;
     let (session, ended) = ask(&runtime, "parent").await;
-    let said = ended.text.expect("an answer");
-    assert!(said.starts_with("unknown receiver `stranger`; running: "), "{said}");
+    let message = ended.text.expect("an answer");
+    assert!(message.starts_with("unknown receiver `stranger`; running: "), "{message}");
     assert!(
-        said.ends_with("(worker) did not get the message: message does not fit: its receiver is not running"),
-        "{said}"
+        message.ends_with("(worker) did not get the message: message does not fit: its receiver is not running"),
+        "{message}"
     );
     let child = session.tree().await.expect("a tree").children[0].id;
     let inputs = records(&journal, child).await.into_iter().filter(|record| matches!(record, Record::InputAccepted(_)));
-    assert_eq!(inputs.count(), 1, "{said}");
+    assert_eq!(inputs.count(), 1, "{message}");
     shut(runtime).await;
 }
 
@@ -185,7 +186,7 @@ async fn x16_message_is_off_by_default() {
     let answer = |request: Request| async move { Ok(text(&offered(&request).join(" "))) };
     let runtime = builder(&journal).catalog(catalog).model(model(answer)).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
-    let said: Arc<str> = ended.text.expect("an answer");
-    assert!(said.split(' ').all(|name| name != "message"), "{said}");
+    let message: Arc<str> = ended.text.expect("an answer");
+    assert!(message.split(' ').all(|name| name != "message"), "{message}");
     shut(runtime).await;
 }

@@ -21,11 +21,11 @@ use subtend_session::state::State;
 use subtend_tools::tool::ToolOutput;
 
 fn minion(chat: Option<&Value>, names: &[&str]) -> (&'static str, Value) {
-    let mut asked = json!({"message": "m", "enableWeb": false, "enabledTools": names});
-    if let (Some(chat), Some(asked)) = (chat, asked.as_object_mut()) {
-        asked.insert("minionChatId".into(), chat.clone());
+    let mut arguments = json!({"message": "m", "enableWeb": false, "enabledTools": names});
+    if let (Some(chat), Some(fields)) = (chat, arguments.as_object_mut()) {
+        fields.insert("minionChatId".into(), chat.clone());
     }
-    ("minion", asked)
+    ("minion", arguments)
 }
 
 fn parsed(text: &str) -> Value {
@@ -74,15 +74,15 @@ async fn m5_continued_minion_has_the_tools_of_this_call() {
     let state = State::fold(child, &stored).expect("it folds");
     let names = |names: &[&str]| Some(names.iter().map(|name| Arc::from(*name)).collect::<Vec<_>>());
     assert_eq!((&state.created.tools, &state.tools), (&names(&["lookup"]), &names(&["write", "lookup"])));
-    let asked: Vec<_> = records(&journal, session.id())
+    let tool_lists: Vec<_> = records(&journal, session.id())
         .await
         .into_iter()
         .filter_map(|record| match record {
-            Record::ContinueAsked(asked) => Some(asked.tools),
+            Record::ContinueAsked(continue_request) => Some(continue_request.tools),
             _ => None,
         })
         .collect();
-    assert_eq!(asked, [names(&[]), names(&["write"]), names(&["write", "lookup"])]);
+    assert_eq!(tool_lists, [names(&[]), names(&["write"]), names(&["write", "lookup"])]);
     shut(runtime).await;
 }
 
@@ -179,12 +179,12 @@ fn templates() -> BTreeMap<Arc<str>, MinionTemplate> {
 
 /// Calls `minion` with each of `asked`. Returns the requests of the minions, the results, and for each minion whether failed runs are
 /// rolled back.
-async fn by_template(asked: Vec<Value>) -> (Vec<Request>, Vec<String>, Vec<bool>) {
+async fn by_template(arguments: Vec<Value>) -> (Vec<Request>, Vec<String>, Vec<bool>) {
     let (journal, seen) = (journal(), Arc::new(Mutex::new((Vec::new(), Vec::new()))));
     let kept = Arc::clone(&seen);
     let answering = model(move |request| {
         let answer = match (&*prompt(&request), answers(&request)) {
-            ("go", 0) => calls(asked.iter().map(|args| ("minion", args.clone()))),
+            ("go", 0) => calls(arguments.iter().map(|args| ("minion", args.clone()))),
             ("go", _) => {
                 kept.lock().unwrap().1 = results(&request);
                 text("done")
@@ -266,10 +266,10 @@ async fn m10_calls_that_no_template_fits_are_minion_errors() {
 async fn m8_failed_minions_name_their_chat_and_the_cause() {
     let (journal, received) = (journal(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&received);
-    let asked = |message: &str| ("minion", json!({"message": message, "enableWeb": false, "enabledTools": []}));
+    let minion_call = |message: &str| ("minion", json!({"message": message, "enableWeb": false, "enabledTools": []}));
     let answering = model(move |request| {
         let answer = match (&*prompt(&request), answers(&request)) {
-            ("go", 0) => Ok(calls(["no key", "no credit", "no model", "silent", "no turns"].map(asked))),
+            ("go", 0) => Ok(calls(["no key", "no credit", "no model", "silent", "no turns"].map(minion_call))),
             ("go", _) => {
                 *seen.lock().unwrap() = results(&request);
                 Ok(text("done"))
@@ -311,13 +311,13 @@ async fn m8_failed_minions_name_their_chat_and_the_cause() {
 /// A call that asks for the web is refused where no tool for it exists; with a tool of the web the minion gets that one.
 #[tokio::test(start_paused = true)]
 async fn r13_minion_says_where_there_is_no_web() {
-    let asked = json!({"message": "m", "enableWeb": true, "enabledTools": []});
-    let says = |web: &'static [&'static str], asked: Value| async move {
+    let arguments = json!({"message": "m", "enableWeb": true, "enabledTools": []});
+    let says = |web: &'static [&'static str], arguments: Value| async move {
         let (journal, seen) = (journal(), Arc::new(Mutex::new((Vec::new(), Vec::new()))));
         let kept = Arc::clone(&seen);
         let answering = model(move |request| {
             let answer = match (&*prompt(&request), answers(&request)) {
-                ("go", 0) => calls([("minion", asked.clone())]),
+                ("go", 0) => calls([("minion", arguments.clone())]),
                 ("go", _) => {
                     kept.lock().unwrap().0 = results(&request);
                     text("done")
@@ -337,10 +337,10 @@ async fn r13_minion_says_where_there_is_no_web() {
         shut(runtime).await;
         std::mem::take(&mut *seen.lock().unwrap())
     };
-    let (received, _) = says(&["lookup"], asked.clone()).await;
+    let (received, _) = says(&["lookup"], arguments.clone()).await;
     let why = "Minion error: enableWeb is true, and none of your tools reaches the web. Call minion with enableWeb false, and say in the \
                message what the minion should do without";
     assert_eq!(received, [why]);
-    let (_, tools) = says(&["fetch", "lookup"], asked).await;
+    let (_, tools) = says(&["fetch", "lookup"], arguments).await;
     assert_eq!(tools, ["fetch", "return"]);
 }

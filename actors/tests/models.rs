@@ -108,9 +108,9 @@ type Caps = Arc<Mutex<Vec<(String, String, Option<u64>)>>>;
 fn capped(seen: &Caps, answer: fn(&str, usize) -> Answer) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     Arc::new(fn_model("all", move |request, _| {
-        let asked = prompt(&request);
-        seen.lock().unwrap().push((asked.clone(), request.model.to_string(), request.settings.output_tokens));
-        let answer = answer(&asked, answers(&request));
+        let requested = prompt(&request);
+        seen.lock().unwrap().push((requested.clone(), request.model.to_string(), request.settings.output_tokens));
+        let answer = answer(&requested, answers(&request));
         async move { Ok(answer) }
     }))
 }
@@ -118,9 +118,9 @@ fn capped(seen: &Caps, answer: fn(&str, usize) -> Answer) -> Arc<dyn Model> {
 #[tokio::test(start_paused = true)]
 async fn b18_caps_of_model_agent_and_call_only_fall() {
     let (journal, seen) = (journal(), Caps::default());
-    let play = |asked: &str, at: usize| {
+    let play = |requested: &str, at: usize| {
         let subagent = |tokens: u64| ("subagent", json!({"task": format!("cap {tokens}"), "maxTokens": tokens}));
-        if asked == "go" && at == 0 { calls([subagent(40), subagent(9_000)]) } else { text("done") }
+        if requested == "go" && at == 0 { calls([subagent(40), subagent(9_000)]) } else { text("done") }
     };
     let mut catalog = Catalog::builtin();
     let settings = Settings { output_tokens: Some(500), ..Settings::default() };
@@ -134,7 +134,7 @@ async fn b18_caps_of_model_agent_and_call_only_fall() {
     let mut received: Vec<_> = seen.lock().unwrap().clone();
     received.sort();
     received.dedup();
-    let of = |asked: &str, cap| (asked.to_owned(), "all".to_owned(), Some(cap));
+    let of = |requested: &str, cap| (requested.to_owned(), "all".to_owned(), Some(cap));
     assert_eq!(received, [of("cap 40", 40), of("cap 9000", 200), of("go", 200)]);
     // The child's first record has its cap: a later host applies it too.
     let born: Vec<_> = records(&journal, session.id()).await;

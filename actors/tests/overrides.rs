@@ -63,8 +63,8 @@ fn start(journal: &Journal, answering: Arc<dyn Model>, seed: u64) -> subtend_act
         .model(answering)
 }
 
-async fn say(session: &SessionHandle, words: &str, agent: Option<&str>) {
-    let input = session.input(words);
+async fn say(session: &SessionHandle, text: &str, agent: Option<&str>) {
+    let input = session.input(text);
     let input = if let Some(agent) = agent { input.agent(agent) } else { input };
     input.send().await.expect("accepted").answer().await.expect("an answer");
 }
@@ -117,8 +117,8 @@ async fn override_holds_from_its_message_under_the_ceiling() {
     // R11: with the hints for agents that may hand work to others.
     let hint = "\n\nWhen to hand work to other agents:\n\n- Work that needs much reading for a short conclusion, or independent parts \
                 that can run in parallel: hand each to an agent with `task`.";
-    let words = |agent: &str, model: &str, own: &str| (agent.to_owned(), model.to_owned(), format!("{own}{hint}"));
-    assert_eq!(recorded, [words("planner", "deep", "You plan."), words("worker", "test", "You are a worker.")]);
+    let row = |agent: &str, model: &str, own: &str| (agent.to_owned(), model.to_owned(), format!("{own}{hint}"));
+    assert_eq!(recorded, [row("planner", "deep", "You plan."), row("worker", "test", "You are a worker.")]);
     shut(runtime).await;
 }
 

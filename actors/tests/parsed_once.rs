@@ -51,15 +51,15 @@ async fn ended(session: &SessionHandle) {
     ended.expect("the run ends").expect("the runtime lives");
 }
 
-fn each(asked: &Mutex<Vec<Value>>, times: usize) -> BTreeMap<String, usize> {
-    asked.lock().unwrap().iter().map(|args| (args.to_string(), times)).collect()
+fn each(requests: &Mutex<Vec<Value>>, times: usize) -> BTreeMap<String, usize> {
+    requests.lock().unwrap().iter().map(|args| (args.to_string(), times)).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn arguments_are_parsed_once_whatever_the_call_is() {
-    let (journal, asked) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let (journal, requests) = (journal(), Arc::new(Mutex::new(Vec::new())));
     let (faults, counts) = counted(|_, _| ());
-    let asking = Arc::clone(&asked);
+    let asking = Arc::clone(&requests);
     let root = move |request: &_, at| {
         let task = |n: usize| parsed(&received(request)[n])["session_id"].clone();
         let of_turn: Vec<(&'static str, Value)> = match at {
@@ -100,22 +100,22 @@ async fn arguments_are_parsed_once_whatever_the_call_is() {
     let question = approver.next().await;
     approver.answer(&question, AskVerdict::Always).await.expect("approved");
     ended(&session).await;
-    assert_eq!(asked.lock().unwrap().len(), 9);
-    assert_eq!(*counts.lock().unwrap(), each(&asked, 1));
+    assert_eq!(requests.lock().unwrap().len(), 9);
+    assert_eq!(*counts.lock().unwrap(), each(&requests, 1));
     drop(approver);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn arguments_are_parsed_once_more_after_a_crash() {
-    let (journal, asked) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let (journal, requests) = (journal(), Arc::new(Mutex::new(Vec::new())));
     let armed = std::sync::atomic::AtomicBool::new(true);
     // The activation dies when the call is appended: the next one asks for its approval, and starts it.
     let (faults, counts) = counted(move |point, detail| {
         let hit = point == Point::AfterAppend && detail == "ask_opened";
         assert!(!(hit && armed.swap(false, std::sync::atomic::Ordering::SeqCst)), "the fault");
     });
-    let asking = Arc::clone(&asked);
+    let asking = Arc::clone(&requests);
     let answering = model(move |request| {
         let args = json!({"what": 1});
         let answer = if answers(&request) == 0 {
@@ -133,7 +133,7 @@ async fn arguments_are_parsed_once_more_after_a_crash() {
     let question = approver.next().await;
     approver.answer(&question, AskVerdict::Allow).await.expect("approved");
     ended(&session).await;
-    assert_eq!(*counts.lock().unwrap(), each(&asked, 2));
+    assert_eq!(*counts.lock().unwrap(), each(&requests, 2));
     drop(approver);
     shut(runtime).await;
 }

@@ -16,7 +16,7 @@ use subtend_session::outcome::{By, Outcome};
 use subtend_session::state::Phase;
 use tokio::time::Instant;
 
-fn asked(request: &Request) -> String {
+fn prompt_of(request: &Request) -> String {
     let last = request.messages.iter().rev().find_map(|message| match message {
         Message::User { text, .. } => Some(text.to_string()),
         _ => None,
@@ -26,7 +26,7 @@ fn asked(request: &Request) -> String {
 
 /// A parent with one quick child and many that hang; persons are answered after a second.
 async fn answer(request: Request) -> Result<Answer, ModelError> {
-    match (prompt(&request).as_str(), asked(&request).as_str(), answers(&request)) {
+    match (prompt(&request).as_str(), prompt_of(&request).as_str(), answers(&request)) {
         ("parent", _, 0) => {
             let parked = (0..3).map(|_| task("parked", true));
             Ok(calls(std::iter::once(task("quick", true)).chain(parked)))
@@ -202,7 +202,7 @@ async fn slot_granted_with_an_interrupt_is_kept() {
     });
     let limits = Limits { live_person_runs: 1, ..Limits::default() };
     let answer = |request: Request| async move {
-        match (prompt(&request).as_str(), asked(&request).as_str(), answers(&request)) {
+        match (prompt(&request).as_str(), prompt_of(&request).as_str(), answers(&request)) {
             ("parent", _, 0) => Ok(calls(["one", "two", "three"].map(|part| task(part, false)))),
             (_, "start", 1) => Ok(calls([task("parked", true)])),
             _ => answer(request).await,

@@ -90,11 +90,11 @@ async fn approved_plan_runs_as_build_in_the_same_session() {
     let mut approver = runtime.approver();
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
-    assert_eq!((&*asked.tool, &*asked.action, &*asked.resource), ("plan_exit", "plan_exit", "build"));
-    assert_eq!(asked.plan.as_deref(), Some("1. Write `a`."), "the person is shown the whole plan");
-    assert_eq!(runtime.approvals().await.expect("a list"), std::slice::from_ref(&asked));
-    approver.answer(&asked, AskVerdict::Allow).await.expect("heard");
+    let approval = approver.next().await;
+    assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("plan_exit", "plan_exit", "build"));
+    assert_eq!(approval.plan.as_deref(), Some("1. Write `a`."), "the person is shown the whole plan");
+    assert_eq!(runtime.approvals().await.expect("a list"), std::slice::from_ref(&approval));
+    approver.answer(&approval, AskVerdict::Allow).await.expect("heard");
     let (outcome, received) = ended(&session, 1).await;
     assert_eq!(outcome, Outcome::Completed);
     assert!(received.starts_with("The plan is approved.") && received.ends_with("| written"), "{received}");
@@ -132,9 +132,9 @@ async fn rejected_plan_leaves_the_planner_until_one_is_approved() {
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
     for (plan, verdict) in [("rough", AskVerdict::Deny), ("better", AskVerdict::Always)] {
-        let asked = approver.next().await;
-        assert_eq!(asked.plan.as_deref(), Some(plan));
-        approver.answer(&asked, verdict).await.expect("heard");
+        let approval = approver.next().await;
+        assert_eq!(approval.plan.as_deref(), Some(plan));
+        approver.answer(&approval, verdict).await.expect("heard");
     }
     let (_, received) = ended(&session, 1).await;
     let lines: Vec<&str> = received.lines().collect();
@@ -214,8 +214,8 @@ async fn children_of_plan_may_not_write_and_children_of_build_may() {
     let mut approver = runtime.approver();
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
-    approver.answer(&asked, AskVerdict::Allow).await.expect("heard");
+    let approval = approver.next().await;
+    approver.answer(&approval, AskVerdict::Allow).await.expect("heard");
     let (_, received) = ended(&session, 1).await;
     assert_eq!(received, "written", "what build started wrote");
     let wrote = |id: SessionId| {

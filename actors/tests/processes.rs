@@ -95,11 +95,11 @@ async fn r9_shell_in_the_background_answers_at_once_and_ends_once() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     let ended = ended(&session).await;
-    let told = ended.text.expect("an answer");
+    let answer = ended.text.expect("an answer");
     assert_eq!(ended.outcome, Outcome::Completed);
     assert!(
-        told.contains("(shell.background)") && told.contains("built\n[exit code 3; output 0 to 6 of 6 bytes]"),
-        "{told}"
+        answer.contains("(shell.background)") && answer.contains("built\n[exit code 3; output 0 to 6 of 6 bytes]"),
+        "{answer}"
     );
     let all = records(&journal, session.id()).await;
     let taken = all.iter().filter(|record| matches!(record, Record::NoticeTaken(_))).count();
@@ -170,21 +170,21 @@ async fn r9_starting_and_typing_ask_as_shell_does() {
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let mut asked = Vec::new();
+    let mut accesses = Vec::new();
     for _ in 0..20 {
         let next = tokio::time::timeout(Duration::from_secs(3), approver.next()).await;
         let Ok(question) = next else { break };
-        asked.push((question.tool.to_string(), question.action.to_string(), question.resource.to_string()));
+        accesses.push((question.tool.to_string(), question.action.to_string(), question.resource.to_string()));
         approver.answer(&question, AskVerdict::Allow).await.expect("answered");
     }
     let entry = |tool: &str, resource: &str| (tool.to_owned(), "shell.run".to_owned(), resource.to_owned());
-    assert!(asked.contains(&entry("shell", "read line; echo got $line")), "{asked:?}");
-    assert!(asked.contains(&entry("process", "typed in")), "{asked:?}");
-    assert!(!asked.iter().any(|(_, _, resource)| resource.starts_with("denied")), "{asked:?}");
+    assert!(accesses.contains(&entry("shell", "read line; echo got $line")), "{accesses:?}");
+    assert!(accesses.contains(&entry("process", "typed in")), "{accesses:?}");
+    assert!(!accesses.iter().any(|(_, _, resource)| resource.starts_with("denied")), "{accesses:?}");
     let all = records(&journal, session.id()).await;
     assert_eq!(born(&all).len(), 1, "the denied command has no session");
-    let told = ended(&session).await.text.expect("an answer");
-    assert!(told.contains("got typed in"), "{told}");
+    let answer = ended(&session).await.text.expect("an answer");
+    assert!(answer.contains("got typed in"), "{answer}");
     shut(runtime).await;
 }
 
@@ -207,8 +207,8 @@ async fn r9_processes_of_relatives_are_out_of_reach() {
     let runtime = runtime.await;
     let session = open(&runtime);
     session.send("root").await.expect("accepted");
-    let told = ended(&session).await.text.expect("an answer");
-    assert_eq!(told.matches("Unknown task").count(), 4, "{told}");
+    let answer = ended(&session).await.text.expect("an answer");
+    assert_eq!(answer.matches("Unknown task").count(), 4, "{answer}");
     let child = born(&records(&journal, session.id()).await)[0];
     let all = format!("{:?}", records(&journal, child).await);
     assert!(!all.contains("from below"), "{all}");
@@ -248,7 +248,7 @@ async fn r9_cancel_and_shutdown_leave_no_process_behind() {
 async fn r9_lost_process_is_told_with_its_output_after_a_restart() {
     let journal = journal();
     let answer = |request: Request| match (notices(&request).join("|"), answers(&request)) {
-        (told, _) if !told.is_empty() => text(&told),
+        (earlier, _) if !earlier.is_empty() => text(&earlier),
         (_, 0) => calls([shell("echo served; sleep 3013.5")]),
         _ => text("I wait."),
     };
@@ -272,8 +272,8 @@ async fn r9_lost_process_is_told_with_its_output_after_a_restart() {
     assert_eq!((&ended.outcome, ended.text.as_deref()), (&Outcome::Lost, Some("served")));
     let session = runtime.session(session.id()).expect("a journal").expect("a session");
     let receipt = session.send("and now?").await.expect("accepted");
-    let told = session.run_ended(receipt.run).await.expect("the runtime lives").text.expect("an answer");
-    assert!(told.contains("was lost: the host restarted") && told.contains("served"), "{told}");
+    let message = session.run_ended(receipt.run).await.expect("the runtime lives").text.expect("an answer");
+    assert!(message.contains("was lost: the host restarted") && message.contains("served"), "{message}");
     shut(runtime).await;
 }
 
@@ -289,8 +289,8 @@ async fn r9_processes_are_bounded_in_number_and_time() {
     let runtime = runtime.start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let told = ended(&session).await.text.expect("an answer");
-    assert!(told.contains("not started: 2 of your background processes run already"), "{told}");
+    let answer = ended(&session).await.text.expect("an answer");
+    assert!(answer.contains("not started: 2 of your background processes run already"), "{answer}");
     let children = born(&records(&journal, session.id()).await);
     assert_eq!(children.len(), 2);
     for child in children {
@@ -316,8 +316,8 @@ async fn r9_message_to_a_process_runs_nothing() {
     let child = born(&records(&journal, session.id()).await)[0];
     let child = runtime.session(child).expect("a journal").expect("a session");
     let receipt = child.send("echo twice > twice").await.expect("accepted");
-    let said = child.run_ended(receipt.run).await.expect("the runtime lives").text.expect("an answer");
-    assert!(said.contains("takes no messages"), "{said}");
+    let answer = child.run_ended(receipt.run).await.expect("the runtime lives").text.expect("an answer");
+    assert!(answer.contains("takes no messages"), "{answer}");
     let started = |record: &&Record| matches!(record, Record::CallStarted { .. });
     let starts = records(&journal, child.id()).await.iter().filter(started).count();
     assert_eq!(starts, 1);
@@ -341,10 +341,10 @@ async fn r9_without_its_tool_no_process_is_started() {
     let runtime = runtime.start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let told = ended(&session).await.text.expect("an answer");
+    let answer = ended(&session).await.text.expect("an answer");
     assert!(
-        told.contains("`background` needs the tool `process`") && told.contains("timeout_ms is for a command"),
-        "{told}"
+        answer.contains("`background` needs the tool `process`") && answer.contains("timeout_ms is for a command"),
+        "{answer}"
     );
     assert_eq!(born(&records(&journal, session.id()).await).len(), 0);
     shut(runtime).await;

@@ -266,10 +266,10 @@ async fn b11_queue_events_are_part_of_the_durable_stream() {
     session.send("three").await.expect("accepted");
     end_of(&session, 1).await;
     let all = queue_events(&session, Seq(1)).await;
-    let words: Vec<&str> = all.iter().map(|(_, word)| &**word).collect();
+    let texts: Vec<&str> = all.iter().map(|(_, word)| &**word).collect();
     let expected =
         ["processing one", "queued 1: two", "queued 2: three", "processing two", "processing three", "empty"];
-    assert_eq!(words, expected);
+    assert_eq!(texts, expected);
     // Any starting record gives the same events.
     for (from, _) in &all {
         let rest: Vec<_> = all.iter().filter(|(seq, _)| seq >= from).cloned().collect();

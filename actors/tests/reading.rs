@@ -88,11 +88,11 @@ async fn host(
 }
 
 /// A model whose root makes the calls `asked` and then ends; the first messages of its children are kept.
-fn asking(asked: Vec<(&'static str, Value)>, received: &Arc<Mutex<Vec<String>>>) -> Arc<dyn Model> {
+fn asking(requested_calls: Vec<(&'static str, Value)>, received: &Arc<Mutex<Vec<String>>>) -> Arc<dyn Model> {
     let received = Arc::clone(received);
     model(move |request| {
         let answer = match (&*prompt(&request), answers(&request)) {
-            ("go", 0) => calls(asked.clone()),
+            ("go", 0) => calls(requested_calls.clone()),
             ("go", _) => text(&format!("done: {}", results(&request).join("\n"))),
             (first, _) => {
                 received.lock().unwrap().push(first.to_owned());
@@ -157,13 +157,13 @@ async fn b7_children_are_created_in_call_order_with_or_without_files() {
     let (disk, dir, received) = (Disk::default(), folder(), Arc::default());
     disk.answers();
     let plain = |at: usize| ("task", json!({"subagent_type": "worker", "prompt": format!("{at}"), "background": true}));
-    let asked = (0..60).map(|at| match at % 3 {
+    let calls = (0..60).map(|at| match at % 3 {
         0 => plain(at),
         1 => ("subagent", json!({"task": format!("{at}"), "contextFiles": ["a"]})),
         _ => ("spawn", json!({"task": format!("{at}")})),
     });
     let journal = memory(&Memory::new());
-    let answering = asking(asked.collect(), &received);
+    let answering = asking(calls.collect(), &received);
     let runtime = host(&journal, &dir, disk.faults(), answering, (OnRestart::Fail, 7)).await;
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");

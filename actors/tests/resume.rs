@@ -35,10 +35,10 @@ fn workers(journal: &Journal, on_restart: OnRestart, seed: u64) -> Builder {
     builder(journal).catalog(catalog).options(Options { seed: Some(seed), ..Options::default() })
 }
 
-async fn opened(runtime: &Runtime, on_restart: OnRestart, words: &str) -> SessionId {
+async fn opened(runtime: &Runtime, on_restart: OnRestart, text: &str) -> SessionId {
     let options = OpenOptions { agent: "worker".into(), on_restart: Some(on_restart), ..OpenOptions::default() };
     let session = runtime.open(options).expect("a session");
-    session.send(words).await.expect("accepted");
+    session.send(text).await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(5)).await;
     session.id()
 }

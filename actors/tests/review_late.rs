@@ -232,7 +232,7 @@ async fn asking(journal: &Journal) -> (Runtime, SessionHandle) {
     (runtime, session)
 }
 
-async fn words(journal: &Journal, session: &SessionHandle) -> Vec<(AskVerdict, AskBy)> {
+async fn verdicts(journal: &Journal, session: &SessionHandle) -> Vec<(AskVerdict, AskBy)> {
     let given = records(journal, session.id()).await.into_iter().filter_map(|record| match record {
         Record::AskAnswered { verdict, by, .. } => Some((verdict, by)),
         _ => None,
@@ -251,7 +251,7 @@ async fn inspection_does_not_prolong_a_question() {
         seconds(50).await;
         session.queue().await.expect("listed");
     }
-    assert_eq!(words(&journal, &session).await, [(AskVerdict::Deny, AskBy::Deadline)], "{:?}", begun.elapsed());
+    assert_eq!(verdicts(&journal, &session).await, [(AskVerdict::Deny, AskBy::Deadline)], "{:?}", begun.elapsed());
     drop(approver);
     assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
     shut(runtime).await;
@@ -263,14 +263,14 @@ async fn question_stays_open_after_its_approver_left() {
     let (runtime, session) = asking(&journal).await;
     let mut approver = runtime.approver();
     session.send("go").await.expect("accepted");
-    let asked = approver.next().await;
+    let approval = approver.next().await;
     drop(approver);
     seconds(50).await;
     session.queue().await.expect("listed");
     seconds(1).await;
-    assert_eq!(runtime.answer(asked.session, asked.call, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(runtime.answer(approval.session, approval.call, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
     assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
-    assert_eq!(words(&journal, &session).await, [(AskVerdict::Allow, AskBy::Person)]);
+    assert_eq!(verdicts(&journal, &session).await, [(AskVerdict::Allow, AskBy::Person)]);
     let finished = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::CallFinished(finished) => Some(finished.end),
         _ => None,

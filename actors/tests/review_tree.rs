@@ -19,13 +19,13 @@ async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     ended.expect("the run ends").expect("the runtime lives")
 }
 
-fn said(request: &Request) -> usize {
+fn answer_count(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
 }
 
 /// Three levels: each waits for the one below, and the last one takes long.
 async fn chain(request: Request) -> Result<Answer, ModelError> {
-    match (prompt(&request).as_str(), answers(&request), said(&request)) {
+    match (prompt(&request).as_str(), answers(&request), answer_count(&request)) {
         ("2", 0, 1) => Ok(calls([task("1", false), task("1", true)])),
         ("1", 0, 1) => Ok(calls([task("0", false)])),
         _ => {

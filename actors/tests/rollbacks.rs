@@ -20,7 +20,7 @@ use subtend_tools::tool::ToolOutput;
 
 type LastRequest = Arc<Mutex<Vec<String>>>;
 
-fn words(request: &Request) -> Vec<String> {
+fn texts(request: &Request) -> Vec<String> {
     let word = |message: &Message| match message {
         Message::User { text, .. } => text.to_string(),
         Message::Assistant { calls, .. } if !calls.is_empty() => "calls".to_owned(),
@@ -36,10 +36,10 @@ fn words(request: &Request) -> Vec<String> {
 fn answering(seen: &LastRequest) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
-        *seen.lock().unwrap() = words(&request);
+        *seen.lock().unwrap() = texts(&request);
         async move {
-            let asked = words(&request);
-            match asked.last().map(String::as_str) {
+            let texts = texts(&request);
+            match texts.last().map(String::as_str) {
                 Some("fail") => Ok(calls([("write", json!({}))])),
                 Some("written") => Err(ModelError::new(ModelFail::Auth, "no key")),
                 Some("wait") => {
@@ -70,8 +70,8 @@ fn host(journal: &Journal, seed: u64, seen: &LastRequest, done: &Arc<AtomicU32>)
     builder(journal).options(options).model(answering(seen)).tools(writing(done))
 }
 
-async fn say(session: &SessionHandle, words: &str) -> OutcomeKind {
-    let receipt = session.send(words).await.expect("accepted");
+async fn say(session: &SessionHandle, text: &str) -> OutcomeKind {
+    let receipt = session.send(text).await.expect("accepted");
     session.run_ended(receipt.run).await.expect("an end").outcome.kind()
 }
 

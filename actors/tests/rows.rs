@@ -401,8 +401,8 @@ async fn a_model_s_cancel_stops_all_below_at_once() {
         session.send("parent").await.expect("accepted");
         assert_eq!(end_of(&session, 1).await.expect("the runtime lives").outcome, Outcome::Completed, "{again}");
         let times = times.lock().unwrap().clone();
-        let [asked, stopped] = times[..] else { panic!("{again}: {times:?}") };
-        assert!(stopped - asked < Duration::from_millis(5), "{again}: {:?}", stopped - asked);
+        let [asked_at, stopped] = times[..] else { panic!("{again}: {times:?}") };
+        assert!(stopped - asked_at < Duration::from_millis(5), "{again}: {:?}", stopped - asked_at);
         let by_model = |end: &Outcome| matches!(end, Outcome::Cancelled { by: By::Model { .. } });
         assert_eq!(outcomes(&journal).await.iter().flatten().filter(|end| by_model(end)).count(), 1, "{again}");
         shut(runtime).await;

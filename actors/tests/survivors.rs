@@ -144,14 +144,14 @@ async fn owner_waits_in_the_sweep_for_a_restarted_child() {
         });
         let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
         let all = records(&journal, parent).await;
-        let heard: Vec<_> = all
+        let outcomes: Vec<_> = all
             .iter()
             .take_while(|record| !matches!(record, Record::RunEnded(_)))
             .filter_map(|record| if let Record::NoticeTaken(taken) = record { Some(&taken.items) } else { None })
             .flatten()
             .map(|notice| notice.outcome.clone())
             .collect();
-        assert_eq!(heard, [Outcome::Lost, Outcome::Lost], "{:?}", all.iter().map(Record::kind).collect::<Vec<_>>());
+        assert_eq!(outcomes, [Outcome::Lost, Outcome::Lost], "{:?}", all.iter().map(Record::kind).collect::<Vec<_>>());
         shut(runtime).await;
     }
 }

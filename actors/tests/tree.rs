@@ -33,7 +33,7 @@ async fn tree_lists_sessions_by_creation_and_wakes_none() {
     let journal = journal();
     let answer = |request: Request| async move {
         let usage = Usage { input: 10, output: 1, ..Usage::default() };
-        let said = match (&*crate::support::prompt(&request), answers(&request)) {
+        let reply = match (&*crate::support::prompt(&request), answers(&request)) {
             ("go", 0) => calls([task("slow", true), task("fast", true)]),
             ("slow", _) => {
                 tokio::time::sleep(Duration::from_secs(3_600)).await;
@@ -41,7 +41,7 @@ async fn tree_lists_sessions_by_creation_and_wakes_none() {
             }
             _ => text("done"),
         };
-        Ok(subtend_models::model::Answer { usage, ..said })
+        Ok(subtend_models::model::Answer { usage, ..reply })
     };
     let options = Options { idle: Duration::from_secs(1), seed: Some(7), ..Options::default() };
     let limits = subtend_session::limits::Limits {

@@ -32,15 +32,15 @@ struct TypedScene {
 async fn scene(script: &'static [&'static str]) -> TypedScene {
     let journal = journal();
     let formats: Arc<Mutex<Vec<Option<Text>>>> = Arc::default();
-    let asked = Arc::clone(&formats);
+    let formats_seen = Arc::clone(&formats);
     let answer = move |request: Request| {
-        asked.lock().unwrap().push(request.format.clone());
-        let said: Result<Answer, ModelError> = match script.get(answers(&request)) {
+        formats_seen.lock().unwrap().push(request.format.clone());
+        let reply: Result<Answer, ModelError> = match script.get(answers(&request)) {
             Some(&"!") => Err(ModelError::new(ModelFail::Auth, "no key")),
-            Some(said) => Ok(text(said)),
+            Some(script_text) => Ok(text(script_text)),
             None => Ok(text("I have nothing more to say.")),
         };
-        async move { said }
+        async move { reply }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -129,7 +129,7 @@ async fn failed_run_is_returned_with_its_outcome() {
 async fn an_answer_that_waits_for_children_is_not_the_last() {
     let journal = journal();
     let answer = |request: Request| {
-        let said = if &*prompt(&request) == "lookup" {
+        let reply = if &*prompt(&request) == "lookup" {
             text("found")
         } else {
             match answers(&request) {
@@ -139,10 +139,10 @@ async fn an_answer_that_waits_for_children_is_not_the_last() {
             }
         };
         async move {
-            if said.text.as_deref() == Some("found") {
+            if reply.text.as_deref() == Some("found") {
                 tokio::time::sleep(std::time::Duration::from_secs(30)).await;
             }
-            Ok(said)
+            Ok(reply)
         }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");

@@ -226,15 +226,15 @@ async fn a_sum_with_calls_from_before_there_was_a_price_is_marked() {
         .await
         .expect("it starts");
     let session = open(&runtime);
-    for (words, owns) in [
+    for (wording, owns) in [
         ("before", free),
         ("priced", Usage { unreliable: true, ..sum([free, cost(1_000)]) }),
         ("priced again", Usage { unreliable: true, ..sum([free, cost(1_000), cost(1_000)]) }),
     ] {
-        let run = session.send(words).await.expect("accepted").run;
+        let run = session.send(wording).await.expect("accepted").run;
         session.run_ended(run).await.expect("an end");
         let view = session.usage().await.expect("a view");
-        assert_eq!((view.own, view.tree), (owns, owns), "{words}");
+        assert_eq!((view.own, view.tree), (owns, owns), "{wording}");
         prices.store(true, Ordering::Relaxed);
     }
     // Another session, all of it priced, is not marked.

@@ -167,8 +167,8 @@ pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
         // The user messages: the developer messages name options of the library.
-        let said = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-        BadManifest::Yaml(said.split_whitespace().collect::<Vec<_>>().join(" "))
+        let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+        BadManifest::Yaml(message.split_whitespace().collect::<Vec<_>>().join(" "))
     })?;
     match value {
         Value::Object(map) => Ok(map),

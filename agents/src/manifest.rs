@@ -48,7 +48,7 @@ pub struct Manifest {
     /// Where the tools of its sessions work.
     #[serde(skip_serializing_if = "is_none")]
     pub isolation: Isolation,
-    /// What a restart of the host does with its runs; a run resumes only if all its owners do.
+    /// The treatment of its runs after a restart of the host; a run resumes only if all its owners do.
     #[serde(skip_serializing_if = "fails")]
     pub on_restart: OnRestart,
     pub body: Text,
@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn the_caller_line_is_added_once_and_only_on_request() {
         assert_eq!(&*critic().system(), "Criticise.\n");
-        let told = Manifest { caller: true, ..critic() };
-        assert_eq!(&*told.system(), "Criticise.\n\nYour caller is another agent; return structured output.");
+        let by_caller = Manifest { caller: true, ..critic() };
+        assert_eq!(&*by_caller.system(), "Criticise.\n\nYour caller is another agent; return structured output.");
     }
 
     #[test]

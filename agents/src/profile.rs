@@ -82,7 +82,7 @@ impl Profile {
         let first = || prompts.into_iter().flatten().map(first_sentence).find(|sentence| !sentence.is_empty());
         match self.description.trim() {
             "" => first().unwrap_or_default(),
-            said => said.split_whitespace().collect::<Vec<_>>().join(" "),
+            text => text.split_whitespace().collect::<Vec<_>>().join(" "),
         }
     }
 

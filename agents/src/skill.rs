@@ -251,9 +251,9 @@ fn parsed(folder: &Path, text: &str, notes: &mut Vec<String>) -> Result<Skill, B
     if read.quoted {
         fields.note("the front matter is not valid YAML: values with `: ` in them are read as text");
     }
-    if let Some(said) = fields.text("name")?.filter(|said| **said != name) {
-        let said = shown(&Value::from(&*said));
-        fields.note(format!("its name {said} is not that of its folder: it is called `{name}`"));
+    if let Some(given_name) = fields.text("name")?.filter(|given_name| **given_name != name) {
+        let given_name = shown(&Value::from(&*given_name));
+        fields.note(format!("its name {given_name} is not that of its folder: it is called `{name}`"));
     }
     let description = fields.text("description")?.unwrap_or_else(|| first_sentence(read.body).into());
     let when = fields.text("when_to_use")?.unwrap_or_default();

@@ -55,7 +55,7 @@ fn collections(workspace: &Path) -> Vec<Collection> {
 #[test]
 fn every_file_of_public_collections_is_accounted_for() {
     let workspace = tempfile::tempdir().expect("a workspace");
-    let mut told = Vec::new();
+    let mut rejected = Vec::new();
     for collection in collections(workspace.path()) {
         let agents = collection.catalog.all().filter_map(|agent| Some((agent.source.path()?.to_owned(), agent)));
         let agents: BTreeMap<_, _> = agents.collect();
@@ -74,8 +74,8 @@ fn every_file_of_public_collections_is_accounted_for() {
         let why: std::collections::BTreeSet<_> =
             refused.values().map(|why| why.split('`').next().unwrap_or_default()).collect();
         println!("{}: {} agents, {} refused: {why:?}", collection.name, agents.len(), refused.len());
-        told.push((agents.len(), refused.len()));
+        rejected.push((agents.len(), refused.len()));
     }
     // The files of the fourth have neither a name nor a description, which Codex requires.
-    assert_eq!(told, [(8, 0), (21, 1), (97, 11), (0, 3), (4, 1)]);
+    assert_eq!(rejected, [(8, 0), (21, 1), (97, 11), (0, 3), (4, 1)]);
 }

@@ -37,12 +37,12 @@ impl Model for Fake {
 
 fn parent(request: &Request, children: u32) -> Answer {
     if request.messages.len() == 1 {
-        let asked = (0..children).map(|ix| ToolCall {
+        let tool_calls = (0..children).map(|ix| ToolCall {
             provider_id: format!("c{ix}").into(),
             tool: "task".into(),
             args: format!("{{\"subagent_type\":\"worker\",\"prompt\":\"item {ix}\"}}").into(),
         });
-        return calls(asked.collect());
+        return calls(tool_calls.collect());
     }
     let results = request.messages.iter().filter(|message| match message {
         Message::Result { content, error, .. } => !error && content.contains("done"),

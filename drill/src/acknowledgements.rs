@@ -31,7 +31,7 @@ impl Acknowledgements {
             Line::Cancelled(session, run) => drop(self.facts.cancels.insert((session, run))),
             Line::Interrupted(session, run) => drop(self.facts.interrupts.insert((session, run))),
             Line::Branched(session) => drop(self.facts.branches.insert(session)),
-            Line::Word(session, call) => drop(self.facts.words.insert((session, call))),
+            Line::Word(session, call) => drop(self.facts.approvals.insert((session, call))),
             Line::Seen(session, seq) => self.facts.shows(session, seq),
             Line::Deleting(session) => {
                 self.deleting.insert(session);
@@ -92,10 +92,10 @@ impl Acknowledgements {
         let undone = self.deleted.difference(&found);
         let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is gone")).collect();
         for session in &found {
-            let mut meant = gone.above(*session).filter(|above| self.deleting.contains(above)).peekable();
-            if meant.peek().is_none() {
+            let mut targets = gone.above(*session).filter(|above| self.deleting.contains(above)).peekable();
+            if targets.peek().is_none() {
                 lost.push(format!("{session} is deleted, and nothing asked for that"));
-            } else if !meant.any(|top| found.contains(&top)) {
+            } else if !targets.any(|top| found.contains(&top)) {
                 lost.push(format!("{session} is deleted, and the deletion that was asked for is not"));
             }
         }

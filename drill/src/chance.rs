@@ -9,8 +9,8 @@ impl Chance {
     }
 
     /// Returns the generator of `seed` and `words`.
-    pub(crate) fn of(seed: u64, words: &str) -> Self {
-        let mixed = words
+    pub(crate) fn of(seed: u64, text: &str) -> Self {
+        let mixed = text
             .bytes()
             .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         Self(mixed)

@@ -119,13 +119,13 @@ async fn start(
     let steady = Manifest { name: names::STEADY.into(), on_restart: OnRestart::Resume, ..worker.clone() };
     catalog.insert(worker);
     catalog.insert(steady);
-    let asked = Rule { action: tools::NOTE.into(), resource: "*".into(), verdict: Verdict::Ask };
+    let ask_rule = Rule { action: tools::NOTE.into(), resource: "*".into(), verdict: Verdict::Ask };
     let builder = Runtime::builder()
         .workspace(Arc::new(workspace))
         .catalog(catalog)
         .tools(registry.build())
         .model(Arc::new(model::model(args.seed)))
-        .policy(RuleSet { default: Verdict::Allow, rules: vec![asked] })
+        .policy(RuleSet { default: Verdict::Allow, rules: vec![ask_rule] })
         .faults(Faults::named(&std::env::var(VARIABLE).unwrap_or_default()))
         // Waiting owners leave memory at once, so that ends find some in memory and some not.
         .options(Options { durable_before_call: true, idle: Duration::from_millis(10), ..Options::default() });

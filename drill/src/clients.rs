@@ -156,9 +156,10 @@ async fn run(
     host.kill().await;
     match rested {
         Ok(rested) => rested.map(|()| Some(observed)),
-        Err(_) => {
-            Err(DrillError::Other(format!("the clients did not come to rest within {PATIENCE:?}: {}", host.said())))
-        }
+        Err(_) => Err(DrillError::Other(format!(
+            "the clients did not come to rest within {PATIENCE:?}: {}",
+            host.error_output()
+        ))),
     }
 }
 

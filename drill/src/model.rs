@@ -75,7 +75,7 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
         // A checked child has usually ended; if not, the result says so.
         (2, Some(task)) if chance.one_in(2) => {
             let prompt = prompt(&format!("{}-on", asks.name), 0);
-            vec![asked("task", &json!({"session_id": task, "prompt": prompt, "background": chance.one_in(2)}))]
+            vec![tool_call("task", &json!({"session_id": task, "prompt": prompt, "background": chance.one_in(2)}))]
         }
         _ => Vec::new(),
     };
@@ -88,16 +88,16 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
 }
 
 fn first(asks: &Asks, chance: &mut Chance) -> Vec<ToolCall> {
-    let mut calls = vec![asked(tools::MARK, &naps(chance))];
+    let mut calls = vec![tool_call(tools::MARK, &naps(chance))];
     if chance.one_in(3) {
-        calls.push(asked(tools::NOTE, &naps(chance)));
+        calls.push(tool_call(tools::NOTE, &naps(chance)));
     }
     if chance.one_in(14) {
-        calls.push(asked("shell", &json!({"command": COMMAND})));
+        calls.push(tool_call("shell", &json!({"command": COMMAND})));
     }
     let children = if asks.depth == 0 { 0 } else { 1 + chance.below(if asks.depth == 1 { 3 } else { 2 }) };
     for child in 0..children {
-        calls.push(asked(
+        calls.push(tool_call(
             "task",
             &json!({
                 "subagent_type": if chance.one_in(4) { other(&asks.agent) } else { asks.agent.as_str() },
@@ -115,10 +115,10 @@ fn other(agent: &str) -> &'static str {
 
 fn about(task: &str, chance: &mut Chance) -> Vec<ToolCall> {
     match chance.below(5) {
-        0 => vec![asked("cancel_task", &json!({"taskId": task}))],
-        1 | 2 => vec![asked("check_task", &json!({"taskId": task, "timeoutMs": 2_000}))],
+        0 => vec![tool_call("cancel_task", &json!({"taskId": task}))],
+        1 | 2 => vec![tool_call("check_task", &json!({"taskId": task, "timeoutMs": 2_000}))],
         // It continues with its own work, and receives the end at the next boundary.
-        3 => vec![asked(tools::MARK, &naps(chance)), asked(tools::NOTE, &naps(chance))],
+        3 => vec![tool_call(tools::MARK, &naps(chance)), tool_call(tools::NOTE, &naps(chance))],
         _ => Vec::new(),
     }
 }
@@ -127,6 +127,6 @@ fn naps(chance: &mut Chance) -> Value {
     json!({"before_ms": chance.below(12), "after_ms": chance.below(25)})
 }
 
-fn asked(tool: &str, args: &Value) -> ToolCall {
+fn tool_call(tool: &str, args: &Value) -> ToolCall {
     ToolCall { provider_id: "drill".into(), tool: tool.into(), args: args.to_string().into() }
 }

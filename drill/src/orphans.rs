@@ -56,12 +56,12 @@ fn read(path: &Path) -> BTreeSet<u32> {
 #[cfg(target_os = "linux")]
 fn is_ours(process: u32) -> bool {
     let of = PathBuf::from(format!("/proc/{process}"));
-    let words = std::fs::read(of.join("cmdline")).unwrap_or_default();
-    if words.is_empty() {
+    let command_line = std::fs::read(of.join("cmdline")).unwrap_or_default();
+    if command_line.is_empty() {
         // A zombie, or a process before its exec.
         return std::fs::read_to_string(of.join("stat")).is_ok_and(|stat| !has_ended(&stat));
     }
-    let mut words = words.split(|byte| *byte == 0);
+    let mut words = command_line.split(|byte| *byte == 0);
     words.any(|word| word == b"guard" || word == b"300" || word.ends_with(b"exec sleep 300"))
 }
 

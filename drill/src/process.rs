@@ -140,10 +140,10 @@ impl Start<'_> {
 
     fn last_words(&self) -> String {
         const ENOUGH: usize = 600;
-        let said = std::fs::read(self.home.errors()).unwrap_or_default();
-        let said = said.get(said.len().saturating_sub(ENOUGH)..).unwrap_or_default();
-        let said = String::from_utf8_lossy(said).trim().to_owned();
-        if said.is_empty() { "it said nothing".to_owned() } else { said }
+        let error_output = std::fs::read(self.home.errors()).unwrap_or_default();
+        let error_output = error_output.get(error_output.len().saturating_sub(ENOUGH)..).unwrap_or_default();
+        let error_output = String::from_utf8_lossy(error_output).trim().to_owned();
+        if error_output.is_empty() { "it said nothing".to_owned() } else { error_output }
     }
 }
 

@@ -48,7 +48,7 @@ pub struct FoundViolation {
     pub what: String,
 }
 
-/// What a drill did and found.
+/// The counts and violations of a drill.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub engine: String,
@@ -68,7 +68,7 @@ pub struct Report {
     pub hits: Hits,
     pub recoveries: Vec<Duration>,
     pub counts: BTreeMap<FindingKind, u64>,
-    pub told: Vec<FoundViolation>,
+    pub violations: Vec<FoundViolation>,
     /// Stores that are kept for inspection.
     pub kept: Vec<String>,
     pub took: Duration,
@@ -141,9 +141,9 @@ impl Report {
         for Violation { kind, what } in found {
             let of_kind = self.counts.entry(kind).or_default();
             *of_kind = of_kind.saturating_add(1);
-            if self.told.len() < TOLD {
+            if self.violations.len() < TOLD {
                 let what = what.chars().take(TOLD_CHARS).collect();
-                self.told.push(FoundViolation { kill: self.kills, store: store.to_owned(), kind, what });
+                self.violations.push(FoundViolation { kill: self.kills, store: store.to_owned(), kind, what });
             }
         }
     }
@@ -217,7 +217,7 @@ impl Report {
             processes: self.processes,
             recovery_ms: self.recovery(),
             violations: self.violations(),
-            what: &self.told,
+            what: &self.violations,
             kept: &self.kept,
             took_ms: u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
         })

@@ -73,7 +73,7 @@ impl Sabotage {
 }
 
 pub(crate) fn is_on(sabotage: Sabotage) -> bool {
-    let named = |words: String| words.split(',').any(|word| word.trim() == sabotage.name());
+    let named = |text: String| text.split(',').any(|word| word.trim() == sabotage.name());
     Sabotage::is_built_in() && std::env::var(VARIABLE).is_ok_and(named)
 }
 

@@ -169,7 +169,7 @@ fn as_user(program: &Path) -> Result<Command, DrillError> {
 
 fn done(command: &mut Command) -> Result<(), DrillError> {
     let output = command.output().map_err(failed)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let why = || DrillError::Other(format!("the drill's PostgreSQL server cannot be made: {}", said.trim()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let why = || DrillError::Other(format!("the drill's PostgreSQL server cannot be made: {}", errors.trim()));
     if output.status.success() { Ok(()) } else { Err(why()) }
 }

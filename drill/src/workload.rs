@@ -153,13 +153,13 @@ async fn interrupt(session: &SessionHandle) -> Option<()> {
 /// Answers each approval, sooner or later.
 pub(crate) async fn answer(mut approver: Approver, seed: u64) {
     loop {
-        let asked = approver.next().await;
-        let mut chance = Chance::of(seed, &format!("{} {}", asked.session, asked.call));
+        let approval = approver.next().await;
+        let mut chance = Chance::of(seed, &format!("{} {}", approval.session, approval.call));
         tokio::time::sleep(Duration::from_millis(chance.below(40))).await;
         let verdict = if chance.one_in(4) { AskVerdict::Deny } else { AskVerdict::Allow };
         // Refused if the run ended meanwhile.
-        if let Ok(Control::Done(_)) = approver.answer(&asked, verdict).await {
-            Line::Word(asked.session, asked.call).say();
+        if let Ok(Control::Done(_)) = approver.answer(&approval, verdict).await {
+            Line::Word(approval.session, approval.call).say();
         }
     }
 }

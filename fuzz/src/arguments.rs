@@ -41,9 +41,9 @@ fn classified(tree: &Tree, tool: &str, args: &str) -> InputResult {
             let allowed = tree.tools.check(ready.as_ref(), &read, authority, &|_| false).is_ok();
             assert!(!writes || !allowed, "{tool} runs without an approval");
             if allowed && let Some(done) = tree.run(tool, read) {
-                let said = done.unwrap_or_else(|error| error.message);
-                assert!(said.len() < 16 << 10, "a result of {} bytes", said.len());
-                assert!(!said.contains(SECRET) || args.contains("SECRET"), "a denied file is shown: {said}");
+                let text = done.unwrap_or_else(|error| error.message);
+                assert!(text.len() < 16 << 10, "a result of {} bytes", text.len());
+                assert!(!text.contains(SECRET) || args.contains("SECRET"), "a denied file is shown: {text}");
             }
             InputResult::Accepted
         }

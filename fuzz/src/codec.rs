@@ -81,9 +81,9 @@ fn check_damaged(sound: &[u8]) {
 }
 
 fn clear(error: &FrameError) {
-    let words = error.to_string();
-    let said = words.split_once(": ").is_some_and(|(what, why)| what.contains("frame") && !why.is_empty());
-    assert!(said, "an error that says nothing: {words:?}");
+    let message = error.to_string();
+    let is_framed = message.split_once(": ").is_some_and(|(what, why)| what.contains("frame") && !why.is_empty());
+    assert!(is_framed, "an error that says nothing: {message:?}");
 }
 
 /// Returns the bytes with a correct length and checksum; `None` where they are too few.

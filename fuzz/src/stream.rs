@@ -36,14 +36,14 @@ pub fn ollama(bytes: &[u8]) -> InputResult {
 
 /// Checks that the split of a stream changes nothing, that an answer is what was streamed, and that an error is one short line.
 fn any_bytes(protocol: Protocol, bytes: &[u8]) -> InputResult {
-    let (whole, heard) = read(protocol, bytes, bytes.len());
+    let (whole, received) = read(protocol, bytes, bytes.len());
     let size = 1 + crc32c::crc32c(bytes) as usize % 64;
     let (pieces, heard_in_pieces) = read(protocol, bytes, size);
     assert_eq!(whole, pieces, "the answer depends on pieces of {size} bytes");
-    assert_eq!(heard, heard_in_pieces, "deltas depend on pieces of {size} bytes");
+    assert_eq!(received, heard_in_pieces, "deltas depend on pieces of {size} bytes");
     match whole {
         Ok(answer) => {
-            sound(&answer, &heard, bytes.len());
+            sound(&answer, &received, bytes.len());
             InputResult::Accepted
         }
         Err(error) => {
@@ -55,19 +55,19 @@ fn any_bytes(protocol: Protocol, bytes: &[u8]) -> InputResult {
 }
 
 fn read(protocol: Protocol, bytes: &[u8], size: usize) -> (Result<Answer, ModelError>, Vec<Delta>) {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&heard);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&received);
     let deltas = Deltas::to(move |delta| {
-        if let Ok(mut heard) = sink.lock() {
-            heard.push(delta);
+        if let Ok(mut received) = sink.lock() {
+            received.push(delta);
         }
     });
     let answer = recorded::read(protocol, bytes.chunks(size.max(1)), Some(100), deltas);
-    let heard = heard.lock().map(|mut heard| std::mem::take(&mut *heard)).unwrap_or_default();
-    (answer, heard)
+    let received = received.lock().map(|mut received| std::mem::take(&mut *received)).unwrap_or_default();
+    (answer, received)
 }
 
-fn sound(answer: &Answer, heard: &[Delta], sent: usize) {
+fn sound(answer: &Answer, received: &[Delta], sent: usize) {
     assert!(answer.calls.len() <= MAX_CALLS_PER_ANSWER as usize, "{} calls", answer.calls.len());
     let text: usize = answer.text.iter().map(|text| text.len()).sum();
     let args: usize = answer.calls.iter().map(|call| call.args.len()).sum();
@@ -76,10 +76,10 @@ fn sound(answer: &Answer, heard: &[Delta], sent: usize) {
     assert!(text + args <= most, "{text} and {args} bytes of {sent}");
     assert_ne!((answer.stop, answer.calls.len()), (Stop::Calls, 0), "an answer that calls nothing");
     let streamed: String =
-        heard.iter().filter_map(|delta| if let Delta::Text(text) = delta { Some(&**text) } else { None }).collect();
+        received.iter().filter_map(|delta| if let Delta::Text(text) = delta { Some(&**text) } else { None }).collect();
     assert_eq!(streamed, answer.text.as_deref().unwrap_or_default(), "the deltas are the text");
     let named = answer.calls.iter().filter(|call| !call.tool.is_empty()).count();
-    let announced = heard.iter().filter(|delta| matches!(delta, Delta::Call { .. })).count();
+    let announced = received.iter().filter(|delta| matches!(delta, Delta::Call { .. })).count();
     assert_eq!(announced, named, "each call is announced once");
     let kept = answer.reasoning.as_deref().map(serde_json::from_str::<serde_json::Value>);
     assert!(kept.is_none_or(|kept| kept.is_ok()), "reasoning that cannot be read back");

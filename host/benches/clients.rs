@@ -1,4 +1,4 @@
-//! What clients of a host wait for, in one run.
+//! Latencies of a host's clients, in one run.
 //!
 //! `cargo bench -p subtend-host --bench clients` prints the time until an input is accepted, durably, over HTTP (a TCP connection that
 //! stays, with a token) and by the direct API, in turn on one store; and the events that a second brings to 1, 100 and 1,000 subscribers,

@@ -34,7 +34,7 @@ mod tokens;
 /// Name of the cookie of a login.
 const COOKIE: &str = "subtend_login";
 
-/// What is checked of requests over TCP. Cheap to clone.
+/// The checks of requests over TCP. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Guard {
     inner: Arc<Inner>,
@@ -129,8 +129,8 @@ impl Guard {
     }
 
     fn sender(&self, headers: &HeaderMap) -> Result<Sender, Problem> {
-        if let Some(said) = single(headers, &header::AUTHORIZATION)? {
-            let token = said.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        if let Some(authorization) = single(headers, &header::AUTHORIZATION)? {
+            let token = authorization.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
             let grant = token.and_then(|(_, token)| self.inner.tokens.grant_of(token.trim()));
             return grant.map(Sender::Token).ok_or_else(unauthorized);
         }

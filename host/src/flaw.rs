@@ -27,8 +27,8 @@ impl Flawed {
 
     /// Returns the bug named by comma-separated `words`: `no-resume`, `no-key` or `old-lease`. Other words are ignored.
     #[cfg(feature = "sabotage")]
-    pub fn named(words: &str) -> Self {
-        let flaw = words.split(',').find_map(|word| match word.trim() {
+    pub fn named(text: &str) -> Self {
+        let flaw = text.split(',').find_map(|word| match word.trim() {
             "no-resume" => Some(Flaw::NoResume),
             "no-key" => Some(Flaw::NoKey),
             "old-lease" => Some(Flaw::OldLease),

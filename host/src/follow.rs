@@ -133,7 +133,7 @@ impl TreeEvents {
                 continue;
             }
             match self.live.next().await {
-                Some(Next::Event(event)) => self.came(event),
+                Some(Next::Event(event)) => self.apply(event),
                 Some(Next::Missed(events)) => {
                     // Subscribed again, so that a text whose pieces were missed arrives complete.
                     self.live = runtime.subscribe(self.root);
@@ -150,7 +150,7 @@ impl TreeEvents {
         }
     }
 
-    fn came(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match &event.what {
             // Its frame is durable: it is read in its order, with all before it.
             EventKind::Record { .. } => self.behind = true,

@@ -31,7 +31,7 @@ pub struct HostOptions {
     pub body_time: Duration,
     /// Time between two heartbeats of an idle event stream.
     pub heartbeat: Duration,
-    /// What sessions are opened with where a client does not say: agent, model, servers.
+    /// Defaults for opened sessions: agent, model, servers.
     pub open: OpenOptions,
     /// The directory whose sessions are opened in the runtime's own environment, by its absolute path. Sessions of others are opened
     /// in theirs ([`OpenOptions::workspace`]).

@@ -66,7 +66,7 @@ pub(crate) fn router() -> Router<Host> {
         .route("/assets/{name}", get(assets::get))
 }
 
-/// What every page shows around its view.
+/// The frame of every page around its view.
 #[derive(Debug)]
 struct PageFrame {
     title: String,

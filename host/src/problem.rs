@@ -26,7 +26,7 @@ pub struct Problem {
     pub title: &'static str,
     /// The status of the response.
     pub status: u16,
-    /// What failed, with which value, and what to do.
+    /// A sentence: what failed, with which value, and what to do.
     pub detail: String,
     /// A name of the problem that does not change between versions.
     #[schema(value_type = String)]

@@ -20,7 +20,7 @@ pub struct ToolSetting {
     pub key: String,
     /// The tool.
     pub tool: String,
-    /// What it is called.
+    /// The name shown to people.
     pub label: String,
     /// More about it; may be empty.
     pub subtitle: String,

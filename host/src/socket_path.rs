@@ -21,7 +21,7 @@ pub struct SocketPath {
     _kept: Option<Way>,
 }
 
-/// What a short path leads through.
+/// The directory that a short path leads through.
 #[derive(Debug)]
 enum Way {
     Handle { _dir: OwnedFd },

@@ -76,7 +76,7 @@ struct SharedCalls {
     queued: Notify,
 }
 
-/// What a renewal returns.
+/// The answer to a renewal.
 #[derive(Debug)]
 pub(crate) struct Renewed {
     pub(crate) lease: Duration,

@@ -61,21 +61,21 @@ async fn approval_counts_once_and_for_what_was_shown() {
     let app = host.router();
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "make it"}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
-    let asked = loop {
-        let asked = get(&app, "/v1/approvals").await.json();
-        if asked[0].is_object() {
-            break asked[0].clone();
+    let approvals = loop {
+        let approvals = get(&app, "/v1/approvals").await.json();
+        if approvals[0].is_object() {
+            break approvals[0].clone();
         }
         tokio::task::yield_now().await;
     };
     assert_eq!(
-        (&asked["session"], &asked["run"], &asked["args"]),
+        (&approvals["session"], &approvals["run"], &approvals["args"]),
         (&json!(id), &json!(1), &json!(r#"{"what":"a boat"}"#))
     );
-    let place = format!("/v1/approvals/{id}/{}", asked["call"].as_str().expect("a call"));
+    let place = format!("/v1/approvals/{id}/{}", approvals["call"].as_str().expect("a call"));
     let other = post(&app, &place, &json!({"verdict": "allow", "digest": "0".repeat(32)})).await;
     assert_eq!(other.problem(), (409, "approval_changed".to_owned()));
-    let answer = json!({"verdict": "allow", "digest": asked["digest"]});
+    let answer = json!({"verdict": "allow", "digest": approvals["digest"]});
     let (first, second) = tokio::join!(post(&app, &place, &answer), post(&app, &place, &answer));
     let mut statuses = [first.status.as_u16(), second.status.as_u16()];
     statuses.sort_unstable();

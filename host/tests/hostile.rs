@@ -182,15 +182,18 @@ async fn page_shows_characters_that_are_not_seen() {
     let app = host.router();
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": format!("make {HOSTILE}")}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id").to_owned();
-    let asked = loop {
-        let asked = get(&app, "/v1/approvals").await.json();
-        if asked != json!([]) {
-            break asked;
+    let approvals = loop {
+        let approvals = get(&app, "/v1/approvals").await.json();
+        if approvals != json!([]) {
+            break approvals;
         }
         tokio::task::yield_now().await;
     };
     // The control: a program reads the arguments as they run.
-    assert!(unseen(asked[0]["resource"].as_str().expect("text")) || unseen(asked[0]["args"].as_str().expect("text")));
+    assert!(
+        unseen(approvals[0]["resource"].as_str().expect("text"))
+            || unseen(approvals[0]["args"].as_str().expect("text"))
+    );
     let attacks: [String; 5] =
         ["/".into(), "/approvals".into(), format!("/s/{id}"), format!("/s/{id}/tree"), format!("/s/{id}/replay")];
     for path in attacks {

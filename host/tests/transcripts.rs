@@ -15,9 +15,9 @@ async fn transcript_has_what_was_said_with_its_records() {
     let app = host.router();
     let id = talk(&app, "one").await;
     let page = get(&app, &format!("/v1/sessions/{id}/transcript")).await.json();
-    let said: Vec<_> = entries(&page).iter().map(|entry| (entry["type"].clone(), entry["text"].clone())).collect();
+    let texts: Vec<_> = entries(&page).iter().map(|entry| (entry["type"].clone(), entry["text"].clone())).collect();
     let expected = [("input", json!("one")), ("answer", json!("Hello. You said: one")), ("ended", Value::Null)];
-    assert_eq!(said, expected.map(|(kind, text)| (json!(kind), text)));
+    assert_eq!(texts, expected.map(|(kind, text)| (json!(kind), text)));
     let session = get(&app, &format!("/v1/sessions/{id}")).await.json();
     assert_eq!(
         (&page["id"], &page["last_seq"], &page["next"], &page["state"], &page["outcome"]),
@@ -60,8 +60,8 @@ async fn transcript_at_a_record_is_what_it_was_then() {
     let path = format!("/v1/sessions/{id}/transcript");
     let then = get(&app, &path).await.json();
     let sent = post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "make it"})).await.json();
-    let asked = get(&app, &format!("/v1/sessions/{id}/inputs/{}", sent["input"].as_str().expect("one"))).await;
-    assert_eq!(asked.status, 200, "{}", asked.body);
+    let status = get(&app, &format!("/v1/sessions/{id}/inputs/{}", sent["input"].as_str().expect("one"))).await;
+    assert_eq!(status.status, 200, "{}", status.body);
     let at = then["last_seq"].as_u64().expect("a number");
     assert_eq!(get(&app, &format!("{path}?at={at}")).await.json(), then);
     // Before the answer the run works, and the input is all that was said.
@@ -78,15 +78,15 @@ async fn children_without_a_row_are_in_their_calls_on_request() {
     let app = host.router();
     let id = talk(&app, "children").await;
     let path = format!("/v1/sessions/{id}/transcript");
-    let told = |page: &Value| -> Vec<bool> {
+    let is_read = |page: &Value| -> Vec<bool> {
         let calls = entries(page)
             .into_iter()
             .filter(|entry| entry["type"] == "answer")
             .flat_map(|entry| entry["calls"].as_array().expect("calls").clone());
         calls.map(|call| call["transcript"]["entries"].is_array()).collect()
     };
-    assert_eq!(told(&get(&app, &path).await.json()), [false, false]);
-    assert_eq!(told(&get(&app, &format!("{path}?children=true")).await.json()), [true, true]);
+    assert_eq!(is_read(&get(&app, &path).await.json()), [false, false]);
+    assert_eq!(is_read(&get(&app, &format!("{path}?children=true")).await.json()), [true, true]);
     drop(app);
     end(host).await;
 }

@@ -212,7 +212,7 @@ async fn d6_call_that_no_worker_began_goes_to_another_one() {
     end(host).await;
 }
 
-/// What the late completion of a lost worker does, and how the call ends.
+/// Returns the answer to a late completion of a lost worker, and how the call ends.
 async fn late_completion(flawed: Flawed) -> ((u16, String), Vec<(Value, String)>) {
     let host = host(&Memory::new(), flawed).await;
     let app = host.router();
@@ -272,8 +272,8 @@ async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
         passes(100).await;
         post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await
     };
-    let (told, _) = tokio::join!(waits, cancels);
-    assert_eq!(told, (json!(true), true), "at once, not with the next renewal");
+    let (answer, _) = tokio::join!(waits, cancels);
+    assert_eq!(answer, (json!(true), true), "at once, not with the next renewal");
     assert_eq!(completes(&app, &call, &json!("stopped")).await.status, StatusCode::NO_CONTENT);
     assert_eq!(ends(&app, &id).await[0].0, "unknown_effects");
     // One that waits has had no effects, and no worker gets it.
@@ -385,16 +385,19 @@ fn d6_declarations_that_cannot_take_effect_are_refused() {
         change(&mut tool);
         Workers::new([tool]).expect_err("it is refused").to_string()
     };
-    let said = [
+    let problems = [
         refused(|tool| tool.action = "fs.read".into()),
         refused(|tool| tool.action = "tool:*".into()),
         refused(|tool| tool.spec.description = " ".into()),
         refused(|tool| tool.lease = Duration::from_millis(999)),
         refused(|tool| tool.deadline = Some(Duration::ZERO)),
     ];
-    let words = ["its action", "its action", "no description", "its lease", "its deadline"];
-    for (said, word) in said.iter().zip(words) {
-        assert!(said.starts_with("the remote tool `build` cannot be declared: ") && said.contains(word), "{said}");
+    let expected = ["its action", "its action", "no description", "its lease", "its deadline"];
+    for (problem, word) in problems.iter().zip(expected) {
+        assert!(
+            problem.starts_with("the remote tool `build` cannot be declared: ") && problem.contains(word),
+            "{problem}"
+        );
     }
     assert!(Workers::new([declared("build", false)]).is_ok());
 }

@@ -14,7 +14,7 @@ pub struct Acknowledged {
     pub interrupts: BTreeSet<(SessionId, RunNo)>,
     pub branches: BTreeSet<SessionId>,
     /// Approvals that were given or refused.
-    pub words: BTreeSet<(SessionId, CallId)>,
+    pub approvals: BTreeSet<(SessionId, CallId)>,
     /// The last record that was shown of each session.
     pub shown: BTreeMap<SessionId, Seq>,
 }
@@ -26,7 +26,7 @@ impl Acknowledged {
         self.cancels.extend(other.cancels);
         self.interrupts.extend(other.interrupts);
         self.branches.extend(other.branches);
-        self.words.extend(other.words);
+        self.approvals.extend(other.approvals);
         for (session, seq) in other.shown {
             self.shows(session, seq);
         }
@@ -44,7 +44,7 @@ impl Acknowledged {
         self.cancels.retain(|(session, _)| holds(session));
         self.interrupts.retain(|(session, _)| holds(session));
         self.branches.retain(&holds);
-        self.words.retain(|(session, _)| holds(session));
+        self.approvals.retain(|(session, _)| holds(session));
         self.shown.retain(|session, _| holds(session));
     }
 
@@ -68,8 +68,8 @@ impl Acknowledged {
         lost.extend(interrupts.map(|(session, run)| format!("the interrupt of run {run} of {session} is gone")));
         let branches = self.branches.iter().filter(|branch| !sessions.contains_key(branch));
         lost.extend(branches.map(|branch| format!("the branch {branch} is gone")));
-        let words = self.words.iter().filter(|word| !kept.words.contains(word));
-        lost.extend(words.map(|(session, call)| format!("the approval of call {call} of {session} is gone")));
+        let approvals = self.approvals.iter().filter(|word| !kept.approvals.contains(word));
+        lost.extend(approvals.map(|(session, call)| format!("the approval of call {call} of {session} is gone")));
         for (session, seq) in &self.shown {
             let last = Seq(sessions.get(session).map_or(0, |records| records.len() as u64));
             if last < *seq {
@@ -86,7 +86,7 @@ struct Kept {
     ends: BTreeSet<(SessionId, RunNo)>,
     closing: BTreeSet<(SessionId, RunNo)>,
     interrupted: BTreeSet<(SessionId, RunNo)>,
-    words: BTreeSet<(SessionId, CallId)>,
+    approvals: BTreeSet<(SessionId, CallId)>,
 }
 
 impl Kept {
@@ -96,7 +96,7 @@ impl Kept {
         } else if let Record::RunEnded(ended) = record {
             self.ends.insert((session, ended.run));
         } else if let Record::AskAnswered { call, .. } = record {
-            self.words.insert((session, *call));
+            self.approvals.insert((session, *call));
         } else if let Record::RunHeld { run, why } = record {
             match **why {
                 Hold::Closing { .. } => _ = self.closing.insert((session, *run)),

@@ -19,12 +19,12 @@ pub(super) fn within_budget(world: &World<'_>) -> Verdict {
             admitted(observed, restart, within_ms, |other| other.supervisor == restart.supervisor) >= most
         });
         let fits = if restart.admitted { own < budget.max && !storm } else { own >= budget.max || storm };
-        ensure(fits, InvariantId::V1, restart.session, || told(restart, own, &budget))?;
+        ensure(fits, InvariantId::V1, restart.session, || describe(restart, own, &budget))?;
     }
     Ok(())
 }
 
-fn told(restart: &Restart, own: u32, budget: &RestartBudget) -> String {
+fn describe(restart: &Restart, own: u32, budget: &RestartBudget) -> String {
     let word = if restart.admitted { "restarted" } else { "given up" };
     format!("it is {word} after {own} restarts within {} ms, where {} are allowed", budget.within_ms, budget.max)
 }

@@ -98,8 +98,8 @@ pub(super) fn always_is_own(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };
         let own = state.always.iter().all(|access| {
-            let mut words = seen.asks.values().filter(|ask| ask.access == (&access.action, &access.resource));
-            words.any(|ask| matches!(ask.answered, Some((_, AskVerdict::Always, AskBy::Person))))
+            let mut answers = seen.asks.values().filter(|ask| ask.access == (&access.action, &access.resource));
+            answers.any(|ask| matches!(ask.answered, Some((_, AskVerdict::Always, AskBy::Person))))
         });
         ensure_if(!state.always.is_empty(), own, InvariantId::P5, *session, || {
             format!("it holds an \"always\" that was not given here: {:?}", state.always)

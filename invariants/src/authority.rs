@@ -91,7 +91,7 @@ fn ceiling(world: &World<'_>, session: SessionId, access: &Access) -> Answer {
 }
 
 fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
-    let asked = seen.asks.iter().map(|(call, ask)| {
+    let asks = seen.asks.iter().map(|(call, ask)| {
         let (action, resource) = ask.access;
         (*call, Access { action: action.clone(), resource: resource.clone() })
     });
@@ -99,7 +99,7 @@ fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
         let Record::CallStarted { call, access: Some(access), .. } = record else { return None };
         Some((*call, (**access).clone()))
     });
-    asked.chain(started).collect()
+    asks.chain(started).collect()
 }
 
 /// A model's text sets neither position nor authority: a child has its parent's position and ceilings, a call continues
@@ -116,12 +116,12 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
         ensure(unasked.is_none(), InvariantId::P6, *session, || {
             format!("call {unasked:?} handed the session to another agent, and no person approved it")
         })?;
-        for (at, asked) in &seen.continued {
-            let child = |id: SessionId| id == asked.child;
+        for (at, request) in &seen.continued {
+            let child = |id: SessionId| id == request.child;
             let mine = seen.spawned.iter().any(|(born, spawned)| born < at && child(spawned.child))
                 || seen.branches.iter().any(|(born, branch)| born < at && child(branch.child));
             ensure(mine, InvariantId::P6, *session, || {
-                format!("call {} continues {}, which is not its child", asked.call, asked.child)
+                format!("call {} continues {}, which is not its child", request.call, request.child)
             })?;
         }
         for (child, key) in &seen.cancel_asked {
@@ -208,9 +208,10 @@ fn had_word(seen: &Seen<'_>, call: CallId) -> bool {
         access.as_deref().filter(|_| *started == call)
     });
     let same = |answered: &CallId| {
-        let asked = seen.asks.get(answered).map(|ask| ask.access);
-        access
-            .is_some_and(|access| asked.is_some_and(|(action, on)| (action, on) == (&access.action, &access.resource)))
+        let ask_access = seen.asks.get(answered).map(|ask| ask.access);
+        access.is_some_and(|access| {
+            ask_access.is_some_and(|(action, on)| (action, on) == (&access.action, &access.resource))
+        })
     };
     seen.view.records.iter().any(|record| {
         let Record::AskAnswered { call: answered, verdict, by: AskBy::Person } = record else { return false };
@@ -233,11 +234,11 @@ fn started<'a>(seen: &Seen<'a>, turn: TurnNo) -> Vec<(CallId, &'a str)> {
         let Record::TurnAnswered(answer) = record else { return None };
         (answer.turn == turn).then_some(answer)
     });
-    let asked = |call: &CallId| answer.and_then(|answer| answer.calls.get(usize::try_from(call.ix).ok()?));
+    let tool_call = |call: &CallId| answer.and_then(|answer| answer.calls.get(usize::try_from(call.ix).ok()?));
     let calls = seen.view.records.iter().filter_map(|record| {
         let Record::CallStarted { call, kind, .. } = record else { return None };
         let valid = call.turn == turn && !matches!(**kind, CallKind::Invalid(_));
-        Some((*call, &*asked(call).filter(|_| valid)?.tool))
+        Some((*call, &*tool_call(call).filter(|_| valid)?.tool))
     });
     calls.collect()
 }

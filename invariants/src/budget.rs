@@ -29,9 +29,9 @@ pub(super) fn counted_once(world: &World<'_>) -> Verdict {
             let notices = seen.taken_by_key(child, call).filter(|(taken, _)| (made..at).contains(taken));
             notices.for_each(|(_, item)| owned.add(&item.usage));
         }
-        let said = (ended.usage_self, ended.usage_owned, ended.turns);
-        ensure(said == (own, owned, turns), InvariantId::E3, key.session, || {
-            format!("run {} says that it cost {said:?}, and cost {:?}", key.run, (own, owned, turns))
+        let recorded = (ended.usage_self, ended.usage_owned, ended.turns);
+        ensure(recorded == (own, owned, turns), InvariantId::E3, key.session, || {
+            format!("run {} says that it cost {recorded:?}, and cost {:?}", key.run, (own, owned, turns))
         })?;
     }
     Ok(())

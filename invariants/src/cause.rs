@@ -15,9 +15,9 @@ pub(super) fn true_causes(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some(outcome), Some(seen)) = (run.fixed(), world.sessions.get(&key.session)) else { continue };
         let traces = Traces::of(seen, run);
-        let told = traces.tell(world, key, run, outcome);
-        ensure(told.is_ok(), InvariantId::S8, key.session, || {
-            format!("run {} is {outcome:?}, and {}", key.run, told.err().unwrap_or_default())
+        let verdict = traces.tell(world, key, run, outcome);
+        ensure(verdict.is_ok(), InvariantId::S8, key.session, || {
+            format!("run {} is {outcome:?}, and {}", key.run, verdict.err().unwrap_or_default())
         })?;
         let seen = world.causes().map_or(Ok(()), |causes| happened(causes, key, outcome));
         ensure(seen.is_ok(), InvariantId::S8, key.session, || {

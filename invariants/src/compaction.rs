@@ -1,4 +1,4 @@
-//! What a compaction may hide: N-8.
+//! N-8: a compaction hides only what it may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use subtend_session::message::Message;
 use subtend_session::record::{Carrier, Compacted, Record};
 use subtend_session::state::State;
 
-/// What a session owes its model after some of its records.
+/// Messages that a session must still show to its model after some of its records.
 #[derive(Default)]
 struct Owed {
     /// Inputs of the run in flight without a final answer, by the records that took them.
@@ -47,7 +47,7 @@ impl Owed {
                 }
             }
             Record::ChildSpawned(spawned) if !spawned.detached => _ = self.live.insert(spawned.call, spawned.child),
-            Record::ContinueAsked(asked) => _ = self.live.insert(asked.call, asked.child),
+            Record::ContinueAsked(request) => _ = self.live.insert(request.call, request.child),
             Record::RunEnded(_) => {
                 self.inputs.clear();
                 self.completions.clear();

@@ -22,7 +22,11 @@ pub(super) fn asked_for_once(world: &World<'_>) -> Verdict {
         ensure(!refused, InvariantId::S9, key.session, || {
             format!("call {call} of {} was refused, and opened run {} all the same", owner.session, key.run)
         })?;
-        let at = if key.run == RunNo(1) { born(above, key.session, call) } else { asked(above, key.session, call) };
+        let at = if key.run == RunNo(1) {
+            born(above, key.session, call)
+        } else {
+            request_position(above, key.session, call)
+        };
         let at_work = at.and_then(|at| above.in_flight_at(at));
         ensure(at_work == Some((owner.run, false)), InvariantId::S9, key.session, || {
             format!("run {} names {owner:?} as its owner, whose call {call} did not ask for it", key.run)
@@ -36,19 +40,22 @@ fn born(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
     spawned.find(|(_, spawned)| (spawned.child, spawned.call) == (child, call)).map(|(at, _)| *at)
 }
 
-fn asked(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
+fn request_position(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
     let mut continued = above.continued.iter();
-    continued.find(|(_, asked)| (asked.child, asked.call) == (child, call)).map(|(at, _)| *at)
+    continued.find(|(_, request)| (request.child, request.call) == (child, call)).map(|(at, _)| *at)
 }
 
 /// Rule 6: a session continues a child only after it took the end of the previous owned run.
 pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
-        for (at, asked) in &seen.continued {
-            let mut before = seen.keys().filter(|(made, _, child)| made < at && *child == asked.child);
+        for (at, request) in &seen.continued {
+            let mut before = seen.keys().filter(|(made, _, child)| made < at && *child == request.child);
             let open = before.find(|(_, key, child)| !seen.taken_by_key(*child, *key).any(|(taken, _)| taken < *at));
             ensure(open.is_none(), InvariantId::S9, *session, || {
-                format!("call {} continues {}, whose run by {open:?} it was not notified of", asked.call, asked.child)
+                format!(
+                    "call {} continues {}, whose run by {open:?} it was not notified of",
+                    request.call, request.child
+                )
             })?;
         }
     }
@@ -63,9 +70,9 @@ pub(super) fn late_words_are_lost(world: &World<'_>) -> Verdict {
         let Some((from, _)) = run.opened else { continue };
         let to = run.ended.map_or(usize::MAX, |(at, _)| at);
         let mine = |at: usize| (from..=to).contains(&at);
-        let asked = seen.keys().filter(|(at, ..)| mine(*at));
+        let asks = seen.keys().filter(|(at, ..)| mine(*at));
         let turns = turns(seen, key);
-        for (_, call, child) in asked {
+        for (_, call, child) in asks {
             let known = turns.contains(&call.turn);
             ensure(known, InvariantId::S9, key.session, || {
                 format!("run {} opened a run of {child} by call {call}, which another run asked for", key.run)

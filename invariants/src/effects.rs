@@ -25,7 +25,7 @@ pub(super) fn intended(world: &World<'_>) -> Verdict {
         };
         let intends = |record: &Record| match (&effect.work, record) {
             (Work::Model(no, nth), Record::TurnStarted { turn, attempt, .. }) => (no, nth) == (turn, attempt),
-            (Work::Tool { call: asked, .. }, Record::CallStarted { call, .. }) => asked == call,
+            (Work::Tool { call: started, .. }, Record::CallStarted { call, .. }) => started == call,
             _ => false,
         };
         let at = (1_u64..).map(Seq).zip(seen.view.records).find(|(_, record)| intends(record)).map(|(seq, _)| seq);

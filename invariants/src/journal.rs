@@ -52,7 +52,7 @@ pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         born(world, *session, seen)?;
         ends_are_owed(world, *session, seen)?;
-        asked(world, *session, seen)?;
+        check_request(world, *session, seen)?;
         put_to_persons(world, *session, seen)?;
     }
     world.rows.iter().try_for_each(|row| obliged(world, row))
@@ -83,13 +83,13 @@ fn ends_are_owed(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verd
             (Owner::Person | Owner::Detached { .. }, Some(parent)) => (parent, RowKey::Run(*no)),
             (Owner::Person | Owner::Detached { .. }, None) | (Owner::Host(_), _) => continue,
         };
-        told(world, session, to, key)?;
+        check_completion(world, session, to, key)?;
     }
-    seen.refused.iter().try_for_each(|(owner, key, _)| told(world, session, *owner, RowKey::Call(*key)))
+    seen.refused.iter().try_for_each(|(owner, key, _)| check_completion(world, session, *owner, RowKey::Call(*key)))
 }
 
 /// Checks that the row from `from` to `to` exists or was taken.
-fn told(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdict {
+fn check_completion(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdict {
     if world.lacks(to) {
         return Ok(());
     }
@@ -103,19 +103,19 @@ fn told(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdi
     })
 }
 
-fn asked(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
-    for (_, asked) in seen.continued.iter().filter(|(_, asked)| !world.lacks(asked.child)) {
-        let row = Row { to: asked.child, from: session, kind: RowKind::Continue, key: RowKey::Call(asked.call) };
+fn check_request(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+    for (_, request) in seen.continued.iter().filter(|(_, request)| !world.lacks(request.child)) {
+        let row = Row { to: request.child, from: session, kind: RowKind::Continue, key: RowKey::Call(request.call) };
         let standing = world.rows.contains(&row);
-        let answered = world.sessions.get(&asked.child).is_some_and(|child| {
+        let answered = world.sessions.get(&request.child).is_some_and(|child| {
             let opened = |owner: (subtend_session::ids::RunKey, subtend_session::ids::CallId)| {
-                owner.0.session == session && owner.1 == asked.call
+                owner.0.session == session && owner.1 == request.call
             };
-            child.refused.iter().any(|(owner, key, _)| (*owner, *key) == (session, asked.call))
+            child.refused.iter().any(|(owner, key, _)| (*owner, *key) == (session, request.call))
                 || child.runs.values().filter_map(|run| run.owner()).any(opened)
         });
         ensure(standing != answered, InvariantId::J3, session, || {
-            format!("continue {}: row standing {standing}, answered {answered}", asked.call)
+            format!("continue {}: row standing {standing}, answered {answered}", request.call)
         })?;
     }
     for (child, key) in seen.cancel_asked.iter().filter(|(child, _)| !world.lacks(*child)) {
@@ -155,7 +155,7 @@ fn obliged(world: &World<'_>, row: &Row) -> Verdict {
         }
         (RowKind::Notice, RowKey::Run(run)) => from.runs.get(&run).is_some_and(|run| run.ended.is_some()),
         (RowKind::Continue, RowKey::Call(call)) => {
-            from.continued.iter().any(|(_, asked)| asked.call == call && asked.child == row.to)
+            from.continued.iter().any(|(_, request)| request.call == call && request.child == row.to)
         }
         (RowKind::Cancel, RowKey::Call(call)) => from.cancel_asked.contains(&(row.to, call)),
         (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => false,

@@ -30,7 +30,7 @@ pub(super) fn never_two(world: &World<'_>) -> Verdict {
 }
 
 /// Every ended or refused key is noticed, unless its owner is active: the row then waits for the boundary.
-pub(super) fn told(world: &World<'_>) -> Verdict {
+pub(super) fn check_notices(world: &World<'_>) -> Verdict {
     if !world.complete {
         return Ok(());
     }

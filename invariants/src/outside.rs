@@ -99,14 +99,14 @@ fn live_below(world: &World<'_>, root: SessionId) -> BTreeSet<SessionId> {
 /// Each event arrives once and in order; gaps are reported exactly.
 pub(super) fn heard_in_order(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
-    observed.subscribers.iter().try_for_each(|log| heard(world, log))
+    observed.subscribers.iter().try_for_each(|log| check_received(world, log))
 }
 
-fn heard(world: &World<'_>, log: &SubscriberLog) -> Verdict {
+fn check_received(world: &World<'_>, log: &SubscriberLog) -> Verdict {
     let mut next: BTreeMap<SessionId, Seq> = log.follows.into_iter().collect();
     let (mut missed, mut gaps) = (0_u64, 0_u64);
-    for heard in &log.heard {
-        let (session, first, last) = match heard {
+    for received in &log.received {
+        let (session, first, last) = match received {
             Heard::Missed(count) => {
                 missed = missed.saturating_add(*count);
                 continue;

@@ -29,7 +29,7 @@ pub(super) fn all_ended(world: &World<'_>) -> Verdict {
     };
     // The reset of a provider's limit needs no external event. S-6 checks that its timer is armed.
     let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limited_until().is_some());
-    let asks = |state: &State| state.turn().is_some_and(asked) || limited(state);
+    let asks = |state: &State| state.turn().is_some_and(has_asked) || limited(state);
     let outside = world
         .sessions
         .values()
@@ -42,7 +42,7 @@ pub(super) fn all_ended(world: &World<'_>) -> Verdict {
     })
 }
 
-fn asked(turn: &Turn) -> bool {
+fn has_asked(turn: &Turn) -> bool {
     turn.calls.iter().any(|call| matches!(call.phase, CallPhase::Asked(_)))
 }
 
@@ -183,13 +183,13 @@ pub(super) fn open_is_counted(world: &World<'_>) -> Verdict {
             Some(answer)
         });
         let answer = answers.into_iter().find(|answer| answer.turn == turn.no);
-        let asked = answer.map_or(0, |answer| answer.calls.len());
-        let without_result = (0..u32::try_from(asked).unwrap_or(u32::MAX))
+        let call_count = answer.map_or(0, |answer| answer.calls.len());
+        let without_result = (0..u32::try_from(call_count).unwrap_or(u32::MAX))
             .filter(|ix| !seen.results.contains_key(&CallId { turn: turn.no, ix: *ix }))
             .count();
         let open = usize::try_from(turn.open).unwrap_or(usize::MAX);
-        ensure(open == without_result && turn.calls.len() == asked, InvariantId::S11, *session, || {
-            format!("turn {}: {open} calls said to be open, {without_result} of {asked} have no result", turn.no)
+        ensure(open == without_result && turn.calls.len() == call_count, InvariantId::S11, *session, || {
+            format!("turn {}: {open} calls said to be open, {without_result} of {call_count} have no result", turn.no)
         })?;
     }
     Ok(())
@@ -227,9 +227,10 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
             needs(turn.local > 0, !awaits.tools.is_empty(), Reason::Tools)?;
             let put = (0_u32..).zip(&turn.calls).filter(|(_, call)| matches!(call.phase, CallPhase::Asked(_)));
             let standing = put.into_iter().all(|(ix, _)| stands(world, *session, CallId { turn: turn.no, ix }));
-            needs(asked(turn), standing || !world.complete, Reason::Ask)?;
+            needs(has_asked(turn), standing || !world.complete, Reason::Ask)?;
             // An unstarted call waits for an earlier one of its answer, the ledger, or a slot.
-            let ahead = turn.local > 0 || !awaits.admits.is_empty() || asked(turn) || run.parked == Some(Park::Slot);
+            let ahead =
+                turn.local > 0 || !awaits.admits.is_empty() || has_asked(turn) || run.parked == Some(Park::Slot);
             needs(turn.unstarted > 0, ahead, Reason::Ledger)?;
         }
         let wants_slot = !run.started || run.parked == Some(Park::Slot);
@@ -331,9 +332,9 @@ fn interrupt_reached(session: SessionId, seen: &Seen<'_>, run: &Run) -> Verdict 
         if !blocking || call.phase != CallPhase::Started {
             continue;
         }
-        let asked =
+        let request =
             run.owned.get(&id).is_none_or(|owned| owned.cancel_asked || seen.cancel_asked.contains(&(owned.child, id)));
-        ensure(asked, InvariantId::S12, session, || {
+        ensure(request, InvariantId::S12, session, || {
             format!("run {} is interrupted, and blocking call {id} continues", run.no)
         })?;
     }

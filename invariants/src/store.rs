@@ -1,4 +1,4 @@
-//! What a store went through: J-7, J-8, J-9, J-10.
+//! Deletions and restarts of a store: J-7, J-8, J-9, J-10.
 
 use crate::observed::{Aside, Failure, Recovery};
 use crate::world::World;
@@ -43,15 +43,19 @@ pub(super) fn set_aside(world: &World<'_>) -> Verdict {
     let Some(Aside { damaged, refused, served }) = world.observed.and_then(|observed| observed.aside.as_ref()) else {
         return Ok(());
     };
-    let told = |session: &SessionId, is: &str| format!("session {session} is {is}");
+    let describe = |session: &SessionId, is: &str| format!("session {session} is {is}");
     damaged.iter().try_for_each(|session| {
-        ensure(!served.contains(session), InvariantId::J8, *session, || told(session, "damaged, and answers as ever"))?;
-        ensure(refused.contains(session), InvariantId::J8, *session, || told(session, "damaged, and does not say so"))
+        ensure(!served.contains(session), InvariantId::J8, *session, || {
+            describe(session, "damaged, and answers as ever")
+        })?;
+        ensure(refused.contains(session), InvariantId::J8, *session, || {
+            describe(session, "damaged, and does not say so")
+        })
     })?;
     let others = world.sessions.keys().chain(refused).filter(|session| !damaged.contains(session));
     others.into_iter().try_for_each(|session| {
-        ensure(!refused.contains(session), InvariantId::J8, *session, || told(session, "sound, and is refused"))?;
-        ensure(served.contains(session), InvariantId::J8, *session, || told(session, "sound, and does not answer"))
+        ensure(!refused.contains(session), InvariantId::J8, *session, || describe(session, "sound, and is refused"))?;
+        ensure(served.contains(session), InvariantId::J8, *session, || describe(session, "sound, and does not answer"))
     })
 }
 

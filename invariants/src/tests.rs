@@ -37,7 +37,7 @@ fn there_are_sixty_one_and_each_has_its_own_id() {
 
 #[test]
 fn good_worlds_hold() {
-    for scene in [Scene::good(), Scene::child_at_work(), Scene::continued(), Scene::allowed(), Scene::asked()] {
+    for scene in [Scene::good(), Scene::child_at_work(), Scene::continued(), Scene::allowed(), Scene::asking()] {
         assert_eq!(scene.with(always), Ok(()));
         assert_eq!(scene.with(quiescent), Ok(()));
     }

@@ -177,11 +177,11 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
             })?;
         }
         if let (Outcome::Cancelled { by: By::Model { .. } }, Some((owner, call))) = (outcome, run.owner()) {
-            let asked = world
+            let is_requested = world
                 .sessions
                 .get(&owner.session)
                 .is_none_or(|owner| owner.cancel_asked.contains(&(key.session, call)));
-            ensure(asked, InvariantId::T5, key.session, || {
+            ensure(is_requested, InvariantId::T5, key.session, || {
                 format!("run {} is cancelled by a model, and none asked", key.run)
             })?;
         }
@@ -226,9 +226,9 @@ pub(super) fn detached_stand(world: &World<'_>) -> Verdict {
         })?;
         if let (Outcome::Cancelled { by }, Some(causes)) = (outcome, world.causes()) {
             let root = world.sessions.get(&key.session).and_then(Seen::place).map(|place| place.root(key.session));
-            let meant = causes.cancels.iter().any(|(run, word)| *run == key && word == by)
+            let is_target = causes.cancels.iter().any(|(run, word)| *run == key && word == by)
                 || root.is_some_and(|root| causes.trees.contains(&root));
-            ensure(meant || *by == By::Sweep, InvariantId::T6, key.session, || {
+            ensure(is_target || *by == By::Sweep, InvariantId::T6, key.session, || {
                 format!("run {} is detached and {outcome:?}, and no control named it or its tree", key.run)
             })?;
         }

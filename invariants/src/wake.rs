@@ -187,9 +187,9 @@ fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
     before
         .filter(|(seq, record)| {
             let Record::NoticeTaken(taken) = record else { return false };
-            let heard = taken.carrier == Carrier::Message && !hidden.contains(seq) && !compacted.contains(seq);
+            let is_received = taken.carrier == Carrier::Message && !hidden.contains(seq) && !compacted.contains(seq);
             // The end of a run that a person opened is for views only (K26).
-            heard && taken.items.iter().any(|item| item.key.is_some() && !silent.contains(&item.child))
+            is_received && taken.items.iter().any(|item| item.key.is_some() && !silent.contains(&item.child))
         })
         .map(|(seq, _)| seq)
         .collect()

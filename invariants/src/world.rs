@@ -211,7 +211,7 @@ impl<'a> Seen<'a> {
                 run.ends = run.ends.saturating_add(1);
             }
             Record::ChildSpawned(spawned) => self.spawned.push((at, spawned)),
-            Record::ContinueAsked(asked) => self.continued.push((at, asked)),
+            Record::ContinueAsked(request) => self.continued.push((at, request)),
             Record::ContinueRefused { owner, key, why } => self.refused.push((*owner, *key, *why)),
             Record::NoticeTaken(taken) => {
                 self.taken.extend(taken.items.iter().map(|item| (at, item)));
@@ -299,7 +299,7 @@ impl<'a> Seen<'a> {
     /// Returns the keys of blocking calls that stayed blocking, each with its child.
     pub(super) fn blocking(&self) -> impl Iterator<Item = (CallId, SessionId)> {
         let spawned = self.spawned.iter().map(|(_, spawned)| (spawned.mode, spawned.call, spawned.child));
-        let all = spawned.chain(self.continued.iter().map(|(_, asked)| (asked.mode, asked.call, asked.child)));
+        let all = spawned.chain(self.continued.iter().map(|(_, request)| (request.mode, request.call, request.child)));
         all.filter(|(mode, call, _)| *mode == Mode::Blocking && !self.backgrounded.contains(call))
             .map(|(_, call, child)| (call, child))
     }
@@ -309,7 +309,7 @@ impl<'a> Seen<'a> {
         let spawned = self.spawned.iter().filter(|(_, spawned)| !spawned.detached);
         spawned
             .map(|(at, spawned)| (*at, spawned.call, spawned.child))
-            .chain(self.continued.iter().map(|(at, asked)| (*at, asked.call, asked.child)))
+            .chain(self.continued.iter().map(|(at, request)| (*at, request.call, request.child)))
     }
 }
 

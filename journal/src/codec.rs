@@ -204,11 +204,11 @@ fn with_body(head: &[u8], flags: u8, body: &[u8]) -> Vec<u8> {
 
 /// The checksum matched, so an unknown word is a newer version's.
 pub(crate) fn unknown(error: &serde_json::Error) -> FrameError {
-    let words = error.to_string();
-    if words.starts_with("unknown variant") || words.starts_with("unknown field") {
-        FrameError::Newer(words)
+    let text = error.to_string();
+    if text.starts_with("unknown variant") || text.starts_with("unknown field") {
+        FrameError::Newer(text)
     } else {
-        FrameError::Corrupt(words)
+        FrameError::Corrupt(text)
     }
 }
 

@@ -81,8 +81,8 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) || says_full(&error.to_string())
 }
 
-fn says_full(words: &str) -> bool {
-    FULL.iter().any(|full| words.contains(full))
+fn says_full(text: &str) -> bool {
+    FULL.iter().any(|full| text.contains(full))
 }
 
 impl EngineError {

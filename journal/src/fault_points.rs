@@ -31,8 +31,8 @@ impl FaultPoints {
     }
 
     #[cfg(any(feature = "fault-points", test))]
-    fn parse(words: &str) -> Self {
-        let has = |name| words.split(',').any(|word| word.trim() == name);
+    fn parse(text: &str) -> Self {
+        let has = |name| text.split(',').any(|word| word.trim() == name);
         Self {
             ack_before_commit: has("ack-before-commit"),
             no_outbox: has("no-outbox"),

@@ -9,7 +9,7 @@ pub(crate) fn guarded<T>(what: &'static str, work: impl FnOnce() -> Result<T, En
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let why = panic
             .downcast_ref::<&str>()
-            .map(|words| (*words).to_owned())
+            .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no words".to_owned());
         Err(EngineError::Panicked { what, why })

@@ -57,7 +57,7 @@ pub struct Info {
     pub engine: &'static str,
     /// Its path; absent in memory.
     pub path: Option<PathBuf>,
-    /// What an acknowledged batch survives.
+    /// The failures that an acknowledged batch survives.
     pub durability: Cow<'static, str>,
     /// The written version of frames.
     pub format: u32,

@@ -21,7 +21,7 @@ impl Lock {
         let io = |what| io(what, &path);
         let mut file = owner_only::open_own(&path).map_err(io("open the lock file"))?;
         // Before the lock: a refused process reads the holder meanwhile.
-        let words = words();
+        let text = owner_text();
         for left in (0..RETRIES).rev() {
             match file.try_lock() {
                 Ok(()) => break,
@@ -34,7 +34,7 @@ impl Lock {
         }
         file.set_len(0).map_err(io("write"))?;
         file.seek(SeekFrom::Start(0)).map_err(io("write"))?;
-        file.write_all(words.as_bytes()).map_err(io("write"))?;
+        file.write_all(text.as_bytes()).map_err(io("write"))?;
         Ok(Self { _file: file })
     }
 }
@@ -83,7 +83,7 @@ fn holder(file: &mut File) -> String {
 }
 
 fn is_ours(file: &mut File) -> bool {
-    holder(file) == words()
+    holder(file) == owner_text()
 }
 
 fn in_use(dir: &Path, file: &mut File) -> OpenError {
@@ -95,7 +95,7 @@ fn in_use(dir: &Path, file: &mut File) -> OpenError {
     OpenError::InUse { path: dir.to_owned(), pid: field("pid"), boot: field("boot") }
 }
 
-fn words() -> String {
+fn owner_text() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     format!("pid={}\nboot={}\nstarted={}\n", std::process::id(), boot.trim(), started().unwrap_or_default())
 }

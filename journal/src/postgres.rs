@@ -91,7 +91,7 @@ impl From<tokio_postgres::Error> for ServerFailure {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             Some(db) if !ends_connection(db) => Self::Refused(Box::new(db.clone())),
-            Some(_) | None => Self::Lost(words(&error)),
+            Some(_) | None => Self::Lost(describe(&error)),
         }
     }
 }
@@ -104,12 +104,12 @@ fn ends_connection(error: &DbError) -> bool {
 }
 
 /// Returns the error with its causes, since the outer error is too general.
-fn words(error: &tokio_postgres::Error) -> String {
+fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
         None => {
             let causes = std::iter::successors(error.source(), |error: &&dyn std::error::Error| (*error).source());
-            causes.fold(error.to_string(), |words, cause| format!("{words}: {cause}"))
+            causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
         }
     }
 }
@@ -121,15 +121,15 @@ impl ServerFailure {
             Self::Fenced => EngineError::Fenced { shard: shard.to_owned() },
             Self::Refused(error) => match overwritten(&error) {
                 Some(error) => error,
-                None => EngineError::Store { what, why: Self::Refused(error).words() },
+                None => EngineError::Store { what, why: Self::Refused(error).describe() },
             },
             Self::Lost(_) | Self::Held(_) | Self::Missing | Self::Newer { .. } => {
-                EngineError::Store { what, why: self.words() }
+                EngineError::Store { what, why: self.describe() }
             }
         }
     }
 
-    fn words(self) -> String {
+    fn describe(self) -> String {
         match self {
             Self::Engine(error) => error.to_string(),
             Self::Fenced => "it was claimed by another process".to_owned(),

@@ -37,18 +37,18 @@ pub enum StoreSpec {
 
 /// Lists the valid specifications.
 fn possible() -> String {
-    let mut words = Vec::new();
+    let mut names = Vec::new();
     for (name, held, _) in ENGINES {
-        words.extend(held.then(|| format!("`{name}:PATH`")));
+        names.extend(held.then(|| format!("`{name}:PATH`")));
     }
-    let memory = if words.is_empty() { "`memory`" } else { "(PATH is a directory) or `memory`" };
+    let memory = if names.is_empty() { "`memory`" } else { "(PATH is a directory) or `memory`" };
     let missing: Vec<_> = ENGINES.iter().filter(|(_, held, _)| !held).map(|(name, ..)| format!("`{name}`")).collect();
     let others = if missing.is_empty() {
         String::new()
     } else {
         format!("; a build with the feature of their name has {}", missing.join(" and "))
     };
-    format!("{} {memory}{others}", words.join(", ")).trim_start().to_owned()
+    format!("{} {memory}{others}", names.join(", ")).trim_start().to_owned()
 }
 
 const NO_POSTGRES: &str = if cfg!(feature = "postgres") {
@@ -290,9 +290,9 @@ mod tests {
             ("fjall:x", "its engine is not known"),
             ("memory:x", "a store in memory has no path"),
         ] {
-            let words = StoreSpec::parse(spec).unwrap_err().to_string();
+            let text = StoreSpec::parse(spec).unwrap_err().to_string();
             assert_eq!(
-                words,
+                text,
                 format!(
                     "`{spec}` is not a store: {why}. Write `redb:PATH`, `sled:PATH` (PATH is a directory) or `memory`"
                 )

@@ -173,8 +173,8 @@ mod tests {
         for (name, bytes) in [("long", &long[..]), ("deep/table", b"rows"), ("none", b"")] {
             fs::write(of.join(name), bytes).unwrap();
         }
-        let mut told = Vec::new();
-        let copy = TempCopy::of(&of, &mut |copied| told.push(copied)).unwrap();
+        let mut recorded = Vec::new();
+        let copy = TempCopy::of(&of, &mut |copied| recorded.push(copied)).unwrap();
         let path = copy.path();
         assert!(fs::read(path.join("long")).unwrap() == long && path.join("deep/empty").is_dir());
         assert_eq!(
@@ -182,7 +182,7 @@ mod tests {
             (b"rows".to_vec(), vec![])
         );
         let all = long.len() as u64 + 4;
-        assert_eq!(told.last(), Some(&Copied { bytes: all, of: all }));
+        assert_eq!(recorded.last(), Some(&Copied { bytes: all, of: all }));
         fs::remove_file(path.join("deep/table")).unwrap();
         fs::write(path.join("long"), b"other").unwrap();
         drop(copy);

@@ -157,8 +157,8 @@ mod tests {
         assert_eq!(poll(&mut lost), Poll::Pending);
         waiters.poison(Poisoned(Arc::new(EngineError::Injected("first"))));
         waiters.poison(Poisoned(Arc::new(EngineError::Injected("second"))));
-        let words = "the journal is poisoned, open the store again: injected fault: first".to_owned();
-        assert_eq!(poll(&mut lost), Poll::Ready(Err(words)));
+        let text = "the journal is poisoned, open the store again: injected fault: first".to_owned();
+        assert_eq!(poll(&mut lost), Poll::Ready(Err(text)));
         assert_eq!(poll(&mut Box::pin(waiters.wait(Lsn(1)))), Poll::Ready(Ok(())));
     }
 }

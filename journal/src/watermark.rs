@@ -209,9 +209,9 @@ mod tests {
 
     fn look(dir: &Path, found: u64, accept: bool) -> Result<(), String> {
         let before = std::fs::read(dir.join(NAME)).ok();
-        let told = Watermark::look(dir, Lsn(found), accept).map_err(|error| error.to_string());
+        let report = Watermark::look(dir, Lsn(found), accept).map_err(|error| error.to_string());
         assert_eq!(std::fs::read(dir.join(NAME)).ok(), before, "a check writes nothing");
-        told
+        report
     }
 
     #[test]

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_message_counts_with_all_its_text() {
-        let asked = ToolCall { provider_id: text(10), tool: text(4), args: text(70) };
+        let tool_call = ToolCall { provider_id: text(10), tool: text(4), args: text(70) };
         let call = CallId { turn: TurnNo(1), ix: 0 };
         let assistant = |calls: Vec<ToolCall>| Message::Assistant {
             seq: Seq(2),
@@ -139,7 +139,7 @@ mod tests {
         let cost = |message| tokens(&request(vec![message], Vec::new())) - 1_100;
         assert_eq!(cost(Message::User { seq: Seq(1), text: text(84) }), 25);
         assert_eq!(cost(assistant(Vec::new())), 25);
-        assert_eq!(cost(assistant(vec![asked.clone(), asked])), 25 + 50);
+        assert_eq!(cost(assistant(vec![tool_call.clone(), tool_call])), 25 + 50);
         assert_eq!(cost(Message::Result { call, error: false, content: text(84) }), 25);
         assert_eq!(cost(Message::Notice { seq: Seq(3), text: text(84) }), 25);
         assert_eq!(cost(Message::Prompt { text: text(84) }), 25);

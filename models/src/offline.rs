@@ -91,12 +91,12 @@ fn respond(messages: &[Message], tools: &[ToolSpec]) -> Answer {
         OfflineStep::Nothing => Answer { text: None, ..Answer::of_text("") },
         OfflineStep::Call(text, calls) => {
             let number = open.answers.saturating_add(1);
-            let asked = calls.into_iter().enumerate().map(|(ix, (tool, args))| ToolCall {
+            let tool_calls = calls.into_iter().enumerate().map(|(ix, (tool, args))| ToolCall {
                 provider_id: format!("call_{number}_{ix}").into(),
                 tool: tool.into(),
                 args: args.to_string().into(),
             });
-            Answer::of_calls(Some(format!("{AT_WORK}{text}").into()), asked.collect())
+            Answer::of_calls(Some(format!("{AT_WORK}{text}").into()), tool_calls.collect())
         }
     }
 }

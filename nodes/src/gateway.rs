@@ -100,16 +100,19 @@ impl Gateway {
             Err(_) => return Err(Problem::malformed("the body did not arrive within 30 s: send it again")),
         };
         forwarded.map_or(Ok(()), |forwarded| forwarded.check(&body))?;
-        let mut asked = BufferedRequest { parts, body, grant, forwarded: forwarded.is_some() };
+        let mut buffered = BufferedRequest { parts, body, grant, forwarded: forwarded.is_some() };
         if wanted.shard.is_some() || wanted.label.is_some() {
-            asked.parts.uri = wanted.rest.clone();
+            buffered.parts.uri = wanted.rest.clone();
         }
         match wanted.shard {
             Some(shard) if self.shards().contains(&shard) => {
-                self.check_key(&shard, &asked).await?;
-                let mut answer = self.ask(&shard, &asked).await?;
+                self.check_key(&shard, &buffered).await?;
+                let mut answer = self.ask(&shard, &buffered).await?;
                 // A browser keeps to the shard that it named last.
-                if asked.parts.method == Method::GET && target::is_page(asked.parts.uri.path()) && !asked.forwarded {
+                if buffered.parts.method == Method::GET
+                    && target::is_page(buffered.parts.uri.path())
+                    && !buffered.forwarded
+                {
                     let cookie = format!("{}={shard}; HttpOnly; SameSite=Strict; Path=/", target::COOKIE);
                     if let Ok(cookie) = HeaderValue::try_from(cookie) {
                         answer.headers_mut().append(SET_COOKIE, cookie);
@@ -118,7 +121,7 @@ impl Gateway {
                 Ok(answer)
             }
             Some(shard) => Err(no_shard(&shard, &self.shards())),
-            None => self.routed(RequestTarget::of(&asked.parts), wanted.label, asked).await,
+            None => self.routed(RequestTarget::of(&buffered.parts), wanted.label, buffered).await,
         }
     }
 
@@ -126,26 +129,26 @@ impl Gateway {
         &self,
         target: RequestTarget,
         label: Option<String>,
-        asked: BufferedRequest,
+        request: BufferedRequest,
     ) -> Result<Response, Problem> {
         match target {
             RequestTarget::Session(name) => {
-                let shard = self.locate(&name, &asked).await?;
-                self.ask(&shard, &asked).await
+                let shard = self.locate(&name, &request).await?;
+                self.ask(&shard, &request).await
             }
             RequestTarget::New(kind) => {
-                let shard = self.place(kind, label.as_deref(), &asked).await?;
-                self.ask(&shard, &asked).await
+                let shard = self.place(kind, label.as_deref(), &request).await?;
+                self.ask(&shard, &request).await
             }
             RequestTarget::Any => {
-                let shard = self.chosen(&asked).ok_or_else(none_open)?;
-                self.ask(&shard, &asked).await
+                let shard = self.chosen(&request).ok_or_else(none_open)?;
+                self.ask(&shard, &request).await
             }
             RequestTarget::Every => {
                 // All of them, or the first refusal.
                 let mut answer = Err(none_open());
                 for shard in self.shards() {
-                    let one = self.ask(&shard, &asked).await?;
+                    let one = self.ask(&shard, &request).await?;
                     if !one.status().is_success() {
                         return Ok(one);
                     }
@@ -153,7 +156,7 @@ impl Gateway {
                 }
                 answer
             }
-            RequestTarget::Merged(of) => merge::answer(self, of, asked).await,
+            RequestTarget::Merged(of) => merge::answer(self, of, request).await,
         }
     }
 
@@ -194,39 +197,39 @@ impl Gateway {
     }
 
     /// Sends a request to the node that has `shard`, and waits for one while none has.
-    pub(crate) async fn ask(&self, shard: &str, asked: &BufferedRequest) -> Result<Response, Problem> {
+    pub(crate) async fn ask(&self, shard: &str, buffered: &BufferedRequest) -> Result<Response, Problem> {
         let node = self.node();
         let times = node.times();
         let give_up = Instant::now() + times.lease + times.heartbeat * 2;
         let mut changes = node.changes();
         // The other node answers for this shard alone.
-        let mut parts = asked.parts.clone();
+        let mut parts = buffered.parts.clone();
         parts.uri = target::with_shard(&parts.uri, shard);
         loop {
             if let Some(open) = node.host(shard) {
-                let request = Request::from_parts(asked.parts.clone(), body::Body::from(asked.body.clone()));
+                let request = Request::from_parts(buffered.parts.clone(), body::Body::from(buffered.body.clone()));
                 let Ok(answer) = open.router.oneshot(request).await;
                 return Ok(answer);
             }
-            if asked.forwarded {
+            if buffered.forwarded {
                 return Ok(not_here(shard));
             }
             let members = node.members();
             let owner = members.owner(shard).filter(|owner| owner.name != node.name());
             if let Some(owner) = owner {
                 // A request over the Unix socket of a node may do everything that another node lets a token do.
-                let open = asked.parts.uri.path().starts_with("/assets/");
+                let open = buffered.parts.uri.path().starts_with("/assets/");
                 let widest = if open { TokenScope::Read } else { TokenScope::Admin };
-                let grant = asked.grant.clone().unwrap_or(widest.into());
+                let grant = buffered.grant.clone().unwrap_or(widest.into());
                 let lost = node.lost(shard, &owner.lease);
-                match forward(owner, node.key(), grant, (&parts, &asked.body), lost).await {
+                match forward(owner, node.key(), grant, (&parts, &buffered.body), lost).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
                     Ok(answer) => return Ok(answer),
                     Err(NoAnswer::NotSent(why)) => {
                         tracing::debug!(shard, owner = owner.name, why, "the owner is not reached")
                     }
                     // Reading again is safe.
-                    Err(NoAnswer::Unknown(_)) if asked.parts.method == Method::GET => {}
+                    Err(NoAnswer::Unknown(_)) if buffered.parts.method == Method::GET => {}
                     Err(NoAnswer::Unknown(why)) => return Err(unknown(&owner.name, &why)),
                 }
             }
@@ -256,14 +259,14 @@ impl Gateway {
     }
 
     /// The shard that answers what concerns none in particular: the one that the browser has chosen, else the first that is open here.
-    fn chosen(&self, asked: &BufferedRequest) -> Option<String> {
+    fn chosen(&self, request: &BufferedRequest) -> Option<String> {
         let shards = self.shards();
-        let chosen = target::chosen(&asked.parts.headers).filter(|shard| shards.contains(shard));
+        let chosen = target::chosen(&request.parts.headers).filter(|shard| shards.contains(shard));
         chosen.or_else(|| self.node().open().into_iter().next()).or_else(|| shards.into_iter().next())
     }
 
     /// Chooses the shard of a new session. A command with a key that is sent again, to any node, gets the same one.
-    async fn place(&self, kind: &str, label: Option<&str>, asked: &BufferedRequest) -> Result<String, Problem> {
+    async fn place(&self, kind: &str, label: Option<&str>, request: &BufferedRequest) -> Result<String, Problem> {
         if let Some(label) = label.filter(|label| !self.has_label(label)) {
             let detail = format!("no shard has the label {label:?}: GET /v1/nodes lists shards and their labels");
             return Err(Problem::invalid("unknown_label", detail));
@@ -277,16 +280,16 @@ impl Gateway {
                 None => tokio::time::sleep(times.heartbeat / 10).await,
             }
         };
-        match key_of(asked) {
-            Some(key) if !asked.forwarded => self.placed(kind, key, &shard).await,
+        match key_of(request) {
+            Some(key) if !request.forwarded => self.placed(kind, key, &shard).await,
             _ => Ok(shard),
         }
     }
 
     /// Refuses a command with a key that names another shard than the one that the key has.
-    async fn check_key(&self, shard: &str, asked: &BufferedRequest) -> Result<(), Problem> {
+    async fn check_key(&self, shard: &str, request: &BufferedRequest) -> Result<(), Problem> {
         let (RequestTarget::New(kind), Some(key), false) =
-            (RequestTarget::of(&asked.parts), key_of(asked), asked.forwarded)
+            (RequestTarget::of(&request.parts), key_of(request), request.forwarded)
         else {
             return Ok(());
         };
@@ -309,8 +312,8 @@ impl Gateway {
     }
 
     /// Finds the shard of a session, which never changes.
-    async fn locate(&self, name: &str, asked: &BufferedRequest) -> Result<String, Problem> {
-        let Some(id) = target::id_of(name) else { return self.find(name, self.shards(), asked).await };
+    async fn locate(&self, name: &str, request: &BufferedRequest) -> Result<String, Problem> {
+        let Some(id) = target::id_of(name) else { return self.find(name, self.shards(), request).await };
         if let Some(shard) = self.inner.places.get(id) {
             return Ok(shard);
         }
@@ -323,15 +326,15 @@ impl Gateway {
                 Ok(shard)
             }
             // It was imported into another shard: the one where it is not deleted counts.
-            _ => self.find(name, found, asked).await,
+            _ => self.find(name, found, request).await,
         }
     }
 
     /// Finds the shard of a session by asking each of `shards`.
-    async fn find(&self, name: &str, shards: Vec<String>, asked: &BufferedRequest) -> Result<String, Problem> {
-        let path = asked.parts.uri.path();
+    async fn find(&self, name: &str, shards: Vec<String>, request: &BufferedRequest) -> Result<String, Problem> {
+        let path = request.parts.uri.path();
         let segment = path.split('/').find(|segment| target::decoded(segment) == name).unwrap_or(name);
-        let mut look = asked.clone();
+        let mut look = request.clone();
         look.body = Bytes::new();
         look.parts.method = Method::GET;
         look.parts.headers.remove(axum::http::header::CONTENT_TYPE);
@@ -364,8 +367,8 @@ impl Gateway {
 }
 
 /// The key of a request, if a host takes it.
-fn key_of(asked: &BufferedRequest) -> Option<&HeaderValue> {
-    asked.parts.headers.get("idempotency-key").filter(|key| (1..=256).contains(&key.len()))
+fn key_of(request: &BufferedRequest) -> Option<&HeaderValue> {
+    request.parts.headers.get("idempotency-key").filter(|key| (1..=256).contains(&key.len()))
 }
 
 async fn answer(State(gateway): State<Gateway>, request: Request) -> Response {

@@ -20,13 +20,13 @@ const PAGE: usize = 50;
 const MOST: usize = 500;
 
 /// Asks every shard, and returns one answer; the first refusal, if a shard refuses.
-pub(crate) async fn answer(gateway: &Gateway, of: Merge, asked: BufferedRequest) -> Result<Response, Problem> {
+pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedRequest) -> Result<Response, Problem> {
     match of {
-        Merge::Events => events::answer(gateway, asked).await,
-        Merge::Metrics => figures::answer(gateway, asked).await,
+        Merge::Events => events::answer(gateway, request).await,
+        Merge::Metrics => figures::answer(gateway, request).await,
         Merge::Sessions | Merge::Approvals | Merge::Tasks => {
             let mut pages = Vec::new();
-            for answer in every(gateway, &asked).await {
+            for answer in every(gateway, &request).await {
                 let answer = answer?;
                 if !answer.status().is_success() {
                     return Ok(answer);
@@ -34,8 +34,8 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, asked: BufferedRequest)
                 pages.push(json_of(answer).await?);
             }
             let merged = match of {
-                Merge::Sessions => sessions(pages, limit(&asked).unwrap_or(PAGE).clamp(1, MOST)),
-                Merge::Tasks => tasks(pages, task_limit(&asked)),
+                Merge::Sessions => sessions(pages, limit(&request).unwrap_or(PAGE).clamp(1, MOST)),
+                Merge::Tasks => tasks(pages, task_limit(&request)),
                 Merge::Approvals | Merge::Events | Merge::Metrics => {
                     Value::Array(pages.into_iter().flat_map(rows).collect())
                 }
@@ -45,9 +45,9 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, asked: BufferedRequest)
     }
 }
 
-async fn every(gateway: &Gateway, asked: &BufferedRequest) -> Vec<Result<Response, Problem>> {
+async fn every(gateway: &Gateway, request: &BufferedRequest) -> Vec<Result<Response, Problem>> {
     let shards = gateway.shards();
-    join_all(shards.iter().map(|shard| gateway.ask(shard, asked))).await
+    join_all(shards.iter().map(|shard| gateway.ask(shard, request))).await
 }
 
 async fn json_of(answer: Response) -> Result<Value, Problem> {
@@ -61,13 +61,13 @@ fn rows(page: Value) -> Vec<Value> {
     if let Value::Array(rows) = page { rows } else { Vec::new() }
 }
 
-fn limit(asked: &BufferedRequest) -> Option<usize> {
-    let pairs = asked.parts.uri.query()?.split('&');
+fn limit(request: &BufferedRequest) -> Option<usize> {
+    let pairs = request.parts.uri.query()?.split('&');
     pairs.filter_map(|pair| pair.strip_prefix("limit=")).next_back()?.parse().ok()
 }
 
-fn task_limit(asked: &BufferedRequest) -> Option<usize> {
-    let body: Value = serde_json::from_slice(&asked.body).ok()?;
+fn task_limit(request: &BufferedRequest) -> Option<usize> {
+    let body: Value = serde_json::from_slice(&request.body).ok()?;
     usize::try_from(body.get("limit")?.as_u64()?).ok()
 }
 

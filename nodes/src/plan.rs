@@ -1,4 +1,4 @@
-//! What a node does next about shards: a pure function of what the database says.
+//! The next claims and releases of a node: a pure function of the rows in the database.
 //!
 //! Every node computes the same shares from the same rows, so that two of them seldom reach for one shard. Where they do, the database
 //! decides, and the other one tries again.
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use subtend_journal::postgres::nodes::{Members, NodeLease, NodeRow, ShardRow};
 
-/// What a node does next.
+/// The next claims and releases of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardPlan {
     /// Shards to claim, by name.

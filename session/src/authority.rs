@@ -43,7 +43,7 @@ use crate::ids::Text;
 
 pub use words::{ACTIONS, BadRule, is_wide_address};
 
-/// What may be done with one resource. The order is the lattice: `Deny < Ask < Allow`.
+/// The permission for one resource. The order is the lattice: `Deny < Ask < Allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -84,7 +84,7 @@ pub struct RuleSet {
     pub rules: Vec<Rule>,
 }
 
-/// What a session may do: the meet of its rule sets, which is the least of their verdicts at each point.
+/// The permissions of a session: the meet of its rule sets, which is the least of their verdicts at each point.
 ///
 /// The meet of no rule sets allows everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -94,7 +94,7 @@ pub struct Authority {
     sets: Vec<Arc<RuleSet>>,
 }
 
-/// What a call is about to do, checked against an authority.
+/// An action on a resource, to be checked against an authority.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Access {
     pub action: Text,
@@ -124,12 +124,12 @@ impl RuleSet {
     }
 
     /// Returns the rules that can decide for an action of `asked`: those that no other rule beats wherever it matches.
-    fn deciding<'a>(&'a self, asked: Asked<'a>) -> impl Iterator<Item = &'a Rule> {
-        let syntax = asked.syntax();
+    fn deciding<'a>(&'a self, action: Asked<'a>) -> impl Iterator<Item = &'a Rule> {
+        let syntax = action.syntax();
         let shadowed = move |rule: &Rule| {
             let weight = Weight::of(&rule.action, Syntax::Plain);
             self.rules.iter().any(|other| {
-                asked.all_match(&other.action)
+                action.all_match(&other.action)
                     && pattern::same(&other.resource, &rule.resource, syntax)
                     // An allow of a path does not lift a deny of what is below it.
                     && (other.covers(syntax) || !rule.covers(syntax))
@@ -140,19 +140,19 @@ impl RuleSet {
                     }
             })
         };
-        self.rules.iter().filter(move |rule| asked.some_match(&rule.action) && !shadowed(rule))
+        self.rules.iter().filter(move |rule| action.some_match(&rule.action) && !shadowed(rule))
     }
 
     /// Returns whether some resource of an action of `asked` may be matched by no rule.
-    fn default_decides(&self, asked: Asked<'_>) -> bool {
-        let syntax = asked.syntax();
-        !self.rules.iter().any(|rule| asked.all_match(&rule.action) && rule.is_everywhere(syntax))
+    fn default_decides(&self, action: Asked<'_>) -> bool {
+        let syntax = action.syntax();
+        !self.rules.iter().any(|rule| action.all_match(&rule.action) && rule.is_everywhere(syntax))
     }
 
-    fn best(&self, asked: Asked<'_>) -> Verdict {
-        let syntax = asked.syntax();
+    fn best(&self, action: Asked<'_>) -> Verdict {
+        let syntax = action.syntax();
         let deciding: Vec<(&Rule, Ranked)> =
-            self.deciding(asked).map(|rule| (rule, Ranked::new(rule, syntax, Match::Itself))).collect();
+            self.deciding(action).map(|rule| (rule, Ranked::new(rule, syntax, Match::Itself))).collect();
         // A rule for every resource also applies wherever this one does, unless this one beats it.
         let bound = |ranked: &Ranked| {
             let everywhere = deciding.iter().filter(|(rule, _)| rule.is_everywhere(syntax));
@@ -161,13 +161,13 @@ impl RuleSet {
                 .filter(|other| !ranked.beats(other))
                 .fold(ranked.verdict, |least, other| least.min(other.verdict))
         };
-        let floor = if self.default_decides(asked) { self.default } else { Verdict::Deny };
+        let floor = if self.default_decides(action) { self.default } else { Verdict::Deny };
         deciding.iter().map(|(_, ranked)| bound(ranked)).fold(floor, Verdict::max)
     }
 
-    fn unrestricted(&self, asked: Asked<'_>) -> bool {
-        (!self.default_decides(asked) || self.default == Verdict::Allow)
-            && self.deciding(asked).all(|rule| rule.verdict == Verdict::Allow)
+    fn unrestricted(&self, action: Asked<'_>) -> bool {
+        (!self.default_decides(action) || self.default == Verdict::Allow)
+            && self.deciding(action).all(|rule| rule.verdict == Verdict::Allow)
     }
 }
 
@@ -267,7 +267,7 @@ impl<'a> Asked<'a> {
 }
 
 impl Authority {
-    /// What one set of rules allows.
+    /// Creates the authority of one rule set.
     pub fn of(rules: RuleSet) -> Self {
         Self::collect([Arc::new(rules)])
     }
@@ -342,8 +342,8 @@ impl Authority {
     /// A shell needs `["fs.*", "net.*"]`. `true` is certain; `false` may be wrong where rules lift each other's bounds.
     pub fn unrestricted(&self, actions: &[&str]) -> bool {
         actions.iter().all(|action| {
-            let asked = Asked::parse(action);
-            self.sets.iter().all(|set| set.unrestricted(asked))
+            let asked_action = Asked::parse(action);
+            self.sets.iter().all(|set| set.unrestricted(asked_action))
         })
     }
 

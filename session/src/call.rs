@@ -48,7 +48,7 @@ impl CallKind {
     }
 }
 
-/// What a local tool does to the world.
+/// The kind of effect that a local tool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolEffect {

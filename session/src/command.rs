@@ -235,7 +235,7 @@ pub struct SpawnVerdict {
     pub verdict: Result<Plan, Refusal>,
 }
 
-/// What an admitted call opens.
+/// The run that an admitted call opens.
 #[derive(Clone, Debug)]
 pub enum Plan {
     Child(Box<ChildPlan>),
@@ -352,7 +352,7 @@ pub struct ChildPlan {
     pub label: Option<Text>,
     /// Requested tools that the child is not offered.
     pub skipped: Vec<Text>,
-    /// What the prompt omits, and why.
+    /// Omissions from the prompt, each with its reason.
     pub warnings: Vec<Text>,
     pub mode: crate::place::Mode,
     pub max_turns: u32,

@@ -1,4 +1,4 @@
-//! What a compaction hides, and when the next model call needs one.
+//! The range that a compaction hides, and when the next model call needs one.
 
 use crate::context;
 use crate::ids::{Seq, Text};
@@ -168,12 +168,12 @@ fn hides(state: &State, upto: usize) -> bool {
 /// completions, within their part of the tokens.
 fn verbatim(state: &State, upto: usize) -> Vec<usize> {
     let own = state.created.inherited.len();
-    let asked = state.run.as_ref().filter(|run| !run.unanswered.is_empty()).map(|run| run.asked_from);
+    let first = state.run.as_ref().filter(|run| !run.unanswered.is_empty()).map(|run| run.asked_from);
     let mut left = limit(state).unwrap_or_else(|| tokens(state)) / COMPLETIONS * BYTES_PER_TOKEN;
     let mut stay = Vec::new();
     for at in candidates(state, upto).rev().filter(|at| *at >= own) {
         match state.transcript.get(at) {
-            Some(Message::User { .. }) if asked.is_some_and(|from| at >= from) => stay.push(at),
+            Some(Message::User { .. }) if first.is_some_and(|from| at >= from) => stay.push(at),
             Some(Message::Notice { text, .. }) => {
                 let Some(rest) = left.checked_sub(text.len() as u64) else {
                     left = 0;

@@ -170,7 +170,7 @@ pub(crate) struct Exchange {
 /// Returns the exchange that answer `of` ends; `None` if it ends none, was continued without a user message, or was
 /// rolled back.
 pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
-    let mut asked = None;
+    let mut last_user = None;
     let mut found: Option<Exchange> = None;
     for (at, message) in own(state) {
         match message {
@@ -178,11 +178,11 @@ pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
                 if found.is_some() {
                     return found;
                 }
-                asked = Some((at, *seq));
+                last_user = Some((at, *seq));
             }
             Message::Assistant { seq, .. } if *seq == of => {
-                let (asked, user) = asked?;
-                found = Some(Exchange { asked, user, end: at.saturating_add(1) });
+                let (index, user) = last_user?;
+                found = Some(Exchange { asked: index, user, end: at.saturating_add(1) });
             }
             Message::Assistant { .. } if found.is_some() => return None,
             Message::Result { .. } => {

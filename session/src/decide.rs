@@ -1,4 +1,4 @@
-//! What a session does next: the table *state × command → records*.
+//! The decision of a session: the table *state × command → records*.
 //!
 //! Columns: **Q** queued · **W** working · **Wm** waiting mid-turn · **Wr** waiting at rest · **Hi** held interrupted ·
 //! **Ho** held out of turns · **Hc** closing · **E** no run in flight. `S` stale · `AE` already ended · `NF` not found

@@ -74,10 +74,10 @@ impl Dialect {
     pub fn refused(self, code: &str, message: &str) -> Text {
         match self {
             Self::Subagent => {
-                let told = json!({
+                let report = json!({
                     "success": false, "subagentId": "", "branchId": "", "status": "error", "message": message, "error": code,
                 });
-                told.to_string().into()
+                report.to_string().into()
             }
             Self::Minion => format!("Minion error: {message}").into(),
             Self::Task | Self::Spawn | Self::SpawnTask => message.into(),
@@ -118,8 +118,8 @@ impl Dialect {
 
     /// Returns the outcome of a word; `None` for an ambiguous or unknown word.
     pub fn kind(self, word: &str) -> Option<OutcomeKind> {
-        let mut meant = OutcomeKind::ALL.into_iter().filter(|kind| self.word(*kind) == word);
-        match (meant.next(), meant.next()) {
+        let mut targets = OutcomeKind::ALL.into_iter().filter(|kind| self.word(*kind) == word);
+        match (targets.next(), targets.next()) {
             (Some(kind), None) => Some(kind),
             (None, _) | (Some(_), Some(_)) => None,
         }
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn k6_every_outcome_has_the_word_of_each_dialect() {
-        let told = OutcomeKind::ALL.map(|kind| (kind, Dialect::ALL.map(|dialect| dialect.word(kind))));
-        assert_eq!(told, TABLE);
+        let report = OutcomeKind::ALL.map(|kind| (kind, Dialect::ALL.map(|dialect| dialect.word(kind))));
+        assert_eq!(report, TABLE);
     }
 
     #[test]

@@ -135,7 +135,7 @@ pub struct Row {
     pub key: RowKey,
 }
 
-/// What a frame of one session changes in the index.
+/// Changes of the index by a frame of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The head after the frame; `None` leaves it unchanged.

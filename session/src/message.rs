@@ -56,7 +56,9 @@ impl Message {
             Self::Result { content, .. } => content.len() as u64,
             Self::Assistant { text, reasoning, calls, .. } => {
                 let texts = [text, reasoning].into_iter().flatten().map(|text| text.len() as u64);
-                let calls = calls.iter().map(|asked| (asked.tool.len() as u64).saturating_add(asked.args.len() as u64));
+                let calls = calls
+                    .iter()
+                    .map(|tool_call| (tool_call.tool.len() as u64).saturating_add(tool_call.args.len() as u64));
                 texts.chain(calls).fold(0, u64::saturating_add)
             }
         }
@@ -71,7 +73,7 @@ pub type Transcript = Arc<Vec<Message>>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
     pub name: Text,
-    /// What it does, when to use it and when not.
+    /// Its effect, when to use it and when not.
     pub description: Text,
     /// JSON schema of its arguments: always an object schema.
     pub schema: Arc<serde_json::Value>,

@@ -8,11 +8,11 @@
 /// assert_eq!(near("exlpore", ["build", "explore"]), Some("explore"));
 /// assert_eq!(near("cookies", ["build", "explore"]), None);
 /// ```
-pub fn near<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn near<'a>(requested: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let folded = |name: &str| name.to_lowercase().replace('-', "_");
-    let asked = folded(asked);
-    let most = asked.chars().count().div_ceil(3).min(3);
-    let ranked = known.into_iter().map(|name| (strsim::damerau_levenshtein(&asked, &folded(name)), name));
+    let requested = folded(requested);
+    let most = requested.chars().count().div_ceil(3).min(3);
+    let ranked = known.into_iter().map(|name| (strsim::damerau_levenshtein(&requested, &folded(name)), name));
     ranked.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
 }
 

@@ -186,8 +186,8 @@ pub(crate) fn started(dialect: Dialect, child: SessionId, short: &Short, inspect
     match dialect {
         // The full id is one that people can open (K9).
         Dialect::Task if inspectable => {
-            let told = json!({"session_id": child.to_string(), "short": &*short.0, "status": "started"});
-            told.to_string().into()
+            let result = json!({"session_id": child.to_string(), "short": &*short.0, "status": "started"});
+            result.to_string().into()
         }
         Dialect::Task => json!({"session_id": &*short.0, "status": "started"}).to_string().into(),
         Dialect::Minion => minion::started(short),
@@ -209,13 +209,13 @@ pub(crate) fn continued(dialect: Dialect, child: SessionId, short: &Short) -> Te
 
 /// Returns the result of `cancel_task` for a child known to the model as `name`, in its dialect's words.
 pub(crate) fn cancelling(dialect: Dialect, name: &str) -> Text {
-    let told = match dialect {
+    let result = match dialect {
         Dialect::SpawnTask => json!({"taskId": name, "status": "cancelled"}),
         Dialect::Task | Dialect::Subagent | Dialect::Spawn | Dialect::Minion => {
             json!({"session_id": name, "status": "cancelling"})
         }
     };
-    told.to_string().into()
+    result.to_string().into()
 }
 
 /// Returns the result of a blocking child call in its dialect's words.

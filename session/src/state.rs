@@ -221,7 +221,7 @@ pub struct Run {
     pub partial: Text,
     pub recorded: u64,
     pub usage_self: Usage,
-    /// What noticed owned runs cost.
+    /// The usage of the owned runs whose ends were noticed.
     pub usage_owned: Usage,
     /// Whether the current turn was opened by notices only.
     pub by_notices: bool,

@@ -29,7 +29,7 @@ pub struct CheckReport {
     pub violation: Option<(Violation, Vec<String>)>,
     /// Expected events that occurred in no state.
     pub never: Vec<&'static str>,
-    /// What the predicates examined.
+    /// Counts of what the predicates examined.
     pub coverage: Arc<Coverage>,
 }
 

@@ -36,7 +36,7 @@ pub struct ClientPlan {
     pub flaw: Option<Flaw>,
 }
 
-/// What a run did, and the violations that it found.
+/// The counts and violations of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientRun {
     pub commands: u64,
@@ -65,7 +65,7 @@ impl Dice {
     }
 }
 
-/// What all parts share, over all hosts.
+/// State that all parts share, over all hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct SimClients {
     pub(crate) dice: Dice,

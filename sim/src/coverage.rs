@@ -22,7 +22,7 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
     ("clients::one_effect_per_key", "clients_see_each_event_and_effect_once"),
 ];
 
-/// What fills worlds with facts: the model checker or the simulator.
+/// The source of a world's facts: the model checker or the simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorldSource {
     Model,

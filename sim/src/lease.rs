@@ -90,7 +90,7 @@ impl LeaseSize {
     /// Processes that crash or stop, a lost message, and how long a shard has no owner.
     pub const FAILOVER: Self =
         Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, prompt: true, ..Self::CALM };
-    /// What remains: an owner that stops between the check of its lease and the start of an effect.
+    /// The known gap: an owner that stops between the check of its lease and the start of an effect.
     pub const RESIDUE: Self = Self { groups: 0, two_steps: true, ..Self::CALM };
 
     /// The sizes that are checked to the end, by name.
@@ -181,7 +181,7 @@ impl fmt::Display for LeaseBug {
     }
 }
 
-/// What must occur in some state.
+/// An event that must occur in some state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeEvent {
     TakenOver,

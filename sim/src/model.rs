@@ -34,7 +34,7 @@ use crate::size::Size;
 pub struct Whole {
     pub size: Size,
     pub fault: SimFault,
-    /// What the predicates examined so far, in all states.
+    /// Counts of what the predicates examined, in all states.
     pub coverage: Arc<Coverage>,
     /// Judges one invariant alone: another one may be broken before it is.
     pub only: Option<InvariantId>,

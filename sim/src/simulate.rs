@@ -51,7 +51,7 @@ pub fn simulate(plan: SeedPlan) -> RunReport {
             judge::compact(&world);
         }
         let end = life::live(&world, lives);
-        if let Some(panic) = panics::heard().first() {
+        if let Some(panic) = panics::take().first() {
             world.oracle.wrong("panic", panic.clone());
         }
         if end == ProcessEnd::Over || world.oracle.lock().failure.is_some() {

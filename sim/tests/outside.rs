@@ -144,8 +144,8 @@ fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<
         for (depth, ceiling) in ceilings.iter().enumerate() {
             // A rule added below a session does not concern it.
             let above = matches!(under, Under::Added { .. }) && depth < at;
-            let asked = accesses.iter().filter(|_| !above);
-            probes.extend(asked.map(|access| Probe {
+            let expected_asks = accesses.iter().filter(|_| !above);
+            probes.extend(expected_asks.map(|access| Probe {
                 session: session(depth),
                 access: access.clone(),
                 verdict: ceiling.verdict(access),

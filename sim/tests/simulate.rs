@@ -45,9 +45,9 @@ fn no_seeds_no_steps_and_no_threads_are_refused() {
     for none in ["--seeds", "--steps", "--threads"] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_subtend-sim"));
         let refused = command.args(["run", none, "0"]).output().expect("it starts");
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(2), "{none}: {said}");
-        assert!(said.contains(&format!("invalid value '0' for '{none} <")), "{said}");
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{none}: {text}");
+        assert!(text.contains(&format!("invalid value '0' for '{none} <")), "{text}");
     }
 }
 

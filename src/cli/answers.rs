@@ -5,7 +5,7 @@ use subtend_session::ids::Text;
 use subtend_session::outcome::Outcome;
 use subtend_session::usage::Usage;
 
-/// What a control came to.
+/// The answer to a control.
 #[derive(Deserialize)]
 pub(crate) struct Controlled {
     /// The run that it struck; absent where none was in flight.

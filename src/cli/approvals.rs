@@ -168,12 +168,12 @@ fn answer(args: &Args, named: &str, verdict: &str) -> Result<Code, Fail> {
     let (call, seen) = named.split_once(':').map_or((named, None), |(call, seen)| (call, Some(seen)));
     let open: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
     let name = id.short().0;
-    let Some(asked) = open.into_iter().find(|asked| asked.session == id && asked.call == call) else {
+    let Some(approval) = open.into_iter().find(|approval| approval.session == id && approval.call == call) else {
         return Err(Fail::Other(format!(
             "call {call} of session {name} does not wait for an approval: `subtend approvals` lists those that do"
         )));
     };
-    let digest = asked.digest.clone();
+    let digest = approval.digest.clone();
     match seen {
         Some(seen) if seen.len() >= DIGITS && digest.starts_with(seen) => {}
         Some(_) => {
@@ -182,7 +182,7 @@ fn answer(args: &Args, named: &str, verdict: &str) -> Result<Code, Fail> {
             )));
         }
         None if verdict == "deny" => {}
-        None => confirmed(asked, call, &name)?,
+        None => confirmed(approval, call, &name)?,
     }
     let body = serde_json::json!({"verdict": verdict, "digest": digest});
     let _: serde_json::Value = host.call(Method::POST, &format!("/v1/approvals/{id}/{call}"), Some(&body))?;
@@ -192,7 +192,7 @@ fn answer(args: &Args, named: &str, verdict: &str) -> Result<Code, Fail> {
 }
 
 /// Shows a call and asks whether it is allowed.
-fn confirmed(asked: WaitingApproval, call: &str, name: &str) -> Result<(), Fail> {
+fn confirmed(approval: WaitingApproval, call: &str, name: &str) -> Result<(), Fail> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Err(Fail::Usage(format!(
             "call {call}: say what is allowed, by the digest that `subtend approvals {name}` shows (`{call}:DIGEST`); there is no \
@@ -200,7 +200,7 @@ fn confirmed(asked: WaitingApproval, call: &str, name: &str) -> Result<(), Fail>
         )));
     }
     let mut err = anstream::stderr();
-    let shown = asked.row().map(|row| line(&row)).unwrap_or_default();
+    let shown = approval.row().map(|row| line(&row)).unwrap_or_default();
     write!(err, "{shown}\nallow? [y/N] ")?;
     err.flush()?;
     let mut typed = String::new();
@@ -214,8 +214,9 @@ fn confirmed(asked: WaitingApproval, call: &str, name: &str) -> Result<(), Fail>
 /// Returns the open asks of the process that hosts the store, oldest first; `None` if that process has ended.
 fn waiting(args: &Args, reader: &StoreReader, above: Option<SessionId>) -> Result<Option<Vec<ApprovalRow>>, Fail> {
     let Some(host) = Attached::to(&args.store.place()?)? else { return Ok(None) };
-    let asked: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
-    let wanted = asked.into_iter().filter(|asked| above.is_none_or(|above| below(reader, asked.session, above)));
+    let approvals: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
+    let wanted =
+        approvals.into_iter().filter(|approval| above.is_none_or(|above| below(reader, approval.session, above)));
     Ok(Some(wanted.filter_map(WaitingApproval::row).collect()))
 }
 
@@ -241,12 +242,12 @@ fn open(reader: &StoreReader, above: Option<SessionId>) -> Result<Vec<ApprovalRo
         if !above.is_none_or(|above| below(reader, row.from, above)) {
             continue;
         }
-        let asked = match read.entry(row.from) {
-            Entry::Occupied(asked) => asked.into_mut(),
+        let approvals = match read.entry(row.from) {
+            Entry::Occupied(approvals) => approvals.into_mut(),
             Entry::Vacant(none) => none.insert(readable(reader, row.from, head)?),
         };
-        let at = asked.iter().position(|asked| asked.call == call && asked.verdict.is_none());
-        rows.extend(at.map(|at| asked.remove(at)));
+        let at = approvals.iter().position(|approval| approval.call == call && approval.verdict.is_none());
+        rows.extend(at.map(|at| approvals.remove(at)));
     }
     Ok(rows)
 }
@@ -254,7 +255,7 @@ fn open(reader: &StoreReader, above: Option<SessionId>) -> Result<Vec<ApprovalRo
 /// Returns the asks of a session. A session that cannot be read gives none and a warning, so that the others are still listed.
 fn readable(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<ApprovalRow>, Fail> {
     match reader.journal().records(id) {
-        Ok(records) => Ok(asked(id, &head.short, head.root, records.iter().map(|stored| &stored.record))),
+        Ok(records) => Ok(open_asks(id, &head.short, head.root, records.iter().map(|stored| &stored.record))),
         Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
             left_out(id, &error)?;
             Ok(Vec::new())
@@ -291,7 +292,7 @@ fn below(reader: &StoreReader, id: SessionId, above: SessionId) -> bool {
     false
 }
 
-fn asked<'a>(
+fn open_asks<'a>(
     session: SessionId,
     short: &Short,
     root: SessionId,
@@ -385,7 +386,7 @@ mod tests {
             deadline_at: None,
         };
         let answered = Record::AskAnswered { call: call(0), verdict: AskVerdict::Always, by: AskBy::Person };
-        let rows = asked(id, &id.short(), id, [opened(0), opened(1), answered].iter());
+        let rows = open_asks(id, &id.short(), id, [opened(0), opened(1), answered].iter());
         let verdicts: Vec<_> = rows.iter().map(|row| (row.call, row.verdict)).collect();
         assert_eq!(verdicts, [(call(0), Some(AskVerdict::Always)), (call(1), None)]);
         assert!(line(&rows[0]).contains("always allowed") && line(&rows[1]).contains("waits"));

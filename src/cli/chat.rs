@@ -55,8 +55,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         None => About::New(args.agent.as_deref()),
     };
     // Without a terminal, lines are messages, so no approver is attached.
-    let asked = |screen: &Screen| typed && screen.is_drawn();
-    work::verb_asking(&args.work, about, asked, async |mut work: Work<'_>| {
+    let may_ask = |screen: &Screen| typed && screen.is_drawn();
+    work::verb_asking(&args.work, about, may_ask, async |mut work: Work<'_>| {
         if !(typed && work.screen.is_drawn()) {
             return piped::talk(&mut work, args).await;
         }

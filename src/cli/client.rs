@@ -360,7 +360,7 @@ impl Attached {
 }
 
 fn remote(read: impl Fn(&Read) -> Result<Value, Fail> + Send + Sync + 'static) -> Result<Journal, Fail> {
-    let read = move |asked: &Read| read(asked).map_err(|fail| fail.to_string());
+    let read = move |request: &Read| read(request).map_err(|fail| fail.to_string());
     Ok(Journal::open(Box::new(Remote::new(read)), subtend_journal::Options::default())?)
 }
 

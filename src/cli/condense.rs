@@ -35,7 +35,7 @@ pub(crate) struct Args {
     serve: ServeArgs,
 }
 
-/// What a host compacted.
+/// The answer of a host to a compaction.
 #[derive(Deserialize, Serialize)]
 pub(crate) struct CompactionReply {
     messages: u64,
@@ -72,7 +72,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 fn condensed(args: &Args, hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
-    match serve::asked::<CompactionReply>(hosted, stop, "/compaction", "the conversation is condensed") {
+    match serve::request::<CompactionReply>(hosted, stop, "/compaction", "the conversation is condensed") {
         Ok(done) => {
             let done = done?;
             control::say(&if args.json { json::text(&done)? } else { done.sentence() })?;

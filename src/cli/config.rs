@@ -126,11 +126,11 @@ fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
     for (key, value, origin) in &rows {
         let (key, value) = (clip(key, 200), clip(value, 400));
         let (gap, space) = (fill(&key, keys), fill(&value, values));
-        let said = clip(&origin.to_string(), 400);
+        let message = clip(&origin.to_string(), 400);
         match origin {
-            Origin::Default => writeln!(out, "{key}{gap}  {value}{space}  {}", In(DIM, said))?,
+            Origin::Default => writeln!(out, "{key}{gap}  {value}{space}  {}", In(DIM, message))?,
             Origin::User(_) | Origin::Project(_) | Origin::Variable(_) => {
-                writeln!(out, "{}{gap}  {value}{space}  {said}", In(BOLD, key))?;
+                writeln!(out, "{}{gap}  {value}{space}  {message}", In(BOLD, key))?;
             }
         }
     }
@@ -176,8 +176,9 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
         return Err(Fail::Usage(format!("{} was not changed: {why}", path.display())));
     }
     let before = settings::found(&path.display().to_string(), written)?.unwrap_or_default();
-    let said = |error: configuration::CannotEdit| Fail::Other(format!("{} was not changed: {error}", path.display()));
-    let mut after = configuration::set(&before, &key, &value).map_err(said)?;
+    let describe =
+        |error: configuration::CannotEdit| Fail::Other(format!("{} was not changed: {error}", path.display()));
+    let mut after = configuration::set(&before, &key, &value).map_err(describe)?;
     let origin = if user { Origin::User(path.clone()) } else { Origin::Project(path.clone()) };
     let mut loaded = read(origin.clone(), &after)?;
     // A file that cannot be read yet is being corrected.
@@ -185,7 +186,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
         options::keeps_required(&key, &before, &loaded)?;
     }
     for (key, value) in options::filled(&key, &value, &loaded, &workspace, &tools)? {
-        after = configuration::set(&after, &key, &value).map_err(said)?;
+        after = configuration::set(&after, &key, &value).map_err(describe)?;
         loaded = read(origin.clone(), &after)?;
     }
     let is_trusted = !user && trust::is_settled(&workspace)?;

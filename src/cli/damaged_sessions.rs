@@ -41,7 +41,7 @@ impl DamagedSessions {
     }
 
     /// Returns what to say of a name that no sound row answers to: which damaged session it may mean.
-    pub(crate) fn told(&self, name: &str, none: Fail) -> Fail {
+    pub(crate) fn with_skipped(&self, name: &str, none: Fail) -> Fail {
         let word = name.trim().trim_start_matches("root/").to_ascii_lowercase();
         let part: String = word.chars().filter(|c| *c != '-').collect();
         let begins = |id: &SessionId| part.len() >= 4 && id.0.simple().to_string().starts_with(&part);

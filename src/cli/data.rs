@@ -386,10 +386,10 @@ mod tests {
         let place = args(Some("/srv/agents"), Some("memory"));
         let place = StoreArgs { store: None, ..place }.place().expect("a place");
         let io = || std::io::Error::from(std::io::ErrorKind::StorageFull);
-        let words = "open the sled store: I/O error: No space left on device (os error 28)".to_owned();
+        let wording = "open the sled store: I/O error: No space left on device (os error 28)".to_owned();
         for error in [
             OpenError::Engine(EngineError::Io { what: "open the sled store", source: io() }),
-            OpenError::Engine(EngineError::Store { what: "open the redb file", why: words }),
+            OpenError::Engine(EngineError::Store { what: "open the redb file", why: wording }),
             OpenError::Io { what: "write", path: "/srv/agents/redb/LOCK".into(), source: io() },
         ] {
             let fail = place.refused(error);

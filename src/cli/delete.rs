@@ -65,11 +65,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         let done: DeleteReply = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
         worktree::forget(&args.store, &hosted.journal)?;
-        told(args, done.sessions)
+        report(args, done.sessions)
     })
 }
 
-fn told(args: &Args, deleted: impl Into<u64>) -> Result<Code, Fail> {
+fn report(args: &Args, deleted: impl Into<u64>) -> Result<Code, Fail> {
     let (sessions, again) = (count(deleted, "session"), args.store.again());
     control::say(&format!("deleted {sessions}; `subtend compact{again}` erases their text from the store"))?;
     Ok(Code::Done)

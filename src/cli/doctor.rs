@@ -65,7 +65,7 @@ struct Finding {
     check: &'static str,
     grade: Grade,
     found: String,
-    /// What to do; absent if nothing is to be done.
+    /// The advice; absent if nothing is to be done.
     #[serde(rename = "do")]
     advice: Option<String>,
 }

@@ -95,17 +95,18 @@ pub(crate) fn child(args: &ChildArgs) -> Result<Code, Fail> {
 
 fn run(options: DrillOptions) -> Result<Report, Fail> {
     let threads = work::threads()?;
-    let asked = Arc::new(AtomicBool::new(false));
+    let stop_requested = Arc::new(AtomicBool::new(false));
     threads.block_on(async {
         let mut stop = StopSignal::listen()?;
-        let flag = Arc::clone(&asked);
+        let flag = Arc::clone(&stop_requested);
         tokio::spawn(async move {
-            stop.asked().await;
+            stop.requested().await;
             flag.store(true, Ordering::Relaxed);
         });
         let course = tokio::task::spawn_blocking(move || {
             let mut progress = DrillProgress::new();
-            let report = subtend_drill::drill(&options, &asked, &mut |report| progress.tell(report, options.kills));
+            let report =
+                subtend_drill::drill(&options, &stop_requested, &mut |report| progress.tell(report, options.kills));
             progress.clear();
             report
         });

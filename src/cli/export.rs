@@ -48,7 +48,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     // On stderr: stdout may be the export.
     let mut err = anstream::stderr();
     skipped.iter().try_for_each(|skipped| writeln!(err, "{}", left_out(skipped)))?;
-    writeln!(err, "exported {}{place}", words(tally))?;
+    writeln!(err, "exported {}{place}", describe(tally))?;
     if skipped.is_empty() {
         return Ok(Code::Done);
     }
@@ -73,18 +73,20 @@ fn left_out(skipped: &Skipped) -> String {
     format!("left out: the tree of {root} ({tree}): {}", clip(&harmless(why), 1_000))
 }
 
-pub(crate) fn words(tally: Tally) -> String {
+pub(crate) fn describe(tally: Tally) -> String {
     format!("{} with {}", count(tally.sessions, "session"), count(tally.records, "record"))
 }
 
 fn write(reader: &StoreReader, what: ExportScope, out: &mut dyn Write) -> Result<(Tally, Vec<Skipped>), Fail> {
     let mut progress = ProgressLine::new();
-    let mut told = |at: Progress| {
+    let mut report_progress = |at: Progress| {
         progress.report(|| format!("{} frames of {} sessions exported", at.frames, at.sessions));
     };
     let done = match what {
-        ExportScope::All(scope) => reader.journal().export(scope, out, &mut told).map(|tally| (tally, Vec::new())),
-        ExportScope::Sound => reader.journal().export_sound(out, &mut told),
+        ExportScope::All(scope) => {
+            reader.journal().export(scope, out, &mut report_progress).map(|tally| (tally, Vec::new()))
+        }
+        ExportScope::Sound => reader.journal().export_sound(out, &mut report_progress),
     };
     done.map_err(|error| match error {
         ExportError::Read(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. })) => Fail::Store(format!(
@@ -96,16 +98,16 @@ fn write(reader: &StoreReader, what: ExportScope, out: &mut dyn Write) -> Result
 }
 
 fn to_file(reader: &StoreReader, what: ExportScope, path: &Path) -> Result<(Tally, Vec<Skipped>), Fail> {
-    let said = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
-    if path.try_exists().map_err(said)? {
+    let describe = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
+    if path.try_exists().map_err(describe)? {
         return Err(Fail::Usage(format!("{} exists: choose another name, or remove it", path.display())));
     }
-    let (part, file) = PartialFile::of(path, "part", file_options()).map_err(said)?;
+    let (part, file) = PartialFile::of(path, "part", file_options()).map_err(describe)?;
     let mut out = BufWriter::new(file);
-    let told = write(reader, what, &mut out)?;
-    let file = out.into_inner().map_err(|error| said(error.into_error()))?;
-    file.sync_all().and_then(|()| part.put()).and_then(|()| sync_entry(path)).map_err(said)?;
-    Ok(told)
+    let report = write(reader, what, &mut out)?;
+    let file = out.into_inner().map_err(|error| describe(error.into_error()))?;
+    file.sync_all().and_then(|()| part.put()).and_then(|()| sync_entry(path)).map_err(describe)?;
+    Ok(report)
 }
 
 /// Makes the file's name durable.

@@ -204,7 +204,7 @@ impl Hosted {
                 control::say(&format!("cancelled {} in the tree", paint::count(cancelled, "run")))?;
                 Ok(Code::Done)
             }
-            None => self.told(&done, "is cancelled"),
+            None => self.report(&done, "is cancelled"),
         }
     }
 
@@ -225,10 +225,10 @@ impl Hosted {
             )));
         }
         let done: Controlled = self.control(Method::POST, "/interrupt", None)?;
-        self.told(&done, "is interrupted")
+        self.report(&done, "is interrupted")
     }
 
-    fn told(&self, done: &Controlled, what: &str) -> Result<Code, Fail> {
+    fn report(&self, done: &Controlled, what: &str) -> Result<Code, Fail> {
         let name = self.id.short().0;
         control::say(&match done.run {
             Some(run) => format!("session {name}: run {run} {what}"),

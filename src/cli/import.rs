@@ -12,7 +12,7 @@ use subtend_session::authority::Authority;
 
 use super::client::{self, Attached, Store};
 use super::data::{StoreArgs, StoreLocation};
-use super::export::words;
+use super::export::describe;
 use super::fail::{Code, Fail};
 use super::progress::ProgressLine;
 use super::trust::level::Trust;
@@ -51,9 +51,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let said = |error| Fail::Usage(format!("{} cannot be read: {error}", args.file.display()));
-    let file = File::open(&args.file).map_err(said)?;
-    if !file.metadata().map_err(said)?.is_file() {
+    let cannot_read = |error| Fail::Usage(format!("{} cannot be read: {error}", args.file.display()));
+    let file = File::open(&args.file).map_err(cannot_read)?;
+    if !file.metadata().map_err(cannot_read)?.is_file() {
         return Err(Fail::Usage(format!(
             "`{}` is not a regular file: an export is read more than once. Name a file",
             args.file.display()
@@ -76,7 +76,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
     };
     let (tally, lost) = imported?;
-    writeln!(anstream::stderr(), "imported {}\n{}", words(tally), rights::told(&lost))?;
+    writeln!(anstream::stderr(), "imported {}\n{}", describe(tally), rights::describe(&lost))?;
     Ok(Code::Done)
 }
 

@@ -11,7 +11,7 @@ use super::paint::clip;
 /// The session that a person means, in a store that nothing need work on.
 pub(crate) fn find(journal: &Journal, name: &str) -> Result<SessionId, Fail> {
     let (heads, damaged) = DamagedSessions::of(journal)?;
-    find::find(&heads, name).map_err(|none| damaged.told(name, none))
+    find::find(&heads, name).map_err(|none| damaged.with_skipped(name, none))
 }
 
 /// A message, as a person names it: `SESSION:RECORD`, or `SESSION` for its last one.

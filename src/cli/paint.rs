@@ -12,13 +12,13 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const BOLD: Style = Style::new().bold();
-/// What went well.
+/// The style of successes.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// What went wrong.
+/// The style of failures.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 /// The colour of stopped runs and oddities.
 pub(crate) const ODD: Style = AnsiColor::Yellow.on_default();
-/// What is under way.
+/// The style of running work.
 pub(crate) const LIVE: Style = AnsiColor::Cyan.on_default();
 
 pub(crate) struct In<T>(pub(crate) Style, pub(crate) T);

@@ -41,12 +41,12 @@ impl ProgressLine {
         Self { out, watched, step: pace.step, next: now.checked_add(pace.first).unwrap_or(now), shown: false }
     }
 
-    pub(crate) fn report(&mut self, words: impl FnOnce() -> String) {
+    pub(crate) fn report(&mut self, describe: impl FnOnce() -> String) {
         let now = now();
         if now < self.next {
             return;
         }
-        let line = if self.watched { format!("\r\u{1b}[K{}", words()) } else { words() + "\n" };
+        let line = if self.watched { format!("\r\u{1b}[K{}", describe()) } else { describe() + "\n" };
         self.next = now.checked_add(self.step).unwrap_or(now);
         self.shown = true;
         // A failed write of progress does not stop the verb.

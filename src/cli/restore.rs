@@ -21,7 +21,7 @@ pub(crate) struct FilesArgs {
     yes: bool,
 }
 
-/// What a host would restore.
+/// A preview of a restore by a host.
 #[derive(Deserialize)]
 pub(crate) struct RestorePreview {
     pub(crate) digest: String,

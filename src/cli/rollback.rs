@@ -37,7 +37,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What a host rolled back.
+/// The answer of a host to a rollback.
 #[derive(Deserialize)]
 struct RollbackReply {
     run: RunNo,

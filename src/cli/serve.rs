@@ -175,7 +175,7 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
     let socket = None;
     let done = match announce(args, socket.as_deref(), guard.as_ref(), args.nodes.tokens.as_deref()) {
         Ok(()) => tokio::select! {
-            () = hosting.stop.asked() => Ok(Code::Done),
+            () = hosting.stop.requested() => Ok(Code::Done),
             () = idle(host.runtime()), if args.until_idle => Ok(Code::Done),
             Some(ended) = servers.join_next() => Err(ended_early(ended)),
         },

@@ -29,11 +29,11 @@ pub(crate) fn home() -> Option<PathBuf> {
 /// The folders of other products that hold the person's own agents.
 pub(crate) fn products() -> Vec<(Product, PathBuf)> {
     let Ok(base) = etcetera::choose_base_strategy() else { return Vec::new() };
-    let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let directory_of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = |product: Product| match product {
-        Product::Claude => said("CLAUDE_CONFIG_DIR").unwrap_or_else(|| base.home_dir().join(".claude")),
+        Product::Claude => directory_of("CLAUDE_CONFIG_DIR").unwrap_or_else(|| base.home_dir().join(".claude")),
         Product::OpenCode => base.config_dir().join("opencode"),
-        Product::Codex => said("CODEX_HOME").unwrap_or_else(|| base.home_dir().join(".codex")),
+        Product::Codex => directory_of("CODEX_HOME").unwrap_or_else(|| base.home_dir().join(".codex")),
     };
     Product::ALL.map(|product| (product, home(product))).to_vec()
 }

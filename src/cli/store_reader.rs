@@ -55,7 +55,7 @@ impl StoreReader {
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<SessionId, Fail> {
-        find(&self.heads, name).map_err(|none| self.damaged.told(name, none))
+        find(&self.heads, name).map_err(|none| self.damaged.with_skipped(name, none))
     }
 
     pub(crate) fn asking(&self) -> Result<BTreeSet<SessionId>, Fail> {

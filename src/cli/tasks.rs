@@ -209,7 +209,7 @@ mod tests {
         }
         let command = TestCommand::command();
         let option = command.get_arguments().find(|option| option.get_id() == "status").expect("--status");
-        let words: Vec<_> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-        assert_eq!(words, TaskStatus::ALL.map(TaskStatus::word));
+        let values: Vec<_> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+        assert_eq!(values, TaskStatus::ALL.map(TaskStatus::word));
     }
 }

@@ -263,7 +263,7 @@ fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<Sessio
         // No other process holds the store while it is read: runs in flight were left by a dead one.
         let were = if live == 1 { "1 run was".to_owned() } else { format!("{live} runs were") };
         let lost = live.saturating_sub(going).saturating_sub(kept);
-        let said = |runs: u64, one: &str, more: &str| match runs {
+        let count_text = |runs: u64, one: &str, more: &str| match runs {
             1 if live == 1 => format!("it {one}"),
             all if all == live => format!("they {more}"),
             1 => format!("1 {one}"),
@@ -271,11 +271,11 @@ fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<Sessio
         };
         let mut fates = Vec::new();
         if lost > 0 {
-            let lost = said(lost, "ends as lost", "end as lost");
+            let lost = count_text(lost, "ends as lost", "end as lost");
             fates.push(format!("{lost} with the next command that changes this store"));
         }
         let runs = [(going, "resumes", "resume"), (kept, "starts", "start")];
-        let runs = runs.into_iter().filter(|(runs, ..)| *runs > 0).map(|(runs, one, more)| said(runs, one, more));
+        let runs = runs.into_iter().filter(|(runs, ..)| *runs > 0).map(|(runs, one, more)| count_text(runs, one, more));
         let runs = runs.collect::<Vec<_>>().join(", ");
         if let Some(short) = left {
             fates.push(format!("{runs} with the next command that lets agents work (`subtend continue {short}`)"));

@@ -126,11 +126,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
     let path = workspace.path();
     if args.revoke {
-        let told = match Record::forget(path)? {
+        let text = match Record::forget(path)? {
             true => format!("{} is no longer trusted", path.display()),
             false => format!("{} was not trusted", path.display()),
         };
-        return say(&told);
+        return say(&text);
     }
     let brought = Brought::of(&workspace);
     // An empty workspace is not trusted: that would trust files that appear later, unseen.

@@ -93,7 +93,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let view = UsageView::read(reader.journal(), id, |model| windows.of(model))?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &told(id, &view))?;
+        json::write(&mut out, &usage_of(id, &view))?;
         writeln!(out)?;
         return Ok(Code::Done);
     }
@@ -101,7 +101,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn told(id: SessionId, view: &UsageView) -> SessionUsage<'_> {
+fn usage_of(id: SessionId, view: &UsageView) -> SessionUsage<'_> {
     let UsageView { own, owned, tree, parent, children, recorded, recorded_below, created_ms, updated_ms, .. } = view;
     SessionUsage {
         id,
@@ -124,7 +124,7 @@ fn child(of: &ChildUsage) -> ChildRow<'_> {
 }
 
 fn lines(view: &UsageView, now: i64) -> Vec<String> {
-    let line = |name: &str, said: String| format!("{}  {}", In(BOLD, format!("{name:17}")), In(DIM, said));
+    let line = |name: &str, text: String| format!("{}  {}", In(BOLD, format!("{name:17}")), In(DIM, text));
     let mut lines = vec![
         line("itself", figures(&view.own)),
         line("runs that it owns", figures(&view.owned)),

@@ -57,8 +57,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         None => place.read()?,
     };
     let mut progress = ProgressLine::new();
-    let words = |at: Progress| format!("{} frames, {} sessions read", at.frames, at.sessions);
-    let report = journal.verify(&mut |at| progress.report(|| words(at)))?;
+    let describe = |at: Progress| format!("{} frames, {} sessions read", at.frames, at.sessions);
+    let report = journal.verify(&mut |at| progress.report(|| describe(at)))?;
     drop(progress);
     let mut out = anstream::stdout().lock();
     if args.json {

@@ -186,7 +186,7 @@ where
 pub(crate) fn verb_asking<J>(
     args: &WorkArgs,
     about: About<'_>,
-    asked: impl Fn(&Screen) -> bool,
+    may_ask: impl Fn(&Screen) -> bool,
     job: J,
 ) -> Result<Code, Fail>
 where
@@ -195,7 +195,7 @@ where
     let place = args.store.place()?;
     let attempts = Attempts::new();
     loop {
-        match once(args, about, &place, &asked, &job, &attempts) {
+        match once(args, about, &place, &may_ask, &job, &attempts) {
             // The host ended with its own run before it answered.
             Err(fail) if attempts.again(&fail) => {}
             done => return done,
@@ -208,7 +208,7 @@ fn once<J>(
     args: &WorkArgs,
     about: About<'_>,
     place: &StoreLocation,
-    asked: &impl Fn(&Screen) -> bool,
+    may_ask: &impl Fn(&Screen) -> bool,
     job: &J,
     attempts: &Attempts,
 ) -> Result<Code, Fail>
@@ -216,7 +216,7 @@ where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
     if let Some(reader) = Attached::to(place)? {
-        return through_another(args, about, place, reader, asked, job, attempts);
+        return through_another(args, about, place, reader, may_ask, job, attempts);
     }
     // A command that another host may have accepted is repeated unchanged: its key makes it the same command.
     let opening = match about {
@@ -228,7 +228,7 @@ where
     let (ready, journal) = match prepare(&mut screen) {
         // A process that started at the same time has the store: it listens by now, or has ended.
         Err(Fail::Unavailable(_)) => match client::either(place)? {
-            Store::Hosted(reader) => return through_another(args, about, place, reader, asked, job, attempts),
+            Store::Hosted(reader) => return through_another(args, about, place, reader, may_ask, job, attempts),
             Store::Own(journal) => {
                 drop(journal);
                 prepare(&mut screen)?
@@ -252,10 +252,10 @@ where
         let mut stop = StopSignal::listen()?;
         let left = session.map_or(Ok(None), |session| found_session::left(&journal, session))?;
         let before = session.map_or(Ok(Seq(0)), |session| found_session::last(&journal, session))?;
-        let attended = approve::has_approver(args.json || args.quiet) && asked(&screen);
+        let attended = approve::has_approver(args.json || args.quiet) && may_ask(&screen);
         let (runtime, approver) = tokio::select! {
             started = setup::start(journal.clone(), parts, attended) => started?,
-            () = stop.asked() => {
+            () = stop.requested() => {
                 screen.alert("cancelled before the prompt was sent");
                 return Ok(Code::Cancelled);
             }
@@ -309,7 +309,7 @@ fn through_another<J>(
     about: About<'_>,
     place: &StoreLocation,
     reader: Attached,
-    asked: &impl Fn(&Screen) -> bool,
+    may_ask: &impl Fn(&Screen) -> bool,
     job: &J,
     attempts: &Attempts,
 ) -> Result<Code, Fail>
@@ -324,7 +324,7 @@ where
             (Some(name), Value::Null)
         }
     };
-    with(args.face(), place, reader, session, asked, job, attempts)
+    with(args.face(), place, reader, session, may_ask, job, attempts)
 }
 
 /// Runs `job` with the session `name` of a store that another process hosts; `None` if none does.
@@ -343,7 +343,7 @@ fn with<J>(
     place: &StoreLocation,
     reader: Attached,
     (name, opening): (Option<&str>, Value),
-    asked: &impl Fn(&Screen) -> bool,
+    may_ask: &impl Fn(&Screen) -> bool,
     job: &J,
     attempts: &Attempts,
 ) -> Result<Code, Fail>
@@ -357,7 +357,7 @@ where
     let before = session.map_or(Ok(Seq(0)), |session| found_session::last(&journal, session))?;
     let mut screen = Screen::new(face.quiet, face.json);
     screen.show_calls_by(setup::tools(&Config::default())?);
-    let attended = approve::has_approver(face.json || face.quiet) && asked(&screen);
+    let attended = approve::has_approver(face.json || face.quiet) && may_ask(&screen);
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = StopSignal::listen()?;
@@ -389,7 +389,7 @@ where
 async fn named(runtime: &Runtime, stop: &mut StopSignal) {
     tokio::select! {
         _ = tokio::time::timeout(NAMING, runtime.services_done()) => {}
-        () = stop.asked() => {}
+        () = stop.requested() => {}
     }
 }
 

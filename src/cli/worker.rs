@@ -84,7 +84,7 @@ struct ToolWorker {
     commands: BTreeMap<String, String>,
     host: RemoteHost,
     guard: Guard,
-    /// What its programs get of its environment.
+    /// The environment of its programs.
     environment: Commands,
 }
 
@@ -183,12 +183,12 @@ impl ToolWorker {
         let tools: Vec<&str> = self.commands.keys().map(String::as_str).collect();
         let mut wait = AGAIN;
         loop {
-            let asked = Instant::now();
+            let asked_at = Instant::now();
             let taking = self.host.take(&self.name, &tools);
             tokio::pin!(taking);
             let taken = tokio::select! {
                 biased;
-                () = stop.asked() => {
+                () = stop.requested() => {
                     // A call that is on its way is given back at once, rather than when its lease runs out.
                     if let Ok(Ok(Some(call))) = timeout(LAST, &mut taking).await {
                         self.give_back(&call).await;
@@ -200,7 +200,7 @@ impl ToolWorker {
             match taken {
                 Ok(Some(call)) => {
                     wait = AGAIN;
-                    self.answer(call, asked).await;
+                    self.answer(call, asked_at).await;
                     continue;
                 }
                 Ok(None) => wait = AGAIN,
@@ -213,16 +213,16 @@ impl ToolWorker {
                 }
             }
             tokio::select! {
-                () = stop.asked() => return Ok(()),
+                () = stop.requested() => return Ok(()),
                 () = sleep(wait) => {}
             }
         }
     }
 
     /// Answers a call that was leased after `asked`.
-    async fn answer(&self, call: LeasedCall, asked: Instant) {
+    async fn answer(&self, call: LeasedCall, asked_at: Instant) {
         let lease = Duration::from_millis(call.lease_ms);
-        let Some(until) = self.begun(&call, asked + lease).await else { return self.give_back(&call).await };
+        let Some(until) = self.begun(&call, asked_at + lease).await else { return self.give_back(&call).await };
         let Some(command) = self.commands.get(&call.tool) else { return self.give_back(&call).await };
         let begun = Instant::now();
         // A worker that was paused here has lost the call.

@@ -128,12 +128,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 return Err(Fail::Other("nothing is discarded".into()));
             }
             worktrees.discard(session)?;
-            said(&format!("discarded the worktree of session {}", session.short().0))
+            print(&format!("discarded the worktree of session {}", session.short().0))
         }
         WorktreeCommand::Keep { of } => {
             let session = idle(args, &worktrees, of)?;
             let branch = worktrees.keep(session)?;
-            said(&format!("kept branch {branch} with the changes; its worktree is removed"))
+            print(&format!("kept branch {branch} with the changes; its worktree is removed"))
         }
     }
 }
@@ -149,7 +149,7 @@ pub(crate) fn forget(store: &StoreArgs, journal: &Journal) -> Result<(), Fail> {
     Ok(())
 }
 
-fn said(text: &str) -> Result<Code, Fail> {
+fn print(text: &str) -> Result<Code, Fail> {
     control::say(text)?;
     Ok(Code::Done)
 }
@@ -213,7 +213,7 @@ fn lines(patch: &[u8]) -> String {
 
 fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) -> Result<Code, Fail> {
     if let Some(merged) = worktrees.recover(session)? {
-        drop(writeln!(anstream::stderr(), "an interrupted merge was finished: {}", harmless(&told(&merged))));
+        drop(writeln!(anstream::stderr(), "an interrupted merge was finished: {}", harmless(&describe(&merged))));
     }
     let (changes, patch) = worktrees.diff(session)?;
     if !changes.files.is_empty() {
@@ -229,10 +229,10 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
         writeln!(out)?;
         return Ok(Code::Done);
     }
-    said(&told(&merged))
+    print(&describe(&merged))
 }
 
-fn told(merged: &Merged) -> String {
+fn describe(merged: &Merged) -> String {
     let left = match merged.left.as_slice() {
         [] => String::new(),
         left => format!("; left as they are, since they were changed meanwhile: {}", left.join(", ")),

@@ -11,7 +11,7 @@ use super::layer::yaml;
 pub struct CannotEdit {
     /// Why.
     pub why: String,
-    /// What would have been written.
+    /// The line that would have been written.
     pub line: String,
 }
 

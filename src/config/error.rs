@@ -13,7 +13,7 @@ pub enum ConfigError {
     Yaml {
         /// The file.
         origin: Origin,
-        /// What the reader says, on one line.
+        /// The message of the parser, on one line.
         why: String,
     },
     /// A key holds what it cannot.
@@ -29,7 +29,7 @@ pub enum ConfigError {
     Together {
         /// The source of the value that conflicts.
         origin: Origin,
-        /// What does not fit, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
 }
@@ -39,9 +39,9 @@ pub enum ConfigError {
 pub struct BadValue {
     /// The key.
     pub key: Key,
-    /// What it holds, cut to a length that can be shown.
+    /// Its value, truncated for display.
     pub value: String,
-    /// What it may hold.
+    /// The allowed values.
     pub allowed: String,
 }
 

@@ -95,7 +95,7 @@ impl FromStr for Key {
 pub struct BadKey {
     /// As it was asked for.
     pub key: String,
-    /// What was probably meant, to follow the key; may be empty.
+    /// A suggestion that follows the key in the message; may be empty.
     pub hint: String,
 }
 
@@ -116,8 +116,8 @@ mod tests {
                 (&*names.into_iter().map(str::to_owned).collect::<Vec<_>>(), shown)
             );
         }
-        let said = |text: &str| text.parse::<Key>().unwrap_err().to_string();
-        assert_eq!(said("a..b"), "unknown key `a..b`: a name is missing before or after a dot");
-        assert_eq!(said("a.\"b"), "unknown key `a.\"b`: a quotation mark is not closed");
+        let error_of = |text: &str| text.parse::<Key>().unwrap_err().to_string();
+        assert_eq!(error_of("a..b"), "unknown key `a..b`: a name is missing before or after a dot");
+        assert_eq!(error_of("a.\"b"), "unknown key `a.\"b`: a quotation mark is not closed");
     }
 }

@@ -9,10 +9,10 @@ use super::origin::{Origin, Warning};
 use super::shape::Shape;
 use super::variable;
 
-/// What one file says, or the environment.
+/// The values of one file, or of the environment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
-    pub(super) said: Vec<(Key, Value, Origin)>,
+    pub(super) values: Vec<(Key, Value, Origin)>,
     pub(super) warnings: Vec<Warning>,
 }
 
@@ -41,8 +41,8 @@ impl Layer {
         };
         found.unknown.sort_unstable();
         let warnings = found.unknown.into_iter().map(warning).collect();
-        let said = found.values.into_iter().map(|(key, value)| (key, value, origin.clone())).collect();
-        Ok(Self { said, warnings })
+        let values = found.values.into_iter().map(|(key, value)| (key, value, origin.clone())).collect();
+        Ok(Self { values, warnings })
     }
 
     /// Reads the variables `SUBTEND_*` among `all`; one that is empty says nothing.
@@ -68,7 +68,7 @@ impl Layer {
             let found = leaf
                 .part(key, variable::value(*leaf, text))
                 .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
-            layer.said.extend(found.values.into_iter().map(|(key, value)| (key, value, origin.clone())));
+            layer.values.extend(found.values.into_iter().map(|(key, value)| (key, value, origin.clone())));
         }
         Ok(layer)
     }
@@ -79,8 +79,8 @@ pub(super) fn yaml(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str_with_options::<Option<Value>>(text, options).map(Option::unwrap_or_default).map_err(
         |error| {
             // The other messages of the library name its own options.
-            let said = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-            said.split_whitespace().collect::<Vec<_>>().join(" ")
+            let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+            message.split_whitespace().collect::<Vec<_>>().join(" ")
         },
     )
 }

@@ -16,11 +16,11 @@ pub(super) mod check;
 /// A configuration, with who said what.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// What counts.
+    /// The effective configuration.
     pub config: Config,
     /// Every value, in the order of the keys.
     pub values: Vec<Setting>,
-    /// What has no effect, or another one than it seems.
+    /// Warnings about values without effect, or with an unexpected one.
     pub warnings: Vec<Warning>,
 }
 
@@ -54,23 +54,23 @@ impl Loaded {
     /// # Errors
     /// When values do not go together: a pool that is named and not there, say.
     pub fn of(layers: impl IntoIterator<Item = Layer>) -> Result<Self, ConfigError> {
-        let (mut said, mut warnings) = (Vec::new(), Vec::new());
+        let (mut entries, mut warnings) = (Vec::new(), Vec::new());
         for layer in layers {
-            said.extend(layer.said);
+            entries.extend(layer.values);
             warnings.extend(layer.warnings);
         }
-        said.sort_by_key(|(_, _, origin)| origin.rank());
-        reach::check(&said)?;
+        entries.sort_by_key(|(_, _, origin)| origin.rank());
+        reach::check(&entries)?;
         let unreadable = |error: serde_json::Error| ConfigError::Together {
             origin: Origin::Default,
             why: format!("the values cannot be read together: {error}"),
         };
         let mut tree = serde_json::to_value(Config::default()).map_err(unreadable)?;
-        for (key, value, _) in &said {
+        for (key, value, _) in &entries {
             place(&mut tree, key.names(), value.clone());
         }
         let config: Config = serde_json::from_value(tree).map_err(unreadable)?;
-        let values = settings(&config, &said).map_err(unreadable)?;
+        let values = settings(&config, &entries).map_err(unreadable)?;
         let mut loaded = Self { config, values, warnings };
         let more = check::together(&loaded)?;
         loaded.warnings.extend(more);
@@ -79,8 +79,8 @@ impl Loaded {
 
     /// Returns who said the value of `key`, the first of those below it, or the whole value in which it lies.
     pub fn origin(&self, key: &Key) -> Origin {
-        let said = self.values.iter().find(|setting| key.holds(&setting.key) || setting.key.holds(key));
-        said.map_or(Origin::Default, |setting| setting.origin.clone())
+        let found = self.values.iter().find(|setting| key.holds(&setting.key) || setting.key.holds(key));
+        found.map_or(Origin::Default, |setting| setting.origin.clone())
     }
 
     /// Returns the values at and below `key`, with their sources. A key without value and default is null.
@@ -124,20 +124,20 @@ impl Key {
     /// [`BadKey`] where there is no such key; [`BadValue`] in it where the text says what the key cannot hold.
     pub fn value(&self, text: &str) -> Result<Result<Value, BadValue>, BadKey> {
         let here = Shape::whole().at(self)?;
-        let said = match here.kind() {
+        let items = match here.kind() {
             ShapeKind::Leaf => variable::value(here, text),
             ShapeKind::Table(_) | ShapeKind::Map(_) => super::layer::yaml(text).unwrap_or_else(|_| text.into()),
         };
         // A list may be written as YAML has it too.
-        let said = if text.trim_start().starts_with('[') { super::layer::yaml(text).unwrap_or(said) } else { said };
-        let unknown = here.part(self, said.clone()).map(|found| found.unknown.into_iter().next());
+        let items = if text.trim_start().starts_with('[') { super::layer::yaml(text).unwrap_or(items) } else { items };
+        let unknown = here.part(self, items.clone()).map(|found| found.unknown.into_iter().next());
         Ok(match unknown {
             Err(bad) => Err(bad),
             Ok(Some((key, _))) => {
                 let allowed = "left out: the key is unknown".to_owned();
-                Err(BadValue { key, value: subtend_agents::form::shown(&said), allowed })
+                Err(BadValue { key, value: subtend_agents::form::shown(&items), allowed })
             }
-            Ok(None) => Ok(said),
+            Ok(None) => Ok(items),
         })
     }
 }
@@ -155,11 +155,11 @@ fn place(tree: &mut Value, names: &[String], value: Value) {
     }
 }
 
-fn settings(config: &Config, said: &[(Key, Value, Origin)]) -> Result<Vec<Setting>, serde_json::Error> {
+fn settings(config: &Config, values: &[(Key, Value, Origin)]) -> Result<Vec<Setting>, serde_json::Error> {
     let (tree, mut settings) = (serde_json::to_value(config)?, Vec::new());
     list(Shape::whole(), &Key::whole(), &tree, &mut settings);
     for setting in &mut settings {
-        let last = said.iter().rev().find(|(key, ..)| *key == setting.key);
+        let last = values.iter().rev().find(|(key, ..)| *key == setting.key);
         setting.origin = last.map_or(Origin::Default, |(_, _, origin)| origin.clone());
     }
     Ok(settings)

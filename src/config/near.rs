@@ -1,10 +1,10 @@
-//! What was probably meant.
+//! Suggestions for misspelt names.
 
 pub(super) use subtend_session::near::near;
 
 /// ``: did you mean `NAME`?``, or nothing.
-pub(super) fn hint<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    near(asked, known).map_or_else(String::new, |name| format!(": did you mean `{name}`?"))
+pub(super) fn hint<'a>(requested: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    near(requested, known).map_or_else(String::new, |name| format!(": did you mean `{name}`?"))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Serialize for Origin {
 pub struct Warning {
     /// Where the value was set.
     pub origin: Origin,
-    /// What is wrong, and what to do.
+    /// The reason, and what to do.
     pub message: String,
 }
 

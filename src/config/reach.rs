@@ -1,4 +1,4 @@
-//! What the file of a workspace may set: it comes with a clone, and its author is not the person who runs it.
+//! Keys that the file of a workspace may set: it comes with a clone, and its author is not the person who runs it.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::error::ConfigError;
 use super::key::Key;
 use super::origin::Origin;
 
-/// What the file of a workspace may do with a key.
+/// The rights of a workspace's file over a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Set it.
@@ -70,15 +70,17 @@ impl Reach {
 }
 
 /// Refuses what the file of a workspace says of a key that is not its own to set.
-pub(super) fn check(said: &[(Key, Value, Origin)]) -> Result<(), ConfigError> {
-    for (key, value, origin) in said.iter().filter(|(_, _, origin)| matches!(origin, Origin::Project(_))) {
+pub(super) fn check(values: &[(Key, Value, Origin)]) -> Result<(), ConfigError> {
+    for (key, value, origin) in values.iter().filter(|(_, _, origin)| matches!(origin, Origin::Project(_))) {
         let why = match Reach::of(key) {
             Reach::Free | Reach::Enabled => continue,
             Reach::Own => "a workspace cannot set it: set it in your own file (`subtend config set --user`)".to_owned(),
-            Reach::Lower => match bound(said, key).filter(|bound| value.as_u64().is_none_or(|value| value > *bound)) {
-                Some(bound) => format!("a workspace can only lower it, and your own file says {bound}"),
-                None => continue,
-            },
+            Reach::Lower => {
+                match bound(values, key).filter(|bound| value.as_u64().is_none_or(|value| value > *bound)) {
+                    Some(bound) => format!("a workspace can only lower it, and your own file says {bound}"),
+                    None => continue,
+                }
+            }
         };
         return Err(ConfigError::Together { origin: origin.clone(), why: format!("`{key}`: {why}") });
     }
@@ -86,8 +88,8 @@ pub(super) fn check(said: &[(Key, Value, Origin)]) -> Result<(), ConfigError> {
 }
 
 /// Returns what the person's own file says of `key`.
-fn bound(said: &[(Key, Value, Origin)], key: &Key) -> Option<u64> {
-    let own = said.iter().rfind(|(of, _, origin)| of == key && matches!(origin, Origin::User(_)));
+fn bound(values: &[(Key, Value, Origin)], key: &Key) -> Option<u64> {
+    let own = values.iter().rfind(|(of, _, origin)| of == key && matches!(origin, Origin::User(_)));
     own.and_then(|(_, value, _)| value.as_u64())
 }
 

@@ -9,7 +9,7 @@ use subtend_session::ids::Text;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RemoteToolConfig {
-    /// What it does, when to use it and when not, for models.
+    /// Its effect, when to use it and when not, for models.
     pub description: Text,
     /// The JSON Schema of its arguments. Left out: any object.
     pub input: Map<String, Value>,

@@ -37,7 +37,7 @@ fn settle(node: &mut Value, default: Option<&Value>) {
     }
 }
 
-/// What each limit bounds.
+/// Each limit with its description.
 const LIMITS: [(&str, &str); 33] = [
     ("max_depth", "Subagents below subagents: a child at this depth is the last."),
     ("live_runs", "Runs of subagents that work at the same time, in one tree; more wait."),
@@ -113,7 +113,7 @@ fn limit(name: &str, about: &str) -> Value {
     Value::Object(limit)
 }
 
-/// What one model costs, in US dollars a million tokens.
+/// The price of one model, in US dollars per million tokens.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "prices are read into the hub's own type; this says its form")]
 struct PriceForm {

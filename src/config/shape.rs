@@ -101,8 +101,8 @@ impl Shape {
                 Misfit::Unknown { at } => {
                     let Some((name, above)) = at.split_last() else { continue };
                     let table = above.iter().try_fold(self, |here, name| here.below(name));
-                    let meant = table.and_then(|table| near(name, table.names()));
-                    found.unknown.push((of(&at), meant.map(str::to_owned)));
+                    let suggestion = table.and_then(|table| near(name, table.names()));
+                    found.unknown.push((of(&at), suggestion.map(str::to_owned)));
                     let above = above.iter().try_fold(&mut value, |value, name| value.get_mut(name));
                     above.and_then(Value::as_object_mut).map(|map| map.remove(name));
                 }

@@ -30,15 +30,15 @@ fn warnings(text: &str) -> Vec<String> {
 
 #[test]
 fn variables_for_commands_are_the_persons_to_name() {
-    let said = "shell: {environment: [HTTPS_PROXY, \"AWS_*\"]}";
-    let own = Loaded::of([user(said)]).unwrap();
+    let text = "shell: {environment: [HTTPS_PROXY, \"AWS_*\"]}";
+    let own = Loaded::of([user(text)]).unwrap();
     assert_eq!(own.config.commands().environment, ["HTTPS_PROXY".into(), "AWS_*".into()]);
     let limits = Loaded::of([user("shell: {processes: 10, cpu_seconds: 60}")]).unwrap().config.commands().limits;
     let expected = subtend_tools::commands::CommandLimits { processes: 10, cpu_seconds: 60, ..Default::default() };
     assert_eq!(limits, expected);
     assert!(refused("shell: {processes: 5}").contains("`shell.processes`: a workspace cannot set it"));
     let why = "a workspace cannot set it: set it in your own file (`subtend config set --user`)";
-    assert_eq!(refused(said), format!("w/subtend.yaml: `shell.environment`: {why}"));
+    assert_eq!(refused(text), format!("w/subtend.yaml: `shell.environment`: {why}"));
     let bad = Loaded::of([user("shell: {environment: [\"A=b\"]}")]).unwrap_err().to_string();
     assert!(bad.contains("`A=b` is not the name of a variable: give a name such as `HTTPS_PROXY`"), "{bad}");
 }
@@ -63,8 +63,8 @@ fn titles_and_summaries_follow_configuration_or_provider() {
     assert_eq!(options("sessions: {titles: true}", false), (true, false));
     assert_eq!(options("sessions: {titles: false, summaries: true}", true), (false, true));
     let variable = Layer::variables([("SUBTEND_SESSIONS_TITLES", "false")]).unwrap();
-    let said = Loaded::of([project("sessions: {titles: true}").unwrap(), variable]).unwrap();
-    assert_eq!(said.config.sessions.titles, Some(false));
+    let config = Loaded::of([project("sessions: {titles: true}").unwrap(), variable]).unwrap();
+    assert_eq!(config.config.sessions.titles, Some(false));
     assert!(refused("sessions: {titles: often}").contains("`sessions.titles` is \"often\", and must be true or false"));
 }
 
@@ -219,7 +219,7 @@ fn r8_variables_override_project_file_overrides_user_file() {
     for layers in [[user(), project(), variables()], [variables(), project(), user()]] {
         let loaded = Loaded::of(layers).unwrap();
         assert_eq!((&loaded.config.limits, loaded.config.subagents.enabled), (&expected, false));
-        let said = |key: &str| loaded.origin(&key.parse().unwrap()).to_string();
+        let origin_of = |key: &str| loaded.origin(&key.parse().unwrap()).to_string();
         assert_eq!(
             [
                 "limits.turns",
@@ -230,7 +230,7 @@ fn r8_variables_override_project_file_overrides_user_file() {
                 "subagents.enabled",
                 "limits.queue"
             ]
-            .map(said),
+            .map(origin_of),
             [
                 "w/subtend.yaml",
                 "$SUBTEND_MAX_CONCURRENT",
@@ -344,9 +344,9 @@ fn unknown_keys_are_warned_of_with_a_suggestion() {
         ]
     );
     let other = [("SUBTEND_DATA", "/x"), ("HOME", "/y"), ("SUBTEND_MODEL", " "), ("SUBTEND_MAX_CONCURENT", "1")];
-    let said: Vec<_> = Layer::variables(other).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let texts: Vec<_> = Layer::variables(other).unwrap().warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
-        said,
+        texts,
         ["$SUBTEND_MAX_CONCURENT: unknown variable without effect: did you mean `SUBTEND_MAX_CONCURRENT`?"]
     );
     assert_eq!(
@@ -524,18 +524,18 @@ fn m3_tool_options_merge_one_by_one_with_their_sources() {
 
 #[test]
 fn m3_minion_options_under_the_wrong_key_name_the_right_one() {
-    let said = refused("tools: {options: {minion: {model: offline}}}");
+    let text = refused("tools: {options: {minion: {model: offline}}}");
     let says = "w/subtend.yaml: `tools.options.minion.model`: the options of `minion` are under `tools.minion.options`";
-    assert!(said.starts_with(says), "{said}");
+    assert!(text.starts_with(says), "{text}");
 }
 
 /// The default model would silently answer in its place.
 #[test]
 fn m8_unknown_model_for_minions_is_refused() {
     for model in ["nosuch/none", "pool:cheap"] {
-        let said = refused(&format!("tools: {{minion: {{options: {{model: \"{model}\"}}}}}}"));
+        let text = refused(&format!("tools: {{minion: {{options: {{model: \"{model}\"}}}}}}"));
         let says = format!("w/subtend.yaml: `tools.minion.options.model`: unknown model `{model}`");
-        assert!(said.starts_with(&says), "{said}");
+        assert!(text.starts_with(&says), "{text}");
     }
     let pooled = "llm: {pools: {cheap: [offline]}}\ntools: {minion: {options: {model: \"pool:cheap\"}}}";
     assert_eq!(warnings(pooled), [""; 0]);
@@ -543,7 +543,7 @@ fn m8_unknown_model_for_minions_is_refused() {
 
 #[test]
 fn m10_templates_are_read_and_refused_where_they_cannot_be_used() {
-    let said = |text: &str| Loaded::of([project(&format!("tools: {{minion: {{templates: {text}}}}}")).unwrap()]);
+    let load = |text: &str| Loaded::of([project(&format!("tools: {{minion: {{templates: {text}}}}}")).unwrap()]);
     let text = "{reviewer: {message: 'Review {path}.', model: offline, enabledTools: [read], enableWeb: false}}";
     let template = MinionTemplate {
         message: Some("Review {path}.".into()),
@@ -552,9 +552,9 @@ fn m10_templates_are_read_and_refused_where_they_cannot_be_used() {
         enable_web: Some(false),
         ..MinionTemplate::default()
     };
-    let dialects = said(text).unwrap().config.dialects(&|path| Err(path.to_owned())).unwrap();
+    let dialects = load(text).unwrap().config.dialects(&|path| Err(path.to_owned())).unwrap();
     assert_eq!(dialects.templates, [("reviewer".into(), template)].into());
-    let refused = |text: &str| said(text).unwrap_err().to_string();
+    let refused = |text: &str| load(text).unwrap_err().to_string();
     let bad_name = "w/subtend.yaml: `tools.minion.templates.\"A b\"`: a name has 1 to 64 of";
     assert!(refused("{A b: {}}").starts_with(bad_name), "{}", refused("{A b: {}}"));
     let bad_tool = refused("{a: {enabledTools: ['b c']}}");
@@ -570,12 +570,12 @@ fn m10_templates_are_read_and_refused_where_they_cannot_be_used() {
 
 #[test]
 fn d6_remote_tools_are_the_persons_to_declare() {
-    let said = "remote_tools: {build: {description: Builds.}}";
+    let message = "remote_tools: {build: {description: Builds.}}";
     let why = "a workspace cannot set it: set it in your own file (`subtend config set --user`)";
-    assert_eq!(refused(said), format!("w/subtend.yaml: `remote_tools.build`: {why}"));
+    assert_eq!(refused(message), format!("w/subtend.yaml: `remote_tools.build`: {why}"));
     let own =
         |text: &str| Layer::file(Origin::User("home/subtend.yaml".into()), text).and_then(|layer| Loaded::of([layer]));
-    assert_eq!(own(said).unwrap().config.remote_tools["build"].lease_ms, 30_000);
+    assert_eq!(own(message).unwrap().config.remote_tools["build"].lease_ms, 30_000);
     for wrong in ["lease_ms: 999", "lease_ms: 600001", "deadline_ms: 0", "input: string", "idempotent: maybe"] {
         let error =
             own(&format!("remote_tools: {{build: {{description: Builds., {wrong}}}}}")).unwrap_err().to_string();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::key::Key;
 use super::shape::Shape;
 
-/// What all of them begin with.
+/// The prefix of all variables.
 pub(super) const PREFIX: &str = "SUBTEND_";
 
 /// Variables that say something else than a value of the configuration, by their beginnings.

@@ -154,7 +154,7 @@ impl Supervisors {
             started = seat.cell.spawn_linked(None, actor, args) => started,
             () = self.shared.killing.cancelled() => return Err(SpawnError::Closing),
         };
-        let (actor, _task) = started.map_err(|error| SpawnError::Start(said(&error)))?;
+        let (actor, _task) = started.map_err(|error| SpawnError::Start(describe(&error)))?;
         seat.keep();
         // A concurrent shutdown may have listed its children before this one was linked.
         if self.shared.killing.is_cancelled() {
@@ -228,7 +228,8 @@ impl SupervisorState {
     async fn add_shard(&self) -> Result<(), SpawnError> {
         let watch = shard::ShardState::new(Arc::clone(&self.roster), &self.sink, &self.on_storm, self.limit);
         let number = watch.number();
-        let (shard, _task) = Actor::spawn(None, Shard, watch).await.map_err(|error| SpawnError::Shard(said(&error)))?;
+        let (shard, _task) =
+            Actor::spawn(None, Shard, watch).await.map_err(|error| SpawnError::Shard(describe(&error)))?;
         self.roster.opened(number, shard.get_cell());
         Ok(())
     }
@@ -256,7 +257,7 @@ async fn stopped(actor: &ActorCell) {
     }
 }
 
-fn said(error: &SpawnErr) -> String {
+fn describe(error: &SpawnErr) -> String {
     match error {
         SpawnErr::StartupFailed(cause) => cause.to_string(),
         SpawnErr::ActorAlreadyStarted | SpawnErr::ActorAlreadyRegistered(_) => error.to_string(),

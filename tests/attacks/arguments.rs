@@ -70,8 +70,8 @@ async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
         })
         .collect();
     let root = host.plays("worker", &steps).await;
-    for (told, (field, _)) in host.refused(root.id(), attacks.len()).iter().zip(&attacks) {
-        assert!(told.contains(&format!("unknown field `{field}`")), "{told}");
+    for (error, (field, _)) in host.refused(root.id(), attacks.len()).iter().zip(&attacks) {
+        assert!(error.contains(&format!("unknown field `{field}`")), "{error}");
     }
     // Metadata for people has no effect here.
     let args = json!({

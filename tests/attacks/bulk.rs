@@ -16,9 +16,9 @@ async fn arguments_of_40_mb_are_not_recorded() {
     let mut scene = AttackScene::new();
     let host = scene.host().await;
     let root = host.plays("worker", &[fill("big.txt", 41_943_040)]).await;
-    let told = host.refused(root.id(), 1);
+    let errors = host.refused(root.id(), 1);
     let size = "41943082 bytes, and those of one answer may have 2097152 together (argument_bytes)";
-    assert!(told[0].contains(size), "{told:?}");
+    assert!(errors[0].contains(size), "{errors:?}");
     let answered = host.records(root.id()).await.into_iter().find_map(|record| match record {
         Record::TurnAnswered(answered) => Some(answered.calls[0].args.to_string()),
         _ => None,
@@ -51,11 +51,11 @@ async fn names_and_ids_of_calls_are_bounded_as_arguments_are() {
         let host = scene.host().await;
         let root = host.plays("worker", &[attack]).await;
         host.refused(root.id(), 1);
-        let asked = host.records(root.id()).await.into_iter().find_map(|record| match record {
+        let call_bytes = host.records(root.id()).await.into_iter().find_map(|record| match record {
             Record::TurnAnswered(answered) => Some((answered.calls[0].tool.len(), answered.calls[0].provider_id.len())),
             _ => None,
         });
-        assert!(asked.is_some_and(|(tool, id)| tool <= 64 && id <= 64), "{asked:?}");
+        assert!(call_bytes.is_some_and(|(tool, id)| tool <= 64 && id <= 64), "{call_bytes:?}");
         host.down().await;
     }
 }

@@ -114,8 +114,8 @@ fn server(head: &'static str, body: String) -> String {
         for mut connection in listener.incoming().flatten() {
             let answer =
                 format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
-            let asked = connection.read(&mut [0; 65_536]);
-            asked.and_then(|_| connection.write_all(answer.as_bytes())).expect("a client that reads its answer");
+            let read = connection.read(&mut [0; 65_536]);
+            read.and_then(|_| connection.write_all(answer.as_bytes())).expect("a client that reads its answer");
         }
     });
     url

@@ -63,7 +63,7 @@ fn open_to_others(path: &Path) -> Vec<(PathBuf, u32)> {
 
 /// Runs as another user. Only root can do that; for an ordinary user the test checks the modes.
 fn as_nobody(args: &[&str]) -> Option<Output> {
-    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|told| told.contains("\nUid:\t0\t"));
+    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t"));
     if !is_root {
         return None;
     }
@@ -98,9 +98,9 @@ fn sec6_another_user_reads_no_file_and_holds_no_lock() {
         assert!(attack(&home, engine).is_none_or(|did| did == (true, true)), "{engine}");
         // The next start closes it, and says so once.
         let done = home.run(engine);
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
         let warning = format!("warning: {} was open to other users (mode 755)", data.join(engine).display());
-        assert!(done.status.success() && said.contains(&warning), "{engine}: {said}");
+        assert!(done.status.success() && text.contains(&warning), "{engine}: {text}");
         assert_eq!(open_to_others(&data.join(engine)), [], "{engine}");
         assert!(!String::from_utf8_lossy(&home.run(engine).stderr).contains("warning: "), "{engine}");
         assert!(attack(&home, engine).is_none_or(|did| did == (false, false)), "{engine}");
@@ -113,14 +113,14 @@ fn sec6_a_data_directory_is_closed_and_other_files_stay() {
     let data = home.at("data");
     open_up(&data);
     let done = home.call(&["sessions"]);
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(said.contains(&format!("warning: {} was open to other users (mode 755)", data.display())), "{said}");
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(text.contains(&format!("warning: {} was open to other users (mode 755)", data.display())), "{text}");
     assert_eq!(open_to_others(&data), []);
     // A directory with other files is left as it is, and named.
     std::fs::write(data.join("notes.txt"), "mine").expect("a file");
     [data.clone(), data.join("notes.txt")].iter().for_each(|path| open_up(path));
-    let said = String::from_utf8_lossy(&home.call(&["sessions"]).stderr).into_owned();
-    assert!(said.contains("is open to other users (mode 755) and cannot be closed: it holds other files"), "{said}");
+    let text = String::from_utf8_lossy(&home.call(&["sessions"]).stderr).into_owned();
+    assert!(text.contains("is open to other users (mode 755) and cannot be closed: it holds other files"), "{text}");
     assert_eq!(open_to_others(&data), [(data.clone(), 0o755), (data.join("notes.txt"), 0o755)]);
 }
 
@@ -156,8 +156,8 @@ fn sec6_no_link_of_a_store_is_written_through() {
             }
             let done = home.run("redb");
             assert_eq!(done.status.success(), !linked, "{name}: {done:?}");
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            assert_eq!(said.contains("it is not a regular file, or a link"), linked, "{name}: {said}");
+            let text = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert_eq!(text.contains("it is not a regular file, or a link"), linked, "{name}: {text}");
             let after = std::fs::read(if linked { &victim } else { &file }).expect("a file");
             assert_eq!(after == before, linked, "{name}");
         }

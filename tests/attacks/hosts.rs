@@ -26,7 +26,7 @@ fn stop(host: Under) -> CommandOutput {
 #[test]
 fn host_directory_of_others_or_behind_a_link_is_refused() {
     const ATTACKS: [&str; 2] = ["link", "owner"];
-    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|told| told.contains("\nUid:\t0\t"));
+    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t"));
     for attack in ATTACKS {
         let user = User::new();
         let shared = user.data().with_file_name("shared");
@@ -66,7 +66,7 @@ fn another_user_reaches_no_socket_of_a_host() {
         let output = Command::new(all[0]).args(&all[1..]).output();
         output.is_ok_and(|output| output.status.success() && !output.stdout.is_empty())
     };
-    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|told| told.contains("\nUid:\t0\t"));
+    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t"));
     let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     for data in [user.data(), user.data().with_file_name("d".repeat(120))] {
         let host = user.start(&["serve", "--json", "--listen", "none", "--data", &data.to_string_lossy()]);
@@ -131,8 +131,8 @@ fn approval_from_another_terminal_names_what_was_shown() {
     let host = user.start(&["serve", "--json", "--listen", "none"]);
     host.line().expect("it serves");
     let run = user.start(&["run", "--json", "--model", &model, "--ask", "fs.write", "write"]);
-    let asked = run.until(|event| event["record"]["ask_opened"].is_object());
-    let id = asked["session"].as_str().expect("an id").to_owned();
+    let args = run.until(|event| event["record"]["ask_opened"].is_object());
+    let id = args["session"].as_str().expect("an id").to_owned();
     let listed = user.call(&["approvals", &id]);
     let named = listed.out.split_whitespace().find(|word| word.starts_with("1.0:")).expect("a name").to_owned();
     assert!(listed.out.contains("made<U+202E><U+200B>"), "the content is shown: {listed:?}");
@@ -172,8 +172,8 @@ fn approval_from_another_terminal_shows_the_whole_command() {
         let host = user.start(&["serve", "--json", "--listen", "none"]);
         host.line().expect("it serves");
         let run = user.start(&["run", "--json", "--model", &model, "--ask", "shell.run", "go"]);
-        let asked = run.until(|event| event["record"]["ask_opened"].is_object());
-        let id = asked["session"].as_str().expect("an id").to_owned();
+        let args = run.until(|event| event["record"]["ask_opened"].is_object());
+        let id = args["session"].as_str().expect("an id").to_owned();
         let listed = user.call(&["approvals", &id]);
         assert!(listed.out.contains(attack), "{listed:?}");
         assert_eq!(listed.out.lines().count(), if attack.len() > 80 { 2 } else { 1 }, "{listed:?}");

@@ -30,8 +30,8 @@ async fn task_id_of_another_tree_parent_or_sibling_is_refused() {
     host.goes_on(&root, &[spawn("worker", &tries)]).await;
     let second = *host.kids(root.id()).last().expect("a second child");
     assert_ne!(second, first);
-    let told = host.refused(second, tries.len());
-    assert!(told.iter().all(|told| !told.contains("secret plans") && !told.contains("first")), "{told:#?}");
+    let errors = host.refused(second, tries.len());
+    assert!(errors.iter().all(|error| !error.contains("secret plans") && !error.contains("first")), "{errors:#?}");
     for (id, runs) in [(others, 1), (first, 1), (other.id(), 1)] {
         let opened = host.records(id).await.iter().filter(|record| record.kind() == "run_opened").count();
         assert_eq!(opened, runs, "{id} was touched");

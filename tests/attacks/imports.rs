@@ -199,7 +199,7 @@ fn sec7_a_child_is_of_the_tree_of_its_parent() {
     assert!(refused.contains("has the depth 0, and its place is at depth 1"), "{refused}");
 }
 
-/// What a host records, an import takes: names of its agents with slashes, long keys and warnings with whatever a file held.
+/// An import accepts everything that a host records: agent names with slashes, long keys, and warnings with any text.
 #[test]
 fn import_takes_what_a_host_records() {
     let long = format!("{}\u{1b}", "k".repeat(5_000));

@@ -21,13 +21,13 @@ async fn a_child_of_a_child_does_not_read_what_the_host_denies() {
         steps = vec![spawn("generous", &steps)];
     }
     let root = host.plays("generous", &steps).await;
-    let told = host.refused(host.below(root.id(), 3), 3);
-    assert!(told[0].starts_with("denied: read needs fs.read of `.env`"), "{told:?}");
+    let errors = host.refused(host.below(root.id(), 3), 3);
+    assert!(errors[0].starts_with("denied: read needs fs.read of `.env`"), "{errors:?}");
     assert_eq!(scene.content(".env"), SECRET);
     host.down().await;
 }
 
-/// What a manifest forbids its own sessions it forbids their children too, though their manifest allows it.
+/// The denials of a manifest apply to the children of its sessions, although their manifests allow the action.
 #[tokio::test(start_paused = true)]
 async fn a_child_of_a_reader_does_not_write() {
     let mut scene = AttackScene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);

@@ -64,7 +64,7 @@ async fn no_spelling_of_a_path_leads_to_a_denied_file() {
 /// A deny that names a directory, without `/**`: what is in it is denied too.
 #[tokio::test(start_paused = true)]
 async fn a1_a_file_in_a_denied_directory_is_out_of_reach() {
-    for (pattern, told) in [("secret", false), ("s*t", false), ("secre", true)] {
+    for (pattern, is_refused) in [("secret", false), ("s*t", false), ("secre", true)] {
         let mut scene = AttackScene::new().policy(Verdict::Allow, &[("fs.*", pattern, Verdict::Deny)]);
         let host = scene.host().await;
         let root = host
@@ -72,7 +72,7 @@ async fn a1_a_file_in_a_denied_directory_is_out_of_reach() {
             .await;
         // The last pattern is the control: it names nothing, and the file is read.
         let results = host.results(root.id());
-        assert_eq!(results.iter().any(|(_, text)| text.contains(SECRET)), told, "{pattern}: {results:#?}");
+        assert_eq!(results.iter().any(|(_, text)| text.contains(SECRET)), is_refused, "{pattern}: {results:#?}");
         host.down().await;
     }
 }

@@ -31,7 +31,7 @@ fn rule_without_effect_is_refused() {
 #[test]
 fn permissions_without_effect_are_reported() {
     let user = User::new();
-    let told = |permissions: &str| {
+    let refusal = |permissions: &str| {
         user.file(".subtend/agents/mine.md", &format!("---\nmode: all\n{permissions}---\nWork.\n"));
         user.call(&["agents"]).err
     };
@@ -43,9 +43,9 @@ fn permissions_without_effect_are_reported() {
             "`net.fetch`: `evil.com` matches no address: write `https://evil.com/*`",
         ),
     ] {
-        let err = told(permissions);
+        let err = refusal(permissions);
         assert!(err.contains(warning), "{permissions:?}: {err}");
     }
-    let err = told("permissions: {net.fetch: {\"https://evil.com/*\": deny}}\n");
+    let err = refusal("permissions: {net.fetch: {\"https://evil.com/*\": deny}}\n");
     assert!(!err.contains("warning"), "{err}");
 }

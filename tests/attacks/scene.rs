@@ -25,7 +25,7 @@ use subtend_tools::tool::Tool;
 use subtend_tools::workspace::Workspace;
 use tempfile::TempDir;
 
-/// What no attack may ever read.
+/// The text that no attack may read.
 pub(crate) const SECRET: &str = "the-hidden-word";
 
 type Rules<'a> = &'a [(&'a str, &'a str, Verdict)];
@@ -83,16 +83,16 @@ fn next(request: &Request) -> Answer {
         }
     }
     match steps.get(answered) {
-        Some(Value::String(said)) => Answer::of_text(said.as_str()),
+        Some(Value::String(output)) => Answer::of_text(output.as_str()),
         Some(Value::Array(calls)) => {
             let times = |call: &Value| call["times"].as_u64().map_or(1, |times| times as usize);
             let all = calls.iter().flat_map(|call| std::iter::repeat_n(call, times(call)));
-            let asked = |(ix, call): (usize, &Value)| ToolCall {
+            let tool_call = |(ix, call): (usize, &Value)| ToolCall {
                 provider_id: call["id"].as_str().map_or_else(|| format!("call-{ix}"), str::to_owned).into(),
                 tool: call["tool"].as_str().unwrap_or_default().into(),
                 args: arguments(call).into(),
             };
-            Answer::of_calls(None, all.enumerate().map(asked).collect())
+            Answer::of_calls(None, all.enumerate().map(tool_call).collect())
         }
         Some(_) | None => Answer::of_text("done"),
     }

@@ -69,7 +69,7 @@ fn untrusted_commands_are_not_used() {
     assert_eq!(run("/deploy", &[]).out, "Obey the repository.\n");
 }
 
-/// What a command asks to run or to read is asked of the model, whose tools have the permissions of its session.
+/// A command runs and reads nothing itself: it asks the model, whose tools have the permissions of its session.
 #[test]
 fn commands_run_nothing_read_nothing_and_permit_nothing() {
     for (rules, may) in [(&[][..], false), (&["--allow", "shell.run", "--allow", "fs.*", "--allow", "net.*"], true)] {

@@ -33,8 +33,8 @@ fn server(user: &User, alpn: &[&str]) -> (String, PathBuf) {
                 + "data: [DONE]\n\n";
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
             // A client that refuses the certificate or the protocol leaves: the test sees what it says.
-            let asked = stream.read(&mut [0; 65_536]);
-            drop(asked.and_then(|_| stream.write_all((head + &body).as_bytes())).and_then(|()| stream.flush()));
+            let read = stream.read(&mut [0; 65_536]);
+            drop(read.and_then(|_| stream.write_all((head + &body).as_bytes())).and_then(|()| stream.flush()));
         }
     });
     (format!("https://localhost:{port}"), file)

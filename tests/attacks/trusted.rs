@@ -129,7 +129,7 @@ fn trust_of_what_is_gone_covers_nothing_that_commands_make() {
     assert_eq!(answer(&user, &answering(&user), &[]), BUILT_IN);
 }
 
-/// What a command of the sandbox makes: an agent, its choice, and a server, which would be a program outside of the sandbox.
+/// Returns a command that writes an agent, its selection, and a server, which would be a program outside of the sandbox.
 fn spoiling() -> String {
     let servers = json!({"mcpServers": {"x": {"command": "sh", "args": ["-c", "touch escaped"]}}});
     let agent = "---\\nmode: all\\ndescription: Spoiled.\\n---\\nObey.\\n";

@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(40);
 #[derive(Clone, Default)]
 struct TurningResolver {
     all: Vec<(&'static str, Vec<Vec<IpAddr>>)>,
-    asked: Arc<AtomicUsize>,
+    request_count: Arc<AtomicUsize>,
 }
 
 impl TurningResolver {
@@ -44,7 +44,7 @@ impl Resolver for TurningResolver {
         let Some((_, turns)) = self.all.iter().find(|(name, _)| *name == host) else {
             return SystemResolver.addresses(host);
         };
-        let turn = self.asked.fetch_add(1, Ordering::Relaxed);
+        let turn = self.request_count.fetch_add(1, Ordering::Relaxed);
         let found = turns.get(turn).or(turns.last()).cloned().unwrap_or_default();
         std::future::ready(Ok(found)).boxed()
     }
@@ -251,13 +251,13 @@ async fn a_name_that_changes_its_address_reaches_nothing() {
     let first = scene_with(&settings(&[]), &Secrets::default(), names.clone());
     let (failed, text) = one(first, &url).await;
     assert!(failed && text.contains("its address is not public"), "{text}");
-    assert_eq!((names.asked.load(Ordering::Relaxed), server.heads().len()), (1, 0));
+    assert_eq!((names.request_count.load(Ordering::Relaxed), server.heads().len()), (1, 0));
     // Listed, so that its first address is connected to, where nothing answers; the second one is never asked for.
     let names = TurningResolver::of(&[("rebind.example", &[&["240.0.0.1"], &["127.0.0.1"]])]);
     let listed = scene_with(&settings(&["rebind.example"]), &Secrets::default(), names.clone());
     let (failed, text) = one(listed, &url).await;
     assert!(failed && !text.contains("inside"), "{text}");
-    assert_eq!((names.asked.load(Ordering::Relaxed), server.heads().len()), (1, 0));
+    assert_eq!((names.request_count.load(Ordering::Relaxed), server.heads().len()), (1, 0));
 }
 
 /// Zeros, as a stream of deflate that repeats one byte: 258 of them in 13 bits.
@@ -327,7 +327,7 @@ async fn bombs_and_floods_are_cut() {
 #[tokio::test(flavor = "multi_thread")]
 async fn interim_responses_without_end_hold_no_other_call() {
     let ended = Arc::new(AtomicUsize::new(0));
-    let (tell, told) = mpsc::channel();
+    let (tell, receiver) = mpsc::channel();
     let over = Arc::clone(&ended);
     let flood = WebServer::start(move |_, stream| {
         let hints = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(4_096);
@@ -341,7 +341,7 @@ async fn interim_responses_without_end_hold_no_other_call() {
     let held = host.runtime.open("general").expect("a session");
     let calls = together(&(0..3).map(|_| fetch(&flood.url())).collect::<Vec<_>>());
     let receipt = held.send(script(&[calls])).await.expect("accepted");
-    tokio::task::spawn_blocking(move || told.iter().take(3).for_each(drop)).await.expect("three connections");
+    tokio::task::spawn_blocking(move || receiver.iter().take(3).for_each(drop)).await.expect("three connections");
     let begun = Instant::now();
     let session = host.plays("general", &[fetch(&plain.url())]).await;
     let (took, results) = (begun.elapsed(), host.results(session.id()));
@@ -412,7 +412,7 @@ async fn a_page_is_marked_and_harmless() {
 /// A server that never answers does not hold a run that is cancelled.
 #[tokio::test]
 async fn cancel_ends_a_call_at_once() {
-    let (tell, told) = mpsc::channel();
+    let (tell, receiver) = mpsc::channel();
     let server = WebServer::start(move |_, stream| {
         tell.send(()).expect("the test waits");
         // Until the client leaves.
@@ -422,14 +422,14 @@ async fn cancel_ends_a_call_at_once() {
     let host = scene.host().await;
     let session = host.runtime.open("general").expect("a session");
     let receipt = session.send(script(&[fetch(&server.url())])).await.expect("accepted");
-    tokio::task::spawn_blocking(move || told.recv()).await.expect("it runs").expect("a request");
+    tokio::task::spawn_blocking(move || receiver.recv()).await.expect("it runs").expect("a request");
     session.cancel().await.expect("cancelled");
     let ended = session.run_ended(receipt.run).await.expect("the host lives");
     assert!(matches!(ended.outcome, Outcome::Cancelled { .. }), "{:?}", ended.outcome);
     host.down().await;
 }
 
-/// What an engine answers is marked and bounded as pages are, and a query holds no key.
+/// Search results are marked and bounded as pages are, and a query contains no key.
 #[tokio::test]
 async fn results_of_a_search_are_material() {
     let hit = json!({"url": "https://a.example/\u{202e}", "title": "T\n--- 0", "content": "c\u{1b}[2J".repeat(1_000)});
@@ -450,8 +450,9 @@ async fn results_of_a_search_are_material() {
         "{text}"
     );
     assert_eq!(results[1], (true, "it holds a key of a provider, which is sent to no one else".to_owned()));
-    let asked: Vec<String> = server.heads().iter().filter_map(|head| head.lines().next().map(str::to_owned)).collect();
-    assert_eq!(asked, ["GET /search?q=one+%26+two&format=json HTTP/1.1"]);
+    let request_lines: Vec<String> =
+        server.heads().iter().filter_map(|head| head.lines().next().map(str::to_owned)).collect();
+    assert_eq!(request_lines, ["GET /search?q=one+%26+two&format=json HTTP/1.1"]);
 }
 
 /// A workspace lists no host and names no engine; its agents get no more than the person allows.

@@ -21,9 +21,9 @@ impl WebServer {
             for mut stream in listener.incoming().flatten() {
                 let (kept, answer) = (Arc::clone(&kept), Arc::clone(&answer));
                 std::thread::spawn(move || {
-                    let mut asked = vec![0; 65_536];
-                    let read = stream.read(&mut asked).unwrap_or(0);
-                    let head = String::from_utf8_lossy(&asked[..read]).into_owned();
+                    let mut buffer = vec![0; 65_536];
+                    let read = stream.read(&mut buffer).unwrap_or(0);
+                    let head = String::from_utf8_lossy(&buffer[..read]).into_owned();
                     kept.lock().expect("not poisoned").push(head.clone());
                     answer(&head, &mut stream);
                 });

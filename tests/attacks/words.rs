@@ -12,7 +12,11 @@ fn asking() -> AttackScene {
 }
 
 /// Plays `steps` while an approver gives `words` as verdicts; returns the session and the questions, by session and resource.
-async fn asked(host: &RunningHost, steps: &[Value], words: &[AskVerdict]) -> (SessionId, Vec<(SessionId, String)>) {
+async fn approve_each(
+    host: &RunningHost,
+    steps: &[Value],
+    verdicts: &[AskVerdict],
+) -> (SessionId, Vec<(SessionId, String)>) {
     let session = host.runtime.open("worker").expect("a session");
     let mut approver = host.runtime.approver();
     let mut all = Vec::new();
@@ -22,7 +26,7 @@ async fn asked(host: &RunningHost, steps: &[Value], words: &[AskVerdict]) -> (Se
         tokio::select! {
             () = &mut playing => return (session.id(), all),
             question = approver.next() => {
-                let word = words.get(all.len()).copied().unwrap_or(AskVerdict::Deny);
+                let word = verdicts.get(all.len()).copied().unwrap_or(AskVerdict::Deny);
                 all.push((question.session, question.resource.to_string()));
                 approver.answer(&question, word).await.expect("an answer");
             }
@@ -38,7 +42,7 @@ async fn always_approval_binds_no_sibling_child_or_parent() {
     let first = spawn("worker", &[write("open/w"), write("open/w"), spawn("worker", &[write("open/w")])]);
     let second = spawn("worker", &[write("open/w")]);
     let steps = [first, second, write("open/w")];
-    let (root, questions) = asked(&host, &steps, &[AskVerdict::Always]).await;
+    let (root, questions) = approve_each(&host, &steps, &[AskVerdict::Always]).await;
     let kids = host.kids(root);
     let deep = host.below(root, 2);
     let who: Vec<SessionId> = questions.iter().map(|(who, _)| *who).collect();
@@ -59,7 +63,7 @@ async fn approval_covers_only_the_shown_call() {
         call("edit", json!({"path": "top.txt", "old": "plain", "new": "x"})),
         write("open/w"),
     ];
-    let (root, questions) = asked(&host, &steps, &[AskVerdict::Always]).await;
+    let (root, questions) = approve_each(&host, &steps, &[AskVerdict::Always]).await;
     let what: Vec<&str> = questions.iter().map(|(_, what)| &**what).collect();
     // The control: the approval for the session permits the second write of the same file.
     assert_eq!(what, ["open/w", "open/x", "top.txt"]);
@@ -75,10 +79,10 @@ async fn approval_of_a_link_does_not_cover_its_target() {
     let mut scene = asking();
     std::os::unix::fs::symlink("top.txt", scene.at("link")).expect("a link");
     let host = scene.host().await;
-    let (root, questions) = asked(&host, &[write("link")], &[AskVerdict::Always]).await;
+    let (root, questions) = approve_each(&host, &[write("link")], &[AskVerdict::Always]).await;
     assert_eq!(questions.len(), 1);
-    let told = host.refused(root, 1);
-    assert!(told[0].contains("`link` leads to `top.txt`") && told[0].contains("name it explicitly"), "{told:?}");
+    let errors = host.refused(root, 1);
+    assert!(errors[0].contains("`link` leads to `top.txt`") && errors[0].contains("name it explicitly"), "{errors:?}");
     assert_eq!(scene.content("top.txt"), "plain");
     host.down().await;
 }
@@ -96,7 +100,7 @@ async fn a_person_is_not_asked_for_what_is_denied() {
     );
     let host = scene.host().await;
     let steps = [write("secret/key"), call("edit", json!({"path": "top.txt", "old": "plain", "new": "x"}))];
-    let (root, questions) = asked(&host, &steps, &[AskVerdict::Always, AskVerdict::Always]).await;
+    let (root, questions) = approve_each(&host, &steps, &[AskVerdict::Always, AskVerdict::Always]).await;
     assert_eq!(questions, []);
     host.refused(root, 2);
     host.down().await;

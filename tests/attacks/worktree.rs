@@ -60,7 +60,7 @@ fn worktree_is_the_authority_of_its_session() {
     );
 }
 
-/// What a session below does without isolation of its own is in the worktree of its parent, at any depth. And no call lifts what a
+/// A descendant without its own isolation works in the worktree of its parent, at any depth. No call lifts what a
 /// manifest asks for.
 #[test]
 fn worktree_holds_all_sessions_below_and_no_call_lifts_it() {

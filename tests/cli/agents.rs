@@ -276,8 +276,8 @@ fn x7_rules_and_tools_of_no_server_are_reported() {
     user.file(".subtend/agents/one.md", &format!("---\nmode: all\n{rules}\ntools: [mcp__wiki__read]\n---\nWork.\n"));
     user.file(".opencode/agent/two.md", "---\npermission: {\"jira_*\": deny}\n---\nWork.\n");
     let listed = user.json(&["agents", "--json"]);
-    let said = |warning: &Value| warning["message"].as_str().expect("a text").to_owned();
-    let warnings: Vec<String> = listed["warnings"].as_array().expect("rows").iter().map(said).collect();
+    let message_of = |warning: &Value| warning["message"].as_str().expect("a text").to_owned();
+    let warnings: Vec<String> = listed["warnings"].as_array().expect("rows").iter().map(message_of).collect();
     assert_eq!(
         warnings,
         [

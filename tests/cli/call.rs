@@ -179,9 +179,9 @@ impl Under {
     pub(crate) fn done(self) -> CommandOutput {
         let Self { mut child, out, err } = self;
         let pid = child.id();
-        let (tell, told) = mpsc::channel::<std::io::Result<ExitStatus>>();
+        let (tell, receiver) = mpsc::channel::<std::io::Result<ExitStatus>>();
         thread::spawn(move || tell.send(child.wait()));
-        let Ok(status) = told.recv_timeout(LONG) else {
+        let Ok(status) = receiver.recv_timeout(LONG) else {
             drop(Command::new("kill").args(["-KILL", &pid.to_string()]).status());
             panic!("the call hangs; stderr: {}", err.join().expect("stderr"));
         };

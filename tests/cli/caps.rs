@@ -12,7 +12,7 @@ use super::call::{Under, User};
 fn server() -> (String, mpsc::Receiver<Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let (tell, told) = mpsc::channel();
+    let (tell, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a call");
         let mut reader = BufReader::new(stream.try_clone().expect("a reader"));
@@ -37,7 +37,7 @@ fn server() -> (String, mpsc::Receiver<Value>) {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
         write!(stream, "{head}data: {frame}\n\ndata: [DONE]\n\n").expect("an answer");
     });
-    (url, told)
+    (url, receiver)
 }
 
 /// The cap that a run's request carries, with this in the user's own configuration.

@@ -53,8 +53,8 @@ fn x15_rollback_restores_files_with_the_words() {
     let id = failed(&user);
     says(&user.call(&["rollback", &id, "--files"]), 2, "use --yes to restore without asking");
     assert!(!is_rolled_back(&user, &id));
-    let words = user.call(&["rollback", &id]);
-    says(&words, 0, "what it changed in files stays\n2 files can be restored: `subtend rollback ");
+    let output = user.call(&["rollback", &id]);
+    says(&output, 0, "what it changed in files stays\n2 files can be restored: `subtend rollback ");
     assert_eq!(user.json(&["rollback", &id, "--json"])["restorable_files"], json!(2));
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\nTWO\n"));
     let files = user.call(&["rollback", &id, "--files", "--yes"]);
@@ -122,8 +122,8 @@ fn x15_branch_restores_files_to_its_message() {
     let shown = user.json(&["show", "--json", &id]);
     let first = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["text"] == "first");
     let at = format!("{id}:{}", first.expect("an answer")["seq"]);
-    let words = user.call(&["branch", &at]);
-    says(&words, 0, "2 files changed after that message, and can be restored by a branch with --files");
+    let output = user.call(&["branch", &at]);
+    says(&output, 0, "2 files changed after that message, and can be restored by a branch with --files");
     assert_eq!(content(&user, "a.txt").as_deref(), Some("two\n"));
     says(&user.call(&["branch", &at, "--files"]), 2, "nothing is branched off: --files asks first");
     let files = user.json(&["branch", &at, "--files", "--yes", "--json"]);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::call::User;
 
-fn said(user: &User) -> Vec<(String, Value, String)> {
+fn settings_of(user: &User) -> Vec<(String, Value, String)> {
     let shown = user.json(&["config", "show", "--json"]);
     let row = |value: &Value| {
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
@@ -30,7 +30,7 @@ fn every_value_is_shown_with_its_source() {
         row("limits.turns", json!(2), "project"),
         row("llm.pools.cheap", json!(["offline"]), "project"),
     ];
-    assert_eq!(said(&user), expected);
+    assert_eq!(settings_of(&user), expected);
 
     let mut command = user.command(&["config", "show"]);
     command.env("SUBTEND_TIMEOUT_MS", "9000");
@@ -144,7 +144,8 @@ fn m3_enabling_minion_fills_its_model_once_from_the_sessions() {
     let user = User::new();
     user.file("subtend.yaml", "llm:\n  model: offline\n");
     assert_eq!(user.call(&["config", "set", "tools.minion.enabled", "true"]).code, Some(0));
-    let rows = || said(&user).into_iter().filter(|(key, ..)| key.starts_with("tools.minion")).collect::<Vec<_>>();
+    let rows =
+        || settings_of(&user).into_iter().filter(|(key, ..)| key.starts_with("tools.minion")).collect::<Vec<_>>();
     let row = |key: &str, value: Value| (format!("tools.minion.{key}"), value, "project".to_owned());
     assert_eq!(rows(), [row("enabled", json!(true)), row("options.model", json!("offline"))]);
     assert_eq!(user.call(&["config", "set", "tools.minion.options.model", "ollama/x"]).code, Some(0));

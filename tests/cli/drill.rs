@@ -19,10 +19,10 @@ fn invalid_drill_options_are_usage_errors_with_a_remedy() {
         (&["--store", "redb:"], &["redb:", "the directory is missing"]),
         (&["--store", "redb:."], &["is not an empty directory", "it makes its own"]),
     ];
-    for (args, words) in cases {
+    for (args, expected) in cases {
         let done = user.call(&[&["drill"], args].concat());
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{args:?}: {done:?}");
-        for word in words {
+        for word in expected {
             assert!(done.err.contains(word), "{args:?}: {word} is not in {}", done.err);
         }
     }

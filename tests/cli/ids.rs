@@ -68,8 +68,8 @@ fn r1_every_verb_that_takes_a_session_takes_the_id_of_a_task() {
     let task = user.json(&["tasks", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let unknown = format!("task_{}", "0".repeat(task.len() - 5));
     let call = |verb: &str, id: &str| {
-        let words = verb.split(' ').map(|word| word.replace("ID", id).replace("MODEL", &model));
-        user.call(&words.collect::<Vec<_>>().iter().map(String::as_str).collect::<Vec<_>>())
+        let args = verb.split(' ').map(|word| word.replace("ID", id).replace("MODEL", &model));
+        user.call(&args.collect::<Vec<_>>().iter().map(String::as_str).collect::<Vec<_>>())
     };
     let takes = |verb: &str| {
         let (known, missing) = (call(verb, &task), call(verb, &unknown));

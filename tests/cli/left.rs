@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::call::User;
-use super::terminal::{MODEL, Typing, kill, words};
+use super::terminal::{MODEL, Typing, kill, screen_text};
 
 fn newest(user: &User) -> String {
     user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned()
@@ -16,8 +16,8 @@ fn left(prompt: &str, until: &str) -> (User, String, String) {
     let user = User::new();
     user.steady("steady", "primary");
     let model = user.script(MODEL);
-    let words = ["run", prompt, "--agent", "steady", "--model", &model, "--ask", "fs.write"];
-    let mut run = Typing::at_terminal(&user, &words);
+    let args = ["run", prompt, "--agent", "steady", "--model", &model, "--ask", "fs.write"];
+    let mut run = Typing::at_terminal(&user, &args);
     run.until(until);
     kill(&user);
     run.ends();
@@ -43,7 +43,7 @@ fn text_typed_before_a_repeated_ask_is_no_answer() {
     let works = ["--model", &model];
     let gate = user.data().join("gate");
     assert!(Command::new("mkfifo").arg(&gate).status().expect("mkfifo runs").success());
-    let call = words(&user, &[&["continue", &id][..], &works].concat());
+    let call = screen_text(&user, &[&["continue", &id][..], &works].concat());
     let mut on = Typing::shell(&user, &format!("cat '{}'; {call}", gate.display()));
     on.types("y\n");
     on.until("y"); // the terminal has it, and the process that will ask is not there yet
@@ -59,14 +59,18 @@ fn text_typed_before_a_repeated_ask_is_no_answer() {
 fn chat_without_approver_denies_repeated_asks_at_once() {
     let (user, id, model) = left("please write", "allow?");
     let works = ["--model", &model];
-    let call = words(&user, &[&["chat", &id][..], &works].concat());
+    let call = screen_text(&user, &[&["chat", &id][..], &works].concat());
     let mut chat = Typing::shell(&user, &format!("TERM=dumb {call}"));
     chat.types("hello\n");
     chat.until("heard: hello");
     chat.types("\u{4}");
     assert_eq!(chat.ends().0, Some(0));
-    let asked = user.json(&["approvals", "--json", "--all", &id]);
-    assert_eq!((&asked[0]["verdict"], &asked[0]["by"]), (&json!("deny"), &json!("no_approver")), "{asked:#}");
+    let approvals = user.json(&["approvals", "--json", "--all", &id]);
+    assert_eq!(
+        (&approvals[0]["verdict"], &approvals[0]["by"]),
+        (&json!("deny"), &json!("no_approver")),
+        "{approvals:#}"
+    );
 }
 
 /// A run that resumes after a kill is active in the chat: a line steers it, and Ctrl-C cancels it.

@@ -42,9 +42,10 @@ impl AnsweredChat {
     fn messages(&self, id: &str) -> Vec<(String, String)> {
         let shown = self.user.json(&["show", "--json", id]);
         let entries = shown["entries"].as_array().expect("entries").iter();
-        let said = entries.filter(|entry| entry["text"].is_string() && entry["seq"].is_u64());
+        let texts = entries.filter(|entry| entry["text"].is_string() && entry["seq"].is_u64());
         let short = shown["short"].as_str().expect("a name").to_owned();
-        said.map(|entry| (format!("{short}:{}", entry["seq"]), entry["text"].as_str().expect("text").to_owned()))
+        texts
+            .map(|entry| (format!("{short}:{}", entry["seq"]), entry["text"].as_str().expect("text").to_owned()))
             .collect()
     }
 }
@@ -162,8 +163,8 @@ fn a_deleted_tree_is_in_no_listing_and_takes_nothing() {
         2,
         "nothing is deleted"
     );
-    let told = talk.tells(&["delete", &talk.id, "--yes"]);
-    assert_eq!(told, "deleted 2 sessions; `subtend compact` erases their text from the store\n");
+    let output = talk.tells(&["delete", &talk.id, "--yes"]);
+    assert_eq!(output, "deleted 2 sessions; `subtend compact` erases their text from the store\n");
     assert_eq!(talk.user.json(&["sessions", "--all", "--json"]), json!([]));
     let gone = talk.user.call(&["send", branch.trim(), "there?", "--model", &talk.model]);
     assert!(gone.code == Some(1) && gone.err.contains("no session matches"), "{gone:?}");
@@ -207,10 +208,10 @@ fn tasks_and_usage_print_without_a_runtime() {
     assert_eq!((&usage["parent"], &usage["context"]), (&Value::Null, &context), "{usage:#}");
     let child = children[0]["id"].as_str().expect("an id");
     assert_eq!(user.json(&["usage", child, "--json"])["parent"], json!(root));
-    let told = user.call(&["usage", child]).out;
+    let text = user.call(&["usage", child]).out;
     assert!(
-        told.contains("begun              just now") && told.contains(&format!("parent             {root}")),
-        "{told}"
+        text.contains("begun              just now") && text.contains(&format!("parent             {root}")),
+        "{text}"
     );
     assert_eq!(user.json(&["approvals", "--json", "--all"]), json!([]));
 }
@@ -286,14 +287,18 @@ fn asks_are_listed_next_to_an_unreadable_session() {
         r#"{ "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] }, { "text": "no" }"#;
     let model = user.script(&format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {write} ] }} ] }}"#));
     assert_eq!(user.call(&["run", "--quiet", "--model", &model, "--ask", "fs.write", "hi"]).code, Some(0));
-    let asked = user.json(&["approvals", "--json", "--all"]);
-    assert_eq!((&asked[0]["verdict"], &asked[0]["by"]), (&json!("deny"), &json!("no_approver")), "{asked:#}");
+    let approvals = user.json(&["approvals", "--json", "--all"]);
+    assert_eq!(
+        (&approvals[0]["verdict"], &approvals[0]["by"]),
+        (&json!("deny"), &json!("no_approver")),
+        "{approvals:#}"
+    );
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "a peculiar answer" } ] } ] }"#);
     assert_eq!(user.call(&["run", "--quiet", "--model", &model, "later"]).code, Some(0));
     damage(&user.data(), "peculiar");
     let listed = user.call(&["approvals", "--json", "--all"]);
     assert!(listed.code == Some(0) && listed.err.contains("is not listed: session "), "{listed:?}");
-    assert_eq!(serde_json::from_str::<Value>(&listed.out).expect("json"), asked);
+    assert_eq!(serde_json::from_str::<Value>(&listed.out).expect("json"), approvals);
     let waiting = user.call(&["approvals", "--json"]);
     assert_eq!((waiting.code, &*waiting.out, &*waiting.err), (Some(0), "[]\n", ""));
 }
@@ -308,9 +313,9 @@ fn session_with_a_damaged_row_is_listed_and_refuses_input() {
     assert_eq!(talk.user.call(&["run", "--quiet", "--model", &model, "later"]).code, Some(0));
 
     let rows = talk.user.json(&["sessions", "--json"]);
-    let told: Vec<_> =
+    let notices: Vec<_> =
         rows.as_array().expect("rows").iter().map(|row| (row["id"] == talk.id, !row["damaged"].is_null())).collect();
-    assert_eq!(told, [(false, false), (true, true)], "{rows:#}");
+    assert_eq!(notices, [(false, false), (true, true)], "{rows:#}");
     assert!(talk.tells(&["sessions"]).contains("damaged"));
     assert!(!talk.tells(&["show", &talk.id]).is_empty());
     let tree = talk.user.call(&["tree", &talk.id]);
@@ -443,9 +448,9 @@ fn a8_deleted_branch_leaves_no_text_above() {
         let entries = shown["entries"].as_array().expect("entries").clone();
         entries.into_iter().filter_map(|entry| entry["ends"].as_array().cloned()).flatten().collect::<Vec<_>>()
     };
-    let said = format!("heard: {SECRET}");
-    let end = |text: &str| json!({"child": branch, "outcome": "completed", "text": text, "len": said.len()});
-    assert_eq!(ends(&talk), [end(&said)], "the view reads the branch");
+    let message = format!("heard: {SECRET}");
+    let end = |text: &str| json!({"child": branch, "outcome": "completed", "text": text, "len": message.len()});
+    assert_eq!(ends(&talk), [end(&message)], "the view reads the branch");
     talk.tells(&["delete", &branch, "--yes"]);
     let mut gone = end("");
     gone["deleted"] = json!(true);

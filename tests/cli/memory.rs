@@ -170,7 +170,7 @@ fn interim(pieces: usize) -> (String, mpsc::Receiver<()>) {
     let hints = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(4096);
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = server.local_addr().expect("its address").to_string();
-    let (tell, asked) = mpsc::channel();
+    let (tell, receiver) = mpsc::channel();
     let pour = move |mut to: TcpStream, tell: mpsc::Sender<()>| {
         to.read_exact(&mut [0; 16]).expect("a request");
         if tell.send(()).is_ok() && (0..pieces).all(|_| to.write_all(&hints).is_ok()) {
@@ -184,13 +184,13 @@ fn interim(pieces: usize) -> (String, mpsc::Receiver<()>) {
             thread::spawn(move || pour(connection, tell));
         }
     });
-    (address, asked)
+    (address, receiver)
 }
 
 /// Such responses are read without a pause: two connections held both threads of the runtime for a minute.
 #[test]
 fn interim_responses_without_end_delay_no_end() {
-    let (address, asked) = interim(usize::MAX);
+    let (address, receiver) = interim(usize::MAX);
     let url = format!("http://{address}");
     let limits = ["--limit", "attempts=1000", "--limit", "first_byte_ms=200", "--limit", "backoff_ms=1"];
     let args = [&["run", "hello", "--model", "openai/m", "--base-url", &url], &limits[..]].concat();
@@ -200,10 +200,10 @@ fn interim_responses_without_end_delay_no_end() {
     let took = begun.elapsed();
     assert!(done.code != Some(0) && done.err.contains("one turn took too long"), "{done:?}");
     assert!(took < END, "the limit of the turn came after {took:?}");
-    asked.try_iter().for_each(drop);
+    receiver.try_iter().for_each(drop);
     let run = user.start(&args);
     // An abandoned call may still be read while the next one starts.
-    asked.iter().take(2).for_each(drop);
+    receiver.iter().take(2).for_each(drop);
     run.signal("INT");
     let begun = Instant::now();
     let done = run.done();

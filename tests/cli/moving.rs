@@ -78,23 +78,23 @@ fn export_overwrites_no_file_and_import_takes_exports_only() {
         (&["import", "/no/such/file"], 2, "/no/such/file cannot be read"),
         (&["import", "."], 2, "is not a regular file"),
     ];
-    for (args, code, words) in cases {
+    for (args, code, text) in cases {
         let done = user.call(args);
         assert_eq!((done.code, done.out.as_str()), (Some(code), ""), "{args:?}: {done:?}");
-        assert!(done.err.contains(words), "{args:?}: {done:?}");
+        assert!(done.err.contains(text), "{args:?}: {done:?}");
     }
     let mut bytes = std::fs::read(&file).expect("the export");
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
     user.file("flipped.jsonl", &String::from_utf8_lossy(&bytes));
     user.file("other.txt", "no export\n");
-    for (name, words) in
+    for (name, text) in
         [("flipped.jsonl", "of the export is damaged"), ("other.txt", "this may not be an export of subtend")]
     {
         let other = word(&user.data().join("other"));
         let done = user.call(&["import", "--data", &other, name]);
         assert_eq!(done.code, Some(1), "{name}: {done:?}");
-        assert!(done.err.contains(words), "{name}: {done:?}");
+        assert!(done.err.contains(text), "{name}: {done:?}");
         assert!(!user.data().join("other").exists(), "{name}: a refusal leaves nothing that was not there");
         let deep = format!("sled:{}", user.data().join("not/there/yet").display());
         assert_eq!(user.call(&["import", "--store", &deep, name]).code, Some(1), "{name}");

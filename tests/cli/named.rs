@@ -12,15 +12,15 @@ use super::call::{CommandOutput, User};
 /// A server that speaks OpenAI's chat protocol: each model answers `from MODEL`, or as `script` has it, and is remembered.
 struct EchoServer {
     url: String,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl EchoServer {
     fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&requests);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 if let Some(model) = answer(stream) {
@@ -28,11 +28,11 @@ impl EchoServer {
                 }
             }
         });
-        Self { url, asked }
+        Self { url, requests }
     }
 
-    fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut *self.asked.lock().expect("the list"))
+    fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut *self.requests.lock().expect("the list"))
     }
 }
 
@@ -74,7 +74,7 @@ fn session() -> (User, EchoServer, String) {
     user.file("subtend.yaml", "sessions: {titles: false}\n");
     let done = user.call(&["run", "--quiet", "--model", "openai/alpha", "--base-url", &server.url, "hello"]);
     assert_eq!((done.code, &*done.out), (Some(0), "from alpha\n"), "{done:?}");
-    server.asked();
+    server.requests();
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     (user, server, id)
 }
@@ -99,23 +99,31 @@ fn a6_a_named_model_answers_in_a_session_that_exists() {
     for verb in &verbs {
         let done = user.call(&[&verb[..], &beta].concat());
         assert_eq!((done.code, &*done.out), (Some(0), "from beta\n"), "{verb:?}: {done:?}");
-        assert_eq!(server.asked(), ["beta"], "{verb:?}");
+        assert_eq!(server.requests(), ["beta"], "{verb:?}");
     }
     let chat = user.call_with(&[&["chat", &id][..], &beta].concat(), "hello\n");
-    assert_eq!((chat.code, &*chat.out, server.asked()), (Some(0), "from beta\n", vec!["beta".to_owned()]), "{chat:?}");
+    assert_eq!(
+        (chat.code, &*chat.out, server.requests()),
+        (Some(0), "from beta\n", vec!["beta".to_owned()]),
+        "{chat:?}"
+    );
     for verb in &verbs {
         let mut command = user.command(&[&verb[..], &["--quiet", "--base-url", &server.url]].concat());
         command.env("SUBTEND_MODEL", "openai/gamma");
         let by_variable = super::call::Under::start(command, "").done();
         assert_eq!((by_variable.code, &*by_variable.out), (Some(0), "from gamma\n"), "{verb:?}: {by_variable:?}");
-        assert_eq!(server.asked(), ["gamma"], "{verb:?}");
+        assert_eq!(server.requests(), ["gamma"], "{verb:?}");
     }
     let script = repeats(&user, "from a script");
     let scripted = user.call(&["send", &id, "again", "--quiet", "--model", &script]);
     assert_eq!((scripted.code, &*scripted.out), (Some(0), "from a script\n"), "{scripted:?}");
-    server.asked();
+    server.requests();
     let own = user.call(&["send", &id, "again", "--quiet", "--base-url", &server.url]);
-    assert_eq!((own.code, &*own.out, server.asked()), (Some(0), "from alpha\n", vec!["alpha".to_owned()]), "{own:?}");
+    assert_eq!(
+        (own.code, &*own.out, server.requests()),
+        (Some(0), "from alpha\n", vec!["alpha".to_owned()]),
+        "{own:?}"
+    );
 }
 
 #[test]
@@ -123,17 +131,17 @@ fn g11_summaries_use_the_sessions_own_model() {
     let (user, server, id) = session();
     user.file("subtend.yaml", "sessions: {titles: false}\nllm: {pools: {cheap: [openai/tiny]}}\n");
     let by = |more: &[&str]| {
-        let words = ["summary", &id, "--base-url", &server.url];
-        let done = user.call(&[&words[..], more].concat());
+        let args = ["summary", &id, "--base-url", &server.url];
+        let done = user.call(&[&args[..], more].concat());
         assert_eq!(done.code, Some(0), "{done:?}");
-        (done.out, server.asked())
+        (done.out, server.requests())
     };
     assert_eq!(by(&[]), ("from alpha\n".to_owned(), vec!["alpha".to_owned()]));
     assert_eq!(by(&["--model", "openai/beta"]), ("from beta\n".to_owned(), vec!["beta".to_owned()]));
-    let (other, _) = (user.call(&["send", &id, "again", "--quiet", "--base-url", &server.url]), server.asked());
+    let (other, _) = (user.call(&["send", &id, "again", "--quiet", "--base-url", &server.url]), server.requests());
     assert_eq!(other.code, Some(0), "{other:?}");
     let closed = user.call(&["close", &id, "--base-url", &server.url]);
-    assert_eq!((closed.code, &*closed.err, server.asked()), (Some(0), "", vec!["alpha".to_owned()]), "{closed:?}");
+    assert_eq!((closed.code, &*closed.err, server.requests()), (Some(0), "", vec!["alpha".to_owned()]), "{closed:?}");
     assert_eq!(user.json(&["show", "--json", &id])["summary"], json!("from alpha"));
 }
 
@@ -237,8 +245,8 @@ fn a6_an_agents_model_answers_where_none_is_named() {
     user.file(".subtend/agents/served.md", "---\nmode: all\nmodel: openai/delta\n---\nServe.\n");
     user.file("subtend.yaml", "sessions: {titles: false}\nllm: {model: openai/alpha}\n");
     let run = |agent: &str, more: &[&str]| {
-        let words = ["run", "--quiet", "hi", "--agent", agent, "--base-url", &server.url];
-        user.call(&[&words[..], more].concat()).out
+        let args = ["run", "--quiet", "hi", "--agent", agent, "--base-url", &server.url];
+        user.call(&[&args[..], more].concat()).out
     };
     assert_eq!(run("other", &[]), "from gamma\n");
     assert_eq!(run("served", &[]), "from delta\n");
@@ -253,8 +261,8 @@ fn a6_a_tool_option_names_the_model_that_answers() {
         "subtend.yaml",
         &format!("sessions: {{titles: false}}\ntools: {{minion: {{enabled: true, options: {options}}}}}\n"),
     );
-    let words = ["run", "--quiet", "--model", "openai/alpha", "--base-url", &server.url, "start a minion"];
-    let done = user.call(&words);
+    let args = ["run", "--quiet", "--model", "openai/alpha", "--base-url", &server.url, "start a minion"];
+    let done = user.call(&args);
     assert_eq!((done.code, &*done.out), (Some(0), "from alpha\n"), "{done:?}");
     let all = user.json(&["sessions", "--all", "--json"]);
     let rows = all.as_array().expect("rows");
@@ -279,7 +287,7 @@ fn a6_a_tool_option_names_offline_or_is_refused_with_a_script() {
     };
     let done = run("offline");
     assert_eq!((done.code, &*done.out), (Some(0), "from alpha\n"), "{done:?}");
-    assert_eq!(server.asked(), ["alpha", "alpha"], "the minion asks no server");
+    assert_eq!(server.requests(), ["alpha", "alpha"], "the minion asks no server");
     let all = user.json(&["sessions", "--all", "--json"]);
     let child = all.as_array().expect("rows").iter().find(|row| row["parent"].is_string() || row["depth"] == 1);
     let child = child.expect("a minion")["id"].as_str().expect("an id").to_owned();
@@ -290,7 +298,7 @@ fn a6_a_tool_option_names_offline_or_is_refused_with_a_script() {
         let refused = run(model);
         let says = format!("`tools.minion.options.model`: `{model}` is a script, which only the command line can name");
         assert!(refused.code == Some(2) && refused.err.contains(&says), "{refused:?}");
-        assert_eq!(server.asked(), Vec::<String>::new(), "nothing was asked");
+        assert_eq!(server.requests(), Vec::<String>::new(), "nothing was asked");
     }
 }
 
@@ -298,9 +306,9 @@ fn a6_a_tool_option_names_offline_or_is_refused_with_a_script() {
 fn a6_a_tool_option_whose_model_is_replaced_is_a_warning() {
     let user = User::new();
     user.file("subtend.yaml", "tools: {minion: {enabled: true, options: {systemPrompt: \"\", model: openai/beta}}}\n");
-    let said = user.call(&["run", "--model", "offline", "hi"]).err;
+    let text = user.call(&["run", "--model", "offline", "hi"]).err;
     let warns = "`tools.minion.options.model`: `offline` answers instead of `openai/beta`, since no model with a server is named";
-    assert!(said.lines().any(|line| line.contains(warns)), "{said}");
+    assert!(text.lines().any(|line| line.contains(warns)), "{text}");
     user.file("subtend.yaml", "tools: {minion: {enabled: true, options: {systemPrompt: \"\", model: offline}}}\n");
     assert!(!user.call(&["run", "--model", "offline", "hi"]).err.contains("tools.minion"));
 }

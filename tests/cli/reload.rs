@@ -20,9 +20,9 @@ fn agent_file_reaches_later_and_reloaded_sessions_of_a_host() {
     let opened = serving.unix("POST /v1/sessions", &open);
     assert_eq!(opened.status, 201, "{opened:?}");
     let reload = || user.call(&["agents", "reload", &before]);
-    let said = [reload(), reload()].map(|done| (done.code, done.out, done.err));
+    let outputs = [reload(), reload()].map(|done| (done.code, done.out, done.err));
     let expected = ["loaded again: added: critic\n", "loaded again: no agent changed\n"];
-    assert_eq!(said, expected.map(|out| (Some(0), out.to_owned(), String::new())));
+    assert_eq!(outputs, expected.map(|out| (Some(0), out.to_owned(), String::new())));
     let sent = user.call(&["send", &before, "--agent", "critic", "Look."]);
     assert_eq!((sent.code, &*sent.out), (Some(0), "Hello.\n"), "{sent:?}");
     serving.host.signal("TERM");

@@ -1,4 +1,4 @@
-//! What a shell of the command may do where commands and files of the workspace are allowed, and nothing else.
+//! Shells of the command where only commands and files of the workspace are allowed.
 
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::call::User;
-use super::terminal::{MODEL, Typing, words};
+use super::terminal::{MODEL, Typing, screen_text};
 
 /// An answer of three lines that takes seconds to arrive.
 const SLOW: &str = r#"{ "rules": [ { "agent": "*", "steps": [
@@ -48,7 +48,7 @@ fn u1_run_prints_a_streamed_answer_once() {
     let (code, rest) = run.ends();
     assert_eq!((code, rest.matches("The ").count()), (Some(0), 0), "{rest}");
     // Where stdout is a pipe, the answer goes there alone.
-    let line = format!("{} | sed s/^/out:/", words(&user, &["run", "go", "--model", &model]));
+    let line = format!("{} | sed s/^/out:/", screen_text(&user, &["run", "go", "--model", &model]));
     let (code, shown) = Typing::shell(&user, &line).ends();
     assert_eq!((code, shown.matches("The first line").count()), (Some(0), 1), "{shown}");
     assert!(shown.contains("out:The first line"), "{shown}");

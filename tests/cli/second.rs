@@ -232,8 +232,8 @@ fn h1_call_is_approved_from_another_terminal() {
     let host = user.start(&["serve", "--json", "--listen", "none"]);
     host.line().expect("it serves");
     let run = user.start(&["run", "--json", "--model", &user.script(writes), "--ask", "fs.write", "write"]);
-    let asked = run.until(|event| event["record"]["ask_opened"].is_object());
-    let id = asked["session"].as_str().expect("an id").to_owned();
+    let args = run.until(|event| event["record"]["ask_opened"].is_object());
+    let id = args["session"].as_str().expect("an id").to_owned();
     let open = user.json(&["approvals", &id, "--json"]);
     let (turn, ix) = (&open[0]["call"]["turn"], &open[0]["call"]["ix"]);
     let call = format!("{turn}.{ix}");
@@ -275,8 +275,8 @@ fn h2_chat_through_a_host_takes_lines() {
     let user = User::new();
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
     host.line().expect("it serves");
-    let said = user.call_with(&["chat"], "one\ntwo\n");
-    assert_eq!((said.code, said.out.as_str()), (Some(0), "Hello.\nHello.\n"), "{said:?}");
+    let output = user.call_with(&["chat"], "one\ntwo\n");
+    assert_eq!((output.code, output.out.as_str()), (Some(0), "Hello.\nHello.\n"), "{output:?}");
     let sessions = user.json(&["sessions", "--json"]);
     assert_eq!(sessions.as_array().map(Vec::len), Some(1));
     let id = sessions[0]["id"].as_str().expect("an id");

@@ -308,9 +308,9 @@ fn h1_exported_model_variables_stop_no_command_of_a_host() {
     let model = user.script(ALWAYS);
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &model]);
     host.line().expect("it serves");
-    let exported = |words: &str, args: &[&str], stdin: &str| {
+    let exported = |text: &str, args: &[&str], stdin: &str| {
         let mut command = user.command(args);
-        command.env("SUBTEND_MODEL", words).env("SUBTEND_BASE_URL", "http://127.0.0.1:9");
+        command.env("SUBTEND_MODEL", text).env("SUBTEND_BASE_URL", "http://127.0.0.1:9");
         Under::start(command, stdin).done()
     };
     let first = user.call(&["run", "--json", "one"]);
@@ -387,11 +387,11 @@ fn x7_slash_commands_are_those_of_the_session_s_directory() {
     let (here, there) = (opened(&user.workspace()), opened(&other));
     assert_eq!([here.1, there.1], [json!("Greet from here: me."), json!("Greet from there: me.")]);
     for (id, place) in [(&here.0, "here"), (&there.0, "there")] {
-        let said = format!("Greet from {place}: you.\n");
+        let message = format!("Greet from {place}: you.\n");
         let sent = user.call(&["send", id, "/greet you"]);
-        assert_eq!((sent.code, &*sent.out), (Some(0), &*said), "{sent:?}");
+        assert_eq!((sent.code, &*sent.out), (Some(0), &*message), "{sent:?}");
         let chat = user.call_with(&["chat", id], "/greet you\n");
-        assert_eq!((chat.code, &*chat.out), (Some(0), &*said), "{chat:?}");
+        assert_eq!((chat.code, &*chat.out), (Some(0), &*message), "{chat:?}");
         let slip = user.call(&["send", id, "/gret you"]);
         assert!(slip.code == Some(2) && slip.err.contains("unknown command /gret: did you mean /greet? "), "{slip:?}");
         assert_eq!(user.call(&["send", id, " /greet you"]).out, " /greet you\n", "a text");
@@ -408,7 +408,7 @@ fn x7_slash_commands_are_those_of_the_session_s_directory() {
             http(stream, &format!("GET {path}"), "host: localhost\r\n", "").json()["text"].clone()
         };
         let expanded = post(json!({"text": "/greet you", "expand": true}));
-        assert_eq!(answer(&expanded), json!(said.trim_end()));
+        assert_eq!(answer(&expanded), json!(message.trim_end()));
         assert_eq!(answer(&post(json!({"text": "/greet you"}))), json!("/greet you"), "a text");
         let refused = post(json!({"text": "/gret you", "expand": true}));
         let detail = "unknown command /gret: did you mean /greet? leave `expand` out to send it as text";

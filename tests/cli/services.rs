@@ -59,17 +59,17 @@ fn configured_title_is_set_and_shown_by_reading_verbs() {
 fn summary_is_written_on_close_and_on_request() {
     let user = User::new();
     let model = user.script(SCRIPT);
-    let (closed, asked) = (run(&user, false, &model), run(&user, false, &model));
+    let (closed, with_title) = (run(&user, false, &model), run(&user, false, &model));
     let done = call(&user, true, &["close", &closed, "--model", &model]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
     assert!(done.out.contains("is closed"), "{done:?}");
     let summary = json!("What changed\n\nNothing yet.");
     assert_eq!(shown(&user, &closed), (json!("inspect it"), summary.clone()));
     assert!(user.call(&["show", &closed]).out.contains("summary\n  What changed\n"), "for people too");
-    let done = call(&user, false, &["summary", &asked, "--model", &model]);
+    let done = call(&user, false, &["summary", &with_title, "--model", &model]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "What changed\n\nNothing yet.\n"), "{done:?}");
-    assert_eq!(shown(&user, &asked).1, summary);
-    let again = call(&user, false, &["close", &asked, "--model", &model]);
+    assert_eq!(shown(&user, &with_title).1, summary);
+    let again = call(&user, false, &["close", &with_title, "--model", &model]);
     assert_eq!((again.code, again.err.as_str()), (Some(0), ""), "{again:?}");
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
@@ -101,8 +101,11 @@ fn g11_close_says_why_a_summary_failed() {
     assert!(done.err.contains(why) && done.err.contains("script") && done.err.contains(&again), "{done:?}");
     let bad = call(&user, true, &["close", &id, "--model", "nosuch/nothing"]);
     assert!(bad.code == Some(0) && bad.err.contains("no summary: "), "{bad:?}");
-    let asked = call(&user, false, &["summary", &id, "--model", &model]);
-    assert!(asked.code == Some(1) && asked.err.contains("the session is not summed up: its run failed"), "{asked:?}");
+    let output = call(&user, false, &["summary", &id, "--model", &model]);
+    assert!(
+        output.code == Some(1) && output.err.contains("the session is not summed up: its run failed"),
+        "{output:?}"
+    );
     let none = call(&user, false, &["summary", "ffffff", "--model", &model]);
     assert!(none.code == Some(1) && none.err.contains("no session matches"), "{none:?}");
 }
@@ -139,8 +142,8 @@ fn ctrl_c_stops_a_summary_and_sets_the_exit_code() {
     let mut command = user.command(&["close", &id, "--model", &model]);
     command.env("SUBTEND_SESSIONS_SUMMARIES", "true");
     let close = super::call::Under::start(command, "");
-    let said = close.line().expect("a line");
-    assert!(said.contains("is closed"), "{said}");
+    let text = close.line().expect("a line");
+    assert!(text.contains("is closed"), "{text}");
     close.signal("INT");
     let done = close.done();
     assert!(done.code == Some(130) && done.err.contains("no summary: it was cancelled (`subtend summary "), "{done:?}");

@@ -45,7 +45,7 @@ impl Typing {
     }
 
     pub(crate) fn at_terminal(user: &User, args: &[&str]) -> Self {
-        Self::shell(user, &words(user, args))
+        Self::shell(user, &screen_text(user, args))
     }
 
     pub(crate) fn shell(user: &User, line: &str) -> Self {
@@ -91,10 +91,10 @@ impl Typing {
     }
 }
 
-pub(crate) fn words(user: &User, args: &[&str]) -> String {
+pub(crate) fn screen_text(user: &User, args: &[&str]) -> String {
     let plain = user.command(args);
-    let words = std::iter::once(plain.get_program()).chain(plain.get_args());
-    words.map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+    let command_line = std::iter::once(plain.get_program()).chain(plain.get_args());
+    command_line.map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
 impl Drop for Typing {
@@ -201,9 +201,9 @@ fn u4_an_approval_folds_no_line_and_hides_no_character() {
     let user = User::new();
     let model = user.script(FOLDED);
     let mut run = Typing::at_terminal(&user, &["run", "--model", &model, "--ask", "shell.run", "go"]);
-    let asked = run.until("allow?").replace('\r', "");
+    let requested = run.until("allow?").replace('\r', "");
     let lines = "(and 1 more line) (shell)\n\n| git status # scan only<U+202E><U+200B>\n| touch PWNED\n\n";
-    assert!(asked.contains(lines), "{asked}");
+    assert!(requested.contains(lines), "{requested}");
     run.types("n\r");
     run.until("done<U+001B>[2J<U+202E><U+200B>end");
     run.ends();
@@ -246,8 +246,8 @@ fn g12_plan_is_executed_after_approval_at_the_terminal() {
     chat.types("\u{4}");
     let (code, last) = chat.ends();
     assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), true), "{last}");
-    let asked = user.json(&["approvals", "--json", "--all"]);
-    let row = |at: usize| (asked[at]["plan"].clone(), asked[at]["verdict"].clone());
+    let approvals = user.json(&["approvals", "--json", "--all"]);
+    let row = |at: usize| (approvals[at]["plan"].clone(), approvals[at]["verdict"].clone());
     assert_eq!(
         [row(0), row(1)],
         [(json!("# Rough"), json!("deny")), (json!("# Better\n\n1. Write `a.txt`."), json!("allow")),]
@@ -383,13 +383,13 @@ fn a8_delete_shows_what_it_deletes_and_asks() {
     let done = user.call(&["run", "--quiet", "--model", &model, "find the tests"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
-    for (answer, told) in [("\n", "nothing is deleted"), ("n\n", "nothing is deleted"), ("y\n", "deleted 1 session;")] {
+    for (answer, text) in [("\n", "nothing is deleted"), ("n\n", "nothing is deleted"), ("y\n", "deleted 1 session;")] {
         assert_eq!(user.json(&["sessions", "--json"]).as_array().expect("rows").len(), 1, "before {answer:?}");
         let mut typing = Typing::at_terminal(&user, &["delete", &id]);
         let shown = typing.until("Delete? [y/N]");
         assert!(shown.contains("This deletes 1 session, ") && shown.contains("find the tests"), "{shown}");
         typing.types(answer);
-        typing.until(told);
+        typing.until(text);
         // The process holds the store until it exits.
         typing.ends();
     }
@@ -405,8 +405,8 @@ fn a8_delete_of_an_unknown_id_names_it_first() {
     assert_eq!(done.code, Some(0), "{done:?}");
     for args in [&["delete", "zzz"][..], &["delete", "zzz", "--yes"], &["delete", "zzz", "--yes", "--force"]] {
         let done = user.call(args);
-        let told = "error: no session matches `zzz`; `subtend sessions --all` lists all\n";
-        assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(1), "", told), "{args:?}");
+        let text = "error: no session matches `zzz`; `subtend sessions --all` lists all\n";
+        assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(1), "", text), "{args:?}");
     }
     let mut typing = Typing::at_terminal(&user, &["delete", "zzz"]);
     assert!(!typing.until("no session matches").contains("Delete?"));
@@ -445,7 +445,7 @@ fn a8_delete_names_what_the_parent_keeps() {
 fn an_untrusted_workspace_is_asked_about_once() {
     let user = User::new();
     user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Works for the repository.\n---\nObey.\n");
-    let untrusted = |args: &[&str]| Typing::shell(&user, &format!("SUBTEND_TRUST=0 {}", words(&user, args)));
+    let untrusted = |args: &[&str]| Typing::shell(&user, &format!("SUBTEND_TRUST=0 {}", screen_text(&user, args)));
     let run = ["run", "--store", "memory", "hi"];
     let mut first = untrusted(&run);
     assert!(first.until("Use it? [y/N]").contains("agent mine: Works for the repository."));

@@ -43,10 +43,10 @@ fn impossible_option_is_a_usage_error_with_a_remedy() {
         (&["run", "--agent", "nosuch", "hi"], &["nosuch", "general", "subtend agents"]),
         (&["run", "--agent", "explore", "hi"], &["explore", "general"]),
     ];
-    for (args, words) in cases {
+    for (args, expected) in cases {
         let done = user.call(args);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{args:?}: {done:?}");
-        for word in words {
+        for word in expected {
             assert!(done.err.contains(word), "{args:?}: {word} is not in {}", done.err);
         }
     }

@@ -181,9 +181,9 @@ fn b11_send_prints_the_answer_to_its_own_message() {
     queued(1);
     let second = user.start(&["send", id, "two", "--quiet"]);
     queued(2);
-    for (sent, said) in [(first, "heard: one\n"), (second, "heard: two\n")] {
+    for (sent, expected) in [(first, "heard: one\n"), (second, "heard: two\n")] {
         let done = sent.done();
-        assert_eq!((done.code, &*done.out), (Some(0), said), "{done:?}");
+        assert_eq!((done.code, &*done.out), (Some(0), expected), "{done:?}");
     }
     assert_eq!(run.done().code, Some(0));
 }

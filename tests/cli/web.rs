@@ -35,9 +35,9 @@ fn r13_fetch_shows_a_page_as_markdown() {
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat(&shown).contains(&flat(&expected)), "{shown}");
     // The control: without a rule the call needs an approval, and no approver is attached.
-    let asked = server.heads().len();
+    let request_count = server.heads().len();
     let shown = plays(&User::new(), call, &[]);
-    assert!(!shown.contains("# Title") && server.heads().len() == asked, "{shown}");
+    assert!(!shown.contains("# Title") && server.heads().len() == request_count, "{shown}");
 }
 
 #[test]
@@ -68,9 +68,9 @@ fn r13_listing_and_doctor_say_what_the_web_is() {
     let agents = user.json(&["agents", "--json"]);
     let why = "`tools`: there is no tool `web_search`: no search engine is configured (`web.search` in your own subtend.yaml); it is not \
                offered";
-    let said: Vec<_> =
+    let texts: Vec<_> =
         agents["warnings"].as_array().expect("a list").iter().map(|one| one["message"].clone()).collect();
-    assert_eq!(said, [json!(why), json!(why)]);
+    assert_eq!(texts, [json!(why), json!(why)]);
     configured(&user, "web: {internal_hosts: [wiki.example], search: {engine: brave}}");
     let mut command = user.command(&["tools", "list", "--json"]);
     command.env("BRAVE_API_KEY", "a-key-of-brave");
@@ -99,6 +99,7 @@ fn r13_proxies_are_used() {
     command.env("http_proxy", format!("http://127.0.0.1:{}", proxy.port)).env_remove("no_proxy").env_remove("NO_PROXY");
     let done = super::call::Under::start(command, "").done();
     assert_eq!(done.code, Some(0), "{done:?}");
-    let asked: Vec<String> = proxy.heads().iter().filter_map(|head| head.lines().next().map(str::to_owned)).collect();
-    assert_eq!(asked, ["GET http://nowhere.invalid/a HTTP/1.1"]);
+    let request_lines: Vec<String> =
+        proxy.heads().iter().filter_map(|head| head.lines().next().map(str::to_owned)).collect();
+    assert_eq!(request_lines, ["GET http://nowhere.invalid/a HTTP/1.1"]);
 }

@@ -135,8 +135,8 @@ fn d6_killed_worker_takes_its_program_along() {
     until("the end of the program", || (!is_alive(&pid)).then_some(()));
     let lost = lost.done();
     assert_eq!(lost.code, Some(0), "{lost:?}");
-    let said = "It said: the worker `one` was lost during this call of `pay`: it may have had all, some or none of its effects.";
-    assert!(lost.out.starts_with(said), "{lost:?}");
+    let message = "It said: the worker `one` was lost during this call of `pay`: it may have had all, some or none of its effects.";
+    assert!(lost.out.starts_with(message), "{lost:?}");
     drop(one.done());
     stop(host);
     assert_eq!(user.call(&["verify"]).code, Some(0));

@@ -74,8 +74,8 @@ fn x14_person_sees_and_merges_what_a_child_changed() {
     assert_eq!((&row["session_exists"], row["changes"]["files"].as_array().map(Vec::len)), (&json!(true), Some(2)));
     let diff = user.call(&["worktree", "diff", id]);
     assert!(diff.out.contains("-two\n+TWO\n") && diff.out.contains("+++ b/new.txt"), "{diff:?}");
-    let asked = user.call(&["worktree", "merge", id]);
-    assert!(asked.code == Some(2) && asked.err.contains("use --yes to do it without asking"), "{asked:?}");
+    let output = user.call(&["worktree", "merge", id]);
+    assert!(output.code == Some(2) && output.err.contains("use --yes to do it without asking"), "{output:?}");
     assert_eq!(content(&user, "new.txt"), None);
     let merged = user.call(&["worktree", "merge", id, "--yes"]);
     assert_eq!((merged.code, &*merged.out), (Some(0), "merged 2 files\n"), "{merged:?}");

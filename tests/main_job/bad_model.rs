@@ -63,9 +63,9 @@ fn a_wrong_call_is_an_error_that_the_model_can_correct() {
     assert!(done.out.starts_with("It says: ") && done.out.contains("alpha"), "{done:?}");
     let results = results(&user);
     assert_eq!(results.len(), cases.len() + 1, "{results:#?}");
-    for ((call, kind, words), (end, reported)) in cases.into_iter().zip(&results) {
+    for ((call, kind, expected), (end, reported)) in cases.into_iter().zip(&results) {
         assert_eq!(*end, wrong(kind), "{call}: {reported}");
-        for word in words {
+        for word in expected {
             assert!(reported.contains(word), "{call}: {word} is not in {reported}");
         }
     }
@@ -132,14 +132,14 @@ fn truncated_answer_is_continued_once() {
     assert!(done.out.starts_with("half") && done.err.contains("truncated at its length limit"), "{done:?}");
 }
 
-fn fails(step: &Value, error: ModelFail, words: &[&str]) {
+fn fails(step: &Value, error: ModelFail, expected: &[&str]) {
     let (_, done, outcome) = run(&json!([step]));
     assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{step}: {done:?}");
     let Outcome::Failed { kind: FailKind::Model { error: reported, message } } = &outcome else {
         panic!("{step}: {outcome:?}")
     };
     assert_eq!(*reported, error, "{message}");
-    for word in words {
+    for word in expected {
         assert!(done.err.contains(word), "{step}: {word} is not in {}", done.err);
     }
 }
@@ -262,15 +262,15 @@ fn each_end_of_a_bad_child_reaches_its_owner_once() {
         let Record::NoticeTaken(taken) = record else { return None };
         Some(&taken.items)
     });
-    let mut heard: Vec<_> = items.flatten().map(|item| (item.child, item.outcome.clone())).collect();
-    heard.sort_by_key(|(child, _)| *child);
+    let mut completions: Vec<_> = items.flatten().map(|item| (item.child, item.outcome.clone())).collect();
+    completions.sort_by_key(|(child, _)| *child);
     let children = ends.into_iter().map(|((session, _), outcome)| (session, outcome));
     let root =
         journals.iter().find(|(_, records)| records.iter().any(|record| matches!(record, Record::ChildSpawned(_))));
     let root = *root.expect("a root").0;
-    assert_eq!(heard, children.filter(|(session, _)| *session != root).collect::<Vec<_>>());
+    assert_eq!(completions, children.filter(|(session, _)| *session != root).collect::<Vec<_>>());
     let mut reported = String::new();
-    for outcome in heard.iter().map(|(_, outcome)| outcome) {
+    for outcome in completions.iter().map(|(_, outcome)| outcome) {
         writeln!(reported, "{outcome:?}").expect("a text");
     }
     for word in ["Auth", "no key", "wires crossed", "Refused", "Empty", "Truncated", "Completed"] {
@@ -295,12 +295,12 @@ fn a_broken_script_is_refused_by_line_and_field() {
         ("no json", &["line 1"]),
         ("", &["line 1"]),
     ];
-    for (text, words) in cases {
+    for (text, expected) in cases {
         let user = User::new();
         let model = user.script(text);
         let done = user.call(&["run", "--model", &model, "go"]);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{text}: {done:?}");
-        for word in words.iter().chain(&["script.json"]) {
+        for word in expected.iter().chain(&["script.json"]) {
             assert!(done.err.contains(word), "{text}: {word} is not in {}", done.err);
         }
         assert!(!user.data().exists(), "a store was made for nothing");

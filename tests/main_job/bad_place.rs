@@ -10,10 +10,10 @@ use crate::cli::call::{Under, User, no_forks};
 
 const QUESTION: &str = "Where does it handle errors?";
 
-fn refused(user: &User, args: &[&str], stdin: &str, words: &[&str]) {
+fn refused(user: &User, args: &[&str], stdin: &str, expected: &[&str]) {
     let done = user.call_with(args, stdin);
     assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
-    for word in words {
+    for word in expected {
         assert!(done.err.contains(word), "{word} is not in {}", done.err);
     }
     assert!(!user.data().exists(), "a store was made for nothing");

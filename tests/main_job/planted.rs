@@ -15,7 +15,7 @@ pub(crate) struct Planted {
     pub(crate) errors: BTreeSet<(String, usize)>,
 }
 
-/// What ignore files leave out of every generated repository.
+/// Paths that ignore files exclude in every generated repository.
 pub(crate) const HIDDEN: &[&str] = &["noise.log", "out", "parser/cache.tmp"];
 
 /// A language: the ending of its files, lines that say nothing, and lines that handle errors; `#` is a number.
@@ -117,9 +117,9 @@ impl Field<'_> {
             let errs = self.rng.u8(0..10) == 0;
             let of = if errs { language.errors } else { language.filler };
             let indent = " ".repeat(self.rng.usize(0..3) * 4);
-            let said = of[self.rng.usize(0..of.len())];
-            let said = self.number(said);
-            writeln!(text, "{indent}{said}").expect("a text");
+            let message = of[self.rng.usize(0..of.len())];
+            let message = self.number(message);
+            writeln!(text, "{indent}{message}").expect("a text");
             if errs {
                 self.planted.errors.insert((path.clone(), line));
             }

@@ -21,7 +21,7 @@ fn last(out: &str) -> Value {
     serde_json::from_str(out.lines().last().expect("a line")).expect("json")
 }
 
-fn asked(seed: u64) -> (User, Value) {
+fn start_tree(seed: u64) -> (User, Value) {
     let user = User::new();
     planted::plant(&user.workspace(), seed);
     let done = user.call(&["run", "--json", QUESTION]);
@@ -32,7 +32,7 @@ fn asked(seed: u64) -> (User, Value) {
 
 #[test]
 fn the_last_event_is_the_end_and_no_more() {
-    let (user, end) = asked(5);
+    let (user, end) = start_tree(5);
     let expected = ["type", "session", "run", "outcome", "answer", "partial", "turns", "usage"];
     assert_eq!(fields(&end), expected.into());
     assert_eq!((&end["type"], &end["run"], &end["outcome"]), (&json!("run_ended"), &json!(1), &json!("completed")));
@@ -42,7 +42,7 @@ fn the_last_event_is_the_end_and_no_more() {
 
 #[test]
 fn a_tree_has_its_fields_and_no_more() {
-    let (user, end) = asked(6);
+    let (user, end) = start_tree(6);
     let root = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
     let expected = ["id", "agent", "state", "outcome", "depth", "background", "usage", "children"];
     let nodes = root["children"].as_array().expect("children");
@@ -53,16 +53,16 @@ fn a_tree_has_its_fields_and_no_more() {
     }
     assert_eq!((&root["id"], &root["agent"], &root["depth"]), (&end["session"], &json!("general"), &json!(0)));
     for node in nodes {
-        let said = [&node["agent"], &node["state"], &node["outcome"], &node["depth"], &node["background"]];
+        let row = [&node["agent"], &node["state"], &node["outcome"], &node["depth"], &node["background"]];
         let expected = [json!("explore"), json!("quiet"), json!("completed"), json!(1), json!(true)];
-        assert_eq!(said, expected.each_ref(), "{node:#}");
+        assert_eq!(row, expected.each_ref(), "{node:#}");
         assert_eq!(node["children"], json!([]));
     }
 }
 
 #[test]
 fn at_least_three_children_did_real_work_in_the_background() {
-    let (user, end) = asked(7);
+    let (user, end) = start_tree(7);
     let ends = sound(&user);
     let journals = journals(&user);
     let root = end["session"].as_str().and_then(|id| id.parse().ok()).expect("an id");
@@ -76,10 +76,10 @@ fn at_least_three_children_did_real_work_in_the_background() {
 
 #[test]
 fn each_end_arrives_once_as_a_synthetic_message() {
-    let (user, end) = asked(8);
+    let (user, end) = start_tree(8);
     let journals = journals(&user);
     let root = end["session"].as_str().and_then(|id| id.parse().ok()).expect("an id");
-    let (mut spawned, mut heard) = (BTreeMap::new(), BTreeMap::new());
+    let (mut spawned, mut notified) = (BTreeMap::new(), BTreeMap::new());
     for record in &journals[&root] {
         if let Record::ChildSpawned(child) = record {
             let mode = serde_json::to_value(child.mode).expect("json");
@@ -90,13 +90,13 @@ fn each_end_arrives_once_as_a_synthetic_message() {
             let carrier = serde_json::to_value(taken.carrier).expect("json");
             assert_eq!(carrier, json!("message"), "{taken:?}");
             for item in &taken.items {
-                let before = heard.insert(item.child, item.key.expect("an owned run"));
+                let before = notified.insert(item.child, item.key.expect("an owned run"));
                 assert_eq!(before, None, "{} was noticed twice", item.child);
             }
         }
     }
     assert!(spawned.len() >= 3, "{spawned:?}");
-    assert_eq!(heard, spawned);
+    assert_eq!(notified, spawned);
 
     let shown = user.json(&["show", "--json", end["session"].as_str().expect("an id")]);
     let notices = shown["entries"].as_array().expect("entries").iter().filter(|entry| entry["type"] == "notice");
@@ -138,7 +138,7 @@ fn different_questions_give_different_trees() {
 
 #[test]
 fn the_verbs_read_it_back() {
-    let (user, end) = asked(9);
+    let (user, end) = start_tree(9);
     let id = end["session"].as_str().expect("an id");
     let answer = end["answer"].as_str().expect("an answer");
     let shown = user.call(&["show", "--full", id]);

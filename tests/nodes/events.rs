@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::client::NodeClient;
 
-/// What a follower received: the numbers of records, by session.
+/// Sequence numbers of the records that a follower received, by session.
 pub(crate) type Received = BTreeMap<String, Vec<u64>>;
 
 pub(crate) struct Follower {

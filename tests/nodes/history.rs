@@ -1,4 +1,4 @@
-//! What the database saw of its shards: each change of a shard's row, kept by a trigger.
+//! The history of the shards: each change of a shard's row, kept by a trigger.
 
 use std::collections::BTreeMap;
 

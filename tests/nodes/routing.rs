@@ -49,8 +49,8 @@ fn d4_command_with_a_key_takes_effect_once_on_any_node() {
     };
     // At once, so that neither finds what the other made.
     let answers: Vec<(u16, Value)> = std::thread::scope(|scope| {
-        let asked: Vec<_> = (0..8).map(|n| scope.spawn(move || open(n % 2, "quick"))).collect();
-        asked.into_iter().map(|answer| answer.join().unwrap()).collect()
+        let requests: Vec<_> = (0..8).map(|n| scope.spawn(move || open(n % 2, "quick"))).collect();
+        requests.into_iter().map(|answer| answer.join().unwrap()).collect()
     });
     let ids: std::collections::BTreeSet<&str> =
         answers.iter().map(|(_, opened)| opened["session"]["id"].as_str().unwrap_or("none")).collect();

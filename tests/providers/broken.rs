@@ -24,7 +24,7 @@ impl Act {
 
 pub(crate) struct Broken {
     origin: String,
-    asked: Arc<Mutex<Vec<HttpMessage>>>,
+    requests: Arc<Mutex<Vec<HttpMessage>>>,
 }
 
 impl Broken {
@@ -36,32 +36,32 @@ impl Broken {
     pub(crate) fn making(act: impl Fn(usize, &HttpMessage) -> Act + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let origin = format!("http://{}", listener.local_addr().expect("an address"));
-        let asked = Arc::<Mutex<Vec<HttpMessage>>>::default();
-        let (noted, act) = (Arc::clone(&asked), Arc::new(act));
+        let requests = Arc::<Mutex<Vec<HttpMessage>>>::default();
+        let (noted, act) = (Arc::clone(&requests), Arc::new(act));
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (noted, act) = (Arc::clone(&noted), Arc::clone(&act));
                 thread::spawn(move || serve(stream, &*act, &noted));
             }
         });
-        Self { origin, asked }
+        Self { origin, requests }
     }
 
     pub(crate) fn origin(&self) -> &str {
         &self.origin
     }
 
-    pub(crate) fn asked(&self) -> Vec<HttpMessage> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn requests(&self) -> Vec<HttpMessage> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 fn serve(mut stream: TcpStream, act: &dyn Fn(usize, &HttpMessage) -> Act, noted: &Mutex<Vec<HttpMessage>>) {
     let Some(request) = HttpMessage::request(&mut BufReader::new(&stream)) else { return };
     let at = {
-        let mut asked = noted.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.push(request.clone());
-        asked.len() - 1
+        let mut requests = noted.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.push(request.clone());
+        requests.len() - 1
     };
     match act(at, &request) {
         Act::Send(bytes) => drop(stream.write_all(bytes.as_bytes())),

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::chat_message::{ChatMessage, MessagePart, Role, refused, said};
+use super::chat_message::{ChatMessage, MessagePart, Role, messages_of, refused};
 use super::llm::llm;
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
@@ -40,15 +40,15 @@ fn parallel_calls_are_made_and_their_results_sent_back_in_order() {
         let kept = only(&user);
         let first = kept.of("turn_answered")[0];
         assert_eq!((&first["text"], &first["stop"]), (&json!("I read them."), &json!("calls")), "{protocol:?}");
-        let asked: Vec<_> = first["calls"].as_array().expect("calls").iter().map(asked).collect();
+        let calls: Vec<_> = first["calls"].as_array().expect("calls").iter().map(name_and_args).collect();
         let read = |path: &str| ("read".to_owned(), json!({ "path": path }));
-        assert_eq!(asked, [read("a.txt"), read("b.txt"), read("none.txt")], "{protocol:?}");
+        assert_eq!(calls, [read("a.txt"), read("b.txt"), read("none.txt")], "{protocol:?}");
 
         let sent = relay.sent();
         assert_eq!(sent.len(), 2, "{protocol:?}: {sent:#?}");
-        let said = said(protocol, &sent[1]);
-        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", sent[1]);
-        said_back(protocol, &said);
+        let messages = messages_of(protocol, &sent[1]);
+        assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", sent[1]);
+        said_back(protocol, &messages);
         understood(protocol, &mock.journal()[1]["body"]["messages"]);
     }
 }
@@ -66,16 +66,16 @@ fn understood(protocol: Protocol, messages: &Value) {
     assert!(found, "{protocol:?}: {results:#?}");
 }
 
-fn asked(call: &Value) -> (String, Value) {
+fn name_and_args(call: &Value) -> (String, Value) {
     let args = serde_json::from_str(call["args"].as_str().expect("arguments")).expect("JSON");
     (call["tool"].as_str().expect("a tool").to_owned(), args)
 }
 
 /// Checks the text and calls of the first answer, then each result; a failed call is marked as failed.
-fn said_back(protocol: Protocol, said: &[ChatMessage]) {
+fn said_back(protocol: Protocol, messages: &[ChatMessage]) {
     let model: Vec<&MessagePart> =
-        said.iter().filter(|said| said.role == Role::Model).flat_map(|said| &said.parts).collect();
-    assert_eq!(model[0], &MessagePart::Text("I read them.".to_owned()), "{protocol:?}: {said:#?}");
+        messages.iter().filter(|message| message.role == Role::Model).flat_map(|message| &message.parts).collect();
+    assert_eq!(model[0], &MessagePart::Text("I read them.".to_owned()), "{protocol:?}: {messages:#?}");
     let args: Vec<_> = model
         .iter()
         .filter_map(|part| if let MessagePart::Call(_, _, args) = part { Some(args) } else { None })
@@ -85,9 +85,9 @@ fn said_back(protocol: Protocol, said: &[ChatMessage]) {
         [&json!({"path": "a.txt"}), &json!({"path": "b.txt"}), &json!({"path": "none.txt"})],
         "{protocol:?}"
     );
-    let results: Vec<&str> = said
+    let results: Vec<&str> = messages
         .iter()
-        .flat_map(|said| &said.parts)
+        .flat_map(|message| &message.parts)
         .filter_map(|part| if let MessagePart::Result(_, text) = part { Some(&**text) } else { None })
         .collect();
     let [a, b, none] = &*results else { panic!("{protocol:?}: {results:#?}") };
@@ -154,9 +154,10 @@ fn a_real_model_calls_our_tools_and_no_call_of_its_is_lost() {
         assert_eq!(recorded(&kept), calls, "{protocol:?}: {}", seen[0].answer);
         // Each call has its one end, and the next request shows each of them.
         assert_eq!(kept.of("call_finished").len(), calls.len(), "{protocol:?}: {kept:#?}");
-        let said = said(protocol, &seen[1].sent);
-        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
-        let results = said.iter().flat_map(|said| &said.parts).filter(|part| matches!(part, MessagePart::Result(..)));
+        let messages = messages_of(protocol, &seen[1].sent);
+        assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
+        let results =
+            messages.iter().flat_map(|message| &message.parts).filter(|part| matches!(part, MessagePart::Result(..)));
         assert_eq!(results.count(), calls.len(), "{protocol:?}");
     }
 }
@@ -180,8 +181,8 @@ fn truncated_arguments_are_an_error_the_model_can_correct() {
         let wrong = json!({ "tool_error": { "kind": "bad_args", "retryable": false } });
         assert_eq!(ends.iter().filter(|end| **end == wrong).count(), cut, "{protocol:?}: {kept:#?}");
         // The model receives the error in a form that its server accepts.
-        let said = said(protocol, &seen[1].sent);
-        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
+        let messages = messages_of(protocol, &seen[1].sent);
+        assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
         assert!(seen[1].status.contains(" 200 "), "{protocol:?}: {:#?}", seen[1]);
     }
 }

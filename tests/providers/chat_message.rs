@@ -27,7 +27,7 @@ pub(crate) struct ChatMessage {
     pub(crate) parts: Vec<MessagePart>,
 }
 
-pub(crate) fn said(protocol: Protocol, body: &Value) -> Vec<ChatMessage> {
+pub(crate) fn messages_of(protocol: Protocol, body: &Value) -> Vec<ChatMessage> {
     match protocol {
         Protocol::Chat | Protocol::Ollama => list(&body["messages"]).iter().map(chat).collect(),
         Protocol::Responses => {
@@ -65,7 +65,7 @@ impl ChatMessage {
         all.map(Option::as_deref).collect()
     }
 
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn text_of(&self) -> String {
         let words = self.parts.iter().map(|part| match part {
             MessagePart::Text(text) | MessagePart::Result(_, text) => text.as_str(),
             MessagePart::Call(..) => "",
@@ -75,23 +75,26 @@ impl ChatMessage {
 }
 
 /// What a provider of this protocol would refuse in `said`, in words. Empty where all is well.
-pub(crate) fn refused(protocol: Protocol, said: &[ChatMessage]) -> Vec<String> {
+pub(crate) fn refused(protocol: Protocol, messages: &[ChatMessage]) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut turns = said.iter().filter(|said| said.role != Role::System).peekable();
+    let mut turns = messages.iter().filter(|message| message.role != Role::System).peekable();
     if turns.peek().is_none_or(|first| first.role != Role::User) {
         wrong.push("it does not begin with the user".to_owned());
     }
-    if said.last().is_none_or(|last| last.role == Role::Model) {
+    if messages.last().is_none_or(|last| last.role == Role::Model) {
         wrong.push("it ends with the model: a prefill, which newer models refuse".to_owned());
     }
-    if said.iter().any(|said| said.parts.is_empty() || said.parts.contains(&MessagePart::Text(String::new()))) {
+    if messages
+        .iter()
+        .any(|message| message.parts.is_empty() || message.parts.contains(&MessagePart::Text(String::new())))
+    {
         wrong.push("a message, or a text in it, is empty".to_owned());
     }
-    wrong.extend(pairing(said));
+    wrong.extend(pairing(messages));
     match protocol {
         // Messages of one role in a row, and a user's text before results, are refused or change what the model sees.
         Protocol::Anthropic | Protocol::Gemini => {
-            let all: Vec<_> = said.iter().filter(|said| said.role != Role::System).collect();
+            let all: Vec<_> = messages.iter().filter(|message| message.role != Role::System).collect();
             for pair in all.windows(2).filter(|pair| pair[0].role == pair[1].role) {
                 wrong.push(format!("two messages in a row are of {:?}: {pair:#?}", pair[0].role));
             }
@@ -109,9 +112,9 @@ pub(crate) fn refused(protocol: Protocol, said: &[ChatMessage]) -> Vec<String> {
 }
 
 /// Each call has its one result, right behind the message (or the run of items) that asks, in the order of the calls.
-fn pairing(said: &[ChatMessage]) -> Vec<String> {
+fn pairing(messages: &[ChatMessage]) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut rest = said;
+    let mut rest = messages;
     while let [first, after @ ..] = rest {
         rest = after;
         if first.calls().is_empty() {
@@ -176,7 +179,7 @@ fn blocks(content: &Value) -> Vec<MessagePart> {
         Some("tool_result") => {
             let text: Vec<_> = blocks(&block["content"])
                 .into_iter()
-                .map(|part| ChatMessage { role: Role::Tool, parts: vec![part] }.words())
+                .map(|part| ChatMessage { role: Role::Tool, parts: vec![part] }.text_of())
                 .collect();
             Some(MessagePart::Result(word(&block["tool_use_id"]), text.concat()))
         }
@@ -195,7 +198,7 @@ fn blocks(content: &Value) -> Vec<MessagePart> {
 fn chat(message: &Value) -> ChatMessage {
     let role = role(&message["role"]);
     if role == Role::Tool {
-        let text = ChatMessage { role, parts: blocks(&message["content"]) }.words();
+        let text = ChatMessage { role, parts: blocks(&message["content"]) }.text_of();
         return ChatMessage { role, parts: vec![MessagePart::Result(word(&message["tool_call_id"]), text)] };
     }
     let mut parts = blocks(&message["content"]);
@@ -221,7 +224,7 @@ fn item(item: &Value) -> ChatMessage {
             ChatMessage { role: Role::Model, parts: vec![call] }
         }
         Some("function_call_output") => {
-            let text = ChatMessage { role: Role::Tool, parts: blocks(&item["output"]) }.words();
+            let text = ChatMessage { role: Role::Tool, parts: blocks(&item["output"]) }.text_of();
             ChatMessage { role: Role::Tool, parts: vec![MessagePart::Result(word(&item["call_id"]), text)] }
         }
         None | Some("message") => ChatMessage { role: role(&item["role"]), parts: blocks(&item["content"]) },

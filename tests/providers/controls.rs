@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::chat_message::{refused, said};
+use super::chat_message::{messages_of, refused};
 use super::protocol::Protocol;
 
 fn refusals(protocol: Protocol, body: &Value) -> usize {
-    refused(protocol, &said(protocol, body)).len()
+    refused(protocol, &messages_of(protocol, body)).len()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::chat_message::{refused, said};
+use super::chat_message::{messages_of, refused};
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
 use super::provider_run::{ProviderRun, RunOutput};
@@ -61,7 +61,7 @@ fn converse(protocol: Protocol) -> (User, Vec<StoredSession>) {
     assert_eq!(output.answer(), "Both notes are written, and one says uno.", "{protocol:?}");
     assert_eq!(mock.statuses(), [200; 6], "{protocol:?}");
     for body in relay.sent() {
-        assert_eq!(refused(protocol, &said(protocol, &body)), [""; 0], "{protocol:?}: {body:#}");
+        assert_eq!(refused(protocol, &messages_of(protocol, &body)), [""; 0], "{protocol:?}: {body:#}");
     }
     let kept = kept(&user);
     (user, kept)
@@ -89,9 +89,9 @@ fn line(record: &Value) -> String {
         "child_spawned" => format!("{} {} {} {}", call(), text("child"), text("agent"), text("mode")),
         "notice_taken" => {
             let item = &of["items"][0];
-            let said = item["prefix"].as_str().unwrap_or_default().replace('\n', "/");
+            let message = item["prefix"].as_str().unwrap_or_default().replace('\n', "/");
             let child = item["child"].as_str().unwrap_or_default();
-            format!("{} {child} {}: {said}", text("carrier"), item["outcome"].as_str().unwrap_or_default())
+            format!("{} {child} {}: {message}", text("carrier"), item["outcome"].as_str().unwrap_or_default())
         }
         "run_ended" => format!("{}: {}", text("outcome"), text("text")),
         _ => String::new(),
@@ -153,7 +153,7 @@ fn every_protocol_leaves_the_same_records() {
     assert_eq!(lines, [&PARENT[..], &CHILD[..]]);
 }
 
-/// What makes journals alike leaves all that matters: each of these is seen.
+/// Normalization of journals keeps every difference that matters: each of these is noticed.
 #[test]
 fn a_doctored_journal_is_noticed() {
     let (user, kept) = converse(Protocol::Chat);

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::chat_message::{MessagePart, refused, said};
+use super::chat_message::{MessagePart, messages_of, refused};
 use super::llm::{Llm, llm};
 use super::protocol::Protocol;
 use super::provider_run::{ProviderRun, RunOutput};
@@ -33,8 +33,8 @@ fn takes(properties: Value) -> Value {
 
 /// Results of calls that the request shows, in order.
 fn results(protocol: Protocol, body: &Value) -> Vec<String> {
-    let said = said(protocol, body);
-    let parts = said.iter().flat_map(|said| &said.parts);
+    let messages = messages_of(protocol, body);
+    let parts = messages.iter().flat_map(|message| &message.parts);
     parts.filter_map(|part| if let MessagePart::Result(_, text) = part { Some(text.clone()) } else { None }).collect()
 }
 
@@ -106,7 +106,10 @@ fn converse(
     user.file(".subtend/agents/scout.md", &agent("subagent", "You scout."));
     let real = llm.origin();
     let relay = Relay::start(move |_, body| {
-        let turn = said(protocol, body).iter().filter(|said| said.role == super::chat_message::Role::Model).count();
+        let turn = messages_of(protocol, body)
+            .iter()
+            .filter(|message| message.role == super::chat_message::Role::Model)
+            .count();
         let steps = if body.to_string().contains(ROOT) { steps } else { below };
         match steps.get(turn) {
             Some(step) => lead(protocol, body, *step),
@@ -118,8 +121,8 @@ fn converse(
     let output = talk.run(&user, &format!("{ROOT}: delegate the search, and report."));
     let seen = relay.seen();
     for exchange in &seen {
-        let said = said(protocol, &exchange.sent);
-        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", exchange.sent);
+        let messages = messages_of(protocol, &exchange.sent);
+        assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", exchange.sent);
         assert!(exchange.status.contains(" 200 "), "{protocol:?}: {exchange:#?}");
     }
     let root = seen.into_iter().filter(|exchange| exchange.sent.to_string().contains(ROOT)).collect();
@@ -133,16 +136,16 @@ fn converse(
 }
 
 /// How the child's run ended, in the words of its dialect.
-fn ended<'a>(came: &Came, well: &'a str, ill: &'a str) -> &'a str {
-    let (child, ..) = came.child();
+fn ended<'a>(conversation: &Came, well: &'a str, ill: &'a str) -> &'a str {
+    let (child, ..) = conversation.child();
     let end = child.of("run_ended");
-    assert_eq!(end.len(), 1, "{:#?}", came.output);
+    assert_eq!(end.len(), 1, "{:#?}", conversation.output);
     if end[0]["outcome"] == "completed" { well } else { ill }
 }
 
 /// Each of the root's calls, with the arguments that the model wrote.
-fn calls(came: &Came) -> Vec<(String, Value)> {
-    let answers = came.kept[0].of("turn_answered");
+fn calls(conversation: &Came) -> Vec<(String, Value)> {
+    let answers = conversation.kept[0].of("turn_answered");
     let all = answers.clone().into_iter().flat_map(|answer| answer["calls"].as_array().cloned().unwrap_or_default());
     let call = |call: Value| {
         let args = call["args"].as_str().expect("arguments");
@@ -152,8 +155,8 @@ fn calls(came: &Came) -> Vec<(String, Value)> {
     all.map(call).collect()
 }
 
-fn names(came: &Came) -> Vec<String> {
-    calls(came).into_iter().map(|(tool, _)| tool).collect()
+fn names(conversation: &Came) -> Vec<String> {
+    calls(conversation).into_iter().map(|(tool, _)| tool).collect()
 }
 
 fn prompt(child: &StoredSession) -> &str {
@@ -165,17 +168,17 @@ fn a_real_model_starts_jobs_by_spawn_and_awaits_them() {
     const STEPS: &[ScriptedCall] =
         &[("spawn", |_| takes(json!({"task": words()}))), ("spawn_await", |_| takes(json!({"job_ids": only("*")})))];
     let (llm, protocol) = (llm(), Protocol::Chat);
-    let came = converse(&llm, protocol, "spawn", STEPS, &[]);
-    assert_eq!(names(&came), ["spawn", "spawn_await"], "{protocol:?}");
-    let (child, created, spawned) = came.child();
+    let conversation = converse(&llm, protocol, "spawn", STEPS, &[]);
+    assert_eq!(names(&conversation), ["spawn", "spawn_await"], "{protocol:?}");
+    let (child, created, spawned) = conversation.child();
     assert_eq!((&spawned["dialect"], &spawned["mode"]), (&json!("spawn"), &json!("background")), "{protocol:?}");
     assert_eq!(created["joins"], true, "{protocol:?}");
-    assert!(prompt(child).contains(calls(&came)[0].1["task"].as_str().expect("a task")), "{protocol:?}");
-    let output = came.results(protocol);
+    assert!(prompt(child).contains(calls(&conversation)[0].1["task"].as_str().expect("a task")), "{protocol:?}");
+    let output = conversation.results(protocol);
     assert_eq!(output[0], child.short, "{protocol:?}");
-    let marker = format!("[{}: {}]\n", child.short, ended(&came, "OK", "ERROR"));
+    let marker = format!("[{}: {}]\n", child.short, ended(&conversation, "OK", "ERROR"));
     assert!(output[1].starts_with(&marker), "{protocol:?}: {output:?}");
-    let taken = &came.kept[0].of("notice_taken")[0]["carrier"];
+    let taken = &conversation.kept[0].of("notice_taken")[0]["carrier"];
     assert!(taken["await"].is_object(), "{protocol:?}: {taken}");
 }
 
@@ -189,15 +192,15 @@ fn a_real_model_starts_a_task_by_spawn_task_and_checks_it() {
         }),
     ];
     let (llm, protocol) = (llm(), Protocol::Anthropic);
-    let came = converse(&llm, protocol, "spawn_task", STEPS, &[]);
-    assert_eq!(names(&came), ["spawn_task", "check_task"], "{protocol:?}");
-    let (child, created, spawned) = came.child();
+    let conversation = converse(&llm, protocol, "spawn_task", STEPS, &[]);
+    assert_eq!(names(&conversation), ["spawn_task", "check_task"], "{protocol:?}");
+    let (child, created, spawned) = conversation.child();
     assert_eq!((&created["agent"], &spawned["dialect"]), (&json!("scout"), &json!("spawn_task")), "{protocol:?}");
-    let output = came.results(protocol);
+    let output = conversation.results(protocol);
     let id = format!("task_{}", child.id.replace('-', ""));
     assert_eq!(serde_json::from_str::<Value>(&output[0]).ok(), Some(json!({"taskId": id, "status": "pending"})));
     let answer = child.of("run_ended")[0]["text"].as_str().unwrap_or_default();
-    match ended(&came, "result", "failed") {
+    match ended(&conversation, "result", "failed") {
         "result" => assert_eq!(output[1], answer, "{protocol:?}"),
         _ => assert!(output[1].starts_with(&format!("Task {id} failed: ")), "{protocol:?}: {output:?}"),
     }
@@ -214,16 +217,16 @@ fn a_real_model_hands_work_to_a_minion_that_returns() {
     })];
     const BELOW: &[ScriptedCall] = &[("return", |_| takes(json!({"result": words()})))];
     let (llm, protocol) = (llm(), Protocol::Chat);
-    let came = converse(&llm, protocol, "minion", STEPS, BELOW);
-    assert_eq!(names(&came), ["minion"], "{protocol:?}");
-    let (child, created, spawned) = came.child();
+    let conversation = converse(&llm, protocol, "minion", STEPS, BELOW);
+    assert_eq!(names(&conversation), ["minion"], "{protocol:?}");
+    let (child, created, spawned) = conversation.child();
     assert_eq!((&created["returns"], &spawned["dialect"]), (&json!(true), &json!("minion")), "{protocol:?}");
     let end = child.of("run_ended")[0];
     assert_eq!(
         (&end["outcome"], end["returned"].is_string() || end["returned"].is_object()),
         (&json!("completed"), true)
     );
-    let output: Value = serde_json::from_str(&came.results(protocol)[0]).expect("an object");
+    let output: Value = serde_json::from_str(&conversation.results(protocol)[0]).expect("an object");
     let returned = &child.of("turn_answered")[0]["calls"][0]["args"];
     let returned: Value = serde_json::from_str(returned.as_str().expect("arguments")).expect("JSON");
     assert_eq!(
@@ -242,12 +245,12 @@ fn a_real_model_hands_work_to_a_minion_that_returns() {
 fn real_model_starts_a_subagent_and_receives_its_end() {
     const STEPS: &[ScriptedCall] = &[("subagent", |_| takes(json!({"task": words(), "agent": only("scout")})))];
     let (llm, protocol) = (llm(), Protocol::Anthropic);
-    let came = converse(&llm, protocol, "subagent", STEPS, &[]);
-    assert_eq!(names(&came), ["subagent"], "{protocol:?}");
-    let (child, created, spawned) = came.child();
+    let conversation = converse(&llm, protocol, "subagent", STEPS, &[]);
+    assert_eq!(names(&conversation), ["subagent"], "{protocol:?}");
+    let (child, created, spawned) = conversation.child();
     assert_eq!((&created["agent"], &spawned["dialect"]), (&json!("scout"), &json!("subagent")), "{protocol:?}");
-    assert!(prompt(child).contains(calls(&came)[0].1["task"].as_str().expect("a task")), "{protocol:?}");
-    let output = came.results(protocol);
+    assert!(prompt(child).contains(calls(&conversation)[0].1["task"].as_str().expect("a task")), "{protocol:?}");
+    let output = conversation.results(protocol);
     let started: Value = serde_json::from_str(&output[0]).expect("an object");
     let parts = |of: &Value| (of["success"].clone(), of["branchId"].clone(), of["status"].clone());
     assert_eq!(parts(&started), (json!(true), json!(child.short), json!("started")), "{protocol:?}: {output:?}");
@@ -255,7 +258,7 @@ fn real_model_starts_a_subagent_and_receives_its_end() {
     let notice = output.last().expect("a notice");
     let end = notice.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{protocol:?}: {output:?}"));
     let end: Value = serde_json::from_str(end).expect("an object");
-    let status = ended(&came, "complete", "error");
+    let status = ended(&conversation, "complete", "error");
     assert_eq!(parts(&end), (json!(status == "complete"), json!(child.short), json!(status)), "{protocol:?}");
     assert_eq!(end["iterations"], child.of("run_ended")[0]["turns"], "{protocol:?}");
 }
@@ -264,15 +267,15 @@ fn real_model_starts_a_subagent_and_receives_its_end() {
 fn a_real_model_gives_a_task_and_has_its_answer_as_the_result() {
     const STEPS: &[ScriptedCall] = &[("task", |_| takes(json!({"subagent_type": only("scout"), "prompt": words()})))];
     let (llm, protocol) = (llm(), Protocol::Chat);
-    let came = converse(&llm, protocol, "task", STEPS, &[]);
-    assert_eq!(names(&came), ["task"], "{protocol:?}");
-    let (child, created, spawned) = came.child();
+    let conversation = converse(&llm, protocol, "task", STEPS, &[]);
+    assert_eq!(names(&conversation), ["task"], "{protocol:?}");
+    let (child, created, spawned) = conversation.child();
     assert_eq!((&created["agent"], &spawned["mode"]), (&json!("scout"), &json!("blocking")), "{protocol:?}");
     assert!(spawned.get("dialect").is_none(), "the first dialect is left out: {spawned}");
-    assert_eq!(prompt(child), calls(&came)[0].1["prompt"], "{protocol:?}");
-    let output = came.results(protocol);
+    assert_eq!(prompt(child), calls(&conversation)[0].1["prompt"], "{protocol:?}");
+    let output = conversation.results(protocol);
     let answer = child.of("run_ended")[0]["text"].as_str().unwrap_or_default();
-    match ended(&came, "output", "error") {
+    match ended(&conversation, "output", "error") {
         "output" => assert_eq!(output[0], answer, "{protocol:?}"),
         _ => assert!(
             output[0].starts_with(&format!("Task {} (scout) failed: ", child.short)),

@@ -69,7 +69,10 @@ fn where_all_models_fail_the_run_fails_and_each_was_asked() {
     let (output, kept) = run(&first, &second);
     assert_eq!(output.code, Some(1), "{output:#?}");
     assert_eq!(output.end["outcome"]["failed"]["kind"]["model"]["error"], json!("unavailable"), "{output:#?}");
-    let asked = models(&kept, "attempt_discarded");
-    assert!(asked.contains(&json!("openai/first")) && asked.contains(&json!("anthropic/second")), "{asked:?}");
-    assert_eq!(first.statuses().len() + second.statuses().len(), asked.len(), "{kept:#?}");
+    let discarded = models(&kept, "attempt_discarded");
+    assert!(
+        discarded.contains(&json!("openai/first")) && discarded.contains(&json!("anthropic/second")),
+        "{discarded:?}"
+    );
+    assert_eq!(first.statuses().len() + second.statuses().len(), discarded.len(), "{kept:#?}");
 }

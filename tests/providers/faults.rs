@@ -145,7 +145,7 @@ fn a_page_for_people_is_no_answer() {
         assert_eq!(output.code, Some(1), "{protocol:?}: {output:#?}");
         let kind = &output.end["outcome"]["failed"]["kind"]["model"];
         assert_eq!(kind["error"], json!("bad_answer"), "{protocol:?}: {kind}");
-        assert_eq!((broken.asked().len(), kept.of("turn_answered").len()), (3, 0), "{protocol:?}");
+        assert_eq!((broken.requests().len(), kept.of("turn_answered").len()), (3, 0), "{protocol:?}");
     }
 }
 
@@ -188,8 +188,8 @@ fn an_unknown_model_lists_near_names() {
         assert_eq!(kind["error"], json!("invalid_request"), "{protocol:?}: {kind}");
         assert!(output.err.contains("sonet-5") && output.err.contains("sonnet-5"), "{protocol:?}: {}", output.err);
         // The same request again would find it missing again.
-        let asked = server.asked();
-        let calls = asked.iter().filter(|message| message.first.starts_with("POST")).count();
+        let requests = server.requests();
+        let calls = requests.iter().filter(|message| message.first.starts_with("POST")).count();
         assert_eq!((calls, only(&user).of("turn_answered").len()), (1, 0), "{protocol:?}");
     }
 }

@@ -25,8 +25,8 @@ fn holding(dir: &Path, text: &str) -> Vec<String> {
 /// Checks that neither the output nor the files of a run contain the key, or half of it, from which it could be guessed.
 fn key_is_absent(protocol: Protocol, user: &User, output: &RunOutput) {
     let half = &KEY[..20];
-    let said = format!("{output:?}");
-    assert!(!said.contains(half), "{protocol:?}: {said}");
+    let text = format!("{output:?}");
+    assert!(!text.contains(half), "{protocol:?}: {text}");
     assert_eq!(holding(&user.data(), half), [""; 0], "{protocol:?}");
     assert_eq!(holding(&user.workspace(), half), [""; 0], "{protocol:?}");
     // Control: the search finds an existing file.

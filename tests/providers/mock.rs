@@ -53,7 +53,7 @@ impl Mock {
         self.server.origin()
     }
 
-    /// What it was sent, in its own words: every protocol read into OpenAI's.
+    /// Returns the requests that the server received, every protocol translated into OpenAI's.
     pub(crate) fn journal(&self) -> Vec<Value> {
         let journal = http::get(self.origin(), "/__aimock/journal?method=POST");
         journal.as_array().expect("entries").clone()

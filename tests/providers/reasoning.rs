@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::chat_message::{refused, said};
+use super::chat_message::{messages_of, refused};
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
 use super::provider_run::ProviderRun;
@@ -46,7 +46,7 @@ fn reasoning_is_kept_apart_and_returned_where_required() {
 
         let sent = relay.sent();
         for body in &sent {
-            assert_eq!(refused(protocol, &said(protocol, body)), [""; 0], "{protocol:?}: {body:#}");
+            assert_eq!(refused(protocol, &messages_of(protocol, body)), [""; 0], "{protocol:?}: {body:#}");
         }
         let kept = kept(&user);
         let answer = kept[0].of("turn_answered")[0];

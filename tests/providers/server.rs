@@ -36,9 +36,9 @@ impl ListeningServer {
         let forking = no_forks();
         let mut child = command.spawn().expect("the server's program starts");
         drop(forking);
-        let said = Arc::new(Mutex::new(String::new()));
+        let error_output = Arc::new(Mutex::new(String::new()));
         let mut stderr = child.stderr.take().expect("stderr");
-        let noted = Arc::clone(&said);
+        let noted = Arc::clone(&error_output);
         thread::spawn(move || {
             let mut piece = [0; 4096];
             while let Ok(read @ 1..) = stderr.read(&mut piece) {
@@ -56,7 +56,7 @@ impl ListeningServer {
         });
         let Ok(origin) = receiver.recv_timeout(START) else {
             drop(child.kill());
-            panic!("{command:?} does not listen: {}", said.lock().unwrap_or_else(PoisonError::into_inner));
+            panic!("{command:?} does not listen: {}", error_output.lock().unwrap_or_else(PoisonError::into_inner));
         };
         Self { child, origin }
     }

@@ -35,7 +35,7 @@ async fn silent_server_times_out() {
         let ended = run(protocol, server.origin(), limits).await;
         let message = unavailable(&ended.outcome);
         assert!(message.contains("300"), "{protocol:?}: {message}");
-        assert_eq!(server.asked().len(), 2, "{protocol:?}");
+        assert_eq!(server.requests().len(), 2, "{protocol:?}");
     }
 }
 
@@ -86,6 +86,6 @@ async fn a_stream_that_falls_silent_is_left_after_its_time() {
         let ended = run(protocol, server.origin(), limits).await;
         let message = unavailable(&ended.outcome);
         assert!(message.contains("300"), "{protocol:?}: {message}");
-        assert_eq!((server.asked().len(), ended.text.as_deref()), (2, None), "{protocol:?}");
+        assert_eq!((server.requests().len(), ended.text.as_deref()), (2, None), "{protocol:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the store holds after the command has ended.
+//! The contents of the store after the command has ended.
 
 use serde_json::Value;
 use subtend::journal::{StoreSpec, open_store};

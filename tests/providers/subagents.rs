@@ -3,7 +3,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::chat_message::{MessagePart, refused, said};
+use super::chat_message::{MessagePart, messages_of, refused};
 use super::llm::llm;
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
@@ -53,22 +53,22 @@ fn of<'a>(seen: &'a [Exchange], prompt: &str) -> Vec<&'a Exchange> {
 /// Nothing in any request is what a provider of this protocol refuses, and every one was answered.
 fn accepted(protocol: Protocol, seen: &[Exchange]) {
     for exchange in seen {
-        let said = said(protocol, &exchange.sent);
-        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", exchange.sent);
+        let messages = messages_of(protocol, &exchange.sent);
+        assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", exchange.sent);
         assert!(exchange.status.contains(" 200 "), "{protocol:?}: {exchange:#?}");
     }
 }
 
 /// The last thing said is the result of a call that the model never made, which tells of the ends once, with `words` in it.
-fn ends_with_the_notice(protocol: Protocol, body: &Value, words: &[&str]) {
-    let said = said(protocol, body);
-    let [.., call, last] = &*said else { panic!("{protocol:?}: {said:#?}") };
-    let Some(MessagePart::Call(_, tool, args)) = call.parts.last() else { panic!("{protocol:?}: {said:#?}") };
+fn ends_with_the_notice(protocol: Protocol, body: &Value, expected: &[&str]) {
+    let messages = messages_of(protocol, body);
+    let [.., call, last] = &*messages else { panic!("{protocol:?}: {messages:#?}") };
+    let Some(MessagePart::Call(_, tool, args)) = call.parts.last() else { panic!("{protocol:?}: {messages:#?}") };
     assert_eq!((&**tool, args), ("background_tasks", &json!({})), "{protocol:?}");
-    let [MessagePart::Result(_, text)] = &*last.parts else { panic!("{protocol:?}: {said:#?}") };
-    assert!(words.iter().all(|word| text.contains(word)), "{protocol:?}: {text}");
-    let all: String = said.iter().map(|said| said.words()).collect();
-    assert_eq!((text.matches(NOTICE).count(), all.matches(NOTICE).count()), (1, 1), "{protocol:?}: {said:#?}");
+    let [MessagePart::Result(_, text)] = &*last.parts else { panic!("{protocol:?}: {messages:#?}") };
+    assert!(expected.iter().all(|word| text.contains(word)), "{protocol:?}: {text}");
+    let all: String = messages.iter().map(|message| message.text_of()).collect();
+    assert_eq!((text.matches(NOTICE).count(), all.matches(NOTICE).count()), (1, 1), "{protocol:?}: {messages:#?}");
 }
 
 fn ends(kept: &[StoredSession]) -> Vec<Value> {
@@ -109,7 +109,7 @@ fn notices_at_rest_fit_every_protocol() {
         let lead = of(&seen, LEAD);
         assert_eq!((lead.len(), of(&seen, SCOUT).len()), (3, 2), "{protocol:?}: {seen:#?}");
         ends_with_the_notice(protocol, &lead[2].sent, &["Left is clear."]);
-        let blocking = said(protocol, &lead[1].sent).last().expect("a message").words();
+        let blocking = messages_of(protocol, &lead[1].sent).last().expect("a message").text_of();
         assert!(
             blocking.contains("Right is clear.") && !blocking.contains("Left is clear."),
             "{protocol:?}: {blocking}"
@@ -154,7 +154,7 @@ fn notice_at_a_turn_boundary_follows_the_results() {
         let lead = of(&seen, LEAD);
         assert_eq!(lead.len(), 3, "{protocol:?}: {seen:#?}");
         ends_with_the_notice(protocol, &lead[2].sent, &["Left is clear."]);
-        let all: String = said(protocol, &lead[2].sent).iter().map(|said| said.words()).collect();
+        let all: String = messages_of(protocol, &lead[2].sent).iter().map(|message| message.text_of()).collect();
         let (result, notice) = (all.find("alpha"), all.find(NOTICE));
         assert!(result.is_some() && result < notice, "{protocol:?}: {all}");
     }
@@ -180,9 +180,9 @@ fn a_real_server_takes_the_history_of_a_parent_and_answers_it() {
         let seen = relay.seen();
         accepted(protocol, &seen);
         let lead = of(&seen, LEAD);
-        let heard = lead.iter().find(|exchange| exchange.sent.to_string().contains(NOTICE));
-        let heard = heard.unwrap_or_else(|| panic!("{protocol:?}: {output:#?}"));
-        ends_with_the_notice(protocol, &heard.sent, &[]);
+        let notified = lead.iter().find(|exchange| exchange.sent.to_string().contains(NOTICE));
+        let notified = notified.unwrap_or_else(|| panic!("{protocol:?}: {output:#?}"));
+        ends_with_the_notice(protocol, &notified.sent, &[]);
         // A model this small may ramble until the limit.
         let kept = kept(&user);
         let cut = json!({ "failed": { "kind": "truncated" } });

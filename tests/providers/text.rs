@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::chat_message::{MessagePart, Role, said};
+use super::chat_message::{MessagePart, Role, messages_of};
 use super::llm::llm;
 use super::mock::Mock;
 use super::protocol::Protocol;
@@ -70,9 +70,9 @@ fn sent_as_it_should_be(protocol: Protocol, relay: &Relay) {
     assert!(!seen[0].path.contains(KEY), "{protocol:?}: {}", seen[0].path);
     assert_eq!((cap, temperature.as_f64()), (&json!(77), Some(0.0)), "{protocol:?}: {sent:#}");
 
-    let said = said(protocol, sent);
-    let [system, prompt] = &*said else { panic!("{protocol:?}: {said:#?}") };
-    assert!(system.role == Role::System && system.words().contains("You are brief."), "{protocol:?}: {system:#?}");
+    let messages = messages_of(protocol, sent);
+    let [system, prompt] = &*messages else { panic!("{protocol:?}: {messages:#?}") };
+    assert!(system.role == Role::System && system.text_of().contains("You are brief."), "{protocol:?}: {system:#?}");
     assert_eq!((prompt.role, &*prompt.parts), (Role::User, &[MessagePart::Text("Please say hello.".to_owned())][..]));
 }
 
@@ -95,17 +95,17 @@ fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
         let (kept, seen) = (only(&user), relay.seen());
         let answers = kept.of("turn_answered");
         assert_eq!(answers.len(), seen.len(), "{protocol:?}: {answers:#?}");
-        for (answer, asked) in answers.iter().zip(&seen) {
-            let (usage, counted) = (&answer["usage"], counted(protocol, &asked.answer));
+        for (answer, exchange) in answers.iter().zip(&seen) {
+            let (usage, counted) = (&answer["usage"], counted(protocol, &exchange.answer));
             assert_eq!((usage["in"].as_u64(), usage["out"].as_u64()), counted, "{protocol:?}: {usage}");
             assert!(counted.0 > Some(10) && counted.1 > Some(1), "{protocol:?}: {counted:?}");
             assert_eq!(answer["model"], json!(format!("{}/smollm2", protocol.provider())), "{protocol:?}");
         }
-        let said: String = answers.iter().map(|answer| answer["text"].as_str().expect("a text")).collect();
-        assert!(!said.trim().is_empty(), "{protocol:?}: {output:#?}");
-        assert_eq!(output.deltas(output.session()).concat(), said, "{protocol:?}");
+        let texts: String = answers.iter().map(|answer| answer["text"].as_str().expect("a text")).collect();
+        assert!(!texts.trim().is_empty(), "{protocol:?}: {output:#?}");
+        assert_eq!(output.deltas(output.session()).concat(), texts, "{protocol:?}");
         match answers.last().map(|answer| &answer["stop"]) {
-            Some(stop) if stop == "end" => assert_eq!(output.answer(), said, "{protocol:?}"),
+            Some(stop) if stop == "end" => assert_eq!(output.answer(), texts, "{protocol:?}"),
             // Once more, and then no more.
             stop => {
                 assert_eq!((stop, answers.len(), output.code), (Some(&json!("length")), 2, Some(1)), "{protocol:?}")

@@ -1,4 +1,4 @@
-//! What models read: tools with their schemas, prompts, results, errors and notices.
+//! Texts for models: tools with their schemas, prompts, results, errors and notices.
 
 mod conversation;
 mod dialects;

@@ -22,7 +22,7 @@ const COUNTS: [&str; 7] = ["process ", "boot ", "lsn ", "at record ", "lsn N, bu
 pub(super) struct Page {
     pub(super) user: User,
     variables: Vec<(String, String)>,
-    /// What differs from call to call, and what a snapshot has in its place.
+    /// Texts that differ from call to call, and their replacements in a snapshot.
     names: BTreeMap<String, String>,
     text: String,
 }

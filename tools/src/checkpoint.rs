@@ -69,7 +69,7 @@ pub struct FileChange {
     /// The first directory on its way that was made for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<String>,
-    /// What it held; [`FileState::Other`] if that was not saved.
+    /// Its earlier state; [`FileState::Other`] if that was not saved.
     pub before: FileState,
     pub after: FileState,
 }
@@ -120,7 +120,7 @@ pub(crate) struct PlannedWrite<'a> {
     pub(crate) path: &'a str,
     pub(crate) made: Option<String>,
     pub(crate) content: &'a [u8],
-    /// What the new content was made from.
+    /// The content that the new one was derived from.
     pub(crate) based_on: Option<&'a [u8]>,
 }
 

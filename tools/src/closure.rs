@@ -153,15 +153,15 @@ impl FnTool {
 
     /// Sets how a call is described to people; see [`Tool::render_input`].
     #[must_use]
-    pub fn render_input(mut self, words: impl Fn(&Value) -> Option<Text> + Send + Sync + 'static) -> Self {
-        self.input = Some(Box::new(words));
+    pub fn render_input(mut self, render: impl Fn(&Value) -> Option<Text> + Send + Sync + 'static) -> Self {
+        self.input = Some(Box::new(render));
         self
     }
 
     /// Sets how a result is described to people; see [`Tool::render_output`].
     #[must_use]
-    pub fn render_output(mut self, words: impl Fn(&str) -> Option<Text> + Send + Sync + 'static) -> Self {
-        self.output = Some(Box::new(words));
+    pub fn render_output(mut self, render: impl Fn(&str) -> Option<Text> + Send + Sync + 'static) -> Self {
+        self.output = Some(Box::new(render));
         self
     }
 }
@@ -198,11 +198,11 @@ impl Tool for FnTool {
     }
 
     fn render_input(&self, args: &Value) -> Option<Text> {
-        self.input.as_ref().and_then(|words| words(args))
+        self.input.as_ref().and_then(|render| render(args))
     }
 
     fn render_output(&self, result: &str) -> Option<Text> {
-        self.output.as_ref().and_then(|words| words(result))
+        self.output.as_ref().and_then(|render| render(result))
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {

@@ -154,7 +154,7 @@ pub struct OfferedProfile {
     pub tools: Vec<Text>,
 }
 
-/// What a session may open.
+/// The agents and names that a session may start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
     /// The offered dialects.
@@ -235,7 +235,7 @@ impl Offered {
         let lacking: Vec<&str> = named.iter().filter(lacks).map(|name| bounded::head(name, 100)).collect();
         let Some(first) = lacking.first() else { return Ok(()) };
         let offered: Vec<&str> = self.shown_tools.iter().map(|name| &**name).collect();
-        let meant = near::near(first, &offered).first().map(|name| format!(" Did you mean `{name}`?"));
+        let suggestion = near::near(first, &offered).first().map(|name| format!(" Did you mean `{name}`?"));
         let valid = match offered.is_empty() {
             true => "You have no tools to give.".to_owned(),
             false => format!("Valid: {}.", near::listed(&offered)),
@@ -243,14 +243,14 @@ impl Offered {
         Err(ToolError::bad_args(format!(
             "{key} names tools that are not available: {}.{} {valid}",
             near::listed(&lacking),
-            meant.unwrap_or_default()
+            suggestion.unwrap_or_default()
         )))
     }
 
-    pub(crate) fn agent(&self, tool: &str, asked: &str) -> Result<Text, ToolError> {
-        match self.agents.iter().find(|(name, _)| **name == *asked) {
+    pub(crate) fn agent(&self, tool: &str, requested: &str) -> Result<Text, ToolError> {
+        match self.agents.iter().find(|(name, _)| **name == *requested) {
             Some((agent, _)) => Ok(Arc::clone(agent)),
-            None => Err(unknown(tool, asked, &self.shown)),
+            None => Err(unknown(tool, requested, &self.shown)),
         }
     }
 }
@@ -340,16 +340,20 @@ pub(crate) fn names(list: &str) -> Vec<Text> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Text::from).collect()
 }
 
-fn unknown(tool: &str, asked: &str, agents: &[(Text, Text)]) -> ToolError {
+fn unknown(tool: &str, requested: &str, agents: &[(Text, Text)]) -> ToolError {
     let names: Vec<&str> = agents.iter().map(|(name, _)| &**name).collect();
-    let shown = bounded::shown(asked, 100);
+    let shown = bounded::shown(requested, 100);
     if names.is_empty() {
         return ToolError::refused(format!(
             "no agent `{shown}`: no agents can be started here, so do the work yourself"
         ));
     }
-    let meant = near::near(asked, &names).first().map(|name| format!(" Did you mean `{name}`?")).unwrap_or_default();
-    ToolError::bad_args(format!("no agent `{shown}` can be started by {tool}.{meant} Valid: {}.", near::listed(&names)))
+    let suggestion =
+        near::near(requested, &names).first().map(|name| format!(" Did you mean `{name}`?")).unwrap_or_default();
+    ToolError::bad_args(format!(
+        "no agent `{shown}` can be started by {tool}.{suggestion} Valid: {}.",
+        near::listed(&names)
+    ))
 }
 
 pub(crate) fn listed(agents: &[(Text, Text)]) -> String {

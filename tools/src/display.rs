@@ -39,8 +39,8 @@ pub struct ShownCall {
     /// The tool; for `use_tool` the one that it calls.
     pub tool: Text,
     pub display: Display,
-    /// What the call takes, in the tool's own wording.
+    /// The arguments, in the tool's own wording.
     pub input: Option<Text>,
-    /// What it returned, likewise.
+    /// The result, in the tool's own wording.
     pub output: Option<Text>,
 }

@@ -124,7 +124,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     code
 }
 
-/// What to remove after a command: its sandbox, and its process counter.
+/// Things to remove after a command: its sandbox, and its process counter.
 #[cfg(unix)]
 type Leftovers = (Option<SandboxedCommand>, Option<limits::Counted>);
 

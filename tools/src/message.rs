@@ -66,16 +66,16 @@ impl Relation {
 
 /// Returns the tool. Repeated under its key, a call delivers once.
 pub fn tool() -> Arc<dyn Tool> {
-    let run = |asked: MessageArguments, call: ToolInvocation| async move {
-        says_something("text", "agent", &asked.text)?;
-        let bytes = asked.text.len();
+    let run = |arguments: MessageArguments, call: ToolInvocation| async move {
+        says_something("text", "agent", &arguments.text)?;
+        let bytes = arguments.text.len();
         if bytes > MAX_BYTES {
             return Err(ToolError::bad_args(format!(
                 "the text has {bytes} bytes, {MAX_BYTES} is the most: put the rest into a file and name it"
             )));
         }
         let messenger = call.messenger.ok_or_else(|| ToolError::refused("no other agent can be reached here"))?;
-        messenger.deliver(call.key, receiver(&asked.to).into(), asked.text.into()).await
+        messenger.deliver(call.key, receiver(&arguments.to).into(), arguments.text.into()).await
     };
     Arc::new(FnTool::typed(NAME, ABOUT, ToolEffect::Idempotent, run).in_process().access(access))
 }

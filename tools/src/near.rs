@@ -5,14 +5,14 @@ const SUGGESTED: usize = 3;
 const LISTED: usize = 64;
 
 /// Returns the error for a tool that the model cannot call.
-pub(crate) fn message(asked: &str, known: bool, offered: &[&str]) -> String {
-    let asked_shown = crate::bounded::shown(asked, 100);
+pub(crate) fn message(requested: &str, known: bool, offered: &[&str]) -> String {
+    let asked_shown = crate::bounded::shown(requested, 100);
     let mut message = if known {
         format!("the tool `{asked_shown}` is not available in this session.")
     } else {
         format!("no tool is named `{asked_shown}`.")
     };
-    let near = near(asked, offered);
+    let near = near(requested, offered);
     if !near.is_empty() {
         message.push_str(&format!(" Did you mean {}?", quoted(&near, " or ")));
     }
@@ -23,12 +23,13 @@ pub(crate) fn message(asked: &str, known: bool, offered: &[&str]) -> String {
     message
 }
 
-pub(crate) fn near<'a>(asked: &str, offered: &[&'a str]) -> Vec<&'a str> {
-    let asked = folded(asked);
-    if asked.is_empty() || asked.len() > 100 {
+pub(crate) fn near<'a>(requested: &str, offered: &[&'a str]) -> Vec<&'a str> {
+    let requested = folded(requested);
+    if requested.is_empty() || requested.len() > 100 {
         return Vec::new();
     }
-    let mut ranked: Vec<(usize, &str)> = offered.iter().filter_map(|name| Some((rank(&asked, name)?, *name))).collect();
+    let mut ranked: Vec<(usize, &str)> =
+        offered.iter().filter_map(|name| Some((rank(&requested, name)?, *name))).collect();
     ranked.sort_unstable();
     ranked.into_iter().take(SUGGESTED).map(|(_, name)| name).collect()
 }
@@ -49,12 +50,12 @@ fn folded(name: &str) -> String {
 }
 
 /// Returns the distance of a name; `None` if unrelated.
-fn rank(asked: &str, name: &str) -> Option<usize> {
+fn rank(requested: &str, name: &str) -> Option<usize> {
     let name = folded(name);
-    let distance = strsim::levenshtein(asked, &name);
-    let longer = asked.len().max(name.len());
+    let distance = strsim::levenshtein(requested, &name);
+    let longer = requested.len().max(name.len());
     // A substring is a likely mistake (`read_file` for `read`), at any distance.
-    let part = name.len() >= 3 && asked.len() >= 3 && (asked.contains(&name) || name.contains(asked));
+    let part = name.len() >= 3 && requested.len() >= 3 && (requested.contains(&name) || name.contains(requested));
     match (part, distance <= longer.div_ceil(3).min(3)) {
         (true, _) => Some(distance.min(2)),
         (false, true) => Some(distance),
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn slips_find_their_tool_and_strangers_find_none() {
-        let first = |asked| near(asked, &TOOLS).first().copied();
+        let first = |requested| near(requested, &TOOLS).first().copied();
         assert_eq!(
             ["Read", "read_file", "serach", "ls", "writeFile", "weather_forecast", ""].map(first),
             [Some("read"), Some("read"), Some("search"), Some("list"), Some("write"), None, None]

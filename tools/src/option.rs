@@ -235,37 +235,37 @@ mod tests {
 
     #[test]
     fn m3_a_model_is_required_once_the_tool_is_enabled() {
-        let said = |given: Value| {
+        let error_of = |given: Value| {
             let mut given = map(given);
             given.insert("rollbackOnError".to_owned(), json!(false));
             check(&minion::options(), &given).map_err(|bad| bad.to_string())
         };
-        assert_eq!(said(json!({"systemPrompt": "", "model": "m"})), Ok(()));
+        assert_eq!(error_of(json!({"systemPrompt": "", "model": "m"})), Ok(()));
         let missing = "the option `model` is missing: give the name of a model";
-        assert_eq!(said(json!({"systemPrompt": ""})), Err(missing.to_owned()));
+        assert_eq!(error_of(json!({"systemPrompt": ""})), Err(missing.to_owned()));
         let empty = "the option `model` must be the name of a model, not \" \"";
-        assert_eq!(said(json!({"systemPrompt": "", "model": " "})), Err(empty.to_owned()));
+        assert_eq!(error_of(json!({"systemPrompt": "", "model": " "})), Err(empty.to_owned()));
         let number = "the option `systemPrompt` must be a text, not 7";
-        assert_eq!(said(json!({"systemPrompt": 7, "model": "m"})), Err(number.to_owned()));
+        assert_eq!(error_of(json!({"systemPrompt": 7, "model": "m"})), Err(number.to_owned()));
     }
 
     #[test]
     fn m3_option_values_are_checked_against_declared_options() {
-        let said = |value: Value| given(&[web()], &map(value)).map_err(|bad| bad.to_string());
-        assert_eq!((said(json!({})), said(json!({"web": false}))), (Ok(()), Ok(())));
+        let error_of = |value: Value| given(&[web()], &map(value)).map_err(|bad| bad.to_string());
+        assert_eq!((error_of(json!({})), error_of(json!({"web": false}))), (Ok(()), Ok(())));
         let text = "the option `web` must be true or false, not \"no\"";
-        assert_eq!(said(json!({"web": "no"})), Err(text.to_owned()));
+        assert_eq!(error_of(json!({"web": "no"})), Err(text.to_owned()));
         let other = "the option `wep` is not an option of the tool; available: web";
-        assert_eq!(said(json!({"wep": true})), Err(other.to_owned()));
+        assert_eq!(error_of(json!({"wep": true})), Err(other.to_owned()));
     }
 
     #[test]
     fn m3_option_kinds_are_distinct_and_described() {
-        let said = |options: &[ToolOption]| declared(options).map_err(|bad| bad.to_string());
-        assert_eq!(said(&minion::options()), Ok(()));
-        assert!(said(&[web(), web()]).unwrap_err().contains("is declared twice"));
-        assert!(said(&[ToolOption::model("a model", "Model")]).unwrap_err().contains("has a name"));
-        assert!(said(&[ToolOption::model("model", " ")]).unwrap_err().contains("has no label"));
+        let error_of = |options: &[ToolOption]| declared(options).map_err(|bad| bad.to_string());
+        assert_eq!(error_of(&minion::options()), Ok(()));
+        assert!(error_of(&[web(), web()]).unwrap_err().contains("is declared twice"));
+        assert!(error_of(&[ToolOption::model("a model", "Model")]).unwrap_err().contains("has a name"));
+        assert!(error_of(&[ToolOption::model("model", " ")]).unwrap_err().contains("has no label"));
     }
 
     #[test]

@@ -44,12 +44,12 @@ pub fn spec() -> ToolSpec {
 /// # Errors
 /// If the arguments do not fit, or the plan is empty or too long.
 pub fn parse(args: &str) -> Result<Text, ToolError> {
-    let asked: PlanExitArguments = dialect::arguments(NAME, args, "plan")?;
-    if asked.plan.trim().is_empty() {
+    let arguments: PlanExitArguments = dialect::arguments(NAME, args, "plan")?;
+    if arguments.plan.trim().is_empty() {
         return Err(ToolError::bad_args("the plan is empty: a person decides by what it says, so put all of it there"));
     }
-    says_something("plan", "person", &asked.plan)?;
-    Ok(asked.plan.into())
+    says_something("plan", "person", &arguments.plan)?;
+    Ok(arguments.plan.into())
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ impl fmt::Debug for Processes {
 /// A process that was started in the background.
 pub(crate) struct BackgroundProcess {
     state: Mutex<ProcessState>,
-    /// What it may do as long as it lives.
+    /// Its permissions as long as it lives.
     authority: Arc<Authority>,
     /// Notified of output and of the end.
     changed: Notify,
@@ -320,8 +320,8 @@ impl BackgroundProcess {
     }
 
     pub(crate) async fn type_in(&self, text: String) -> Result<(), NotTyped> {
-        let (told, telling) = oneshot::channel();
-        match self.typed.try_send((text, told)) {
+        let (reply, telling) = oneshot::channel();
+        match self.typed.try_send((text, reply)) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => return Err(NotTyped::Full),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(NotTyped::Ended),

@@ -81,7 +81,7 @@ impl Tool for Redacted {
         call.processes = call.processes.redacting(&self.secrets);
         let secrets = self.secrets.clone();
         let running = self.tool.run(call);
-        async move { running.await.map(|came| output(&secrets, came)).map_err(|failed| error(&secrets, failed)) }
+        async move { running.await.map(|outcome| output(&secrets, outcome)).map_err(|failed| error(&secrets, failed)) }
             .boxed()
     }
 }

@@ -300,10 +300,10 @@ impl Registry {
     }
 
     /// Returns the error for a model that called `asked`, which it is not offered.
-    pub fn unknown<'a>(&self, asked: &str, offered: impl Iterator<Item = &'a str>) -> Text {
+    pub fn unknown<'a>(&self, requested: &str, offered: impl Iterator<Item = &'a str>) -> Text {
         let names: Vec<&str> = offered.collect();
-        let known = self.tools.contains_key(asked);
-        near::message(asked, known, &names).into()
+        let known = self.tools.contains_key(requested);
+        near::message(requested, known, &names).into()
     }
 
     /// Checks a call when it runs: every access must be allowed or approved.

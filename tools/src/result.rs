@@ -21,7 +21,7 @@ impl ToolOutput {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
-    /// What the model can do about it.
+    /// The kind, which says what the model can do about it.
     pub kind: ToolErrorKind,
     /// Whether the authority refused it.
     pub denied: bool,

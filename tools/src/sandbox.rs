@@ -69,7 +69,7 @@ const FILES: [&str; 2] = ["fs.read", "fs.write"];
 /// The network action that it can always do.
 const NET: &str = "net.fetch";
 
-/// What this system's sandbox can enforce.
+/// The restrictions that this system's sandbox can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strength {
     /// Files: Linux 6.2 and later.
@@ -148,7 +148,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     let path = scratch.path().to_owned();
     // A domain restricts the thread that enters it and its descendants. The guard stays outside, to see and end all of them.
     let (start, started) = mpsc::channel();
-    let (killer, asked) = mpsc::channel::<mpsc::Sender<()>>();
+    let (killer, stop_requests) = mpsc::channel::<mpsc::Sender<()>>();
     std::thread::spawn(move || {
         let child = domain::enter(&authority, &path, &places).and_then(|()| {
             command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
@@ -157,7 +157,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
             return;
         }
         // This thread reaches the processes of its own domain alone, and those at once.
-        while let Ok(done) = asked.recv() {
+        while let Ok(done) = stop_requests.recv() {
             let _ = domain::kill();
             drop(done);
         }

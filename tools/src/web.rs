@@ -24,7 +24,7 @@ pub use search::{BadEngine, Engine};
 
 use client::{Reached, WebClient};
 
-/// What a person says of the web.
+/// A person's settings for the web.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebSettings {
     /// Hosts that may be reached whatever their addresses are.

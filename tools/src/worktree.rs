@@ -287,7 +287,7 @@ impl Worktrees {
         }
     }
 
-    /// What git keeps of a worktree in the repository.
+    /// Returns the directory in which git administers a worktree.
     fn administration(&self, entry: &WorktreeEntry) -> PathBuf {
         entry.repository.join("worktrees").join(entry.session.to_string())
     }

@@ -140,8 +140,8 @@ fn play(role: &str, dir: &Path, limit: u64) -> Output {
 
 fn idle() -> u64 {
     let output = play("idle", Path::new("."), 8 << 20);
-    let said = String::from_utf8(output.stdout).unwrap();
-    let peak = said.lines().find_map(|line| line.strip_prefix("peak ")?.strip_suffix(" KiB")).expect("its peak");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let peak = text.lines().find_map(|line| line.strip_prefix("peak ")?.strip_suffix(" KiB")).expect("its peak");
     peak.parse().unwrap()
 }
 
@@ -149,17 +149,17 @@ fn idle() -> u64 {
 fn bounded(role: &str, dir: &Path) -> String {
     let output = play(role, dir, idle() + ROOM);
     assert!(output.status.success(), "{role}: {output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    println!("{role}: {}", said.lines().find(|line| line.starts_with("peak ")).unwrap());
-    said
+    let text = String::from_utf8(output.stdout).unwrap();
+    println!("{role}: {}", text.lines().find(|line| line.starts_with("peak ")).unwrap());
+    text
 }
 
 #[test]
 fn no_glob_ends_the_process() {
     let dir = tempfile::tempdir().unwrap();
-    let said = bounded("globs", dir.path());
+    let text = bounded("globs", dir.path());
     for found in ["300 braces", "40001 bytes", "28891 bytes", "1048576 bytes", "60000 bytes"] {
-        assert!(said.contains(&format!("the glob cannot be used: it has {found}; ")), "{found}: {said}");
+        assert!(text.contains(&format!("the glob cannot be used: it has {found}; ")), "{found}: {text}");
     }
 }
 
@@ -174,8 +174,8 @@ fn ignore_files_take_little_memory_and_are_noted() {
         std::fs::write(below.join(".gitignore"), ignore_file(30 << 10)).unwrap();
         std::fs::write(below.join(".ignore"), if n == 0 { odd } else { String::new() }).unwrap();
     }
-    let said = bounded("ignores", dir.path());
-    assert!(said.contains("skipped: too large"), "{said}");
+    let text = bounded("ignores", dir.path());
+    assert!(text.contains("skipped: too large"), "{text}");
 }
 
 #[test]
@@ -189,8 +189,8 @@ fn regular_expressions_take_little_memory_together() {
 fn edit_that_would_fill_the_memory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a"), "a".repeat(1 << 20)).unwrap();
-    let said = bounded("edits", dir.path());
-    assert!(said.contains("`a` would have 1099511627776 bytes; 16777216 is the most that edit can make"), "{said}");
+    let text = bounded("edits", dir.path());
+    assert!(text.contains("`a` would have 1099511627776 bytes; 16777216 is the most that edit can make"), "{text}");
     assert_eq!(std::fs::metadata(dir.path().join("a")).unwrap().len(), 1 << 20);
 }
 
@@ -198,8 +198,8 @@ fn edit_that_would_fill_the_memory_is_refused() {
 fn directory_of_many_long_names_is_read_in_part() {
     let dir = tempfile::tempdir().unwrap();
     (0..NAMES).for_each(|n| drop(std::fs::File::create(dir.path().join(name(n))).unwrap()));
-    let said = bounded("names", dir.path());
-    assert_eq!(said.matches("1 directory read in part, too many entries").count(), 2, "{said}");
+    let text = bounded("names", dir.path());
+    assert_eq!(text.matches("1 directory read in part, too many entries").count(), 2, "{text}");
 }
 
 /// The controls: without bounds the libraries crash the process or exhaust the memory.

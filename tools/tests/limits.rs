@@ -22,7 +22,7 @@ fn role() {
 }
 
 /// Returns the output of a script under a runtime of the superuser, or of an ordinary user.
-fn said(script: &str, held: bool, limits: CommandLimits, ordinary: bool) -> String {
+fn output_of(script: &str, held: bool, limits: CommandLimits, ordinary: bool) -> String {
     scene::runtime("limits::role", &(script, held, limits), ordinary, &[])
 }
 
@@ -31,9 +31,9 @@ fn holds(script: &str, limits: &CommandLimits) {
     let script = format!("{script}; echo come to the $((1 + 1))nd end");
     for ordinary in [false, true] {
         for held in [false, sandbox::probe() == Ok(Strength::FilesAndNetwork)] {
-            let limited = said(&script, held, limits.clone(), ordinary);
+            let limited = output_of(&script, held, limits.clone(), ordinary);
             assert!(!limited.contains("the 2nd end"), "held {held}, ordinary {ordinary}: {limited}");
-            let free = said(&script, held, CommandLimits::default(), ordinary);
+            let free = output_of(&script, held, CommandLimits::default(), ordinary);
             assert!(free.contains("the 2nd end"), "the control, held {held}, ordinary {ordinary}: {free}");
         }
     }
@@ -90,14 +90,14 @@ fn a_held_command_makes_no_namespace_and_gives_no_file_away() {
         return;
     }
     for ordinary in [false, true] {
-        let held = said(ASKS, true, CommandLimits::default(), ordinary);
+        let held = output_of(ASKS, true, CommandLimits::default(), ordinary);
         assert!(!held.contains("granted"), "ordinary {ordinary}: {held}");
     }
     // Threads and processes work as usual.
     let script =
         "python3 -c 'import threading; t = threading.Thread(target=print, args=(1 + 1,)); t.start(); t.join()'";
-    assert!(said(script, true, CommandLimits::default(), false).contains("2\n[exit code 0]"));
-    let free = said(ASKS, false, CommandLimits::default(), false);
+    assert!(output_of(script, true, CommandLimits::default(), false).contains("2\n[exit code 0]"));
+    let free = output_of(ASKS, false, CommandLimits::default(), false);
     println!("the control: {free}");
     assert!(!is_root() || free.contains("granted: chown 65534 a.txt"), "{free}");
     assert!(free.contains("granted: unshare") || free.contains("granted: python3"), "{free}");
@@ -119,10 +119,10 @@ fn held_command_makes_no_program_with_its_owners_rights() {
         return;
     }
     for ordinary in [false, true] {
-        let held = said(MODES, true, CommandLimits::default(), ordinary);
+        let held = output_of(MODES, true, CommandLimits::default(), ordinary);
         assert!(held.contains("granted: chmod 755 b.txt\n0\n"), "ordinary {ordinary}: {held}");
         assert_eq!(held.matches("granted").count(), 1, "ordinary {ordinary}: {held}");
-        let free = said(MODES, false, CommandLimits::default(), ordinary);
+        let free = output_of(MODES, false, CommandLimits::default(), ordinary);
         assert_eq!(free.matches("granted").count(), 5, "the control, ordinary {ordinary}: {free}");
     }
 }
@@ -153,7 +153,7 @@ fn held_command_reaches_no_memory_and_queue_of_others() {
     };
     let script = SHARED.replace("SEGMENT", &id);
     let all = [(true, false), (true, true), (false, false)];
-    let all = all.map(|(held, ordinary)| said(&script, held, CommandLimits::default(), ordinary));
+    let all = all.map(|(held, ordinary)| output_of(&script, held, CommandLimits::default(), ordinary));
     let removed = Command::new("ipcrm").args(["--shmem-id", &id]).status().expect("ipcrm of util-linux runs");
     let [held, ordinary, free] = all;
     assert!(removed.success() && !held.contains("granted") && !ordinary.contains("granted"), "{held} {ordinary}");
@@ -176,10 +176,10 @@ fn held_command_changes_no_other_process_and_no_key_ring() {
         return;
     }
     for ordinary in [false, true] {
-        let held = said(OTHERS, true, CommandLimits::default(), ordinary);
+        let held = output_of(OTHERS, true, CommandLimits::default(), ordinary);
         assert!(!held.contains("granted"), "ordinary {ordinary}: {held}");
         // Without a control: it would concern all processes of this user.
-        let all = said(
+        let all = output_of(
             "renice -n 19 -u $(id -u) > /dev/null && echo granted; true",
             true,
             CommandLimits::default(),
@@ -189,10 +189,10 @@ fn held_command_changes_no_other_process_and_no_key_ring() {
     }
     // It may lower its own.
     let own =
-        said("ulimit -n 50 && nice -n 5 taskset -c 0 true && echo lowered", true, CommandLimits::default(), false);
+        output_of("ulimit -n 50 && nice -n 5 taskset -c 0 true && echo lowered", true, CommandLimits::default(), false);
     assert!(own.contains("lowered"), "{own}");
     // The control: without a sandbox it succeeds.
-    let free = said(OTHERS, false, CommandLimits::default(), false);
+    let free = output_of(OTHERS, false, CommandLimits::default(), false);
     for ask in ["prlimit", "renice -n 19 -p", "renice -n 0 -g", "taskset", "chrt"] {
         assert!(free.contains(&format!("granted: {ask}")), "{ask}: {free}");
     }

@@ -305,7 +305,7 @@ impl ServerScene {
         std::fs::read_to_string(self.dir.path().join("starts")).unwrap_or_default().lines().count()
     }
 
-    fn heard(&self) -> String {
+    fn received_lines(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("heard")).unwrap_or_default()
     }
 
@@ -351,7 +351,7 @@ async fn a_server_without_a_handshake_is_spoken_to_as_well() {
     assert_eq!(text(scene.call("echo", json!({"text": "hi"})).await), "said: hi");
     let report = &scene.servers.reports()[0];
     assert_eq!((report.protocol.as_deref(), report.about.as_deref()), (Some("2026-07-28"), Some("fake 2")));
-    assert!(!scene.heard().contains("\"initialize\""));
+    assert!(!scene.received_lines().contains("\"initialize\""));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -388,11 +388,11 @@ async fn a_cancelled_call_is_cancelled_at_the_server() {
     let call = scene.invocation(json!({}));
     let cancel = call.cancel.clone();
     let (ended, ()) = tokio::join!(scene.run("hang", call), async {
-        until("the call arrives", || scene.heard().contains("\"hang\"")).await;
+        until("the call arrives", || scene.received_lines().contains("\"hang\"")).await;
         cancel.cancel();
     });
     assert_eq!(ended, Err(ToolError::cancelled()));
-    until("it is notified", || scene.heard().contains("notifications/cancelled")).await;
+    until("it is notified", || scene.received_lines().contains("notifications/cancelled")).await;
     assert_eq!(text(scene.call("echo", json!({})).await), "said: nothing");
     assert_eq!(scene.starts(), 1);
 }
@@ -404,7 +404,7 @@ async fn a_hanging_call_ends_at_the_timeout_of_its_server() {
     let ended = scene.call("hang", json!({})).await.unwrap_err();
     assert_eq!(ended.kind, ToolErrorKind::Limit);
     assert!(ended.message.contains("did not answer within its `timeout` of 200 ms"), "{}", ended.message);
-    until("it is notified", || scene.heard().contains("notifications/cancelled")).await;
+    until("it is notified", || scene.received_lines().contains("notifications/cancelled")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -522,9 +522,9 @@ async fn a_changed_description_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_to_a_person_is_answered_by_an_approved_call() {
     let scene = ServerScene::mode("plain").await;
-    let said = text(scene.call("ask", json!({})).await);
-    assert!(said.starts_with("answered: {\"action\":\"decline\"}\n[the server asked a person for input"), "{said}");
-    assert!(said.contains("Which city? (an object that fits {"), "{said}");
+    let output = text(scene.call("ask", json!({})).await);
+    assert!(output.starts_with("answered: {\"action\":\"decline\"}\n[the server asked a person for input"), "{output}");
+    assert!(output.contains("Which city? (an object that fits {"), "{output}");
     let args = json!({"mcp_answers": [{"city": "Lisbon"}]});
     let allow =
         subtend_session::authority::Rule { action: "mcp:fake:*".into(), resource: "*".into(), verdict: Verdict::Allow };
@@ -544,15 +544,15 @@ async fn a_question_to_a_person_is_answered_by_an_approved_call() {
         "{shown}"
     );
     // Where the tool needs an approval too, the question is about the answer all the same.
-    let asked = Authority::of(RuleSet::only(Verdict::Ask));
+    let given = Authority::of(RuleSet::only(Verdict::Ask));
     let Classified::Ready { access: Some(access), ask: true, .. } =
-        scene.registry().classify("mcp__fake__ask", &args.to_string(), &asked, None, true, &|_| false)
+        scene.registry().classify("mcp__fake__ask", &args.to_string(), &given, None, true, &|_| false)
     else {
         panic!("it is asked about");
     };
     assert_eq!((&*access.action, &*access.resource), ("answer:fake", &*shown));
-    let said = text(scene.call("ask", args).await);
-    assert_eq!(said, "answered: {\"action\":\"accept\",\"content\":{\"city\":\"Lisbon\"}}");
+    let output = text(scene.call("ask", args).await);
+    assert_eq!(output, "answered: {\"action\":\"accept\",\"content\":{\"city\":\"Lisbon\"}}");
     let unfit = text(scene.call("ask", json!({"mcp_answers": [{"town": 1}]})).await);
     assert!(unfit.starts_with("answered: {\"action\":\"decline\"}"), "{unfit}");
 }
@@ -581,8 +581,8 @@ async fn progress_of_a_call_is_one_printable_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_in_results_of_servers_are_redacted() {
     let scene = ServerScene::mode("plain").await;
-    let said = text(scene.call("echo", json!({"text": "sk-0123456789"})).await);
-    assert_eq!(said, "said: [API_KEY redacted]");
+    let message = text(scene.call("echo", json!({"text": "sk-0123456789"})).await);
+    assert_eq!(message, "said: [API_KEY redacted]");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -617,7 +617,7 @@ async fn resources_and_prompts_are_listed_and_read_by_tools() {
     assert!(matches!(found, Classified::Ready { ask: true, .. }), "they need approval as tools do");
 }
 
-/// What it asks for is not sent anywhere, and the error says what to do.
+/// Nothing that it asks for is sent, and the error says what to do.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_asks_for_oauth_is_refused_with_advice() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -48,8 +48,8 @@ impl Desk {
     }
 
     async fn run(&self, tool: &str, call: ToolInvocation) -> Result<String, ToolError> {
-        let came = self.registry.get(tool).unwrap().run(call).await;
-        came.map(|output| output.content.to_string())
+        let outcome = self.registry.get(tool).unwrap().run(call).await;
+        outcome.map(|output| output.content.to_string())
     }
 
     /// A call in the session of the process.
@@ -201,7 +201,7 @@ async fn r9_process_that_no_call_attends_is_stopped() {
     assert_eq!(desk.processes.running(), 0);
 }
 
-/// What a process writes without end is bounded, and its reader learns what was dropped.
+/// Endless output is bounded, and its reader learns what was dropped.
 #[tokio::test]
 async fn r9_flood_of_output_is_bounded_and_said() {
     let desk = Desk { max_bytes: 5_000, ..Desk::new(plain, true) };
@@ -226,9 +226,12 @@ async fn r9_input_that_is_not_read_is_reported() {
     // More than the pipe takes, the writer holds, and waits.
     let typing = (0..16).map(|_| desk.about(json!({"action": "input", "text": text})));
     let errors: Vec<ToolError> = join_all(typing).await.into_iter().filter_map(Result::err).collect();
-    let told: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
-    assert!(told.iter().any(|told| told.starts_with("the process has not read the text yet")), "{told:?}");
-    assert!(told.iter().any(|told| told.contains("does not read what was typed before")), "{told:?}");
+    let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+    assert!(
+        messages.iter().any(|message| message.starts_with("the process has not read the text yet")),
+        "{messages:?}"
+    );
+    assert!(messages.iter().any(|message| message.contains("does not read what was typed before")), "{messages:?}");
     desk.about(json!({"action": "stop"})).await.unwrap();
 }
 
@@ -254,14 +257,14 @@ async fn r9_no_cursor_splits_a_key_out_of_the_output() {
 async fn r9_arguments_without_effect_are_refused() {
     let desk = Desk::new(plain, true);
     desk.start("sleep 3007.5").await.unwrap();
-    for (args, told) in [
+    for (args, message) in [
         (json!({"action": "output", "text": "x"}), "text is for the action input"),
         (json!({"action": "input"}), "input needs a text"),
         (json!({"action": "input", "text": "x", "from": 1}), "from is for the action output"),
         (json!({"action": "stop", "wait_ms": 1}), "wait_ms is for the action output"),
     ] {
         let error = desk.about(args).await.unwrap_err();
-        assert!(error.message.starts_with(told), "{error}");
+        assert!(error.message.starts_with(message), "{error}");
     }
     let both = json!({"command": "true", "background": true, "timeout_ms": 5});
     assert!(desk.own("shell", both).await.unwrap_err().message.starts_with("timeout_ms is for a command"));

@@ -73,32 +73,32 @@ enum ApproverAnswer {
 type CallCase = (Index, &'static str, &'static str, ApproverAnswer);
 
 fn calls() -> impl Strategy<Value = Vec<CallCase>> {
-    let words = prop_oneof![1 => Just(ApproverAnswer::Deny), 1 => Just(ApproverAnswer::Allow), 3 => Just(ApproverAnswer::Always), 1 => Just(ApproverAnswer::None)];
+    let verdicts = prop_oneof![1 => Just(ApproverAnswer::Deny), 1 => Just(ApproverAnswer::Allow), 3 => Just(ApproverAnswer::Always), 1 => Just(ApproverAnswer::None)];
     let tools = select(vec!["read", "write", "edit"]);
-    prop::collection::vec((any::<Index>(), tools, select(vec!["a", "a/b", "b", "b/c"]), words), 1..16)
+    prop::collection::vec((any::<Index>(), tools, select(vec!["a", "a/b", "b", "b/c"]), verdicts), 1..16)
 }
 
 /// Whether a permanent approval in some session covers an access of session `of`.
 type Covers = fn(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool;
 
 /// The real rule: a session's own approvals only.
-fn own(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
-    words[of].contains(access)
+fn own(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
+    approvals[of].contains(access)
 }
 
 /// Seeded: one list for the tree.
-fn shared(words: &[BTreeSet<Access>], _: usize, access: &Access) -> bool {
-    words.iter().any(|words| words.contains(access))
+fn shared(approvals: &[BTreeSet<Access>], _: usize, access: &Access) -> bool {
+    approvals.iter().any(|given| given.contains(access))
 }
 
 /// Seeded: a child inherits its parent's approvals.
-fn inherited(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
-    words[..=of].iter().any(|words| words.contains(access))
+fn inherited(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
+    approvals[..=of].iter().any(|words| words.contains(access))
 }
 
 /// Seeded: an approval of one resource covers the action.
-fn by_action(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
-    words[of].iter().any(|word| word.action == access.action)
+fn by_action(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
+    approvals[of].iter().any(|word| word.action == access.action)
 }
 
 /// Seeded: a permanent approval is forgotten.
@@ -117,7 +117,7 @@ fn a_word_binds_one_session(
         let above = authorities.last().cloned().unwrap_or_else(Authority::allow_all);
         authorities.push(above.meet(&Authority::of(own)));
     }
-    let mut words = vec![BTreeSet::new(); authorities.len()];
+    let mut approvals = vec![BTreeSet::new(); authorities.len()];
     for (of, name, path, word) in calls {
         let of = of.index(authorities.len());
         let authority = &authorities[of];
@@ -130,12 +130,12 @@ fn a_word_binds_one_session(
         // The expectation is computed independently, from this session's approvals.
         let accesses = tool.access(Some(&args));
         let denied = accesses.iter().any(|access| authority.verdict(access) == Verdict::Deny);
-        let due = |access: &&Access| authority.verdict(access) == Verdict::Ask && !words[of].contains(*access);
+        let due = |access: &&Access| authority.verdict(access) == Verdict::Ask && !approvals[of].contains(*access);
         let due: Vec<Access> = accesses.iter().filter(due).cloned().collect();
 
-        let granted = |access: &Access| covers(&words, of, access);
+        let granted = |access: &Access| covers(&approvals, of, access);
         let classified = BUILT_IN.classify(name, &args.to_string(), authority, None, true, &granted);
-        let (asked, asks) = match classified {
+        let (asked_access, asks) = match classified {
             Classified::Ready { access, ask, .. } => (access, ask),
             Classified::Invalid { .. } => {
                 prop_assert!(denied, "{name} of {path} is not offered");
@@ -145,9 +145,9 @@ fn a_word_binds_one_session(
         prop_assert_eq!(asks, !denied && !due.is_empty(), "{} of {} in session {}", name, path, of);
         prop_assert_eq!(BUILT_IN.check(tool, &args, authority, &granted).is_ok(), !denied && due.is_empty());
         prop_assert_eq!(BUILT_IN.check(tool, &args, authority, &|_| true).is_ok(), !denied);
-        if let (true, Some(asked), ApproverAnswer::Always) = (asks, asked, word) {
-            prop_assert!(due.contains(&asked));
-            words[of].insert(asked);
+        if let (true, Some(asked_access), ApproverAnswer::Always) = (asks, asked_access, word) {
+            prop_assert!(due.contains(&asked_access));
+            approvals[of].insert(asked_access);
         }
     }
     Ok(())

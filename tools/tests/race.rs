@@ -105,10 +105,10 @@ fn writes() -> Vec<(&'static str, Value)> {
 }
 
 /// Whether the answer shows that the call reached a denied file.
-fn leaks(tool: &str, said: &str) -> bool {
+fn leaks(tool: &str, text: &str) -> bool {
     // An edit finds the content when it replaces it, or when it detects a change.
-    let edited = tool == "edit" && (said.starts_with("replaced") || said.contains("was changed by"));
-    edited || said.contains(SECRET) || said.contains(NAME)
+    let edited = tool == "edit" && (text.starts_with("replaced") || text.contains("was changed by"));
+    edited || text.contains(SECRET) || text.contains(NAME)
 }
 
 /// The modes of the temporary files that another user finds in `dir` during `work`.
@@ -164,11 +164,11 @@ fn swapped_links_lead_no_file_tool_to_a_denied_file() {
         let dir = workspace();
         while_swapping(dir.path(), || {
             for (tool, args) in &round {
-                let came = runtime.block_on(call(dir.path(), &registry, tool, args.clone()));
-                served += usize::from(came.is_ok());
-                let said = came.unwrap_or_else(|error| error.message);
-                if leaks(tool, &said) {
-                    leaked.push(format!("{tool} {args}: {said}"));
+                let outcome = runtime.block_on(call(dir.path(), &registry, tool, args.clone()));
+                served += usize::from(outcome.is_ok());
+                let text = outcome.unwrap_or_else(|error| error.message);
+                if leaks(tool, &text) {
+                    leaked.push(format!("{tool} {args}: {text}"));
                 }
             }
         });

@@ -60,18 +60,18 @@ impl Bench {
 
     /// Returns the output of the command; `None` if this system has no sandbox and refused the call.
     async fn held(&self, command: &str) -> Option<String> {
-        let came = self.shell(command).await;
+        let outcome = self.shell(command).await;
         match sandbox::probe() {
             Ok(Strength::FilesAndNetwork) => {
-                println!("held: {command}: {came:?}");
-                Some(came.unwrap())
+                println!("held: {command}: {outcome:?}");
+                Some(outcome.unwrap())
             }
             Ok(Strength::Files) if self.authority.unrestricted(&["net.fetch"]) => {
-                println!("held: {command}: {came:?}");
-                Some(came.unwrap())
+                println!("held: {command}: {outcome:?}");
+                Some(outcome.unwrap())
             }
             Ok(Strength::Files) | Err(_) => {
-                let error = came.unwrap_err();
+                let error = outcome.unwrap_err();
                 println!("refused: {command}: {error}");
                 assert!(error.denied && error.message.starts_with("shell is refused: "), "{error:?}");
                 None
@@ -81,8 +81,8 @@ impl Bench {
 
     /// Checks that the command neither learns nor changes anything of the secret.
     async fn keeps(&self, command: &str) {
-        if let Some(said) = self.held(command).await {
-            assert!(!said.contains("hidden"), "`{command}` read it: {said}");
+        if let Some(text) = self.held(command).await {
+            assert!(!text.contains("hidden"), "`{command}` read it: {text}");
         }
         assert_eq!(self.content("secret/key"), "hidden", "`{command}` wrote it");
     }
@@ -93,23 +93,23 @@ async fn shell(dir: &Path, authority: &Authority, guard: Guard, command: &str) -
     let call = scene::call(dir, authority.clone(), json!({"command": command}));
     let output = registry.get("shell").unwrap().run(call).await?;
     // The test harness of the guard's role prints first.
-    let said = output.content.replace("\nrunning 1 test\n", "");
-    Ok(said.trim_start().to_owned())
+    let text = output.content.replace("\nrunning 1 test\n", "");
+    Ok(text.trim_start().to_owned())
 }
 
 #[tokio::test]
 async fn allowed_access_works_as_without_a_sandbox() {
     let bench = Bench::new(but_secrets());
-    let Some(said) = bench.held("cat open/a.txt top.txt; echo x > open/new; mkdir open/d; mv open/new open/d/x").await
+    let Some(text) = bench.held("cat open/a.txt top.txt; echo x > open/new; mkdir open/d; mv open/new open/d/x").await
     else {
         return;
     };
-    assert_eq!(said, "plaintop\n[exit code 0]");
+    assert_eq!(text, "plaintop\n[exit code 0]");
     assert_eq!(bench.content("open/d/x"), "x\n");
-    let said = bench.held("echo more >> top.txt; cat top.txt; ls open; true > /dev/null").await.unwrap();
-    assert_eq!(said, "topmore\na.txt\nd\n[exit code 0]");
-    let said = bench.held("f=$(mktemp) && echo y > $f && cat $f && cd && echo z > here && cat here").await.unwrap();
-    assert_eq!(said, "y\nz\n[exit code 0]");
+    let text = bench.held("echo more >> top.txt; cat top.txt; ls open; true > /dev/null").await.unwrap();
+    assert_eq!(text, "topmore\na.txt\nd\n[exit code 0]");
+    let text = bench.held("f=$(mktemp) && echo y > $f && cat $f && cd && echo z > here && cat here").await.unwrap();
+    assert_eq!(text, "y\nz\n[exit code 0]");
 }
 
 #[tokio::test]
@@ -158,8 +158,8 @@ async fn a_second_name_made_before_is_no_way_to_a_denied_file() {
         bench.keeps(command).await;
     }
     // Other names of an allowed file work like the first.
-    if let Some(said) = bench.held("cat open/b.txt").await {
-        assert_eq!(said, "plain\n[exit code 0]");
+    if let Some(text) = bench.held("cat open/b.txt").await {
+        assert_eq!(text, "plain\n[exit code 0]");
     }
 }
 
@@ -179,13 +179,13 @@ async fn denied_name_is_not_created() {
         &[("fs.write", "open/key", Verdict::Deny), ("fs.read", "**/.env", Verdict::Deny)],
     ));
     std::fs::write(bench.at("open/.env"), "hidden").unwrap();
-    let Some(said) = bench.held("echo x > open/key; echo x > open/other; ls -A open; cat open/a.txt open/.env").await
+    let Some(text) = bench.held("echo x > open/key; echo x > open/other; ls -A open; cat open/a.txt open/.env").await
     else {
         return;
     };
     // A partly allowed directory is not granted whole: its names are listed, and nothing new is created in it.
-    assert!(said.contains("open/key: Permission denied") && said.contains("open/other: Permission denied"), "{said}");
-    assert!(said.contains(".env\na.txt\n") && said.contains("plain") && !said.contains("hidden"), "{said}");
+    assert!(text.contains("open/key: Permission denied") && text.contains("open/other: Permission denied"), "{text}");
+    assert!(text.contains(".env\na.txt\n") && text.contains("plain") && !text.contains("hidden"), "{text}");
     assert!(!bench.at("open/key").exists());
 }
 
@@ -193,9 +193,9 @@ async fn denied_name_is_not_created() {
 async fn a_session_that_may_only_read_writes_nothing() {
     let bench =
         Bench::new(rules(Verdict::Ask, &[("fs.read", "*", Verdict::Allow), ("shell.run", "*", Verdict::Allow)]));
-    let Some(said) = bench.held("cat top.txt secret/key; ls; echo x > top.txt || echo x > new").await else { return };
-    assert!(said.starts_with("tophiddenopen\nsecret\ntop.txt\n"), "{said}");
-    assert!(said.contains("it ran in a sandbox"), "{said}");
+    let Some(text) = bench.held("cat top.txt secret/key; ls; echo x > top.txt || echo x > new").await else { return };
+    assert!(text.starts_with("tophiddenopen\nsecret\ntop.txt\n"), "{text}");
+    assert!(text.contains("it ran in a sandbox"), "{text}");
     assert_eq!((bench.content("top.txt"), bench.at("new").exists()), ("top".into(), false));
 }
 
@@ -241,8 +241,8 @@ async fn no_socket_leads_out_where_the_network_is_denied() {
         let port = tcp.local_addr().unwrap().port();
         let _udp = std::net::UdpSocket::bind(("127.0.0.1", port)).unwrap();
         let _unix = std::os::unix::net::UnixListener::bind(bench.at("open/socket")).unwrap();
-        let Some(said) = bench.held(&format!("python3 open/reach.py {port} open/socket")).await else { continue };
-        assert_eq!(said, format!("{expected}\n[exit code 0]"), "{network:?}");
+        let Some(text) = bench.held(&format!("python3 open/reach.py {port} open/socket")).await else { continue };
+        assert_eq!(text, format!("{expected}\n[exit code 0]"), "{network:?}");
     }
 }
 
@@ -301,8 +301,8 @@ async fn sandbox_runs_cargo_build_in_the_workspace() {
     .unwrap();
     for _again in 0..2 {
         let command = "cargo build --offline --quiet && target/debug/hello";
-        let said = shell(bench.dir.path(), &bench.authority, guard_with(OWN_SHELL), command).await.unwrap();
-        assert_eq!(said, "built\n[exit code 0]");
+        let text = shell(bench.dir.path(), &bench.authority, guard_with(OWN_SHELL), command).await.unwrap();
+        assert_eq!(text, "built\n[exit code 0]");
     }
 }
 
@@ -331,11 +331,11 @@ async fn sandbox_runs_what_is_on_path_and_hides_secrets() {
         assert!(run(&format!("cat {at}/{readable}")).await.contains("hidden"), "{readable}");
     }
     for secret in [".ssh/id", ".cargo/credentials.toml", ".env"] {
-        let said = run(&format!("cat {at}/{secret}")).await;
-        assert!(said.contains("Permission denied") && !said.contains("hidden"), "{secret}: {said}");
+        let text = run(&format!("cat {at}/{secret}")).await;
+        assert!(text.contains("Permission denied") && !text.contains("hidden"), "{secret}: {text}");
     }
-    let said = run(&format!("echo spoiled > {at}/bin/tool; echo new > {at}/.cargo/registry/y")).await;
-    assert!(said.contains("exit code 2") || said.contains("exit code 1"), "{said}");
+    let text = run(&format!("echo spoiled > {at}/bin/tool; echo new > {at}/.cargo/registry/y")).await;
+    assert!(text.contains("exit code 2") || text.contains("exit code 1"), "{text}");
     assert!(std::fs::read_to_string(home.join("bin/tool")).unwrap().contains("hidden"));
     assert!(!home.join(".cargo/registry/y").exists());
 }
@@ -367,8 +367,8 @@ async fn a_guard_that_knows_no_sandbox_runs_nothing() {
     // An older guard takes the unknown argument for the command.
     let old = Guard { program: "sh".into(), args: vec!["-c".into(), "exec \"$@\"".into(), "old".into()] };
     let bench = Bench::new(but_secrets());
-    let said = shell(bench.dir.path(), &bench.authority, old, "touch run; cat secret/key").await;
-    assert!(!bench.at("run").exists() && !format!("{said:?}").contains("hidden"), "{said:?}");
+    let result = shell(bench.dir.path(), &bench.authority, old, "touch run; cat secret/key").await;
+    assert!(!bench.at("run").exists() && !format!("{result:?}").contains("hidden"), "{result:?}");
     // Without a guard such a session has no shell.
     let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
     let shell = registry.get("shell").unwrap();
@@ -379,9 +379,9 @@ async fn a_guard_that_knows_no_sandbox_runs_nothing() {
 #[tokio::test]
 async fn files_of_the_sandbox_are_removed_with_it() {
     let bench = Bench::new(but_secrets());
-    let Some(said) = bench.held("mkdir -p $TMPDIR/a/b; echo $TMPDIR").await else { return };
-    let path = said.lines().next().unwrap();
-    assert!(path.contains("subtend-") && !Path::new(path).exists(), "{said}");
+    let Some(text) = bench.held("mkdir -p $TMPDIR/a/b; echo $TMPDIR").await else { return };
+    let path = text.lines().next().unwrap();
+    assert!(path.contains("subtend-") && !Path::new(path).exists(), "{text}");
 }
 
 /// The negative control: without the sandbox the same commands reach everything.

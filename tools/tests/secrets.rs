@@ -46,17 +46,17 @@ fn output(case: SecretsCase, ordinary: bool) -> String {
 
 #[test]
 fn a_command_finds_no_key_in_its_own_environment() {
-    let said = output(SecretsCase { redacted: true, ..SAFE }, false);
-    let (own, others) = said.split_once("= others").unwrap();
-    assert!(own.contains("PATH=") && !own.contains(&format!("{VARIABLE}=")), "{said}");
+    let text = output(SecretsCase { redacted: true, ..SAFE }, false);
+    let (own, others) = text.split_once("= others").unwrap();
+    assert!(own.contains("PATH=") && !own.contains(&format!("{VARIABLE}=")), "{text}");
     // The superuser's commands find it in other processes, and the result does not show it.
-    assert!(!others.contains(KEY), "{said}");
+    assert!(!others.contains(KEY), "{text}");
 }
 
 #[test]
 fn an_ordinary_users_command_finds_no_key_elsewhere() {
-    let said = output(SAFE, is_root());
-    assert!(said.contains("PATH=") && !said.contains(KEY), "{said}");
+    let text = output(SAFE, is_root());
+    assert!(text.contains("PATH=") && !text.contains(KEY), "{text}");
 }
 
 #[test]
@@ -66,15 +66,15 @@ fn a_held_command_finds_no_key_in_other_processes() {
         return;
     }
     for ordinary in [false, is_root()] {
-        let said = output(SecretsCase { held: true, hidden: false, ..SAFE }, ordinary);
-        assert!(said.contains("PATH=") && !said.contains(KEY), "{said}");
+        let text = output(SecretsCase { held: true, hidden: false, ..SAFE }, ordinary);
+        assert!(text.contains("PATH=") && !text.contains(KEY), "{text}");
     }
 }
 
 #[test]
 fn a_key_that_the_person_passes_on_is_redacted_in_results() {
-    let said = output(SecretsCase { all_variables: true, redacted: true, ..SAFE }, false);
-    assert!(said.contains(&format!("{VARIABLE}=[{VARIABLE} redacted]")) && !said.contains(KEY), "{said}");
+    let text = output(SecretsCase { all_variables: true, redacted: true, ..SAFE }, false);
+    assert!(text.contains(&format!("{VARIABLE}=[{VARIABLE} redacted]")) && !text.contains(KEY), "{text}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub struct Approval {
 pub(crate) struct Approvals {
     approvers: AtomicUsize,
     open: Mutex<OpenQuestions>,
-    asked: Notify,
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Approvals {
 
     /// Resolves at the next question that is shown after this was enabled.
     pub(super) fn shown(&self) -> Notified<'_> {
-        self.asked.notified()
+        self.changed.notified()
     }
 
     pub(crate) fn attended(&self) -> bool {
@@ -81,7 +81,7 @@ impl Approvals {
             open.last = next;
             open.shown.insert(next, approval);
             drop(guard);
-            self.asked.notify_waiters();
+            self.changed.notify_waiters();
         }
     }
 

@@ -74,8 +74,8 @@ impl ModelCalls {
     }
 
     /// Adds the cost in money if the call does not report it and has a price. An unknown or partial cost makes the usage unreliable.
-    pub(crate) fn price(&self, called: &Called, came: &mut ModelOutcome) {
-        let usage = match came {
+    pub(crate) fn price(&self, called: &Called, outcome: &mut ModelOutcome) {
+        let usage = match outcome {
             ModelOutcome::Answer(Answer { usage, .. }) | ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => {
                 usage
             }

@@ -125,8 +125,8 @@ pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patien
         }
         // The first delta may arrive during the longer wait: checked early, so that the shorter limit applies.
         let look = until.min(later(now(), stall.max(Duration::from_millis(1))));
-        if let Ok(came) = tokio::time::timeout_at(look, &mut calling).await {
-            return came;
+        if let Ok(outcome) = tokio::time::timeout_at(look, &mut calling).await {
+            return outcome;
         }
     }
 }
@@ -141,7 +141,7 @@ fn later(from: Instant, by: Duration) -> Instant {
 #[derive(Clone, Debug)]
 pub(crate) struct Called {
     /// The session's name for its model, perhaps of a pool.
-    pub(crate) asked: Text,
+    pub(crate) requested_model: Text,
     pub(crate) set: Arc<ModelSet>,
     pub(crate) member: Member,
     /// Whether the name means several models: records then name the actual one.

@@ -71,7 +71,7 @@ impl ModelCalls {
         if !called.pool {
             return None;
         }
-        called.set.models.after(&called.asked, &called.member.name)
+        called.set.models.after(&called.requested_model, &called.member.name)
     }
 
     /// Lowers the cap of `request` to that of the called model. Applied at the call: a hook may have chosen another model.
@@ -93,7 +93,9 @@ impl ModelCalls {
 
     /// Lets the host choose the model of an attempt; a failing hook changes nothing. The turn's deadline applies.
     pub(crate) async fn resolve(&self, at: &Address, called: Called, call: ModelCallStart) -> (Called, ModelCallStart) {
-        let Some(hooks) = self.hooks.as_ref().filter(|_| *called.asked != *AGENT) else { return (called, call) };
+        let Some(hooks) = self.hooks.as_ref().filter(|_| *called.requested_model != *AGENT) else {
+            return (called, call);
+        };
         let mut later = match call {
             ModelCallStart::Later(later) => later,
             ModelCallStart::Now(_) => return (called, call),
@@ -122,8 +124,8 @@ impl ModelCalls {
         // Recorded, because the session's own name does not show it.
         let set = Arc::clone(&called.set);
         let picked = set.models.pick(&name);
-        let asked = Arc::clone(&name);
-        let named = Called { asked, set, member: picked.member, pool: true, stands_in: picked.stands_in };
+        let requested_model = Arc::clone(&name);
+        let named = Called { requested_model, set, member: picked.member, pool: true, stands_in: picked.stands_in };
         if let Some(claim) = later.claim {
             let Some(claim) = self.priced_anew(claim, &named) else {
                 tracing::warn!(session = %at.session, %name, "a hook named a model without a price: the session's own is asked");
@@ -150,9 +152,9 @@ impl ModelCalls {
         match call {
             ModelCallStart::Now(calling) => {
                 begun.store(true, Ordering::Relaxed);
-                let mut came = model_call::watched(calling, pulse, patience).await;
-                self.price(called, &mut came);
-                Ok(came)
+                let mut outcome = model_call::watched(calling, pulse, patience).await;
+                self.price(called, &mut outcome);
+                Ok(outcome)
             }
             // Boxed, so that an immediate call does not carry the waits.
             ModelCallStart::Later(later) => Box::pin(self.come_later(*later, called, pulse, patience, begun)).await,
@@ -191,10 +193,10 @@ impl ModelCalls {
             std::future::pending::<()>().await;
         }
         begun.store(true, Ordering::Relaxed);
-        let mut came =
+        let mut outcome =
             model_call::watched(model_call::call(&model, request, deltas, patience.calls_per_answer), pulse, patience)
                 .await;
-        match &came {
+        match &outcome {
             ModelOutcome::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
                 pass.settle(usage.tokens())
             }
@@ -202,12 +204,12 @@ impl ModelCalls {
             // The cost is unknown: the estimate counts.
             ModelOutcome::Answer(_) | ModelOutcome::Error(_) | ModelOutcome::Panic(_) => drop(pass),
         }
-        let told = is_told(&came);
-        self.price(called, &mut came);
+        let is_reported = is_told(&outcome);
+        self.price(called, &mut outcome);
         if let Some(set_aside) = set_aside {
-            set_aside.settle(&mut came, told);
+            set_aside.settle(&mut outcome, is_reported);
         }
-        Ok(came)
+        Ok(outcome)
     }
 
     /// Waits for a permit of `model`. Fails if a retry-after is longer than the turn, also one that another session receives meanwhile: then a pool

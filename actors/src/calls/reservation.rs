@@ -39,18 +39,18 @@ impl SetAside {
     /// Settles the call with its reported cost, as far as it is known. `told`: whether its tokens are known; their price may be missing.
     ///
     /// The unknown part is written into the usage, so that a recount also counts it in full.
-    pub(crate) fn settle(mut self, came: &mut ModelOutcome, told: bool) {
+    pub(crate) fn settle(mut self, outcome: &mut ModelOutcome, is_reported: bool) {
         let Some(reservation) = self.reservation.take() else { return };
         let want = reservation.reserved();
-        match came {
+        match outcome {
             ModelOutcome::Answer(answer) => {
                 let silent = self.costs && answer.usage.tokens() == 0;
                 answer.usage.unreliable |= silent;
-                reservation.settle(spend(&answer.usage, want, told && !silent));
+                reservation.settle(spend(&answer.usage, want, is_reported && !silent));
             }
             ModelOutcome::Error(error) => match failure(error.kind, error.usage) {
                 // A rejected call without a report costs nothing.
-                Some(usage) => reservation.settle(spend(&usage, want, told || error.usage.is_none())),
+                Some(usage) => reservation.settle(spend(&usage, want, is_reported || error.usage.is_none())),
                 None if self.costs => {
                     error.usage = Some(Usage::UNKNOWN);
                     reservation.settle_unknown();
@@ -74,8 +74,8 @@ impl Drop for SetAside {
     }
 }
 
-pub(crate) fn is_told(came: &ModelOutcome) -> bool {
-    match came {
+pub(crate) fn is_told(outcome: &ModelOutcome) -> bool {
+    match outcome {
         ModelOutcome::Answer(answer) => !answer.usage.unreliable,
         ModelOutcome::Error(error) => error.usage.is_some_and(|usage| !usage.unreliable),
         ModelOutcome::Panic(_) => false,
@@ -101,11 +101,11 @@ pub(crate) fn failure(kind: ModelFail, usage: Option<Usage>) -> Option<Usage> {
 }
 
 /// Returns the cost of a call with the reported `usage`: of an unknown part at least the reservation.
-pub(crate) fn spend(usage: &Usage, want: Spend, told: bool) -> Spend {
-    let nothing = told && usage.tokens() == 0;
+pub(crate) fn spend(usage: &Usage, want: Spend, is_reported: bool) -> Spend {
+    let nothing = is_reported && usage.tokens() == 0;
     let cost_micro = usage.cost_micro.unwrap_or(if nothing { 0 } else { want.cost_micro });
     Spend {
-        tokens: if told { usage.tokens() } else { usage.tokens().max(want.tokens) },
+        tokens: if is_reported { usage.tokens() } else { usage.tokens().max(want.tokens) },
         cost_micro: if usage.unreliable { cost_micro.max(want.cost_micro) } else { cost_micro },
     }
 }

@@ -65,7 +65,7 @@ pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: StopSignal
     };
     tokio::select! {
         biased;
-        came = running => Ok(came),
+        outcome = running => Ok(outcome),
         killed = dropped => Err(killed),
     }
 }
@@ -79,8 +79,8 @@ pub(crate) fn never_begun() -> CallResult {
     }
 }
 
-pub(crate) fn finished(call: CallId, came: Result<ToolOutcome, CallResult>, worked_ms: u64) -> Command {
-    let result = match came {
+pub(crate) fn finished(call: CallId, outcome: Result<ToolOutcome, CallResult>, worked_ms: u64) -> Command {
+    let result = match outcome {
         Ok(ToolOutcome::Output(output)) => {
             CallResult { end: CallEnd::Ok, content: output.content, truncated_from: output.truncated_from }
         }

@@ -120,7 +120,7 @@ impl Cells {
         let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
         let mut rows = rows_to(&self.log.journal, session)?;
         rows.owed.extend(self.takeover.unreadable.owed(&state));
-        if state.run.is_none() && rows.asked.is_empty() {
+        if state.run.is_none() && rows.requests.is_empty() {
             // An idle session whose inputs panicked has no run to give up, and the mark must not hit a later run. A session that a row crashes keeps the mark,
             // which delays its restarts.
             inbox.settle();
@@ -151,13 +151,13 @@ impl Cells {
             self.give_back(&driver);
         }
         // Before all queued items. An end that `Lost` takes must not start a turn first; for any other command the redone turn precedes it.
-        let mut asked = rows.asked;
-        asked.extend(self.runs.pending_cancels(&driver.state).filter(|_| lost.is_none()));
+        let mut requests = rows.requests;
+        requests.extend(self.runs.pending_cancels(&driver.state).filter(|_| lost.is_none()));
         if driver.stays {
             return Ok(driver);
         }
         self.host.faults.see(Sight::Activated(session));
-        driver.todo.first = Some(First { lost: lost.is_some(), asked, command, owed: rows.owed });
+        driver.todo.first = Some(First { lost: lost.is_some(), requests, command, owed: rows.owed });
         Ok(driver)
     }
 

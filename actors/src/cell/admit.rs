@@ -89,16 +89,16 @@ impl Cells {
             kind: ToolErrorKind::Failed,
             message: "the call is missing; call again if it is still needed".into(),
         };
-        let asked = state.call(call).ok_or_else(missing)?;
+        let open_call = state.call(call).ok_or_else(missing)?;
         let request = match parsed {
             Some(Parsed::Opens(request)) => request,
             Some(Parsed::Refused(error)) => {
                 return Err(Refusal { kind: error.kind, message: error.message.into() });
             }
             _ => {
-                let message = format!("{} is no longer offered", asked.tool).into();
+                let message = format!("{} is no longer offered", open_call.tool).into();
                 let refusal = Refusal { kind: ToolErrorKind::UnknownTool, message };
-                return Err(shaped(Dialect::by_name(&asked.tool).unwrap_or_default(), refusal));
+                return Err(shaped(Dialect::by_name(&open_call.tool).unwrap_or_default(), refusal));
             }
         };
         let (grant, dialect) = (SpawnGranted { spawns_left: left }, request.dialect());
@@ -162,29 +162,29 @@ impl Cells {
         &self,
         state: &State,
         (agents, offer): (&Agents, &ToolSet),
-        (asked, read): (&StartRequest, Reader<'_>),
+        (request, read): (&StartRequest, Reader<'_>),
         grant: SpawnGranted,
     ) -> Result<ChildPlan, Refusal> {
         let template = agents
-            .template(&asked.agent, model_of(state), state.created.source)
+            .template(&request.agent, model_of(state), state.created.source)
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
-            agents.child_spec(state, offer, asked, &template, read)?;
+            agents.child_spec(state, offer, request, &template, read)?;
         // In order: the call, the manifest, the dialect (K21).
-        let turns = asked.turns.or(template.own_turns).or(of_dialect(asked.dialect)).unwrap_or(template.turns);
+        let turns = request.turns.or(template.own_turns).or(of_dialect(request.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
             child: self.host.ids.session(),
             input: self.host.ids.input(),
             prompt,
             created,
             manifest: self.below(state, offer, &template),
-            dialect: asked.dialect,
-            label: asked.label.clone(),
+            dialect: request.dialect,
+            label: request.label.clone(),
             skipped,
             warnings,
-            mode: asked.mode,
+            mode: request.mode,
             max_turns: turns,
-            deadline_ms: if *asked.agent == *AGENT { Some(state.limits.detached_ms) } else { state.limits.run_ms },
+            deadline_ms: if *request.agent == *AGENT { Some(state.limits.detached_ms) } else { state.limits.run_ms },
             on_restart: template.created.on_restart,
             detached_ms: template.detached.then_some(state.limits.detached_ms),
             grant,
@@ -196,25 +196,25 @@ impl Cells {
         &self,
         state: &State,
         (agents, offer): (&Agents, &ToolSet),
-        asked: ContinueRequest,
+        request: ContinueRequest,
         grant: SpawnGranted,
     ) -> Result<ContinuePlan, Refusal> {
         let refusal = |kind, message: String| Refusal { kind, message: message.into() };
-        let task = names::own_task(state, &asked.task, &[asked.dialect])
+        let task = names::own_task(state, &request.task, &[request.dialect])
             .map_err(|message| Refusal { kind: ToolErrorKind::NotFound, message })?;
-        let noun = names::noun(&[asked.dialect]);
-        let unknown = || refusal(ToolErrorKind::NotFound, format!("Unknown {noun} {}.", asked.task));
+        let noun = names::noun(&[request.dialect]);
+        let unknown = || refusal(ToolErrorKind::NotFound, format!("Unknown {noun} {}.", request.task));
         let known = state.children.get(&task).ok_or_else(unknown)?;
         let (short, agent) = (&known.short, &known.agent);
-        if let Some(other) = asked.agent.filter(|asked| asked != agent) {
-            let key = if asked.dialect == Dialect::Subagent { "agent" } else { "subagent_type" };
-            let told = format!("The {noun} {short} is worked on by {agent}, not by {other}: leave {key} out.");
-            return Err(refusal(ToolErrorKind::BadArgs, told));
+        if let Some(other) = request.agent.filter(|requested| requested != agent) {
+            let key = if request.dialect == Dialect::Subagent { "agent" } else { "subagent_type" };
+            let report = format!("The {noun} {short} is worked on by {agent}, not by {other}: leave {key} out.");
+            return Err(refusal(ToolErrorKind::BadArgs, report));
         }
         let manifest = agents.catalog.get(agent).filter(|_| offer.authority.verdict(&spawning(agent)) != Verdict::Deny);
         let manifest = manifest.ok_or_else(|| {
-            let told = format!("The {noun} {short} is worked on by {agent}, which you may not start any more.");
-            refusal(ToolErrorKind::Refused, told)
+            let report = format!("The {noun} {short} is worked on by {agent}, which you may not start any more.");
+            refusal(ToolErrorKind::Refused, report)
         })?;
         let head = self.log.journal.head(task).ok().flatten();
         let gone = head.map(|head| (head.deleted, head.closed));
@@ -226,11 +226,11 @@ impl Cells {
                 Err(refusal(ToolErrorKind::Refused, format!("The {noun} {short} is closed: start a new one.")))
             }
             Some((false, false)) | None => {
-                let (text, mode) = (asked.prompt, asked.mode);
+                let (text, mode) = (request.prompt, request.mode);
                 // Another run of a branch has the default again if its call sets none (B6).
-                let own = || of_dialect(asked.dialect).map(|turns| manifest.turns.unwrap_or(turns));
-                let turns = asked.turns.or_else(own);
-                let tools = asked.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
+                let own = || of_dialect(request.dialect).map(|turns| manifest.turns.unwrap_or(turns));
+                let turns = request.turns.or_else(own);
+                let tools = request.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
                 Ok(ContinuePlan { child: task, text, mode, turns, tools, grant })
             }
         }

@@ -22,7 +22,7 @@ impl Driver {
     pub(crate) fn ask_person(&mut self, call: CallId) {
         let session = self.session();
         let Some(at) = self.state.call(call) else { return };
-        let CallPhase::Asked(asked) = &at.phase else { return };
+        let CallPhase::Asked(open_ask) = &at.phase else { return };
         self.cells.host.faults.see(Sight::Asked { session, call });
         if !self.cells.approvals.opened(session, call) {
             let (verdict, by) = (AskVerdict::Deny, AskBy::NoApprover);
@@ -37,8 +37,8 @@ impl Driver {
             call,
             tool: discovery::named(&at.tool, &at.args).into(),
             args: args_of(&at.tool, &at.args),
-            action: Arc::clone(&asked.access.action),
-            resource: Arc::clone(&asked.access.resource),
+            action: Arc::clone(&open_ask.access.action),
+            resource: Arc::clone(&open_ask.access.resource),
             plan,
         };
         let (log, approvals) = (Arc::clone(&self.cells.log), Arc::clone(&self.cells.approvals));

@@ -80,10 +80,10 @@ impl Driver {
         self.cells.calls.cap(&called, &mut request);
         let mut calling = model_call::call(&model, request, deltas, self.state.limits.calls_per_answer);
         match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
-            Poll::Ready(mut came) => {
+            Poll::Ready(mut outcome) => {
                 drop(calling);
-                self.cells.calls.price(&called, &mut came);
-                let (command, ready) = self.cells.answered((&self.agents, &self.offer), at, came, &called);
+                self.cells.calls.price(&called, &mut outcome);
+                let (command, ready) = self.cells.answered((&self.agents, &self.offer), at, outcome, &called);
                 self.work.ready = ready;
                 self.todo.next.push_back(command);
             }
@@ -93,12 +93,12 @@ impl Driver {
 
     fn request(&self, at: &Address) -> (Called, Request) {
         let given = context(&self.state);
-        let asked = Arc::clone(model_of(&self.state));
+        let requested_model = Arc::clone(model_of(&self.state));
         let set = Arc::clone(&self.agents.models);
         let picked = set.models.pick(&given.model);
         // After a fallback the turn names a member; the session's own name is that of the pool.
-        let pool = picked.pool || (given.model != asked && set.models.has_pool(&asked));
-        let called = Called { asked, set, member: picked.member, pool, stands_in: picked.stands_in };
+        let pool = picked.pool || (given.model != requested_model && set.models.has_pool(&requested_model));
+        let called = Called { requested_model, set, member: picked.member, pool, stands_in: picked.stands_in };
         let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
         let request = Request {
             session: at.session,
@@ -154,19 +154,19 @@ impl Driver {
                     return (Ok(ModelOutcome::Error(error)), called);
                 }
                 let (called, call) = cells.calls.resolve(&at, called, call).await;
-                let came = cells.calls.call(call, &called, pulse, patience, &began).await;
-                match came {
+                let result = cells.calls.call(call, &called, pulse, patience, &began).await;
+                match result {
                     Ok(ModelOutcome::Answer(answer)) if !is_typed => {
                         (Ok(ModelOutcome::Answer(place.noted(at.session, answer).await)), called)
                     }
-                    came => (came, called),
+                    outcome => (outcome, called),
                 }
             };
             tokio::select! {
                 biased;
                 () = task_stop.cancelled() => None,
-                (came, called) = coming => Some(match came {
-                    Ok(came) => cells.answered((&agents, &offer), at, came, &called),
+                (outcome, called) = coming => Some(match outcome {
+                    Ok(outcome) => cells.answered((&agents, &offer), at, outcome, &called),
                     Err(which) => {
                         (Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which }, ParsedCalls::default())
                     }

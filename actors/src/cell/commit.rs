@@ -48,7 +48,7 @@ impl Driver {
         let before = self.before.take().unwrap_or_default();
         let changes = self.cells.host.faults.changes(&before, &self.state, &records, stamp);
         let ends = Ends::of(&records);
-        let heard = ServiceSignal::of(&self.state, &records);
+        let signal = ServiceSignal::of(&self.state, &records);
         let shown = self.cells.log.events.any().then(|| {
             let own = ShownRecords { session: self.state.id, first, records: records.clone() };
             let born =
@@ -88,7 +88,7 @@ impl Driver {
         }
         let (root, session) = (self.root(), self.state.id);
         self.cells.log.events.appended(publisher::PublishedBatch { root, session, at: appended, ends, born, shown });
-        self.cells.services.hear(session, heard);
+        self.cells.services.hear(session, signal);
         Ok(hot)
     }
 

@@ -26,13 +26,13 @@ impl Driver {
             tracing::error!(%session, %error, "what it is owed cannot be read: it receives it at its next activation");
             Default::default()
         });
-        let (mut asked, mut owed) = (rows.asked, rows.owed);
+        let (mut requests, mut owed) = (rows.requests, rows.owed);
         owed.extend(self.cells.takeover.unreadable.owed(&self.state));
-        asked.extend(self.cells.runs.pending_cancels(&self.state));
+        requests.extend(self.cells.runs.pending_cancels(&self.state));
         let command =
             Command::Reactivated { calls: self.unstarted(), owner_over: self.cells.runs.owner_over(&self.state) };
         self.written.starts = self.written.starts.saturating_add(1);
         self.written.unmarked = true;
-        self.decide_first(First { lost: false, asked, command: Some(command), owed });
+        self.decide_first(First { lost: false, requests, command: Some(command), owed });
     }
 }

@@ -85,12 +85,12 @@ pub(crate) struct Pending {
     pub(crate) stops: bool,
 }
 
-/// What a folded activation handles before its inbox.
+/// The commands that an activation handles before its inbox.
 pub(crate) struct First {
     /// Whether the run was in flight when the host died.
     pub(crate) lost: bool,
     /// Continues and cancels by other sessions, in the order of their rows. First of all: an owner that cancels one run is its true cause.
-    pub(crate) asked: Vec<Command>,
+    pub(crate) requests: Vec<Command>,
     /// `Lost`, `Reactivated` or `RestartsExhausted`, if a run is in flight.
     pub(crate) command: Option<Command>,
     /// Ends that the outbox holds for the session.
@@ -246,13 +246,13 @@ impl Driver {
     }
 
     pub(crate) fn decide_first(&mut self, mut first: First) {
-        let mut asked = std::mem::take(&mut first.asked);
+        let mut requests = std::mem::take(&mut first.requests);
         let gives_up = matches!(first.command, Some(Command::RestartsExhausted { .. }));
         if gives_up {
             // A cancel by its owner may be what crashes each activation: it does not keep its run from ending (V-3).
-            asked.retain(|command| !self.cancels_run(command));
+            requests.retain(|command| !self.cancels_run(command));
         }
-        let (before, after) = if gives_up { (Vec::new(), asked) } else { (asked, Vec::new()) };
+        let (before, after) = if gives_up { (Vec::new(), requests) } else { (requests, Vec::new()) };
         // The first command concerns the folded run; a run that a row opens meanwhile is new.
         let folded = self.run_key();
         for command in before {
@@ -322,7 +322,7 @@ impl Driver {
                 InboxItem::Probe(tell) => self.probe(tell),
                 InboxItem::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state, true))),
                 InboxItem::ClearQueue(tell, reply) => self.clear_queue(tell, reply),
-                InboxItem::HasRead(came) => self.has_read(*came),
+                InboxItem::HasRead(outcome) => self.has_read(*outcome),
                 InboxItem::ModelDue(due) => self.tools_settled(due),
             }
         }
@@ -367,8 +367,8 @@ impl Driver {
             return;
         }
         self.inbox.hold_slot(slot);
-        let words: Vec<_> = self.cells.runs.pending_cancels(&self.state).collect();
-        for word in words {
+        let cancels: Vec<_> = self.cells.runs.pending_cancels(&self.state).collect();
+        for word in cancels {
             self.decide(word, None);
         }
         let owner_over = self.cells.runs.owner_over(&self.state);

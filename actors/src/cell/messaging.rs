@@ -78,8 +78,8 @@ impl Cells {
             PARENT => relative.sender == Relation::Child,
             _ => *relative.head.short.0 == *to || relative.id.to_string() == to,
         };
-        let mut meant = (0..all.len()).filter(|at| all.get(*at).is_some_and(is_meant));
-        match (meant.next(), meant.next()) {
+        let mut matching = (0..all.len()).filter(|at| all.get(*at).is_some_and(is_meant));
+        match (matching.next(), matching.next()) {
             (Some(at), None) => Ok((all.swap_remove(at), sender)),
             // A short id is unique among the children of one session only.
             (Some(_), Some(_)) => Err(ToolError::bad_args(format!("two agents have the id {to}: use a whole id"))),

@@ -88,8 +88,9 @@ impl Driver {
         let Parsed::Opens(Request::Continue(again)) = parsed else { return None };
         let child = self.state.children.get(&own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
         let access = spawning(&child.agent);
-        let asked = self.offer.authority.verdict(&access) == Verdict::Ask && !self.state.always.contains(&access);
-        asked.then(|| Box::new(access))
+        let needs_approval =
+            self.offer.authority.verdict(&access) == Verdict::Ask && !self.state.always.contains(&access);
+        needs_approval.then(|| Box::new(access))
     }
 
     /// Resolves the task of a call; an unknown one makes the call invalid, with the text for the model.
@@ -108,8 +109,8 @@ impl Driver {
             }
             _ => return,
         };
-        if let Err(told) = found {
-            (*kind, *note) = (CallKind::Invalid(Invalid::BadArgs), Some(told));
+        if let Err(error) = found {
+            (*kind, *note) = (CallKind::Invalid(Invalid::BadArgs), Some(error));
         }
     }
 
@@ -117,18 +118,18 @@ impl Driver {
     fn meant_by_await(&self, jobs: &Jobs) -> Vec<RunKey> {
         let Jobs::Named(named) = jobs else { return Vec::new() };
         let own = Own::of(&self.state);
-        let meant: BTreeSet<SessionId> =
+        let targets: BTreeSet<SessionId> =
             named.iter().filter_map(|named| own.named(named)).map(|(job, _)| job).collect();
-        meant.into_iter().map(|job| self.state.owned_run(job)).collect()
+        targets.into_iter().map(|job| self.state.owned_run(job)).collect()
     }
 
     fn meant_by_cancel(&self, named: &str) -> Result<SessionId, Text> {
-        own_task(&self.state, named, &MANAGED).map_err(|told| match self.cells.task_above(&self.state, named) {
+        own_task(&self.state, named, &MANAGED).map_err(|error| match self.cells.task_above(&self.state, named) {
             Ok(Some(above)) => {
                 let short = self.state.children.get(&above).map(|child| child.short.to_string()).unwrap_or_default();
                 format!("Task {named} was not started by you but below your task {short}: cancel that one.").into()
             }
-            Ok(None) | Err(_) => told,
+            Ok(None) | Err(_) => error,
         })
     }
 

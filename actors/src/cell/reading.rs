@@ -96,13 +96,13 @@ impl Driver {
     }
 
     /// Admits the calls whose files were read. Those of an ended turn or a crashed activation are ignored.
-    pub(crate) fn has_read(&mut self, came: HasRead) {
-        if self.work.reading != Some(came.reading) {
+    pub(crate) fn has_read(&mut self, outcome: HasRead) {
+        if self.work.reading != Some(outcome.reading) {
             return;
         }
         self.work.reading = None;
         if !self.is_cut_off() {
-            self.admit_now(came.reading.turn, &came.calls, &came.read);
+            self.admit_now(outcome.reading.turn, &outcome.calls, &outcome.read);
         }
     }
 }
@@ -127,10 +127,10 @@ fn wishes(
     calls.iter().filter_map(wish).collect()
 }
 
-fn bootstrap(agents: &Agents, asked: &StartRequest) -> Vec<Text> {
-    match asked.dialect {
+fn bootstrap(agents: &Agents, request: &StartRequest) -> Vec<Text> {
+    match request.dialect {
         Dialect::Spawn => {
-            let profile = asked.profile.as_ref().and_then(|name| agents.dialects.profiles.get(name));
+            let profile = request.profile.as_ref().and_then(|name| agents.dialects.profiles.get(name));
             Profile::bootstrap(profile.map(Arc::as_ref), &agents.instructions)
         }
         Dialect::Task | Dialect::Subagent | Dialect::SpawnTask | Dialect::Minion => Vec::new(),

@@ -40,7 +40,7 @@ impl Driver {
         for job in wanted {
             let let_go = self.state.children.get(&job).and_then(|child| child.let_go());
             let Some(run) = let_go.and_then(|given| given.run).filter(|_| room > 0) else { continue };
-            match self.cells.said(job, run) {
+            match self.cells.answer_of(job, run) {
                 Ok(text) => {
                     room = room.saturating_sub(text.as_ref().map_or(0, |text| text.len()));
                     recalled.extend(text.map(|text| (job, text)));
@@ -62,7 +62,7 @@ impl Driver {
 
 impl Cells {
     /// Returns the text of the end of `run` of `session`, searching backwards.
-    fn said(&self, session: SessionId, run: RunNo) -> Result<Option<Text>, ReadError> {
+    fn answer_of(&self, session: SessionId, run: RunNo) -> Result<Option<Text>, ReadError> {
         let head = self.log.journal.head(session)?.filter(|head| !head.deleted);
         let Some(last) = head.map(|head| head.last_seq) else { return Ok(None) };
         let mut wanted = TAIL;

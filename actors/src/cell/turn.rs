@@ -63,18 +63,24 @@ impl Cells {
         &self,
         (agents, offer): (&Agents, &ToolSet),
         at: Address,
-        came: ModelOutcome,
+        outcome: ModelOutcome,
         called: &Called,
     ) -> (Command, ParsedCalls) {
         let Address { session, turn, attempt, .. } = at;
         let mut ready = ParsedCalls::default();
-        let command = match came {
+        let command = match outcome {
             ModelOutcome::Answer(answer) => {
                 let model = self.calls.model_answered(session, called, &answer);
-                let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
-                    let found = agents.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
+                let calls = answer.calls.into_iter().zip(0_u32..).map(|(tool_call, ix)| {
+                    let found = agents.classify(offer, &BTreeSet::new(), &tool_call.tool, &tool_call.args);
                     ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
-                    ResolvedCall { asked, kind: found.kind, note: found.note, access: found.access, ask: found.ask }
+                    ResolvedCall {
+                        asked: tool_call,
+                        kind: found.kind,
+                        note: found.note,
+                        access: found.access,
+                        ask: found.ask,
+                    }
                 });
                 Command::ModelAnswered(Box::new(Answered {
                     turn,

@@ -103,7 +103,7 @@ impl Driver {
     /// Returns the hooks around a call, if the host has any.
     fn hooked(&self, run: RunNo, call: CallId, local: &Local) -> Option<Hooked> {
         let hooks = Arc::clone(self.cells.host.hooks.as_ref()?);
-        let asked = ToolAsked {
+        let tool_call = ToolAsked {
             session: self.session(),
             root: self.root(),
             run,
@@ -114,7 +114,7 @@ impl Driver {
         };
         let (tool, only, word) = (Arc::clone(&local.tool), self.offer.only.clone(), local.word.clone());
         let lease = self.cells.life.lease.clone();
-        Some(Hooked { hooks, tools: self.agents.tools.clone(), tool, asked, only, word, lease })
+        Some(Hooked { hooks, tools: self.agents.tools.clone(), tool, tool_call, only, word, lease })
     }
 
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
@@ -147,8 +147,8 @@ impl Driver {
             }
             let mut running = tool_call::run(&tool, tool_call);
             match running.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
-                Poll::Ready(came) => {
-                    self.todo.next.push_back(tool_call::finished(call, Ok(came), 0));
+                Poll::Ready(outcome) => {
+                    self.todo.next.push_back(tool_call::finished(call, Ok(outcome), 0));
                     return;
                 }
                 Poll::Pending => ToolStart::Now(running),
@@ -181,16 +181,16 @@ impl Driver {
             let racing = tool_call::raced(running, effect, task_stop.clone());
             tokio::pin!(racing);
             // The owner's token fires for the whole subtree at once and cancels every tool below.
-            let came = tokio::select! {
+            let outcome = tokio::select! {
                 biased;
-                came = &mut racing => came,
+                outcome = &mut racing => outcome,
                 () = owned.cancelled() => {
                     task_stop.ask.cancel();
                     racing.await
                 }
             };
             let worked_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
-            cells.tell(session, tool_call::finished(call, came, worked_ms));
+            cells.tell(session, tool_call::finished(call, outcome, worked_ms));
         });
         self.work.tools.insert(call, ToolAtWork { stop, task });
     }

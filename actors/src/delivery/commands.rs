@@ -8,7 +8,7 @@ use subtend_session::record::{Hold, Record};
 
 pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
 
-/// What a command needs from outside of the session before it is decided.
+/// Inputs from outside of the session that a command needs before it is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
@@ -36,7 +36,7 @@ pub(crate) struct Handling {
     /// Whether it concerns the run in flight: a dormant run resumes with it.
     pub(crate) concerns_the_run: bool,
     pub(crate) needs: Needs,
-    /// What shows that it was done, if a repetition would apply to the next run.
+    /// Proof that the command was applied, if a repetition would apply to the next run.
     pub(crate) evidence: Option<Evidence>,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct SessionEntry {
     pub(crate) budget: Option<Box<RestartBudget>>,
 }
 
-/// What to do after an item was queued.
+/// The next step after an item was queued.
 pub(crate) enum NextAction {
     /// Nothing: an activation takes it.
     Nothing,

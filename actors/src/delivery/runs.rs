@@ -1,4 +1,4 @@
-//! What runs in flight hold outside of their sessions: token, slot, deadlines and account; and the causes of their ends (S-8).
+//! Resources of runs in flight: token, slot, deadlines and account; and the causes of their ends (S-8).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,7 +13,7 @@ type WaitersOf = Vec<(RunNo, oneshot::Sender<Ended>)>;
 pub(crate) struct Wait<'a> {
     waiters: &'a Waiters,
     session: SessionId,
-    told: oneshot::Receiver<Ended>,
+    receiver: oneshot::Receiver<Ended>,
 }
 
 impl Wait<'_> {
@@ -22,13 +22,13 @@ impl Wait<'_> {
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn gone(&mut self) {
         // No run has this number, so no end is reported.
-        drop((&mut self.told).await);
+        drop((&mut self.receiver).await);
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.told.close();
+        self.receiver.close();
         self.waiters.sweep(self.session);
     }
 }
@@ -49,19 +49,19 @@ impl Default for OpenWaits {
 
 impl Waiters {
     pub(crate) fn register(&self, session: SessionId, run: RunNo) -> oneshot::Receiver<Ended> {
-        let (tell, told) = oneshot::channel();
+        let (tell, receiver) = oneshot::channel();
         let mut waiters = self.lock();
-        let Some(waiters) = &mut waiters.0 else { return told };
+        let Some(waiters) = &mut waiters.0 else { return receiver };
         let waiting = waiters.entry(session).or_default();
         // Abandoned waits are removed at the next one.
         waiting.retain(|(_, tell)| !tell.is_closed());
         waiting.push((run, tell));
-        told
+        receiver
     }
 
     /// As [`Waiters::register`], for a wait that is often abandoned.
     pub(crate) fn wait(&self, session: SessionId, run: RunNo) -> Wait<'_> {
-        Wait { waiters: self, session, told: self.register(session, run) }
+        Wait { waiters: self, session, receiver: self.register(session, run) }
     }
 
     fn sweep(&self, session: SessionId) {
@@ -83,12 +83,12 @@ impl Waiters {
         let mut waiters = self.lock();
         let Some(waiters) = &mut waiters.0 else { return };
         let Some(waiting) = waiters.get_mut(&session) else { return };
-        let (told, still): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|(run, _)| *run == ended.run);
+        let (ended_waiters, still): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|(run, _)| *run == ended.run);
         *waiting = still;
         if waiting.is_empty() {
             waiters.remove(&session);
         }
-        for (_, tell) in told {
+        for (_, tell) in ended_waiters {
             // The caller may have abandoned the wait.
             drop(tell.send(ended.clone()));
         }

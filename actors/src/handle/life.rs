@@ -90,10 +90,10 @@ impl SessionHandle {
     /// Each cancel is durable when this returns; ends follow within one grace. After a crash before that, a run below that has no owner (such
     /// as a person's in a branch) ends as lost instead, and its queued inputs are processed.
     pub async fn cancel_tree(&self) -> Result<u32, WaitError> {
-        let (mut told, mut done, mut failed) = (HashSet::new(), 0, None);
+        let (mut reported, mut done, mut failed) = (HashSet::new(), 0, None);
         for _ in 0..ROUNDS {
             let mut tops = self.tops().await?;
-            tops.retain(|key| told.insert(*key));
+            tops.retain(|key| reported.insert(*key));
             if tops.is_empty() {
                 break;
             }

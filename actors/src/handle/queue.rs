@@ -19,9 +19,9 @@ impl SessionHandle {
     pub async fn queue(&self) -> Result<Vec<QueueEntry>, ControlError> {
         let mut lost = 0;
         let listed = loop {
-            let (tell, told) = oneshot::channel();
+            let (tell, receiver) = oneshot::channel();
             self.sessions.cells.deliver(self.id, InboxItem::Queue(tell));
-            match told.await {
+            match receiver.await {
                 Ok(listed) => break listed,
                 // A panic of the actor lost it.
                 Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
@@ -60,11 +60,11 @@ impl SessionHandle {
     pub async fn queue_clear(&self) -> Result<u32, ControlError> {
         let mut lost = 0;
         loop {
-            let (tell, told) = oneshot::channel();
+            let (tell, receiver) = oneshot::channel();
             let (reply, answer) = oneshot::channel();
             self.sessions.cells.deliver(self.id, InboxItem::ClearQueue(tell, reply));
             match answer.await {
-                Ok(Ok(_)) => return Ok(told.await.unwrap_or(0)),
+                Ok(Ok(_)) => return Ok(receiver.await.unwrap_or(0)),
                 Ok(Err(rejection)) => return Err(ControlError::of(&rejection)),
                 Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(ControlError::Stopped(self.sessions.life.stopped_at(self.id))),

@@ -8,7 +8,7 @@ use subtend_session::ids::Text;
 use super::SessionHandle;
 use crate::values::error::ControlError;
 
-/// What a reload changed, by the names of agents.
+/// Names of the agents that a reload added, changed or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentChanges {
     pub added: Vec<Text>,

@@ -24,9 +24,9 @@ pub(crate) async fn overheard(
         metadata: input.metadata.clone(),
         agent: agent.clone(),
     };
-    let heard = tokio::time::timeout(limit, guarded(|| hooks.user_message(message))).await;
+    let received = tokio::time::timeout(limit, guarded(|| hooks.user_message(message))).await;
     let refused = |why: String| Err(SendError::Refused(why));
-    match heard {
+    match received {
         Ok(Ok(Ok(message))) => {
             (input.text, input.metadata, *agent) = (message.text, message.metadata, message.agent);
             Ok(())

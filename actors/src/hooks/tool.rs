@@ -37,7 +37,7 @@ pub(crate) struct Hooked {
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) tools: Registry,
     pub(crate) tool: Arc<dyn Tool>,
-    pub(crate) asked: ToolAsked,
+    pub(crate) tool_call: ToolAsked,
     pub(crate) only: Option<Vec<Text>>,
     pub(crate) word: GrantedApprovals,
     pub(crate) lease: Lease,
@@ -50,7 +50,7 @@ impl Hooked {
         let before = tokio::select! {
             biased;
             () = stop.cancelled() => return ToolOutcome::NeverBegun,
-            before = guarded(|| self.hooks.before_tool(self.asked.clone())) => before,
+            before = guarded(|| self.hooks.before_tool(self.tool_call.clone())) => before,
         };
         match before {
             Ok(BeforeTool::Go) => {}
@@ -59,12 +59,12 @@ impl Hooked {
                 Err(error) => return ToolOutcome::Error(error),
             },
             Ok(BeforeTool::Deny(why)) => {
-                let error = format!("denied: the host does not allow this call of {}: {why}", self.asked.tool);
+                let error = format!("denied: the host does not allow this call of {}: {why}", self.tool_call.tool);
                 return ToolOutcome::Error(ToolError::denied(error));
             }
             Err(panic) => {
-                tracing::error!(session = %self.asked.session, %panic, "a hook panicked: the call is denied");
-                let error = format!("denied: a hook of the host failed before this call of {}", self.asked.tool);
+                tracing::error!(session = %self.tool_call.session, %panic, "a hook panicked: the call is denied");
+                let error = format!("denied: a hook of the host failed before this call of {}", self.tool_call.tool);
                 return ToolOutcome::Error(ToolError::denied(error));
             }
         }
@@ -72,35 +72,35 @@ impl Hooked {
             // The hook took longer than the process may work: the runtime stops.
             std::future::pending::<()>().await;
         }
-        let came = tool_call::run(&self.tool, call).await;
-        let shown = match &came {
+        let outcome = tool_call::run(&self.tool, call).await;
+        let shown = match &outcome {
             ToolOutcome::Output(output) => (false, Arc::clone(&output.content)),
             ToolOutcome::Error(error) => (true, error.message.as_str().into()),
-            ToolOutcome::Panic(_) | ToolOutcome::NeverBegun => return came,
+            ToolOutcome::Panic(_) | ToolOutcome::NeverBegun => return outcome,
         };
-        let done = ToolDone { asked: self.asked, error: shown.0, text: shown.1 };
+        let done = ToolDone { asked: self.tool_call, error: shown.0, text: shown.1 };
         let after = tokio::select! {
             biased;
             after = guarded(|| self.hooks.after_tool(done)) => after,
             () = stop.cancelled() => Err("it was stopped before it returned".into()),
         };
         match after {
-            Ok(None) => came,
-            Ok(Some(text)) => said(came, text),
+            Ok(None) => outcome,
+            Ok(Some(text)) => with_text(outcome, text),
             Err(failed) => {
                 tracing::error!(%failed, "a hook failed: the result is withheld");
-                said(came, "the call has ended; its result is withheld: a hook of the host failed".into())
+                with_text(outcome, "the call has ended; its result is withheld: a hook of the host failed".into())
             }
         }
     }
 
     /// Returns the hook's arguments, if the call may run with them.
     fn replace(&mut self, args: Value, authority: &Authority) -> Result<Value, ToolError> {
-        let (name, text) = (&self.asked.tool, args.to_string());
+        let (name, text) = (&self.tool_call.tool, args.to_string());
         match self.tools.classify(name, &text, authority, self.only.as_deref(), true, &|_| false) {
             Classified::Ready { args, .. } => {
                 self.word.check(&self.tools, &*self.tool, &args, authority)?;
-                self.asked.args = args.clone();
+                self.tool_call.args = args.clone();
                 Ok(args)
             }
             Classified::Invalid { message, .. } => {
@@ -111,10 +111,10 @@ impl Hooked {
 }
 
 /// Replaces the text of `came`; the session bounds it.
-fn said(came: ToolOutcome, text: Text) -> ToolOutcome {
-    match came {
+fn with_text(outcome: ToolOutcome, text: Text) -> ToolOutcome {
+    match outcome {
         ToolOutcome::Output(_) => ToolOutcome::Output(ToolOutput { content: text, truncated_from: None }),
         ToolOutcome::Error(error) => ToolOutcome::Error(ToolError { message: text.to_string(), ..error }),
-        ToolOutcome::Panic(_) | ToolOutcome::NeverBegun => came,
+        ToolOutcome::Panic(_) | ToolOutcome::NeverBegun => outcome,
     }
 }

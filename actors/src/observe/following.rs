@@ -137,7 +137,7 @@ impl FollowingReader {
             }
             match self.live.next().await {
                 Some(Next::Event(event)) => {
-                    if let Some(event) = self.came(event) {
+                    if let Some(event) = self.map_event(event) {
                         return Ok(Some(event));
                     }
                 }
@@ -196,7 +196,7 @@ impl FollowingReader {
         Ok(())
     }
 
-    fn came(&mut self, event: Event) -> Option<Event> {
+    fn map_event(&mut self, event: Event) -> Option<Event> {
         match &event.what {
             // It was read from the journal before it arrived.
             EventKind::Record { seq, .. } if *seq < self.next => None,

@@ -17,7 +17,7 @@ const KEPT_CALLS: usize = 256;
 /// An attempt, ordered as a session makes them.
 pub(crate) type AttemptKey = (TurnNo, AttemptNo);
 
-/// What the records of one batch say about their session's streams.
+/// Ends of a session's streams, read from the records of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ends {
     over: Option<AttemptKey>,

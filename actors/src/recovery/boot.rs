@@ -108,7 +108,7 @@ impl StartRecovery {
         for session in aims.lost.keys() {
             by_depth.entry(levels.get(session).copied().unwrap_or_default()).or_default().push(*session);
         }
-        for (session, depth) in self.asked(&inflight)? {
+        for (session, depth) in self.requested_cancels(&inflight)? {
             by_depth.entry(depth).or_default().push(session);
         }
         self.takeover.mark(at_boot);
@@ -126,7 +126,7 @@ impl StartRecovery {
         aims.failed.extend(self.visit(aims.going.clone(), &mut at).await?);
         self.log.journal.settled().await?;
         let took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
-        Ok(BootReport { took_ms, ..self.told(&aims, damaged)? })
+        Ok(BootReport { took_ms, ..self.build_report(&aims, damaged)? })
     }
 
     fn owed(&self) -> Result<impl Iterator<Item = Row>, ReadError> {
@@ -134,20 +134,20 @@ impl StartRecovery {
     }
 
     /// Idle sessions with a continue row, with their depths: they answer before their owners end, so that these still receive it.
-    fn asked(&self, inflight: &[(SessionId, Inflight)]) -> Result<Vec<(SessionId, u32)>, ReadError> {
-        let mut asked = BTreeSet::new();
+    fn requested_cancels(&self, inflight: &[(SessionId, Inflight)]) -> Result<Vec<(SessionId, u32)>, ReadError> {
+        let mut requested_cancels = BTreeSet::new();
         for (row, _) in self.log.journal.outbox()? {
             match row.kind {
-                RowKind::Continue => asked.insert(row.to),
+                RowKind::Continue => requested_cancels.insert(row.to),
                 // A cancel behind a continue is handled with it; alone it is for an ended run.
                 RowKind::Cancel | RowKind::Notice | RowKind::Ask | RowKind::Answer => false,
             };
         }
         for (session, _) in inflight {
-            asked.remove(session);
+            requested_cancels.remove(session);
         }
-        let mut found = Vec::with_capacity(asked.len());
-        for session in asked {
+        let mut found = Vec::with_capacity(requested_cancels.len());
+        for session in requested_cancels {
             match self.log.journal.head(session) {
                 Ok(head) => found.extend(head.map(|head| (session, head.depth))),
                 // Its row remains until the session is repaired.
@@ -175,16 +175,16 @@ impl StartRecovery {
         };
         for session in sessions {
             if waiting.len() >= WIDTH
-                && let Some(heard) = waiting.next().await
+                && let Some(received) = waiting.next().await
             {
-                count(heard);
+                count(received);
             }
             let first = self.probed(session);
             let recovery = Arc::clone(self);
             waiting.push(Box::pin(async move { (session, recovery.decided(session, first).await) }));
         }
-        while let Some(heard) = waiting.next().await {
-            count(heard);
+        while let Some(received) = waiting.next().await {
+            count(received);
         }
         match self.log.journal.poisoned() {
             Some(poison) => Err(poison),

@@ -9,7 +9,7 @@ use subtend_session::record::{Notice, Record};
 /// The rows for one session, in order.
 #[derive(Default)]
 pub(crate) struct DueRows {
-    pub(crate) asked: Vec<Command>,
+    pub(crate) requests: Vec<Command>,
     /// Ends of owned runs, and of persons' and detached runs of children.
     pub(crate) owed: Vec<Notice>,
 }
@@ -19,7 +19,7 @@ pub(crate) fn rows_to(journal: &Journal, session: SessionId) -> Result<DueRows, 
     for (row, lsn) in journal.outbox_to(session)? {
         match row_at(journal, &row, lsn)? {
             Some(Command::OwnedEnded(notices)) => rows.owed.extend(notices),
-            Some(command) => rows.asked.push(command),
+            Some(command) => rows.requests.push(command),
             None => {}
         }
     }
@@ -77,24 +77,24 @@ fn notice_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Notice>, R
 fn continue_at(journal: &Journal, row: &Row, key: CallId, lsn: Lsn) -> Result<Option<Continue>, ReadError> {
     let owner = row.from;
     let frame = frame(journal, lsn)?;
-    let asked = frame.iter().find_map(|stored| {
-        let Record::ContinueAsked(asked) = &stored.record else { return None };
-        (asked.call == key && asked.child == row.to).then_some((stored.seq, asked))
+    let request = frame.iter().find_map(|stored| {
+        let Record::ContinueAsked(request) = &stored.record else { return None };
+        (request.call == key && request.child == row.to).then_some((stored.seq, request))
     });
-    let Some((seq, asked)) = asked else { return Ok(None) };
+    let Some((seq, request)) = request else { return Ok(None) };
     let all = journal.records(owner)?;
     let opened = all.iter().take_while(|stored| stored.seq < seq).filter_map(|stored| {
         let Record::RunOpened(opened) = &stored.record else { return None };
         Some(opened)
     });
-    Ok(opened.last().map(|opened| index::continue_from(owner, opened, asked)))
+    Ok(opened.last().map(|opened| index::continue_from(owner, opened, request)))
 }
 
 fn cancel_at(journal: &Journal, row: &Row, key: CallId, lsn: Lsn) -> Result<Option<Command>, ReadError> {
     let frame = frame(journal, lsn)?;
     let by = frame.iter().find_map(|stored| {
-        let Record::CancelAsked { call, key: asked, child } = &stored.record else { return None };
-        (*asked == key && *child == row.to).then(|| index::cancel_by(*call))
+        let Record::CancelAsked { call, key: asking_call, child } = &stored.record else { return None };
+        (*asking_call == key && *child == row.to).then(|| index::cancel_by(*call))
     });
     Ok(by.map(|by| Command::OwnerCancels { owner: row.from, key, by }))
 }

@@ -112,8 +112,12 @@ fn rendered(message: &Message, cuts: &Cuts) -> String {
         Message::Result { error, content, .. } => entry(if *error { "error" } else { "result" }, content, cuts.result),
         Message::Assistant { text, calls, .. } => {
             let mut rendered = text.as_deref().map(|text| entry("agent", text, cuts.message)).unwrap_or_default();
-            for asked in calls.iter() {
-                rendered.push_str(&entry(&format!("call of {}", cut(&asked.tool, 64)), &asked.args, cuts.arguments));
+            for tool_call in calls.iter() {
+                rendered.push_str(&entry(
+                    &format!("call of {}", cut(&tool_call.tool, 64)),
+                    &tool_call.args,
+                    cuts.arguments,
+                ));
             }
             rendered
         }
@@ -149,8 +153,8 @@ mod tests {
         assert_eq!(of("  Fix the login test \n"), some("Fix the login test"));
         assert_eq!(of("**\"Fix   the\tlogin test.\"**"), some("Fix the login test"));
         assert_eq!(of("# Größe von „x“ prüfen"), some("Größe von „x“ prüfen"));
-        let words = "word ".repeat(20);
-        assert_eq!(of(&words), some(words[..59].trim_end()));
+        let text = "word ".repeat(20);
+        assert_eq!(of(&text), some(text[..59].trim_end()));
         assert_eq!(of(&"x".repeat(80)), some(&"x".repeat(60)));
         assert_eq!(of("Here is a title:\nFix the login test"), None);
         assert_eq!(of(" \n \"\" \n"), None);

@@ -117,26 +117,27 @@ pub(crate) struct ServiceSignal {
 impl ServiceSignal {
     /// Returns the meaning of `records`, which led to `state`.
     pub(crate) fn of(state: &State, records: &[Record]) -> Self {
-        let mut heard = Self::default();
+        let mut signal = Self::default();
         for record in records {
             if let Record::InputAccepted(input) = record
                 && input.from == From::Person
-                && heard.names.is_none()
+                && signal.names.is_none()
                 && is_nameless(state)
             {
-                heard.names = Some(Arc::clone(&input.text));
+                signal.names = Some(Arc::clone(&input.text));
             } else if is_over(record) {
-                heard = Self { names: None, stops: true };
+                signal = Self { names: None, stops: true };
             }
         }
-        heard
+        signal
     }
 }
 
 /// Returns whether the session of `state` may be named and no title was requested before: a failed one is not retried.
 fn is_nameless(state: &State) -> bool {
-    let asked = || state.children.values().any(|child| child.kind == BranchKind::Service && *child.agent == *"title");
-    state.created.place == Place::Root && !state.is_titled() && !asked()
+    let is_requested =
+        || state.children.values().any(|child| child.kind == BranchKind::Service && *child.agent == *"title");
+    state.created.place == Place::Root && !state.is_titled() && !is_requested()
 }
 
 /// Returns whether services end by `record`: of a cancelled run, a close or a deletion.
@@ -160,11 +161,11 @@ impl Services {
     }
 
     /// Starts and ends services after the append of a batch of `session`, without waiting.
-    pub(crate) fn hear(self: &Arc<Self>, session: SessionId, heard: ServiceSignal) {
-        if heard.stops {
+    pub(crate) fn hear(self: &Arc<Self>, session: SessionId, signal: ServiceSignal) {
+        if signal.stops {
             self.stop(Some(session));
         }
-        if let Some(first) = heard.names
+        if let Some(first) = signal.names
             && self.titles
             && let Some(starter) = self.starter.upgrade()
             && let Some(shift) = self.shift(session, For::Title)

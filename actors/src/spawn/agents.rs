@@ -40,7 +40,7 @@ pub(crate) struct Agents {
     pub(crate) workspace: Arc<Workspace>,
     /// The worktrees of the host, if it has a directory for them.
     pub(crate) worktrees: Option<Arc<Worktrees>>,
-    /// What its tools replace in files is saved there.
+    /// Where its tools save the earlier contents of files.
     pub(crate) checkpoints: Option<Checkpoints>,
     pub(crate) workspace_name: Text,
     /// Why no session may run here: the environment could not be loaded.
@@ -146,9 +146,9 @@ impl Agents {
         &self,
         session: SessionId,
         own: Isolation,
-        asked: Option<Isolation>,
+        requested: Option<Isolation>,
     ) -> Result<Option<Worktree>, String> {
-        match (own, asked) {
+        match (own, requested) {
             (Isolation::Worktree, Some(Isolation::None)) => {
                 Err("this agent works in a worktree of its own, and no call changes that: leave `isolation` out"
                     .to_owned())

@@ -65,8 +65,8 @@ impl Agents {
             return Some(Classified::tree(Err(error.message.into())));
         }
         if !offer.specs.iter().any(|spec| *spec.name == *PROCESS) {
-            let told = format!("`background` needs the tool `{PROCESS}`, which is not available in this session");
-            return Some(Classified::tree(Err(told.into())));
+            let text = format!("`background` needs the tool `{PROCESS}`, which is not available in this session");
+            return Some(Classified::tree(Err(text.into())));
         }
         let start = Box::new(background::start(AGENT.into(), &command));
         let ready = Some(Parsed::Opens(Opening::Start(start)));
@@ -176,15 +176,15 @@ mod tests {
 
     #[test]
     fn r9_model_starts_the_command_attends_it_and_reports() {
-        let said = |messages: Vec<Message>| answer(&messages, true);
-        let first = said(vec![user("make")]);
+        let answered = |messages: Vec<Message>| answer(&messages, true);
+        let first = answered(vec![user("make")]);
         let args: serde_json::Value = serde_json::from_str(&first.calls[0].args).unwrap();
         assert_eq!((&*first.calls[0].tool, args), (SHELL, json!({"command": "make", "background": true})));
-        let next = said(vec![user("make"), result("one\n[running for 1 s; output 0 to 4 of 4 bytes]")]);
+        let next = answered(vec![user("make"), result("one\n[running for 1 s; output 0 to 4 of 4 bytes]")]);
         assert_eq!((next.text.as_deref(), &*next.calls[0].tool), (Some("one"), PROCESS));
-        let silent = said(vec![user("make"), result("[running for 1 s; output 0 to 0 of 0 bytes]")]);
+        let silent = answered(vec![user("make"), result("[running for 1 s; output 0 to 0 of 0 bytes]")]);
         assert_eq!((silent.text, silent.calls.len()), (None, 1));
-        let ended = said(vec![user("make"), result("[running\n[exit code 0; output 0 to 9 of 9 bytes]")]);
+        let ended = answered(vec![user("make"), result("[running\n[exit code 0; output 0 to 9 of 9 bytes]")]);
         assert!(ended.calls.is_empty() && ended.text.is_some_and(|text| text.contains("exit code 0")));
     }
 

@@ -35,12 +35,12 @@ pub(crate) struct ChildSpec {
     pub(crate) first: Text,
     /// Requested tool schemas that it is not offered.
     pub(crate) skipped: Vec<Text>,
-    /// What was left out of its prompt, and why.
+    /// Omissions from its prompt, each with its reason.
     pub(crate) warnings: Vec<Text>,
 }
 
 impl ChildSpec {
-    fn told(created: SessionCreated, prompt: &Text) -> Self {
+    fn new(created: SessionCreated, prompt: &Text) -> Self {
         Self { created, first: Arc::clone(prompt), skipped: Vec::new(), warnings: Vec::new() }
     }
 }
@@ -185,11 +185,11 @@ impl Agents {
         &self,
         state: &State,
         offer: &ToolSet,
-        asked: &StartRequest,
+        request: &StartRequest,
         template: &Template,
         read: Reader<'_>,
     ) -> Result<ChildSpec, Refusal> {
-        let spec = self.spec_of(state, offer, asked, template, read)?;
+        let spec = self.spec_of(state, offer, request, template, read)?;
         let model = &spec.created.model;
         if self.models.lacks_window(&state.limits, model) {
             let message = format!(
@@ -204,71 +204,71 @@ impl Agents {
         &self,
         state: &State,
         offer: &ToolSet,
-        asked: &StartRequest,
+        request: &StartRequest,
         template: &Template,
         read: Reader<'_>,
     ) -> Result<ChildSpec, Refusal> {
         let mut created = template.created.clone();
         created.limits = state.created.limits.clone();
         created.limits.body = Some(Arc::clone(&state.limits));
-        if let Some(cap) = asked.output_tokens {
+        if let Some(cap) = request.output_tokens {
             created.limits = capped(&state.limits, cap.get())?;
         }
         created.workspace = Arc::clone(&state.created.workspace);
-        created.metadata = asked.metadata.clone();
-        created.worktree = self.own(state.id, template.isolation, asked.isolation).map_err(unisolated)?;
-        let dialects: &[Dialect] = if asked.dialect.nests() { &offer.opens.dialects } else { &[] };
+        created.metadata = request.metadata.clone();
+        created.worktree = self.own(state.id, template.isolation, request.isolation).map_err(unisolated)?;
+        let dialects: &[Dialect] = if request.dialect.nests() { &offer.opens.dialects } else { &[] };
         // The parent's are among the host's, which the template names.
         created.dialects.retain(|name| dialects.iter().any(|dialect| *dialect.name() == **name));
-        created.returns = asked.dialect == Dialect::Minion;
-        let template_of = asked.template.as_ref().and_then(|name| self.dialects.templates.get(name));
+        created.returns = request.dialect == Dialect::Minion;
+        let template_of = request.template.as_ref().and_then(|name| self.dialects.templates.get(name));
         let rolls_back = template_of.and_then(|template| template.rollback_on_error);
         created.rolls_back = created.returns && rolls_back.unwrap_or(self.dialects.minion.rollback_on_error);
-        created.joins = asked.dialect == Dialect::Spawn;
+        created.joins = request.dialect == Dialect::Spawn;
         // The caller's tool list binds all its descendants.
         created.tools = state.tools.clone();
-        created.title = asked.title.clone();
-        if asked.dialect == Dialect::Task {
-            let tools = self.catalog.get(&asked.agent).and_then(|manifest| manifest.tools.as_ref());
+        created.title = request.title.clone();
+        if request.dialect == Dialect::Task {
+            let tools = self.catalog.get(&request.agent).and_then(|manifest| manifest.tools.as_ref());
             let only = narrowed(created.tools.as_ref(), tools);
             let authority = offer.authority.meet(&template.manifest);
             created.system = self.system_under(template, &authority, only.as_ref()).map_err(unrecorded)?;
-            return Ok(ChildSpec::told(created, &asked.prompt));
+            return Ok(ChildSpec::new(created, &request.prompt));
         }
         // Its first message may start with files.
-        created.title = created.title.or_else(|| asked.label.clone());
-        created.tools = whitelist(asked.tools.as_ref(), offer.only.as_ref());
-        self.choose_model(state, asked, &mut created);
-        let manifest = self.catalog.get(&asked.agent);
-        let Some(manifest) = manifest else { return Ok(ChildSpec::told(created, &asked.prompt)) };
+        created.title = created.title.or_else(|| request.label.clone());
+        created.tools = whitelist(request.tools.as_ref(), offer.only.as_ref());
+        self.choose_model(state, request, &mut created);
+        let manifest = self.catalog.get(&request.agent);
+        let Some(manifest) = manifest else { return Ok(ChildSpec::new(created, &request.prompt)) };
         let authority = offer.authority.meet(&template.manifest);
         let only = narrowed(created.tools.as_ref(), manifest.tools.as_ref());
-        let (tools, skipped) = self.prefetched(asked, offer, only.as_deref(), &authority, &mut created);
+        let (tools, skipped) = self.prefetched(request, offer, only.as_deref(), &authority, &mut created);
         let parts = Parts {
             tools,
-            task: Some(Arc::clone(&asked.prompt)),
+            task: Some(Arc::clone(&request.prompt)),
             discovers: created.in_full.is_some(),
-            ..self.parts(state, asked, (manifest, &authority), read)
+            ..self.parts(state, request, (manifest, &authority), read)
         };
-        let of = Caller { agent: &asked.agent, authority: &authority, only: only.as_ref(), attended: offer.attended };
+        let of = Caller { agent: &request.agent, authority: &authority, only: only.as_ref(), attended: offer.attended };
         let assembled = self.assembled(parts, manifest, of, (dialects, created.source));
         let warnings = assembled.warnings.into_iter().map(Text::from).collect();
         created.system = Interned::new(assembled.system).map_err(unrecorded)?;
-        let first = assembled.first.unwrap_or_else(|| Arc::clone(&asked.prompt));
+        let first = assembled.first.unwrap_or_else(|| Arc::clone(&request.prompt));
         Ok(ChildSpec { created, first, skipped, warnings })
     }
 
     fn parts(
         &self,
         state: &State,
-        asked: &StartRequest,
+        request: &StartRequest,
         (manifest, authority): (&Manifest, &Authority),
         read: Reader<'_>,
     ) -> Parts {
         let of_agent = || Parts::of_agent(manifest).instructed(&self.instructions, manifest, authority);
-        let own = match asked.dialect {
+        let own = match request.dialect {
             Dialect::Spawn => {
-                let profile = asked.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
+                let profile = request.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
                 let named = profile.and_then(|profile| profile.agent.as_ref()).map(|_| manifest);
                 let caller = self.catalog.get(agent_of(state)).map_or(manifest, Arc::as_ref);
                 Parts::of_spawn(profile.map(Arc::as_ref), (caller, named), (&self.instructions, authority), read)
@@ -276,16 +276,16 @@ impl Agents {
             Dialect::Minion => {
                 let (body, _) = self.minions(state);
                 let agents = of_agent();
-                Parts { body: asked.body.clone().or(body).or_else(|| agents.body.clone()), ..agents }
+                Parts { body: request.body.clone().or(body).or_else(|| agents.body.clone()), ..agents }
             }
             Dialect::Task | Dialect::Subagent | Dialect::SpawnTask => of_agent(),
         };
         Parts {
-            parameter: asked.system.clone(),
-            started_by: Some(asked.dialect),
-            only_reads: asked.dialect == Dialect::SpawnTask && self.only_reads(manifest),
-            context: asked.context.clone(),
-            files: asked.files.iter().map(|file| FileText::read(file, read)).collect(),
+            parameter: request.system.clone(),
+            started_by: Some(request.dialect),
+            only_reads: request.dialect == Dialect::SpawnTask && self.only_reads(manifest),
+            context: request.context.clone(),
+            files: request.files.iter().map(|file| FileText::read(file, read)).collect(),
             ..own
         }
     }
@@ -294,17 +294,17 @@ impl Agents {
     /// shown these in full and discovers the others (B8).
     fn prefetched(
         &self,
-        asked: &StartRequest,
+        request: &StartRequest,
         offer: &ToolSet,
         only: Option<&[Text]>,
         authority: &Authority,
         created: &mut SessionCreated,
     ) -> (Vec<ToolSpec>, Vec<Text>) {
-        if asked.dialect != Dialect::Subagent {
+        if request.dialect != Dialect::Subagent {
             return (Vec::new(), Vec::new());
         }
         let offered = self.tools.offered(authority, only, offer.attended);
-        let names: BTreeSet<&Text> = asked.prefetch.iter().flat_map(|(_, names)| names).collect();
+        let names: BTreeSet<&Text> = request.prefetch.iter().flat_map(|(_, names)| names).collect();
         let (found, lacking): (Vec<&Text>, Vec<&Text>) =
             names.into_iter().partition(|name| offered.iter().any(|tool| tool.name == **name));
         let many = offered.len() > usize::try_from(self.dialects.subagent.tools_in_full).unwrap_or(usize::MAX);
@@ -315,14 +315,14 @@ impl Agents {
         (tools, lacking.into_iter().map(shown).collect())
     }
 
-    fn choose_model(&self, state: &State, asked: &StartRequest, created: &mut SessionCreated) {
-        let profile = asked.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
+    fn choose_model(&self, state: &State, request: &StartRequest, created: &mut SessionCreated) {
+        let profile = request.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
         if let Some(pool) = profile.and_then(|profile| profile.pool.as_ref()) {
             let manifest = Manifest { pool: Some(Arc::clone(pool)), ..nobody() };
             created.model = self.model_name(&manifest, model_of(state));
         }
-        if asked.dialect == Dialect::Minion {
-            let template = asked.template.as_ref().and_then(|name| self.dialects.templates.get(name));
+        if request.dialect == Dialect::Minion {
+            let template = request.template.as_ref().and_then(|name| self.dialects.templates.get(name));
             let named = template.and_then(|template| template.model.clone());
             created.model = named.unwrap_or_else(|| self.minions(state).1);
         }

@@ -124,7 +124,7 @@ impl Agents {
         let is_shown = |dialect: &Dialect| specs.iter().any(|spec| *spec.name == *dialect.name());
         let shown: Vec<Dialect> = opens.dialects.iter().copied().filter(is_shown).collect();
         let caller = Caller { agent, authority: &authority, only: only.as_ref(), attended: *attended };
-        let told = self.offers(&shown, caller);
+        let text = self.offers(&shown, caller);
         if *returns {
             specs.push(minion::return_spec());
         }
@@ -148,7 +148,7 @@ impl Agents {
             starts,
             returns,
             finds,
-            told,
+            error: text,
             proposes,
             settings,
             last_prompt: Mutex::default(),
@@ -192,8 +192,8 @@ impl Agents {
                 Ok(Request::Start(start)) => {
                     let (access, verdict) = offer.starting(&start.agent);
                     if verdict == Verdict::Deny {
-                        let told = format!("{} may not be started here: do the work yourself", start.agent);
-                        return Classified::tree(Err(start.dialect.refused("NOT_ALLOWED", &told)));
+                        let text = format!("{} may not be started here: do the work yourself", start.agent);
+                        return Classified::tree(Err(start.dialect.refused("NOT_ALLOWED", &text)));
                     }
                     // Allowed access needs no record, as the child has its own.
                     let ask = verdict != Verdict::Allow && !always.contains(&access);
@@ -212,7 +212,7 @@ impl Agents {
             return Classified::tree(read);
         }
         let (used, found);
-        let (tool, args) = match offer.finds.as_ref().map(|finds| finds.meant(offer, tool, args)) {
+        let (tool, args) = match offer.finds.as_ref().map(|finds| finds.classify(offer, tool, args)) {
             None | Some(Meant::Plain) => (tool, args),
             Some(Meant::Other(other)) => return other,
             // Judged like a direct call of the tool, so that the same rules apply.

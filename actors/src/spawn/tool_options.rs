@@ -43,11 +43,11 @@ pub(crate) fn check(tools: &Registry, given: &ToolOptions, of_minion: &MinionOpt
         option::given(tool.options(), values).map_err(bad)?;
     }
     let bad = |why| BadToolOptions::Bad { tool: minion::NAME.into(), why };
-    option::given(&minion::options(), &said(of_minion)).map_err(bad)
+    option::given(&minion::options(), &option_values(of_minion)).map_err(bad)
 }
 
 /// Returns the values for minions; missing ones are completed like any others.
-fn said(of_minion: &MinionOptions) -> Map<String, Value> {
+fn option_values(of_minion: &MinionOptions) -> Map<String, Value> {
     let values = serde_json::to_value(of_minion).ok();
     let Some(Value::Object(mut values)) = values else { return Map::new() };
     values.retain(|_, value| !value.is_null());
@@ -66,7 +66,7 @@ impl Agents {
 
     /// Returns the set system prompt for minions of `state`'s session, if any, and their model (M7).
     pub(crate) fn minions(&self, state: &State) -> (Option<Text>, Text) {
-        let values = filled(state, &minion::options(), said(&self.dialects.minion));
+        let values = filled(state, &minion::options(), option_values(&self.dialects.minion));
         let text = |id: &str| values.get(id).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
         let model = text("model").map_or_else(|| Arc::clone(&state.created.model), Text::from);
         (text("systemPrompt").map(Text::from), model)

@@ -33,7 +33,7 @@ pub(crate) struct ToolSet {
     pub(crate) returns: bool,
     pub(crate) finds: Option<Finds>,
     /// The part of the system prompt that names the offer: hints and profiles.
-    pub(crate) told: Option<Text>,
+    pub(crate) error: Option<Text>,
     /// The agent that would continue, if the session may propose a plan.
     pub(crate) proposes: Option<Arc<AgentOverride>>,
     /// The format of the model's answers, by the present manifest.
@@ -64,7 +64,7 @@ impl Classified {
     pub(crate) fn tree(read: Result<(CallKind, Option<Parsed>), Text>) -> Self {
         let (kind, ready, note) = match read {
             Ok((kind, ready)) => (kind, ready, None),
-            Err(told) => (CallKind::Invalid(Invalid::BadArgs), None, Some(told)),
+            Err(error) => (CallKind::Invalid(Invalid::BadArgs), None, Some(error)),
         };
         Self { kind, note, access: None, ask: false, ready }
     }
@@ -79,7 +79,7 @@ impl ToolSet {
         {
             return Arc::clone(prompt);
         }
-        let prompt = prompt::with_offers(system, self.told.as_deref());
+        let prompt = prompt::with_offers(system, self.error.as_deref());
         *last = Some((Arc::clone(system), Arc::clone(&prompt)));
         prompt
     }
@@ -101,7 +101,7 @@ pub(crate) enum Meant {
 }
 
 impl Finds {
-    pub(crate) fn meant(&self, offer: &ToolSet, tool: &str, args: &str) -> Meant {
+    pub(crate) fn classify(&self, offer: &ToolSet, tool: &str, args: &str) -> Meant {
         match tool {
             discovery::GET => Meant::Other(match discovery::GetTools::asked(args, &self.all, &self.shown) {
                 Ok((tool, args)) => {
@@ -145,10 +145,10 @@ pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>
 }
 
 /// Returns the tools of a child: those that its call names, at most those of its caller, without tools that end or start runs (S4, K20).
-pub(crate) fn whitelist(asked: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
-    match (asked, caller) {
-        (Some(asked), caller) => {
-            let mut theirs = caller.map_or_else(|| asked.clone(), |caller| common(asked, caller));
+pub(crate) fn whitelist(requested_tools: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
+    match (requested_tools, caller) {
+        (Some(requested_tools), caller) => {
+            let mut theirs = caller.map_or_else(|| requested_tools.clone(), |caller| common(requested_tools, caller));
             theirs.retain(|name| !is_locked(name));
             Some(theirs)
         }

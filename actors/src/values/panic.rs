@@ -4,12 +4,12 @@ use subtend_session::ids::Text;
 
 /// Returns the message of a panic, bounded.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> Text {
-    let said = panic
+    let text = panic
         .downcast_ref::<&'static str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("it said nothing");
-    bounded(said).into()
+    bounded(text).into()
 }
 
 /// Returns at most 2,000 bytes of a foreign text, cut between characters.

@@ -44,7 +44,7 @@ pub enum DecidedBy {
 pub(crate) struct Audit {
     tools: BTreeMap<TurnNo, Vec<ToolCall>>,
     /// Unanswered questions, and answers whose call has neither started nor ended.
-    asked: BTreeMap<CallId, Access>,
+    asked_access: BTreeMap<CallId, Access>,
     answered: BTreeSet<CallId>,
     always: BTreeSet<Access>,
     decisions: Vec<Decision>,
@@ -65,7 +65,7 @@ impl Audit {
             }
         } else if let Record::AskOpened { call, action, resource, .. } = record {
             let access = Access { action: Arc::clone(action), resource: Arc::clone(resource) };
-            self.asked.insert(*call, access);
+            self.asked_access.insert(*call, access);
         } else if let Record::AskAnswered { call, verdict, by } = record {
             self.answered(seq, *call, *verdict, *by);
         } else if let Record::CallStarted { call, access: Some(access), .. } = record {
@@ -76,8 +76,8 @@ impl Audit {
             }
         } else if let Record::CallFinished(finished) = record {
             // The end of the call reports a denial. A started tool that denies an access decides again.
-            let told = self.answered.remove(&finished.call) && self.was_denied(finished.call);
-            if finished.end == CallEnd::Denied && !told {
+            let reported = self.answered.remove(&finished.call) && self.was_denied(finished.call);
+            if finished.end == CallEnd::Denied && !reported {
                 let why = Some(Arc::clone(&finished.content));
                 self.decided(seq, finished.call, None, Decided::Denied, DecidedBy::Rules, why);
             }
@@ -85,7 +85,7 @@ impl Audit {
     }
 
     fn answered(&mut self, seq: Seq, call: CallId, verdict: AskVerdict, by: AskBy) {
-        let access = self.asked.remove(&call);
+        let access = self.asked_access.remove(&call);
         let decided = match verdict {
             AskVerdict::Allow | AskVerdict::Always => Decided::Allowed,
             AskVerdict::Deny => Decided::Denied,
@@ -111,8 +111,9 @@ impl Audit {
         by: DecidedBy,
         why: Option<Text>,
     ) {
-        let asked = self.tools.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
-        let tool = asked.map_or_else(|| "".into(), |asked| Text::from(discovery::named(&asked.tool, &asked.args)));
+        let tool_call = self.tools.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
+        let tool = tool_call
+            .map_or_else(|| "".into(), |tool_call| Text::from(discovery::named(&tool_call.tool, &tool_call.args)));
         self.decisions.push(Decision { seq, call, tool, access, verdict, by, why });
     }
 }

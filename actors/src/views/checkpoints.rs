@@ -13,7 +13,7 @@ use subtend_tools::checkpoint::{Checkpoint, CheckpointError, Checkpoints, Examin
 
 use crate::values::error::ControlError;
 
-/// What a restore takes back: writes of a session and of the runs that it owned.
+/// The extent of a restore: writes of a session and of the runs that it owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestorePoint {
     /// Those of a run that did not complete; by default the last run.
@@ -32,7 +32,7 @@ pub struct UnrecordedWrite {
     pub file: ExaminedFile,
 }
 
-/// What a session's journal says of its runs and calls.
+/// Runs and calls of a session, read from its journal.
 #[derive(Default)]
 struct KnownCalls {
     /// The session whose worktree it works in.
@@ -59,7 +59,7 @@ impl KnownCalls {
                     calls.results.insert((run, finished.call), (stored.seq, finished.end));
                 }
                 Record::ChildSpawned(spawned) => _ = calls.opened.insert((run, spawned.call), stored.seq),
-                Record::ContinueAsked(asked) => _ = calls.opened.insert((run, asked.call), stored.seq),
+                Record::ContinueAsked(request) => _ = calls.opened.insert((run, request.call), stored.seq),
                 Record::RunEnded(ended) if ended.outcome == Outcome::Completed => _ = calls.completed.insert(ended.run),
                 _ => {}
             }

@@ -120,7 +120,8 @@ impl Task {
         let mut found = found.into_iter();
         while listed.len() < filter.limit.unwrap_or(usize::MAX) {
             let Some(mut task) = found.next() else { break };
-            let read = Assigned::read(journal, task.session).and_then(|assigned| task.told(assigned, filter, journal));
+            let read =
+                Assigned::read(journal, task.session).and_then(|assigned| task.add_of(assigned, filter, journal));
             match read {
                 Ok(()) => {}
                 Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error),
@@ -137,7 +138,7 @@ impl Task {
     }
 
     /// Adds the facts from records; of a task that the filter excludes, only its status.
-    fn told(&mut self, assigned: Assigned, filter: TaskFilter, journal: &Journal) -> Result<(), ReadError> {
+    fn add_of(&mut self, assigned: Assigned, filter: TaskFilter, journal: &Journal) -> Result<(), ReadError> {
         if assigned.is_followed {
             self.outcome = assigned.history.outcome.as_ref().map(Outcome::kind);
             self.status = TaskStatus::of(Phase::Quiet, self.outcome);

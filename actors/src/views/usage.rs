@@ -126,8 +126,8 @@ impl Sum {
                 run = opened.run;
                 let spent = Spent { owner: opened.owner.run(), usage: Usage::default() };
                 self.runs.insert(RunKey { session, run }, spent);
-            } else if let Record::TurnStarted { model: asked, .. } = record {
-                model = Some(asked.clone());
+            } else if let Record::TurnStarted { model: requested, .. } = record {
+                model = Some(requested.clone());
             } else if let Record::TurnAnswered(answered) = record {
                 self.spent(RunKey { session, run }, &answered.usage);
                 let used = answered.usage.tokens();

@@ -31,7 +31,7 @@ pub struct WorkClock {
     /// The longest tool since then: tools of one turn run concurrently.
     tool_ms: u64,
     /// Calls that wait for an approval.
-    asked: BTreeSet<CallId>,
+    asked_calls: BTreeSet<CallId>,
     /// Calls that run in this process.
     local: BTreeSet<CallId>,
     is_interrupted: bool,
@@ -42,7 +42,7 @@ impl WorkClock {
     pub fn add(&mut self, stored: &Stored) -> Option<Worked> {
         if self.working.is_some_and(|epoch| epoch != stored.epoch) {
             // A session that only waits for approvals is unloaded without a record.
-            self.is_interrupted |= self.asked.is_empty() || !self.local.is_empty();
+            self.is_interrupted |= self.asked_calls.is_empty() || !self.local.is_empty();
             self.working = Some(stored.epoch);
         }
         if let Record::RunOpened(_) = &stored.record {
@@ -70,9 +70,9 @@ impl WorkClock {
                 self.local.insert(*call);
             }
         } else if let Record::AskOpened { call, .. } = record {
-            self.asked.insert(*call);
+            self.asked_calls.insert(*call);
         } else if let Record::AskAnswered { call, .. } = record {
-            self.asked.remove(call);
+            self.asked_calls.remove(call);
         } else if let Record::CallFinished(finished) = record {
             self.local.remove(&finished.call);
             self.tool_ms = self.tool_ms.max(finished.worked_ms);

@@ -112,14 +112,17 @@ async fn b3_an_unknown_message_is_not_found() {
 async fn b1_task_of_a_branch_is_whole() {
     let journal = journal();
     let long = format!("count the files\nin {}", "every folder, ".repeat(40));
-    let asked = long.clone();
+    let long_prompt = long.clone();
     let answering = model(move |request| {
         let first = calls([
-            ("task", json!({"subagent_type": "explore", "description": "Count", "prompt": &asked, "background": true})),
-            ("spawn", json!({"task": &asked, "context": "more"})),
-            ("minion", json!({"message": &asked, "enableWeb": false, "enabledTools": []})),
-            ("subagent", json!({"task": &asked})),
-            ("spawn_task", json!({"type": "explore", "prompt": &asked, "description": "Count"})),
+            (
+                "task",
+                json!({"subagent_type": "explore", "description": "Count", "prompt": &long_prompt, "background": true}),
+            ),
+            ("spawn", json!({"task": &long_prompt, "context": "more"})),
+            ("minion", json!({"message": &long_prompt, "enableWeb": false, "enabledTools": []})),
+            ("subagent", json!({"task": &long_prompt})),
+            ("spawn_task", json!({"type": "explore", "prompt": &long_prompt, "description": "Count"})),
         ]);
         let answer = if &*prompt(&request) == "go" && answers(&request) == 0 { first } else { text("done") };
         async move { Ok(answer) }

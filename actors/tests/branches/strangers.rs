@@ -23,9 +23,9 @@ async fn birth(journal: &Journal, session: &SessionHandle) -> SessionCreated {
 #[tokio::test(start_paused = true)]
 async fn session_of_an_unknown_agent_is_branched_without_permissions() {
     let (memory, offered) = (Memory::new(), Arc::new(Mutex::new(Vec::<Vec<Text>>::new())));
-    let asked = Arc::clone(&offered);
+    let offers = Arc::clone(&offered);
     let answering = model(move |request| {
-        asked.lock().unwrap().push(request.tools.iter().map(|spec| Arc::clone(&spec.name)).collect());
+        offers.lock().unwrap().push(request.tools.iter().map(|spec| Arc::clone(&spec.name)).collect());
         async { Ok(text("fine")) }
     });
     let made = |name| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });

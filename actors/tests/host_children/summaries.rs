@@ -6,8 +6,8 @@ const SUMMARY: &str = "## What changed\nIt works.";
 
 #[tokio::test(start_paused = true)]
 async fn close_summarises_new_messages_without_waiting() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &asked, |request: Request| async {
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, |request: Request| async {
         seconds(5).await;
         good(request).await
     });
@@ -20,8 +20,8 @@ async fn close_summarises_new_messages_without_waiting() {
     assert_eq!((before.elapsed(), session.summary().await.expect("readable")), (Duration::ZERO, None));
     session.services_done().await;
     let [_, service] = &kids(&runtime, &session)[..] else { panic!("a title and a summary") };
-    let said = "The session, oldest first; what was said is indented:\n\nperson:\n  hello\n\nagent:\n  done\n\n";
-    assert_eq!(asked_of(&asked, "summary"), [said]);
+    let material = "The session, oldest first; what was said is indented:\n\nperson:\n  hello\n\nagent:\n  done\n\n";
+    assert_eq!(asked_of(&requests, "summary"), [material]);
     let (_, summaries, notices) = described(&journal, session.id()).await;
     let [set] = &summaries[..] else { panic!("{summaries:?}") };
     assert_eq!((&*set.text, set.of, notices), (SUMMARY, service.id(), 0));
@@ -30,13 +30,13 @@ async fn close_summarises_new_messages_without_waiting() {
     assert!(head.closed, "a summary opens no session again");
     session.close().await.expect("closed");
     session.services_done().await;
-    assert_eq!(asked_of(&asked, "summary").len(), 1, "nothing was said since");
+    assert_eq!(asked_of(&requests, "summary").len(), 1, "nothing was said since");
     say(&session, "one thing more").await;
     session.close().await.expect("closed");
     session.services_done().await;
     let (_, summaries, _) = described(&journal, session.id()).await;
     assert_eq!(
-        (asked_of(&asked, "summary").len(), summaries.len()),
+        (asked_of(&requests, "summary").len(), summaries.len()),
         (2, 2),
         "an input opened it, and it was closed again"
     );
@@ -45,30 +45,30 @@ async fn close_summarises_new_messages_without_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn summary_is_made_on_request_also_during_a_run() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
+    let (journal, requests) = (journal(), ServicePrompts::default());
     let options = Options { seed: Some(7), ..Options::default() };
-    let runtime = serving(&journal, &asked, good).options(options).start().await.expect("a runtime");
+    let runtime = serving(&journal, &requests, good).options(options).start().await.expect("a runtime");
     let session = open(&runtime);
     let nothing = "the session is not summed up: nothing was said in it yet";
     assert_eq!(session.summarise().await, Err(ControlError::Refused(nothing.into())));
     say(&session, "hello").await;
-    assert_eq!(asked_of(&asked, "title"), Vec::<String>::new(), "off, unless the host says otherwise");
+    assert_eq!(asked_of(&requests, "title"), Vec::<String>::new(), "off, unless the host says otherwise");
     assert_eq!(session.summarise().await.as_deref(), Ok(SUMMARY));
     assert_eq!(session.summarise().await.as_deref(), Ok(SUMMARY), "asked for is asked for");
     session.close().await.expect("closed");
     session.services_done().await;
-    assert_eq!(asked_of(&asked, "summary").len(), 2);
+    assert_eq!(asked_of(&requests, "summary").len(), 2);
     let two = async { tokio::join!(session.summarise(), session.summarise()) };
     let (first, second) = two.await;
     assert_eq!((first.as_deref(), second.as_deref()), (Ok(SUMMARY), Ok(SUMMARY)));
-    assert_eq!(asked_of(&asked, "summary").len(), 3, "two who ask at once are given one");
+    assert_eq!(asked_of(&requests, "summary").len(), 3, "two who ask at once are given one");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_summary_is_reported_and_keeps_the_previous_one() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &asked, |request: Request| async {
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, |request: Request| async {
         let again = prompt(&request).contains("more");
         if again { Err(ModelError::new(ModelFail::Auth, "no key")) } else { good(request).await }
     });
@@ -86,14 +86,14 @@ async fn failed_summary_is_reported_and_keeps_the_previous_one() {
 
 #[tokio::test(start_paused = true)]
 async fn manifest_of_the_same_name_replaces_the_built_in_one() {
-    let (journal, asked) = (journal(), ServicePrompts::default());
+    let (journal, requests) = (journal(), ServicePrompts::default());
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
     let own = Manifest::new("title", AgentMode::Subagent, "Name it in one word.");
     catalog.insert(Manifest { inspectable: true, ..own });
     let seen = Arc::new(Mutex::new(Vec::new()));
     let systems = Arc::clone(&seen);
-    let runtime = serving(&journal, &asked, move |request| {
+    let runtime = serving(&journal, &requests, move |request| {
         systems.lock().unwrap().push((request.system.contains("Name it in one word."), offered(&request)));
         good(request)
     });
@@ -115,12 +115,12 @@ async fn manifest_of_the_same_name_replaces_the_built_in_one() {
 
 #[tokio::test(start_paused = true)]
 async fn untitled_session_is_named_by_its_first_message() {
-    let (memory, asked) = (Memory::new(), ServicePrompts::default());
+    let (memory, requests) = (Memory::new(), ServicePrompts::default());
     let on =
         || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens");
     let first = on();
     let quiet = Options { seed: Some(3), ..Options::default() };
-    let runtime = serving(&first, &asked, good).options(quiet).start().await.expect("a runtime");
+    let runtime = serving(&first, &requests, good).options(quiet).start().await.expect("a runtime");
     let session = open(&runtime);
     say(&session, "Fix the login").await;
     let id = session.id();
@@ -128,12 +128,12 @@ async fn untitled_session_is_named_by_its_first_message() {
     drop((session, first));
 
     let journal = on();
-    let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
+    let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let session = runtime.session(id).expect("readable").expect("there");
     say(&session, "yes, continue").await;
     session.services_done().await;
     let titles: Vec<String> =
-        asked.lock().unwrap().iter().filter(|(agent, _)| agent == "title").map(|(_, said)| said.clone()).collect();
+        requests.lock().unwrap().iter().filter(|(agent, _)| agent == "title").map(|(_, text)| text.clone()).collect();
     assert!(matches!(&titles[..], [one] if one.contains("Fix the login") && !one.contains("continue")), "{titles:?}");
     shut(runtime).await;
 }

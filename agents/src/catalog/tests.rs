@@ -235,8 +235,8 @@ fn a_file_replaces_a_builtin_of_its_name_and_that_is_said() {
     let workspace = workspace(&[("explore.md", b"---\nmode: subagent\nturns: 5\n---\nLook around.")]);
     let catalog = Catalog::load(workspace.path());
     assert_eq!(&*catalog.get("explore").unwrap().body, "Look around.");
-    let said = ("explore.md".to_owned(), ProblemKind::Warning, "replaces the built-in agent `explore`".to_owned());
-    assert_eq!(problems(&workspace, &catalog), [said]);
+    let warning = ("explore.md".to_owned(), ProblemKind::Warning, "replaces the built-in agent `explore`".to_owned());
+    assert_eq!(problems(&workspace, &catalog), [warning]);
 }
 
 #[test]
@@ -258,8 +258,8 @@ fn files_and_folders_are_linted_without_a_workspace() {
         ("sub/good.md", b"---\nmode: all\n---\nAnother."),
     ]);
     let folder = workspace.path().join(FOLDER);
-    let told = |path: &Path| {
-        let told = |checked: Checked| {
+    let describe_path = |path: &Path| {
+        let describe = |checked: Checked| {
             let name = checked.path.strip_prefix(&folder).unwrap().display().to_string();
             let problems = checked.problems.into_iter().map(|problem| (problem.kind, problem.message));
             let agent = match checked.gives {
@@ -271,19 +271,19 @@ fn files_and_folders_are_linted_without_a_workspace() {
         };
         lint(&[path.to_owned()], None, &Catalog::builtin(), &|_, _| Err(Unread::Missing))
             .into_iter()
-            .map(told)
+            .map(describe)
             .collect::<Vec<_>>()
     };
-    let unknown = told(&folder.join("good.md"));
+    let unknown = describe_path(&folder.join("good.md"));
     assert_eq!((unknown.len(), unknown[0].1.as_deref(), unknown[0].2[0].0), (1, Some("good"), ProblemKind::Warning));
     assert!(unknown[0].2[0].1.starts_with("unknown key `colour` is kept without effect"));
-    let all = told(&folder);
+    let all = describe_path(&folder);
     let mode = "`mode` must be primary, subagent or all, not \"never\"".to_owned();
     assert_eq!(all[1], ("sub/bad.md".to_owned(), None, vec![(ProblemKind::Refused, mode)]));
     let first = format!("`good` is already there, from {}: rename one", folder.join("good.md").display());
     assert_eq!(all[2], ("sub/good.md".to_owned(), None, vec![(ProblemKind::Refused, first)]));
     assert_eq!(all.len(), 3);
-    let gone = told(&folder.join("gone"));
+    let gone = describe_path(&folder.join("gone"));
     assert_eq!((&*gone[0].0, gone[0].1.as_ref(), gone[0].2[0].0), ("gone", None, ProblemKind::Refused));
 }
 
@@ -309,10 +309,13 @@ fn symbolic_links_are_not_followed() {
     std::os::unix::fs::symlink(&folder, folder.join("loop")).unwrap();
     let catalog = Catalog::load(workspace.path());
     assert_eq!(listed(&catalog), ["build", "explore", "general", "plan", "real", "research"]);
-    let said = "is a symbolic link, which is not followed: copy the file".to_owned();
+    let warning = "is a symbolic link, which is not followed: copy the file".to_owned();
     assert_eq!(
         problems(&workspace, &catalog),
-        [("linked.md".to_owned(), ProblemKind::Refused, said.clone()), ("loop".to_owned(), ProblemKind::Refused, said)]
+        [
+            ("linked.md".to_owned(), ProblemKind::Refused, warning.clone()),
+            ("loop".to_owned(), ProblemKind::Refused, warning)
+        ]
     );
 }
 

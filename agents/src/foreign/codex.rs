@@ -13,9 +13,9 @@ use crate::manifest::{AgentMode, Manifest};
 pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     let text = file.text.strip_prefix('\u{feff}').unwrap_or(file.text);
     let map: Map<String, Value> = toml::from_str(text).map_err(|error| {
-        let said = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        let reason = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
         let line = error.span().and_then(|span| text.get(..span.start)).map(|before| before.lines().count().max(1));
-        BadManifest::Toml(line.map_or_else(|| said.clone(), |line| format!("line {line}: {said}")))
+        BadManifest::Toml(line.map_or_else(|| reason.clone(), |line| format!("line {line}: {reason}")))
     })?;
     let mut fields = Fields::of(map);
     let missing = |key| field(key, "is missing or empty: Codex requires it");
@@ -56,10 +56,10 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
 
 /// Takes what the file says of servers. It starts none, but a server of that name may run here, of which it withholds tools.
 fn servers(fields: &mut Fields, rights: &mut Rights) {
-    let Some(said) = fields.take("mcp_servers") else { return };
+    let Some(mcp_servers) = fields.take("mcp_servers") else { return };
     fields.note("`mcp_servers` has no effect: servers that a file names are not started");
     let plain = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
-    for (server, of) in said.as_object().into_iter().flatten() {
+    for (server, of) in mcp_servers.as_object().into_iter().flatten() {
         let all = format!("mcp:{server}:*");
         let names = |key: &str| {
             let listed = of.get(key).and_then(Value::as_array)?;
@@ -75,7 +75,7 @@ fn servers(fields: &mut Fields, rights: &mut Rights) {
             rights.bound(&[&disabled], Verdict::Deny);
         }
     }
-    fields.kept.insert("mcp_servers".to_owned(), said);
+    fields.kept.insert("mcp_servers".to_owned(), mcp_servers);
 }
 
 fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {

@@ -44,11 +44,11 @@ pub(super) struct KeyPermissions {
 }
 
 fn entry(key: &str, pattern: &str, verdict: Verdict) -> OrderedPermission {
-    OrderedPermission { key: meant(key, verdict), pattern: pattern.to_owned(), verdict }
+    OrderedPermission { key: described(key, verdict), pattern: pattern.to_owned(), verdict }
 }
 
 /// Returns the key that a tool's name stands for. An allow counts only where the product has that key.
-fn meant(key: &str, verdict: Verdict) -> String {
+fn described(key: &str, verdict: Verdict) -> String {
     let lower = key.to_lowercase();
     let known = match &*lower {
         "write" | "patch" | "multiedit" | "apply_patch" => "edit",

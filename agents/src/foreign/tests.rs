@@ -21,12 +21,12 @@ fn read(product: Product, text: &str) -> Result<Parsed, String> {
 }
 
 /// The verdicts of an agent alone, under a caller that may do everything.
-fn verdicts(manifest: &Manifest, asked: &[(&str, &str)]) -> Vec<Verdict> {
+fn verdicts(manifest: &Manifest, accesses: &[(&str, &str)]) -> Vec<Verdict> {
     let authority = manifest.authority();
     let verdict = |(action, resource): &(&str, &str)| {
         authority.verdict(&Access { action: (*action).into(), resource: (*resource).into() })
     };
-    asked.iter().map(verdict).collect()
+    accesses.iter().map(verdict).collect()
 }
 
 const ACTIONS: [(&str, &str); 6] = [

@@ -35,7 +35,7 @@ fn files_for_prompts_are_linted_as_what_they_are() {
     let names = [".claude", ".agents", ".cursorrules", ".github", "AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "empty"];
     let paths = names.map(|name| dir.path().join(name));
     let below = |path: &Path| path.strip_prefix(dir.path()).unwrap().display().to_string();
-    let told = |checked: Checked| {
+    let describe = |checked: Checked| {
         let gives = match &checked.gives {
             None => "nothing".to_owned(),
             Some(FileGift::Agent(agent)) => format!("agent {}", agent.name),
@@ -45,14 +45,14 @@ fn files_for_prompts_are_linted_as_what_they_are() {
                 format!("instructions {}", files.iter().map(|file| below(&file.path)).collect::<Vec<_>>().join(" "))
             }
         };
-        let said = |problem: &AgentProblem| {
+        let describe_problem = |problem: &AgentProblem| {
             assert_eq!(problem.path, checked.path);
             let word = if problem.kind == ProblemKind::Refused { "refused" } else { "warning" };
             format!("{word}: {}", problem.message.replace(&*dir.path().to_string_lossy(), "W"))
         };
-        (below(&checked.path), gives, checked.problems.iter().map(said).collect::<Vec<_>>())
+        (below(&checked.path), gives, checked.problems.iter().map(describe_problem).collect::<Vec<_>>())
     };
-    let found: Vec<_> = lint(&paths, None, &Catalog::builtin(), &read).into_iter().map(told).collect();
+    let found: Vec<_> = lint(&paths, None, &Catalog::builtin(), &read).into_iter().map(describe).collect();
     let expected: [(&str, &str, &[&str]); 13] = [
         (".claude/agents/lead.md", "agent lead", &[]),
         (
@@ -105,8 +105,8 @@ fn files_for_prompts_are_linted_as_what_they_are() {
         ),
         ("empty/AGENTS.md", "nothing", &["warning: is empty, and adds nothing"]),
     ];
-    let expected = expected.map(|(path, gives, said)| {
-        (path.to_owned(), gives.to_owned(), said.iter().map(|said| (*said).to_owned()).collect::<Vec<_>>())
+    let expected = expected.map(|(path, gives, messages)| {
+        (path.to_owned(), gives.to_owned(), messages.iter().map(|message| (*message).to_owned()).collect::<Vec<_>>())
     });
     assert_eq!(found, expected);
 }

@@ -102,10 +102,10 @@ fn folders_are_part_of_names_and_bad_files_hide_none() {
     let commands = SlashCommands::load(dir.path());
     let names: Vec<&str> = commands.all().map(|command| &*command.name).collect();
     assert_eq!(names, ["git:commit", "own", "plan", "pr:commit", "review"]);
-    let said = |name: &str| commands.get(name).map(|command| command.expand("").text);
-    assert_eq!(said("git:commit"), Some("Claude's.".into()));
-    assert_eq!((said("git/commit"), said("commit")), (said("git:commit"), None), "two are called so");
-    assert_eq!((said("review"), said("prompts:plan")), (Some("First.".into()), Some("Codex's .".into())));
+    let text_of = |name: &str| commands.get(name).map(|command| command.expand("").text);
+    assert_eq!(text_of("git:commit"), Some("Claude's.".into()));
+    assert_eq!((text_of("git/commit"), text_of("commit")), (text_of("git:commit"), None), "two are called so");
+    assert_eq!((text_of("review"), text_of("prompts:plan")), (Some("First.".into()), Some("Codex's .".into())));
     let shown = problems(&commands);
     let refused = |why: &str| shown.iter().filter(|line| line.starts_with("refused") && line.contains(why)).count();
     let whys = ["`/review` is already there", "rename the file", "has no prompt", "not valid YAML", "not UTF-8"];

@@ -79,8 +79,10 @@ impl HostProcess {
         };
         match line {
             Ok(Ok(Some(line))) if line.contains("\"serving\"") => Ok(()),
-            Ok(_) => Err(DrillError::Other(format!("the host does not start: {}", self.said()))),
-            Err(_) => Err(DrillError::Other(format!("the host did not start within {START:?}: {}", self.said()))),
+            Ok(_) => Err(DrillError::Other(format!("the host does not start: {}", self.error_output()))),
+            Err(_) => {
+                Err(DrillError::Other(format!("the host did not start within {START:?}: {}", self.error_output())))
+            }
         }
     }
 
@@ -89,8 +91,8 @@ impl HostProcess {
         drop(self.child.kill().await);
     }
 
-    /// What it wrote to standard error.
-    pub(super) fn said(&self) -> String {
+    /// Returns the standard error of the host.
+    pub(super) fn error_output(&self) -> String {
         std::fs::read_to_string(&self.errors).unwrap_or_default().trim().to_owned()
     }
 }

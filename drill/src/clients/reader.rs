@@ -13,7 +13,7 @@ use super::DrillClients;
 use super::connection::{Connection, Gone};
 use crate::chance::Chance;
 
-/// What a reader received.
+/// Events that a reader received.
 #[derive(Debug)]
 pub(super) struct ReaderResult {
     pub(super) log: ClientLog,

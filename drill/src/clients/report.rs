@@ -13,7 +13,7 @@ use crate::sabotage::Sabotage;
 /// The share of kills, in percent, that must hit a target.
 const LEAST: u64 = 30;
 
-/// What kills hit.
+/// Counts of what was open at the kills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClientHits {
     /// Kills with a command between its request and its reply.
@@ -24,7 +24,7 @@ pub struct ClientHits {
     pub starting: u64,
 }
 
-/// What a drill of clients did and found.
+/// The result of a drill of clients.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClientReport {
     pub engine: String,

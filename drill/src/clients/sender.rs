@@ -14,7 +14,7 @@ use super::DrillClients;
 use super::connection::{Gone, call};
 use crate::chance::Chance;
 
-/// What a sender did.
+/// Requests that a sender made, with their answers.
 #[derive(Debug, Default)]
 pub(super) struct SenderResult {
     pub(super) commands: Vec<KeyedCommand>,

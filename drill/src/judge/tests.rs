@@ -148,7 +148,7 @@ fn a_run_without_one_end_and_a_call_without_a_result_are_found() {
 #[test]
 fn what_was_acknowledged_and_is_gone_is_found() {
     let input = InputId(Uuid::from_u128(9));
-    let mut told = Acknowledgements::default();
+    let mut acknowledged = Acknowledgements::default();
     let lines = [
         Line::Input(OWNER, input),
         Line::Ended(OWNER, RUN),
@@ -160,8 +160,8 @@ fn what_was_acknowledged_and_is_gone_is_found() {
         Line::Seen(OWNER, Seq(2)),
         Line::Strike,
     ];
-    lines.into_iter().for_each(|line| told.take(line));
-    assert_eq!(told.count(), 8);
+    lines.into_iter().for_each(|line| acknowledged.take(line));
+    assert_eq!(acknowledged.count(), 8);
     let accepted = Record::InputAccepted(Box::new(InputAccepted {
         id: input,
         key: None,
@@ -178,7 +178,7 @@ fn what_was_acknowledged_and_is_gone_is_found() {
     let word = Record::AskAnswered { call: WORD, verdict: AskVerdict::Allow, by: AskBy::Person };
     let (owner, child) = ([accepted, opened(Owner::Person), ended(), word], [opened(owned()), ended()]);
     assert_eq!(
-        told.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])]), &Gone::default()),
+        acknowledged.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])]), &Gone::default()),
         Vec::<String>::new()
     );
     let expected = [
@@ -190,7 +190,7 @@ fn what_was_acknowledged_and_is_gone_is_found() {
         format!("the approval of call 2.1 of {OWNER} is gone"),
         format!("record 3 of {OWNER}, which was shown, is gone: the last is 1"),
     ];
-    assert_eq!(told.lost(&Sessions::from([(OWNER, &owner[1..2])]), &Gone::default()), expected);
+    assert_eq!(acknowledged.lost(&Sessions::from([(OWNER, &owner[1..2])]), &Gone::default()), expected);
 }
 
 #[test]
@@ -224,17 +224,17 @@ fn head() -> Head {
 #[test]
 fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
     let head = head();
-    let mut told = Acknowledgements::default();
-    told.take(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
-    told.take(Line::Deleting(OWNER));
-    told.take(Line::Deleted(OWNER));
+    let mut acknowledged = Acknowledgements::default();
+    acknowledged.take(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
+    acknowledged.take(Line::Deleting(OWNER));
+    acknowledged.take(Line::Deleted(OWNER));
     let there = Gone::from([(OWNER, head.clone())]);
-    let lost = told.lost(&Sessions::new(), &there);
+    let lost = acknowledged.lost(&Sessions::new(), &there);
     assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is gone")));
     // Erased together with its acknowledgements, and nothing else.
     let child = Head { parent: Some(OWNER), ..head.clone() }.erased();
     let gone = Gone::from([(OWNER, head.erased()), (CHILD, child.clone())]);
-    assert_eq!(told.lost(&Sessions::new(), &gone), Vec::<String>::new());
+    assert_eq!(acknowledged.lost(&Sessions::new(), &gone), Vec::<String>::new());
     let other = Gone::from([(CHILD, Head { parent: None, ..child })]);
     let lost = Acknowledgements::default().lost(&Sessions::new(), &other);
     assert_eq!(lost, [format!("{CHILD} is deleted, and nothing asked for that")]);
@@ -243,11 +243,11 @@ fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
     let home = Home::of("redb", dir.path());
     std::fs::create_dir_all(home.store()).expect("a store");
     std::fs::write(home.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
-    assert_eq!(told.kept(&home), Vec::<String>::new(), "nothing compacted the store since");
+    assert_eq!(acknowledged.kept(&home), Vec::<String>::new(), "nothing compacted the store since");
     let mut compacting = Acknowledgements::default();
     compacting.take(Line::Compacted);
-    told.add(compacting);
-    let kept = told.kept(&home);
+    acknowledged.add(compacting);
+    let kept = acknowledged.kept(&home);
     assert!(kept.len() == 1 && kept[0].ends_with(&format!("holds text of {OWNER}, which was erased")), "{kept:?}");
 }
 
@@ -256,16 +256,16 @@ fn j10_a_deletion_in_part_and_one_undone_later_are_found() {
     let head = head();
     let deleted = Head { deleted: true, ..head.clone() };
     let child = Head { parent: Some(OWNER), ..deleted.clone() };
-    let mut told = Acknowledgements::default();
-    told.take(Line::Deleting(OWNER));
+    let mut acknowledged = Acknowledgements::default();
+    acknowledged.take(Line::Deleting(OWNER));
     let whole = Gone::from([(OWNER, deleted), (CHILD, child.clone())]);
     let part = Gone::from([(OWNER, head.clone()), (CHILD, child)]);
     let none = Gone::from([(OWNER, head.clone()), (CHILD, Head { parent: Some(OWNER), ..head })]);
-    assert_eq!(told.lost(&Sessions::new(), &none), Vec::<String>::new());
-    assert_eq!(told.lost(&Sessions::new(), &whole), Vec::<String>::new());
-    let lost = told.lost(&Sessions::new(), &part);
+    assert_eq!(acknowledged.lost(&Sessions::new(), &none), Vec::<String>::new());
+    assert_eq!(acknowledged.lost(&Sessions::new(), &whole), Vec::<String>::new());
+    let lost = acknowledged.lost(&Sessions::new(), &part);
     assert_eq!(lost, [format!("{CHILD} is deleted, and the deletion that was asked for is not")]);
     // A kill interrupted it, and what was found after the kill stays: text of it is searched for as well.
-    told.finds(&whole);
-    assert_eq!(told.lost(&Sessions::new(), &none), [format!("the deletion of {OWNER} is gone")]);
+    acknowledged.finds(&whole);
+    assert_eq!(acknowledged.lost(&Sessions::new(), &none), [format!("the deletion of {OWNER} is gone")]);
 }

@@ -126,7 +126,7 @@ pub(super) async fn remove(
     }
 }
 
-/// What a reload changed, by the names of agents.
+/// Names of the agents that a reload added, changed or removed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ReloadedAgents {
     added: Vec<String>,

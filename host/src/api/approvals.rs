@@ -128,8 +128,8 @@ pub(crate) async fn decide(
         Problem::conflict("approval_closed", detail)
     };
     let open = open(host).await?;
-    let asked = open.iter().find(|(approval, _)| approval.session == session && approval.call == call);
-    let (approval, run) = asked.ok_or_else(closed)?;
+    let open_ask = open.iter().find(|(approval, _)| approval.session == session && approval.call == call);
+    let (approval, run) = open_ask.ok_or_else(closed)?;
     if digest(approval, *run) != shown {
         let detail = format!("call {call} is not what was shown: read it again and answer with its digest");
         return Err(Problem::conflict("approval_changed", detail));

@@ -33,7 +33,7 @@ pub(super) struct After {
 }
 
 impl After {
-    /// What the client has: by its header, else by the query.
+    /// Returns the position of the client: from its header, else from the query.
     fn last(self, headers: &HeaderMap, host: &Host) -> Result<Option<String>, Problem> {
         if host.options().flawed.has(Flaw::NoResume) {
             return Ok(None);
@@ -139,14 +139,14 @@ fn failed(error: &dyn std::error::Error) -> Sent {
     Sent::default().event("error").data(error.to_string().replace(['\n', '\r'], " "))
 }
 
-/// What a stream sends next.
+/// The next item of a stream.
 enum NextSent {
     Event(Sent),
     /// The stream ends with it.
     Last(Sent),
 }
 
-/// What a stream of events is read from.
+/// A source of events: one session's tree, or all of them.
 trait EventSource: Send + 'static {
     /// Returns the next event; `None` at the end.
     fn next(&mut self, host: &Host) -> impl Future<Output = Option<NextSent>> + Send;

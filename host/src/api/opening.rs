@@ -1,4 +1,4 @@
-//! What a client says of a session that it opens.
+//! The options with which a client opens a session.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -31,16 +31,16 @@ pub(super) struct NewSession {
     limits: Map<String, Value>,
     /// The directory to work in, by its absolute path; the host's own if not given. Needs the scope `admin`, or the Unix socket.
     workspace: Option<String>,
-    /// What the session may do beyond reading its workspace, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix socket.
+    /// Permissions beyond reading its workspace, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix socket.
     #[serde(default)]
     allow: Vec<String>,
-    /// What needs an approval, such as `shell.run`.
+    /// Actions that need an approval, such as `shell.run`.
     #[serde(default)]
     ask: Vec<String>,
     /// Servers that its models are called at instead of the providers' own, as `URL` or `PROVIDER=URL`. Needs the Unix socket.
     #[serde(default)]
     servers: Vec<String>,
-    /// What a restart of the host does with its runs: `fail` or `resume`; what its agent says if not given.
+    /// The treatment of its runs after a restart of the host: `fail` or `resume`; the default is the agent's.
     #[schema(value_type = Option<String>)]
     on_restart: Option<OnRestart>,
     /// The first input.
@@ -49,7 +49,7 @@ pub(super) struct NewSession {
     input: Option<NewInput>,
 }
 
-/// What the page opens a session with: the same rights and refusals as for a client of the API.
+/// Returns the options for a session that the page opens: the same rights and refusals as for a client of the API.
 ///
 /// # Errors
 /// As [`NewSession::options`].
@@ -159,8 +159,8 @@ impl NewSession {
             return Ok(None);
         }
         let mut policy = HostPolicy::default_for_workspace();
-        for (verdict, words) in [(Verdict::Allow, &self.allow), (Verdict::Ask, &self.ask)] {
-            for word in words {
+        for (verdict, rules) in [(Verdict::Allow, &self.allow), (Verdict::Ask, &self.ask)] {
+            for word in rules {
                 let rule = HostPolicy::allow(word).map_err(|bad| Problem::invalid("invalid_rule", bad.to_string()))?;
                 policy.rules.push(Rule { verdict, ..rule });
             }

@@ -1,4 +1,4 @@
-//! What a rollback or a branch would change in files, before it is confirmed.
+//! A preview of the changes that a rollback or a branch makes in files.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use super::{Path, Query};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// What is taken back: the writes of a run, or those after a message; the last run if neither is given.
+/// The writes to restore: those of a run, or those after a message; the last run if neither is given.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

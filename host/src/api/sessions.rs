@@ -141,7 +141,7 @@ impl SessionFilter {
         let own = head.parent.is_none() || head.kind == Some(BranchKind::Human) || head.inspectable;
         let listed = self.all || self.parent.is_some() || own;
         let busy = head.state != Phase::Quiet;
-        let words = |q: &String| {
+        let matches_text = |q: &String| {
             let q = q.to_lowercase();
             let has = |text: &str| text.to_lowercase().contains(&q);
             has(&head.title) || has(&head.agent) || has(&head.short.0) || id.to_string().starts_with(&q)
@@ -150,7 +150,7 @@ impl SessionFilter {
             && listed
             && self.in_flight.is_none_or(|wanted| wanted == busy)
             && self.parent.is_none_or(|parent| head.parent == Some(parent))
-            && self.q.as_ref().is_none_or(words)
+            && self.q.as_ref().is_none_or(matches_text)
     }
 
     /// Returns the row that the page comes after.
@@ -290,7 +290,7 @@ pub(super) struct Delete {
     force: bool,
 }
 
-/// What a deletion erased.
+/// Counts of what a deletion erased.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Deleted {
     /// Sessions, children counted.

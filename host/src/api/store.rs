@@ -69,12 +69,12 @@ pub(super) struct ImportRequest {
     /// The absolute path of the file.
     #[schema(value_type = String)]
     file: PathBuf,
-    /// What the sessions may do at most, in the on-disk format.
+    /// The upper bound of the sessions' permissions, in the on-disk format.
     #[schema(value_type = Object)]
     within: Authority,
 }
 
-/// What was imported.
+/// Counts of the imported records and sessions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ImportReply {
     sessions: u64,

@@ -12,7 +12,7 @@ use super::Path;
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// What a session used.
+/// The usage of a session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Used {
     #[schema(value_type = String, format = Uuid)]
@@ -47,7 +47,7 @@ pub(super) struct ContextUse {
     window: Option<u64>,
 }
 
-/// What a child used.
+/// The usage of a child.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ChildUsage {
     #[schema(value_type = String, format = Uuid)]

@@ -7,9 +7,9 @@ use utoipa::IntoParams;
 
 use crate::host::Host;
 
-/// What a client waits for at most where it does not say.
+/// The longest wait if a client gives none.
 const DEFAULT: Duration = Duration::from_secs(300);
-/// What any client waits for at most: longer waits are made of several requests.
+/// The longest wait of one request; clients repeat the request to wait longer.
 const MOST: Duration = Duration::from_secs(600);
 
 /// Whether and how long a request waits.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::grant::TokenGrant;
 
-/// What a token allows. `admin` includes all, `act` includes `read`, and `work` nothing else.
+/// The permissions of a token. `admin` includes all, `act` includes `read`, and `work` nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenScope {
@@ -82,7 +82,7 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct TokenInfo {
     /// Its name, by which it is revoked.
     pub name: String,
-    /// What it allows.
+    /// The permissions of the token.
     pub scope: TokenScope,
     /// The remote tools whose calls it answers, if not all: for the scope `work`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

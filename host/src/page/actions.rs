@@ -1,4 +1,4 @@
-//! What a person does: each a POST form. A browser without scripts is sent back to the session; htmx shows what was said.
+//! Actions of a person, each a POST form. A browser without scripts returns to the session; htmx shows the result.
 
 use axum::Extension;
 use axum::extract::State;
@@ -21,10 +21,10 @@ use crate::problem::Problem;
 pub(super) struct ActionResult(pub(super) String);
 
 /// Answers a form: with what was said for htmx, and with the way back for other browsers.
-pub(super) fn answer(headers: &HeaderMap, back: &str, said: Result<ActionResult, Problem>) -> Response {
+pub(super) fn answer(headers: &HeaderMap, back: &str, result: Result<ActionResult, Problem>) -> Response {
     let htmx = headers.contains_key("hx-request");
-    match said {
-        Ok(ActionResult(said)) if htmx => Html(escaped(&said)).into_response(),
+    match result {
+        Ok(ActionResult(text)) if htmx => Html(escaped(&text)).into_response(),
         Ok(_) => Redirect::to(back).into_response(),
         Err(problem) if htmx => {
             let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -91,8 +91,9 @@ pub(super) async fn send(
         Lane::Send => input.send().await,
         Lane::Steer => input.steer().await,
     };
-    let said = receipt.map(|receipt| ActionResult(format!("Accepted for run {}.", receipt.run))).map_err(Problem::from);
-    Ok(answer(&headers, &session_of(handle.id()), said))
+    let result =
+        receipt.map(|receipt| ActionResult(format!("Accepted for run {}.", receipt.run))).map_err(Problem::from);
+    Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
 fn controlled(control: Control, done: &str) -> Result<ActionResult, Problem> {
@@ -110,8 +111,8 @@ pub(super) async fn cancel(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let said = handle.cancel().await.map_err(Problem::from).and_then(|control| controlled(control, "Cancelled"));
-    Ok(answer(&headers, &session_of(handle.id()), said))
+    let result = handle.cancel().await.map_err(Problem::from).and_then(|control| controlled(control, "Cancelled"));
+    Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
 pub(super) async fn interrupt(
@@ -120,8 +121,8 @@ pub(super) async fn interrupt(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let said = handle.interrupt().await.map_err(Problem::from).and_then(|control| controlled(control, "Interrupted"));
-    Ok(answer(&headers, &session_of(handle.id()), said))
+    let result = handle.interrupt().await.map_err(Problem::from).and_then(|control| controlled(control, "Interrupted"));
+    Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
 /// Continues a session that is held or whose last run ended.
@@ -132,9 +133,9 @@ pub(super) async fn resume(
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let receipt = handle.continue_with(None).await;
-    let said =
+    let result =
         receipt.map(|receipt| ActionResult(format!("Continued with run {}.", receipt.run))).map_err(Problem::from);
-    Ok(answer(&headers, &session_of(handle.id()), said))
+    Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
 pub(super) async fn remove(
@@ -145,12 +146,12 @@ pub(super) async fn remove(
     let handle = host.session(&id).await?;
     let input: InputId =
         input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
-    let said = match handle.queue_remove(input).await {
+    let result = match handle.queue_remove(input).await {
         Ok(true) => Ok(ActionResult("Removed.".to_owned())),
         Ok(false) => Ok(ActionResult("A run has taken it already.".to_owned())),
         Err(error) => Err(error.into()),
     };
-    Ok(answer(&headers, &session_of(handle.id()), said))
+    Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
 /// The answer to an approval, bound to what was shown.
@@ -168,13 +169,13 @@ pub(super) async fn approve(
     FormBody(form): FormBody<ApprovalForm>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let said = match form.verdict {
+    let text = match form.verdict {
         AskVerdict::Allow => "Approved once.",
         AskVerdict::Always => "Approved for this session.",
         AskVerdict::Deny => "Denied.",
     };
     let counted = approvals::decide(&host, handle.id(), &form.call, form.verdict, &form.digest).await;
-    Ok(answer(&headers, &session_of(handle.id()), counted.map(|()| ActionResult(said.to_owned()))))
+    Ok(answer(&headers, &session_of(handle.id()), counted.map(|()| ActionResult(text.to_owned()))))
 }
 
 #[derive(Debug, Deserialize)]

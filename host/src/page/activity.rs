@@ -1,4 +1,4 @@
-//! What a session does right now, in one line.
+//! The current activity of a session, in one line.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use subtend_session::state::Phase;
 
 use super::words;
 
-/// What is open in a session, by its records.
+/// Open turns, calls and waits of a session, by its records.
 #[derive(Debug, Default)]
 struct OpenWork {
     model: Option<Text>,
@@ -21,7 +21,7 @@ struct OpenWork {
 
 #[derive(Debug)]
 struct OpenCall {
-    asked: ToolCall,
+    tool_call: ToolCall,
     child: bool,
     ask: Option<String>,
 }
@@ -40,15 +40,15 @@ impl OpenWork {
             self.model = None;
             let calls = (0_u32..).zip(&answered.calls);
             self.calls = calls
-                .map(|(ix, asked)| {
-                    let call = OpenCall { asked: asked.clone(), child: false, ask: None };
+                .map(|(ix, tool_call)| {
+                    let call = OpenCall { tool_call: tool_call.clone(), child: false, ask: None };
                     (CallId { turn: answered.turn, ix }, call)
                 })
                 .collect();
         } else if let Record::ChildSpawned(spawned) = record {
             self.calls.entry(spawned.call).and_modify(|call| call.child = true);
-        } else if let Record::ContinueAsked(asked) = record {
-            self.calls.entry(asked.call).and_modify(|call| call.child = true);
+        } else if let Record::ContinueAsked(request) = record {
+            self.calls.entry(request.call).and_modify(|call| call.child = true);
         } else if let Record::AskOpened { call, action, resource, .. } = record {
             let ask = format!("{action} {resource}");
             self.calls.entry(*call).and_modify(|call| call.ask = Some(ask));
@@ -77,7 +77,7 @@ impl OpenWork {
         let Some(first) = local.next() else { return "working".to_owned() };
         let more = local.count();
         let rest = if more == 0 { String::new() } else { format!(" and {more} more") };
-        format!("{}{rest}", call_line(runtime, &first.asked.tool, &first.asked.args))
+        format!("{}{rest}", call_line(runtime, &first.tool_call.tool, &first.tool_call.args))
     }
 }
 

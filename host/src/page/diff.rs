@@ -1,4 +1,4 @@
-//! What an edit changes, line by line.
+//! The changes of an edit, line by line.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ pub(super) struct Partial {
     pub(super) calls: Vec<String>,
 }
 
-/// What happened since the last message.
+/// Events since the last message.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) sessions: BTreeSet<SessionId>,

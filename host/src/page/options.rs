@@ -17,7 +17,7 @@ use crate::settings::{SettingKind, Settings, ToolSetting};
 
 struct Field {
     of: ToolSetting,
-    /// What its label names in the page.
+    /// The HTML id that its label refers to.
     id: String,
 }
 

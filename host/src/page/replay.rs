@@ -138,7 +138,7 @@ impl Moment {
                 let then = records.len() as u64;
                 let system = super::transcript::transcript(host, whose, Some(Seq(then)))?.header.system;
                 messages.push(ReplayMessage { who: "system prompt".to_owned(), text: system.unwrap_or_default() });
-                messages.extend(context.messages.iter().map(said));
+                messages.extend(context.messages.iter().map(replay_message));
             }
             rows.push(ReplayRow {
                 id: *session,
@@ -166,7 +166,7 @@ impl Moment {
     }
 }
 
-fn said(of: &Message) -> ReplayMessage {
+fn replay_message(of: &Message) -> ReplayMessage {
     let (who, text) = match of {
         Message::User { text, .. } => ("user".to_owned(), text.to_string()),
         Message::Assistant { text, calls, .. } => {

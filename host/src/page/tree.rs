@@ -31,7 +31,7 @@ struct Items {
     below: String,
 }
 
-/// What one line shows.
+/// One line of the tree.
 #[derive(Template)]
 #[template(path = "tree_row.html")]
 struct TreeLine<'a> {

@@ -35,10 +35,10 @@ const FORGOTTEN: Duration = Duration::from_secs(900);
 /// Completions that are remembered, to answer one that is sent again.
 const COMPLETED: usize = 1_000;
 
-/// What a model reads of an idempotent call that was begun.
+/// The text that a model reads if an idempotent call was begun.
 const REPEATABLE: &str = "it may have had all, some or none of its effects, and may be called again";
 
-/// What ends a call.
+/// The end of a call.
 type RemoteEnd = Result<ToolOutput, ToolError>;
 
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ pub(super) struct SeenWorker {
     pub(super) at: Instant,
 }
 
-/// What a call waits for.
+/// The state of a remote call.
 #[derive(Debug)]
 pub(super) enum RemoteStep {
     Ended(Box<RemoteEnd>),

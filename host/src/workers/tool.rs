@@ -39,7 +39,7 @@ pub struct RemoteTool {
 pub struct BadRemoteTool {
     /// The tool.
     pub name: Text,
-    /// What is wrong, and what to do.
+    /// The reason, and what to do.
     pub why: String,
 }
 

@@ -35,9 +35,12 @@ async fn replay_shows_what_the_model_saw_at_a_record() {
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
     let answered =
         records.as_array().expect("records").iter().position(|stored| stored["record"]["turn_answered"].is_object());
-    let asked = get(&app, &format!("/s/{id}/replay/at?at={}", answered.expect("an answer"))).await.body;
-    assert!(asked.contains("<strong>user</strong></header><pre tabindex=\"0\">one</pre>"), "{asked}");
-    assert!(asked.contains("<span class=\"state live\">working</span>") && !asked.contains("Hello."), "{asked}");
+    let page_before = get(&app, &format!("/s/{id}/replay/at?at={}", answered.expect("an answer"))).await.body;
+    assert!(page_before.contains("<strong>user</strong></header><pre tabindex=\"0\">one</pre>"), "{page_before}");
+    assert!(
+        page_before.contains("<span class=\"state live\">working</span>") && !page_before.contains("Hello."),
+        "{page_before}"
+    );
     let tree = talk(&app, "children").await;
     let page = get(&app, &format!("/s/{tree}/replay")).await.body;
     let sessions = part(&page, "<h2>Sessions</h2>", "</ul>");

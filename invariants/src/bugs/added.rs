@@ -237,12 +237,12 @@ fn renew(case: &Case, state: &mut State, records: &[Record]) {
 
 fn join(case: &Case, state: &mut State, decision: &mut Decision) {
     let waiting = case.before.run.iter().flat_map(|run| &run.waiting).chain(&case.before.queue);
-    let said = decision.records.iter().filter_map(|record| {
+    let accepted = decision.records.iter().filter_map(|record| {
         let Record::InputAccepted(input) = record else { return None };
         (input.from == From::Person).then_some(input.id)
     });
     let messages = waiting.filter(|queued| queued.is_message()).map(|queued| queued.input.id);
-    let messages: BTreeSet<InputId> = messages.chain(said).collect();
+    let messages: BTreeSet<InputId> = messages.chain(accepted).collect();
     let takes = |record: &Record| matches!(record, Record::InputsTaken { ids, .. } if ids.iter().any(|id| messages.contains(id)));
     let Some(at) = decision.records.iter().position(takes).filter(|_| !state.arrived.is_empty()) else { return };
     let items: Vec<Notice> = state.arrived.iter().cloned().collect();

@@ -146,9 +146,9 @@ fn forget_unstarted(case: &Case, state: &mut State, decision: &mut Decision) {
         !matches!(effect, Effect::Admit { .. } | Effect::CallModel { .. } | Effect::ReleaseSlot { .. })
     });
     let due = std::mem::take(&mut state.due);
-    let mut asked = due.asked;
-    asked.retain(|ix, _| case.before.turn().is_some_and(|turn| !is_unstarted(CallId { turn: turn.no, ix: *ix })));
-    state.due = Due { asked, ..Due::default() };
+    let mut requests = due.asked;
+    requests.retain(|ix, _| case.before.turn().is_some_and(|turn| !is_unstarted(CallId { turn: turn.no, ix: *ix })));
+    state.due = Due { asked: requests, ..Due::default() };
 }
 
 /// Counts calls as open while an owned run lives, background runs included.

@@ -34,7 +34,7 @@ pub struct AnswerSeen {
     pub answer: ControlAnswer,
 }
 
-/// What the reply is for.
+/// The kind of control that was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Given {
     Cancel(By),

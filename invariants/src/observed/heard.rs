@@ -20,7 +20,7 @@ pub struct SubscriberLog {
     pub name: Text,
     /// The session that it follows and the first requested record; absent for a subscriber of all sessions.
     pub follows: Option<(SessionId, Seq)>,
-    pub heard: Vec<Heard>,
+    pub received: Vec<Heard>,
     /// Whether it has received everything up to the instant of the world.
     pub dry: bool,
 }

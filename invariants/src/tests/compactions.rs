@@ -1,4 +1,4 @@
-//! What a compaction may hide.
+//! Tests of the predicates about compactions.
 
 use std::sync::Arc;
 

@@ -97,7 +97,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S3, InvariantId::J3],
     ),
     ("an ask row without an ask", Scene::good, |s| _ = s.rows.insert(asks(super::NOTICE_ROW)), &[InvariantId::J3]),
-    ("an answered ask whose row remains", Scene::asked, |s| s.rows.clear(), &[InvariantId::J3, InvariantId::S4]),
+    ("an answered ask whose row remains", Scene::asking, |s| s.rows.clear(), &[InvariantId::J3, InvariantId::S4]),
     (
         "a branch that was not born",
         Scene::good,
@@ -388,7 +388,7 @@ pub(super) const STORIES: &[Case] = &[
         },
         &[InvariantId::P5],
     ),
-    ("closed over an open ask", Scene::asked, |s| s.root.push(finished(AGAIN)), &[InvariantId::P5]),
+    ("closed over an open ask", Scene::asking, |s| s.root.push(finished(AGAIN)), &[InvariantId::P5]),
     (
         "an \"always\" of another session",
         Scene::good,
@@ -466,8 +466,10 @@ pub(super) const STORIES: &[Case] = &[
         "a call without an ask",
         Scene::good,
         |s| {
-            let Some(Record::CallStarted { access: asked, .. }) = s.root.get_mut(7) else { panic!("a call starts") };
-            *asked = Some(access());
+            let Some(Record::CallStarted { access: recorded_access, .. }) = s.root.get_mut(7) else {
+                panic!("a call starts")
+            };
+            *recorded_access = Some(access());
         },
         &[InvariantId::P7],
     ),

@@ -29,8 +29,8 @@ fn good_stories_hold() {
         scene.child.push(Record::ContinueRefused { owner: ROOT, key: AGAIN, why: ContinueRefusal::Closed });
         let why = ContinueRefusal::Closed;
         let outcome = Outcome::Failed { kind: FailKind::NotContinued { why } };
-        let told = Notice { run: None, key: Some(AGAIN), refused: Some(why), turns: 0, ..notice(1, outcome) };
-        scene.root[14] = taken(Carrier::Result, vec![told]);
+        let report = Notice { run: None, key: Some(AGAIN), refused: Some(why), turns: 0, ..notice(1, outcome) };
+        scene.root[14] = taken(Carrier::Result, vec![report]);
         scene
     };
     let background = {
@@ -79,5 +79,5 @@ fn a_restart_makes_the_next_attempt_without_a_word_of_the_last() {
 #[test]
 fn rows_of_asks_are_told_apart_by_call() {
     let row = Row { to: ROOT, from: ROOT, kind: RowKind::Ask, key: RowKey::Call(AGAIN) };
-    assert_eq!(Scene::asked().rows.into_iter().collect::<Vec<_>>(), vec![row]);
+    assert_eq!(Scene::asking().rows.into_iter().collect::<Vec<_>>(), vec![row]);
 }

@@ -164,14 +164,14 @@ pub(super) fn answered(turn: u32, attempt: u32, calls: usize) -> Record {
 }
 
 pub(super) fn answered_in(run: u32, turn: u32, attempt: u32, calls: usize) -> Record {
-    let asked = ToolCall { provider_id: "x".into(), tool: "task".into(), args: "{}".into() };
+    let tool_call = ToolCall { provider_id: "x".into(), tool: "task".into(), args: "{}".into() };
     Record::TurnAnswered(Box::new(TurnAnswered {
         run: RunNo(run),
         turn: TurnNo(turn),
         attempt: AttemptNo(attempt),
         text: Some("done".into()),
         reasoning: None,
-        calls: vec![asked; calls],
+        calls: vec![tool_call; calls],
         stop: Stop::End,
         model: None,
         usage: Usage::default(),
@@ -419,7 +419,7 @@ impl Scene {
     }
 
     /// Returns the scene of [`Scene::allowed`] while the ask is open.
-    pub(super) fn asked() -> Self {
+    pub(super) fn asking() -> Self {
         let scene = Self::allowed();
         let mut scene = Self::of(scene.root[..13].to_vec(), scene.child);
         scene.rows.insert(Row { to: ROOT, from: ROOT, kind: RowKind::Ask, key: RowKey::Call(AGAIN) });

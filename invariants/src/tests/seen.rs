@@ -91,8 +91,8 @@ fn shutdown(returned: Option<u64>) -> Option<Shutdown> {
     Some(Shutdown { asked: when(20), returned: returned.map(when), grace_ms: 100 })
 }
 
-fn log(heard: Vec<Heard>) -> SubscriberLog {
-    SubscriberLog { name: "reader".into(), follows: Some((ROOT, Seq(1))), heard, dry: false }
+fn log(received: Vec<Heard>) -> SubscriberLog {
+    SubscriberLog { name: "reader".into(), follows: Some((ROOT, Seq(1))), received, dry: false }
 }
 
 fn ask(opened: u64, answered: Option<(u64, AskBy)>) -> AskSeen {
@@ -361,14 +361,19 @@ pub(super) const SIGHTS: &[Case] = &[
         },
         &[InvariantId::N5],
     ),
-    ("an event twice", good, |s| s.observed.subscribers[1].heard.push(Heard::Record(ROOT, Seq(4))), &[InvariantId::N6]),
+    (
+        "an event twice",
+        good,
+        |s| s.observed.subscribers[1].received.push(Heard::Record(ROOT, Seq(4))),
+        &[InvariantId::N6],
+    ),
     (
         "more missed than was said",
         good,
-        |s| s.observed.subscribers[1].heard.push(Heard::Record(ROOT, Seq(6))),
+        |s| s.observed.subscribers[1].received.push(Heard::Record(ROOT, Seq(6))),
         &[InvariantId::N6],
     ),
-    ("the last event is not heard", good, |s| _ = s.observed.subscribers[0].heard.pop(), &[InvariantId::N6]),
+    ("the last event is not heard", good, |s| _ = s.observed.subscribers[0].received.pop(), &[InvariantId::N6]),
     (
         "an effect twice",
         good,
@@ -390,8 +395,8 @@ pub(super) const SIGHTS: &[Case] = &[
         |s| {
             s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
             s.root.extend([opened(2, Owner::Person), turn_in(2, 3, 1)]);
-            let said = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
-            s.observed.contexts.push(context(3, Vec::new(), Some(vec![said])));
+            let message = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
+            s.observed.contexts.push(context(3, Vec::new(), Some(vec![message])));
         },
         &[InvariantId::E2],
     ),
@@ -414,9 +419,9 @@ pub(super) const SIGHTS: &[Case] = &[
             let (short, agent) = (CHILD.short(), "general".into());
             let (child, at, by, kind) = (CHILD, Seq(7), By::Person, BranchKind::Human);
             s.root.push(Record::BranchCreated(Box::new(BranchCreated { child, short, agent, kind, at, by })));
-            let said = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
+            let message = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
             if let Record::SessionCreated(created) = &mut s.child[0] {
-                created.inherited = Arc::new(vec![said]);
+                created.inherited = Arc::new(vec![message]);
             }
         },
         &[InvariantId::E2],

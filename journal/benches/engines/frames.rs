@@ -105,15 +105,15 @@ fn session(id: SessionId, seed: &mut u64) -> Vec<Frame> {
     let mut frames = vec![frame(Seq(1), all.clone(), born)];
     for n in 1..SESSION {
         let before = State::fold(id, &all).expect("a story");
-        let heard = record(json!({"input_accepted": {
+        let received = record(json!({"input_accepted": {
             "id": Uuid::from_u128(u128::from(random(seed)) << 64 | n as u128), "from": "person", "lane": "send",
             "text": text(seed), "as_owner": "person",
         }}));
         let first_seq = Seq(all.len() as u64 + 1);
-        all.push(heard.clone());
+        all.push(received.clone());
         let after = State::fold(id, &all).expect("a story");
-        let changes = index::changes(&index::Before::of(&before), &after, std::slice::from_ref(&heard), stamp);
-        frames.push(frame(first_seq, vec![heard], changes));
+        let changes = index::changes(&index::Before::of(&before), &after, std::slice::from_ref(&received), stamp);
+        frames.push(frame(first_seq, vec![received], changes));
     }
     frames
 }

@@ -81,16 +81,16 @@ fn birth_carries_only_the_bodies_that_its_frame_defines() {
 #[test]
 fn a_missing_body_is_told_by_its_hash() {
     let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
-    let told = fill(&mut decoded.records[0], &mut |_| Ok(None), &|why| why).unwrap_err();
-    assert_eq!(told, format!("the body {} is not in the store", Hash::of(b"\"be brief\"")));
+    let text = fill(&mut decoded.records[0], &mut |_| Ok(None), &|why| why).unwrap_err();
+    assert_eq!(text, format!("the body {} is not in the store", Hash::of(b"\"be brief\"")));
 }
 
 /// Also where the flipped text parses as another text.
 #[test]
 fn a_body_that_is_not_what_its_hash_names_is_damage() {
     let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
-    let told = fill(&mut decoded.records[0], &mut |_| Ok(Some("\"be grief\"".into())), &|why| why).unwrap_err();
-    assert_eq!(told, format!("the body {} is not what was written", Hash::of(b"\"be brief\"")));
+    let text = fill(&mut decoded.records[0], &mut |_| Ok(Some("\"be grief\"".into())), &|why| why).unwrap_err();
+    assert_eq!(text, format!("the body {} is not what was written", Hash::of(b"\"be brief\"")));
 }
 
 #[test]
@@ -145,13 +145,13 @@ fn a_frame_and_its_blob_are_the_frame_again() {
 
 #[test]
 fn what_no_version_wrote_is_damage() {
-    let words = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
-    assert_eq!(words(b"short"), "corrupt frame: 5 bytes are shorter than a header");
-    assert_eq!(words(&[0; HEADER]), "corrupt frame: it starts with 0x0000, not 0x5b7d");
-    assert_eq!(words(&sealed(1, 0, 3, b"[]")), "corrupt frame: it holds 0 records, the header says 3");
+    let error_of = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
+    assert_eq!(error_of(b"short"), "corrupt frame: 5 bytes are shorter than a header");
+    assert_eq!(error_of(&[0; HEADER]), "corrupt frame: it starts with 0x0000, not 0x5b7d");
+    assert_eq!(error_of(&sealed(1, 0, 3, b"[]")), "corrupt frame: it holds 0 records, the header says 3");
     let mut long = sealed(1, 0, 0, b"[]");
     long.push(b' ');
-    assert_eq!(words(&long), "corrupt frame: the body has 3 bytes, the header says 2");
+    assert_eq!(error_of(&long), "corrupt frame: the body has 3 bytes, the header says 2");
     assert!(matches!(decode(&sealed(1, 0, 1, b"[{]")), Err(FrameError::Corrupt(_))));
 }
 

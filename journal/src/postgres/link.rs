@@ -255,7 +255,7 @@ fn pairs(rows: &[Row]) -> Result<Vec<KeyValue>, ServerFailure> {
 
 fn ended(connection: Result<(), tokio_postgres::Error>) {
     if let Err(error) = connection {
-        tracing::warn!(error = %super::words(&error), "a connection to the database was lost");
+        tracing::warn!(error = %super::describe(&error), "a connection to the database was lost");
     }
 }
 

@@ -70,7 +70,7 @@ pub struct NodeRow {
     pub address: String,
     /// Version of its binary.
     pub version: String,
-    /// What its operator says that it has.
+    /// Labels that its operator gave it.
     pub labels: Vec<String>,
     /// Whether its lease runs, by the clock of the server.
     pub alive: bool,
@@ -324,7 +324,7 @@ impl Registry {
         };
         match timeout(ANSWER, ran).await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(failure)) => Err(NodeError::Unreachable(failure.words())),
+            Ok(Err(failure)) => Err(NodeError::Unreachable(failure.describe())),
             Err(_) => Err(NodeError::Unreachable(format!("no answer within {} s", ANSWER.as_secs()))),
         }
     }
@@ -335,5 +335,5 @@ fn ms(time: Duration) -> Param {
 }
 
 fn read<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, NodeError> {
-    row.try_get(at).map_err(|error| NodeError::Unreachable(super::words(&error)))
+    row.try_get(at).map_err(|error| NodeError::Unreachable(super::describe(&error)))
 }

@@ -145,14 +145,10 @@ impl Check<'_> {
             match found {
                 Err(error) => self.tell(None, None, error.to_string()),
                 Ok((row, lsn)) => {
-                    let told = expected.remove(&row);
-                    if told != Some(lsn) && !self.unknown(&row) {
-                        let words = told.map_or_else(|| "none".to_owned(), |lsn| lsn.to_string());
-                        self.tell(
-                            Some(row.from),
-                            Some(lsn),
-                            format!("`outbox` holds {row:?}; the records say {words}"),
-                        );
+                    let listed = expected.remove(&row);
+                    if listed != Some(lsn) && !self.unknown(&row) {
+                        let text = listed.map_or_else(|| "none".to_owned(), |lsn| lsn.to_string());
+                        self.tell(Some(row.from), Some(lsn), format!("`outbox` holds {row:?}; the records say {text}"));
                     }
                 }
             }

@@ -14,7 +14,7 @@ use crate::engines::{Kind, for_each_engine};
 use crate::files;
 use crate::scene::{Teller, birth, born, id, one, record};
 
-fn heard(teller: &Teller, bytes: usize) -> Record {
+fn input_record(teller: &Teller, bytes: usize) -> Record {
     let n = teller.records.len() as u128;
     record(json!({"input_accepted": {
         "id": uuid::Uuid::from_u128(teller.id.0.as_u128() * 1_000 + n), "from": "person", "lane": "send",
@@ -22,8 +22,8 @@ fn heard(teller: &Teller, bytes: usize) -> Record {
     }}))
 }
 
-fn said(teller: &mut Teller, bytes: usize) -> Frame {
-    let record = heard(teller, bytes);
+fn input_frame(teller: &mut Teller, bytes: usize) -> Frame {
+    let record = input_record(teller, bytes);
     teller.tell(vec![record])
 }
 
@@ -51,7 +51,7 @@ fn stored(kind: Kind, store: &Path) -> [Teller; 2] {
         let mut teller = Teller::new(id(n));
         teller.opened_lsn = journal.append(one(born(&mut teller, None, true))).unwrap().last;
         for bytes in [small, large + n as usize] {
-            let frame = said(&mut teller, bytes);
+            let frame = input_frame(&mut teller, bytes);
             journal.append(one(frame)).unwrap();
         }
         teller
@@ -103,11 +103,15 @@ async fn a_missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
         assert_eq!(records(&journal, id(1)).as_ref(), Ok(&tellers[0].records));
         let error = journal.records(id(2)).unwrap_err();
         assert!(matches!(error, ReadError::Damaged { .. }), "{error:?}");
-        let words = format!("session {} is damaged at record 5 (lsn 6): the blob {name}", id(2));
-        assert!(error.to_string().starts_with(&words) && error.to_string().contains(why), "{error}");
-        let told = problems(&journal);
-        assert!(told.iter().any(|told| told.starts_with("lsn 6: ") && told.contains(&name) && told.contains(why)));
-        assert!(told.iter().all(|told| !told.contains(&id(1).to_string())), "{told:#?}");
+        let text = format!("session {} is damaged at record 5 (lsn 6): the blob {name}", id(2));
+        assert!(error.to_string().starts_with(&text) && error.to_string().contains(why), "{error}");
+        let messages = problems(&journal);
+        assert!(
+            messages
+                .iter()
+                .any(|message| message.starts_with("lsn 6: ") && message.contains(&name) && message.contains(why))
+        );
+        assert!(messages.iter().all(|message| !message.contains(&id(1).to_string())), "{messages:#?}");
         journal.close().await.unwrap();
         std::fs::write(&blob, &bytes).unwrap();
         assert_eq!(problems(&kind.open(dir.path())), Vec::<String>::new(), "{harm}");
@@ -120,7 +124,7 @@ async fn a_blob_is_there_before_the_row_that_names_it(kind: Kind) {
     let (_, large) = sizes(kind);
     let mut teller = Teller::new(id(1));
     let birth = born(&mut teller, None, true);
-    let frame = said(&mut teller, large);
+    let frame = input_frame(&mut teller, large);
     let open = || {
         let (engine, faults) = Faulty::new(kind.engine(dir.path()));
         let blobs = Blobs::new(std::sync::Arc::new(engine), dir.path().join("blobs"));
@@ -198,12 +202,16 @@ async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
         }
         let journal = kind.open(dir.path());
         let error = journal.records(id(2)).unwrap_err();
-        let words = format!("session {} is damaged at record 1 (lsn 2): table `def`", id(2));
-        assert!(matches!(error, ReadError::Damaged { .. }) && error.to_string().starts_with(&words), "{error}");
+        let text = format!("session {} is damaged at record 1 (lsn 2): table `def`", id(2));
+        assert!(matches!(error, ReadError::Damaged { .. }) && error.to_string().starts_with(&text), "{error}");
         assert!(records(&journal, id(1)).is_ok() && records(&journal, id(3)).is_ok());
-        let told = problems(&journal);
-        assert!(told.iter().any(|told| told.starts_with("table `def`") && told.contains(&system.hash.to_string())));
-        assert!(told.iter().any(|told| told.contains(&words)), "{told:#?}");
+        let messages = problems(&journal);
+        assert!(
+            messages
+                .iter()
+                .any(|message| message.starts_with("table `def`") && message.contains(&system.hash.to_string()))
+        );
+        assert!(messages.iter().any(|message| message.contains(&text)), "{messages:#?}");
         // The first session's frame still carries the body, so the store can be exported, and the second session alone cannot.
         let export = |what| journal.export(what, &mut std::io::sink(), &mut |_| {}).map(|tally| tally.sessions);
         assert_eq!(export(Scope::Store).unwrap(), 3);
@@ -216,7 +224,7 @@ async fn without_a_directory_a_body_above_the_limit_is_refused(kind: Kind) {
     let journal = Journal::open(kind.engine(dir.path()), Options::default()).unwrap();
     let mut teller = Teller::new(id(1));
     journal.append(one(born(&mut teller, None, true))).unwrap();
-    let refused = journal.append(one(said(&mut teller, sizes(kind).1)));
+    let refused = journal.append(one(input_frame(&mut teller, sizes(kind).1)));
     assert!(matches!(refused, Err(AppendError::TooLarge { .. })), "{refused:?}");
 }
 
@@ -238,7 +246,7 @@ fn no_page_of_sled_outgrows_its_log() {
     let mut teller = Teller::new(id(1));
     journal.append(one(born(&mut teller, None, true))).unwrap();
     for _ in 0..40 {
-        let frame = said(&mut teller, largest);
+        let frame = input_frame(&mut teller, largest);
         journal.append(one(frame)).unwrap();
     }
     drop(journal);

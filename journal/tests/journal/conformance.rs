@@ -140,8 +140,8 @@ async fn a_frame_must_follow_the_last_record(store: Store) {
     for wrong in [1, 3, 5] {
         let mut frame = next.clone();
         frame.first_seq = Seq(wrong);
-        let words = format!("session {}: a frame starts at record {wrong}, but record 4 comes next", id(1));
-        assert_eq!(refused(journal.append(one(frame))), words);
+        let text = format!("session {}: a frame starts at record {wrong}, but record 4 comes next", id(1));
+        assert_eq!(refused(journal.append(one(frame))), text);
     }
     journal.append(one(next)).unwrap();
     journal.settled().await.unwrap();
@@ -159,8 +159,8 @@ async fn a_later_activation_fences_all_earlier_ones(store: Store) {
     assert_eq!(activation.inflight.map(|row| row.opened_lsn), Some(Lsn(1)));
 
     let mut new = Teller { epoch: Epoch(2), ..old.clone() };
-    let words = refused(journal.append(one(old.tell(start(id(1))))));
-    assert!(words.ends_with("the batch is of activation 1, the current one is 2"), "{words}");
+    let text = refused(journal.append(one(old.tell(start(id(1))))));
+    assert!(text.ends_with("the batch is of activation 1, the current one is 2"), "{text}");
     // The epoch is durable with a row, before the first record.
     journal.append(one(new.rows())).unwrap();
     journal.settled().await.unwrap();

@@ -248,8 +248,8 @@ async fn damage_to_one_session_leaves_the_others(kind: Kind) {
     for session in sessions() {
         let read = journal.records(session).map_err(|error| error.to_string());
         if session == id(31) {
-            let words = read.unwrap_err();
-            assert!(words.starts_with(&format!("session {session} is damaged at record 1 (lsn 22)")), "{words}");
+            let text = read.unwrap_err();
+            assert!(text.starts_with(&format!("session {session} is damaged at record 1 (lsn 22)")), "{text}");
         } else {
             assert!(read.is_ok(), "{read:?}");
         }

@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// What a child process needs to find the store.
+    /// Returns the variable by which a child process finds the store.
     pub(crate) fn environment(self) -> Option<(&'static str, String)> {
         #[cfg(feature = "postgres-tests")]
         if self == Self::Postgres {

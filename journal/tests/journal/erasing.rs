@@ -28,10 +28,10 @@ pub(crate) fn with_deleted_child(journal: &Journal) -> Family {
 
 pub(crate) fn hear(journal: &Journal, teller: &mut Teller, text: &str) {
     let n = teller.id.0.as_u128() * 1_000 + teller.records.len() as u128;
-    let heard = record(json!({"input_accepted": {
+    let received = record(json!({"input_accepted": {
         "id": uuid::Uuid::from_u128(n), "from": "person", "lane": "send", "text": text, "as_owner": "person",
     }}));
-    let frame = teller.tell(vec![heard]);
+    let frame = teller.tell(vec![received]);
     journal.append(one(frame)).unwrap();
 }
 
@@ -79,7 +79,7 @@ fn holding(dir: &Path, text: &str) -> Vec<String> {
 /// End of the log, records of the others, whole export, listed sessions, and the session of each frame.
 type Others = (Lsn, Vec<Vec<Stored>>, Vec<u8>, Vec<(SessionId, bool)>, Vec<(Lsn, SessionId)>);
 
-/// What a compaction must not change.
+/// Reads everything that a compaction must not change.
 fn unchanged(journal: &Journal) -> Others {
     let records = [10, 20].map(|n| journal.records(id(n)).unwrap()).to_vec();
     let place = journal.appended();

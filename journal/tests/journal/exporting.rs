@@ -42,7 +42,7 @@ pub(crate) async fn read(journal: &Journal, bytes: &[u8]) -> Result<Tally, Impor
 }
 
 /// `count` trees: in all but the first, the notice of the child is not delivered.
-pub(crate) async fn told(journal: &Journal, count: u128) {
+pub(crate) async fn tell_story(journal: &Journal, count: u128) {
     for n in 0..count {
         let mut family = family(journal, 10 * n + 10, n == 0);
         if n == 0 {
@@ -54,7 +54,7 @@ pub(crate) async fn told(journal: &Journal, count: u128) {
 
 pub(crate) async fn exported(count: u128) -> Vec<u8> {
     let journal = memory();
-    told(&journal, count).await;
+    tell_story(&journal, count).await;
     write(&journal, Scope::Store)
 }
 
@@ -73,7 +73,7 @@ async fn an_export_comes_back_byte_for_byte_from_every_engine() {
     let mut files = Vec::new();
     for (engine, spec) in stores(&dir.path().join("from")) {
         let journal = open_store(&spec).unwrap();
-        told(&journal, 3).await;
+        tell_story(&journal, 3).await;
         let files_of = [Scope::Store, Scope::Tree(id(21))].map(|scope| write(&journal, scope));
         for (to, spec) in stores(&dir.path().join(engine)) {
             let other = open_store(&spec).unwrap();
@@ -101,7 +101,7 @@ async fn an_export_comes_back_byte_for_byte_from_every_engine() {
 #[tokio::test]
 async fn where_nothing_is_damaged_nothing_is_left_out() {
     let journal = memory();
-    told(&journal, 3).await;
+    tell_story(&journal, 3).await;
     let mut out = Vec::new();
     let (tally, skipped) = journal.export_sound(&mut out, &mut |_| {}).unwrap();
     assert_eq!((tally.sessions, skipped), (6, vec![]));
@@ -111,7 +111,7 @@ async fn where_nothing_is_damaged_nothing_is_left_out() {
 #[tokio::test]
 async fn a_tree_comes_whole_and_alone() {
     let journal = memory();
-    told(&journal, 3).await;
+    tell_story(&journal, 3).await;
     let other = memory();
     read(&other, &write(&journal, Scope::Tree(id(21)))).await.unwrap();
     let there: Vec<SessionId> = other.heads().unwrap().into_iter().map(|(session, _)| session).collect();
@@ -229,11 +229,11 @@ async fn a_sound_file_that_tells_no_story_is_refused_too() {
     ];
     let file = exported(1).await;
     let journal = memory();
-    for (words, spoil) in cases {
+    for (text, spoil) in cases {
         let mut lines = values(&file);
         spoil(&mut lines);
-        let error = read(&journal, &forged(lines)).await.expect_err(words).to_string();
-        assert!(error.contains(words), "{words}: {error}");
+        let error = read(&journal, &forged(lines)).await.expect_err(text).to_string();
+        assert!(error.contains(text), "{text}: {error}");
     }
     assert_eq!(journal.appended(), Lsn(0));
     read(&journal, &forged(values(&file))).await.unwrap();
@@ -288,11 +288,13 @@ async fn an_import_is_all_or_nothing_and_can_be_repeated() {
         }
         assert!(is_empty(&journal), "write {n}");
         let left = journal.unfinished_import().unwrap();
-        let words =
+        let expected_text =
             |first| format!("an import that did not finish has left {} of its sessions, such as {first}: ", left.len());
         match (left.first(), problems(&journal).as_slice()) {
             (None, []) => {}
-            (Some(first), [told]) => assert!(told.starts_with(&words(first)) && told.contains("repeat it"), "{told}"),
+            (Some(first), [text]) => {
+                assert!(text.starts_with(&expected_text(first)) && text.contains("repeat it"), "{text}")
+            }
             (left, result) => panic!("{left:?}: {result:?}"),
         }
         assert_eq!(left.is_empty(), n == 1 && !applied, "write {n}");
@@ -322,7 +324,7 @@ async fn what_another_import_left_is_not_mixed_with() {
 #[tokio::test]
 async fn a_damaged_tree_is_not_exported_and_the_others_are() {
     let journal = memory();
-    told(&journal, 2).await;
+    tell_story(&journal, 2).await;
     let mut family = family(&journal, 50, false);
     let mut frame = family.taken();
     frame.changes.head = None;

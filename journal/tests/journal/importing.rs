@@ -55,10 +55,10 @@ fn killed_in_the_middle(kind: Kind, store: &Path, file: &Path) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let told = lines.find(|line| line == "in the middle" || line.starts_with("over: "));
+    let text = lines.find(|line| line == "in the middle" || line.starts_with("over: "));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(told.as_deref(), Some("in the middle"));
+    assert_eq!(text.as_deref(), Some("in the middle"));
 }
 
 async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
@@ -72,9 +72,10 @@ async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
     assert!(is_empty(&journal), "rows of it exist");
     let left = journal.unfinished_import().unwrap();
     assert!(left.len() > 100 && left.len() < 2 * TREES as usize, "{} of {}", left.len(), 2 * TREES);
-    let [told] = problems(&journal).try_into().unwrap();
-    let words = format!("an import that did not finish has left {} of its sessions, such as {}: ", left.len(), left[0]);
-    assert!(told.starts_with(&words) && told.contains("repeat it with its own file to complete it"), "{told}");
+    let [text] = problems(&journal).try_into().unwrap();
+    let wording =
+        format!("an import that did not finish has left {} of its sessions, such as {}: ", left.len(), left[0]);
+    assert!(text.starts_with(&wording) && text.contains("repeat it with its own file to complete it"), "{text}");
     // A kill of the second attempt does no harm either.
     drop(journal);
     killed_in_the_middle(kind, &store, &path);
@@ -105,11 +106,11 @@ async fn h1_sessions_work_beside_an_import(kind: Kind) {
     let mut own = family(&journal, 9_000, true);
     let (mut reads, rights) = (Cursor::new(&file), Authority::allow_all());
     let mut beside = |_| {
-        journal.append(one(own.root.heard())).unwrap();
+        journal.append(one(own.root.input_frame())).unwrap();
     };
     let written = journal.write_import(&mut reads, &rights, &mut beside).await.unwrap();
     assert_eq!(journal.heads().unwrap().len(), 2, "nothing is seen yet");
-    journal.append(one(own.root.heard())).unwrap();
+    journal.append(one(own.root.input_frame())).unwrap();
     let in_flight = written.in_flight();
     assert_eq!(journal.publish_import(written).await.unwrap().sessions, 6);
     let mut found = journal.inflight().unwrap();

@@ -47,7 +47,7 @@ pub(crate) fn ended(run: u32, turns: u32, outcome: Value) -> Value {
     }})
 }
 
-fn heard(child: SessionId, run: Option<u32>, key: Value, outcome: Value, refused: Option<&str>) -> Value {
+fn completion(child: SessionId, run: Option<u32>, key: Value, outcome: Value, refused: Option<&str>) -> Value {
     let turns = u32::from(run == Some(1));
     let (len, hash, prefix) =
         if refused.is_some() { (0, Hash::of(b""), "") } else { (6, Hash::of(b"so far"), "so far") };
@@ -78,7 +78,7 @@ fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
     }});
     tell(journal, root, &[discarded, turn(1, 2, 1)]);
     tell(journal, root, &[answer(1, 1, 2, &["task", "shell"])]);
-    let asked = json!({"ask_opened": {
+    let args = json!({"ask_opened": {
         "call": call(1, 1), "action": "shell.run", "resource": "make", "root": root.id,
     }});
     let spawned = root.tell(vec![
@@ -88,7 +88,7 @@ fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
             "depth": 1, "grant": {"spawns_left": 9},
         }})),
         record(finished(1, 0, "started")),
-        record(asked),
+        record(args),
     ]);
     let births = born(child, Some(root.id), false);
     journal.append(Batch { frames: vec![spawned, births] }).unwrap();
@@ -115,8 +115,8 @@ fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
 
 /// The child refuses to continue while it is closed; then it continues, and is cancelled.
 fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
-    tell(journal, root, &[heard(child.id, Some(1), call(1, 0), json!("completed"), None)]);
-    let asked = child.id;
+    tell(journal, root, &[completion(child.id, Some(1), call(1, 0), json!("completed"), None)]);
+    let child_id = child.id;
     let ask = |journal: &Journal, root: &mut Teller, no: u32| {
         tell(journal, root, &[turn(no, 1, 1), answer(1, no, 1, &["task"])]);
         tell(
@@ -125,7 +125,7 @@ fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
             &[
                 json!({"call_started": {"call": call(no, 0), "kind": {"continue": "background"}}}),
                 json!({"continue_asked": {
-                    "call": call(no, 0), "child": asked, "input": "go on", "mode": "background",
+                    "call": call(no, 0), "child": child_id, "input": "go on", "mode": "background",
                 }}),
                 finished(no, 0, "asked"),
             ],
@@ -136,7 +136,7 @@ fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
     ask(journal, root, 2);
     let refused = json!({"continue_refused": {"owner": root.id, "key": call(2, 0), "why": "closed"}});
     tell(journal, child, &[refused]);
-    tell(journal, root, &[heard(child.id, None, call(2, 0), why, Some("closed"))]);
+    tell(journal, root, &[completion(child.id, None, call(2, 0), why, Some("closed"))]);
     tell(journal, child, &[json!({"session_reopened": {"by": "person"}})]);
     ask(journal, root, 3);
     let brings = continue_input(root.id, CallId { turn: TurnNo(3), ix: 0 });
@@ -165,7 +165,7 @@ fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
     );
     let cancelled = json!({"cancelled": {"by": {"model": {"call": call(4, 0)}}}});
     tell(journal, child, &[ended(2, 0, cancelled.clone())]);
-    tell(journal, root, &[heard(child.id, Some(2), call(3, 0), cancelled, None)]);
+    tell(journal, root, &[completion(child.id, Some(2), call(3, 0), cancelled, None)]);
 }
 
 async fn story() -> Journal {

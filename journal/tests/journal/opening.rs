@@ -72,10 +72,10 @@ async fn a_store_of_another_engine_is_refused(kind: Kind) {
     for other in Kind::ALL.into_iter().filter(|other| *other != kind) {
         let refused = other.try_open(dir.path()).unwrap_err().to_string();
         let (path, name, wanted) = (dir.path().display(), kind.name(), other.name());
-        let words = format!(
+        let text = format!(
             "{path} is a store of the engine {name}, not {wanted}: name it `{name}:PATH`, or choose another directory"
         );
-        assert_eq!(refused, words);
+        assert_eq!(refused, text);
     }
     assert_eq!(kind.open(dir.path()).durable(), Lsn(0));
 }

@@ -20,7 +20,7 @@ fn born_in(journal: &Journal) -> Vec<bool> {
 }
 
 /// Births of sessions 1, 2 and 3, each in a write of its own; the second meets the fault.
-async fn fails_at_the_second(journal: &Journal, faults: &Faults, words: &str) {
+async fn fails_at_the_second(journal: &Journal, faults: &Faults, text: &str) {
     for n in 1..3 {
         journal.append(one(born(&mut Teller::new(id(n)), None, true))).unwrap();
         if n == 1 {
@@ -28,7 +28,7 @@ async fn fails_at_the_second(journal: &Journal, faults: &Faults, words: &str) {
         }
     }
     let poisoned = journal.wait(Lsn(2)).await.unwrap_err().to_string();
-    assert_eq!(poisoned, format!("the journal is poisoned, open the store again: injected fault: {words}"));
+    assert_eq!(poisoned, format!("the journal is poisoned, open the store again: injected fault: {text}"));
     assert_eq!(journal.on_poison().await.to_string(), poisoned);
     assert_eq!(journal.poisoned().map(|poisoned| poisoned.to_string()), Some(poisoned));
     assert_eq!(journal.durable(), Lsn(1));

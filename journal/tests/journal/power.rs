@@ -40,9 +40,9 @@ impl Life {
     }
 
     fn append(&mut self, frames: Vec<Frame>) -> Option<Lsn> {
-        let said = frames.iter().map(|frame| (frame.session, frame.records.clone())).collect();
+        let expected = frames.iter().map(|frame| (frame.session, frame.records.clone())).collect();
         let appended = self.journal.append(Batch { frames }).ok()?;
-        self.batches.push((appended.last, said));
+        self.batches.push((appended.last, expected));
         Some(appended.first)
     }
 
@@ -64,9 +64,11 @@ impl Life {
             let births = vec![born(&mut a, None, true), born(&mut b, None, true)];
             let Some(first) = self.append(births) else { return };
             (a.opened_lsn, b.opened_lsn) = (first, first.next());
-            for frames in
-                [vec![a.tell(start(a.id)), b.tell(start(b.id))], vec![said(&mut a, rng)], vec![said(&mut b, rng)]]
-            {
+            for frames in [
+                vec![a.tell(start(a.id)), b.tell(start(b.id))],
+                vec![next_frame(&mut a, rng)],
+                vec![next_frame(&mut b, rng)],
+            ] {
                 self.append(frames);
                 if rng.bool() && !self.write(rng) {
                     return;
@@ -79,7 +81,7 @@ impl Life {
     }
 }
 
-fn said(teller: &mut Teller, rng: &mut Rng) -> Frame {
+fn next_frame(teller: &mut Teller, rng: &mut Rng) -> Frame {
     // From one page of redb to many: a growing medium is resized.
     let text = "x".repeat(*rng.choice(&[10, 900, 5_000, 60_000]).unwrap());
     let n = uuid::Uuid::from_u128(1_000 + teller.records.len() as u128);
@@ -108,13 +110,13 @@ fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
     if end != Lsn(0) && !all().any(|(last, _)| *last == end) {
         return Err(format!("the log ends at {end}, within a batch"));
     }
-    let mut told: BTreeMap<SessionId, Vec<&Record>> = BTreeMap::new();
+    let mut recorded: BTreeMap<SessionId, Vec<&Record>> = BTreeMap::new();
     for (session, records) in all().filter(|(last, _)| *last <= end).flat_map(|(_, frames)| frames) {
-        told.entry(*session).or_default().extend(records);
+        recorded.entry(*session).or_default().extend(records);
     }
     for (session, _) in all().flat_map(|(_, frames)| frames) {
         let found = journal.records(*session).map(|records| records.into_iter().map(|stored| stored.record).collect());
-        let found: Vec<Record> = match (found, told.contains_key(session)) {
+        let found: Vec<Record> = match (found, recorded.contains_key(session)) {
             (Ok(found), true) => found,
             (Err(error), true) => return Err(error.to_string()),
             (found, false) => {
@@ -122,7 +124,7 @@ fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
                 continue;
             }
         };
-        if !found.iter().eq(told.get(session).unwrap().iter().copied()) {
+        if !found.iter().eq(recorded.get(session).unwrap().iter().copied()) {
             return Err(format!("session {session} is not what was written"));
         }
     }
@@ -136,8 +138,8 @@ fn one_life(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, Medium,
     let medium = store.clone().dies_at(step);
     let lives: Vec<Life> = lived(&medium, 1, &mut rng).into_iter().collect();
     let left = medium.after_power_cut(kept, &mut rng);
-    let told = |why: String| format!("power lost at step {step}, {kept:?} kept: {why}");
-    Ok((judge(&left.copy(), &lives).map_err(told)?, left, lives))
+    let describe = |why: String| format!("power lost at step {step}, {kept:?} kept: {why}");
+    Ok((judge(&left.copy(), &lives).map_err(describe)?, left, lives))
 }
 
 /// Runs a second life on the remains of the first, with another power loss soon, and judges the store.
@@ -149,8 +151,8 @@ fn another_life(left: &Medium, mut lives: Vec<Life>, kept: Survivors, rng: &mut 
         lives.iter_mut().for_each(|first| first.batches.retain(|(last, _)| *last <= second.found));
         lives.push(second);
     }
-    let told = |why: String| format!("and again at step {step}, {kept:?} kept: {why}");
-    judge(&medium.after_power_cut(kept, rng), &lives).map_err(told)
+    let describe = |why: String| format!("and again at step {step}, {kept:?} kept: {why}");
+    judge(&medium.after_power_cut(kept, rng), &lives).map_err(describe)
 }
 
 fn lived(medium: &Medium, from: u128, rng: &mut Rng) -> Option<Life> {
@@ -178,8 +180,8 @@ fn power_may_be_lost_at_any_write(kept: Survivors) {
         }
         let mut rng = Rng::with_seed(seed() ^ step);
         let again = *rng.choice(&Survivors::ALL).unwrap();
-        let told = |why: String| format!("power lost at step {step}, {kept:?} kept, {why}");
-        another_life(&left, lives, again, &mut rng).map_err(told).unwrap();
+        let describe = |why: String| format!("power lost at step {step}, {kept:?} kept, {why}");
+        another_life(&left, lives, again, &mut rng).map_err(describe).unwrap();
     }
     // Unsynced writes may be complete nevertheless, except where none are kept.
     match kept {
@@ -223,7 +225,7 @@ fn a_medium_whose_syncs_do_nothing_is_noticed() {
         lives.filter_map(Result::err).collect::<Vec<_>>()
     };
     let gone = noticed(Survivors::Nothing);
-    assert!(gone.len() > 25 && gone.iter().all(|told| told.contains("was acknowledged, and the log ends at 0")));
+    assert!(gone.len() > 25 && gone.iter().all(|text| text.contains("was acknowledged, and the log ends at 0")));
     let torn = noticed(Survivors::Some);
     assert!(torn.len() > 25, "{torn:#?}");
 }

@@ -106,7 +106,7 @@ fn writes_until_it_is_refused() {
 }
 
 /// Returns the output lines of the process.
-fn told(command: &mut Command) -> Vec<String> {
+fn output_lines(command: &mut Command) -> Vec<String> {
     let output = command
         .args(["--exact", "refusals::writes_until_it_is_refused", "--nocapture"])
         .stderr(Stdio::null())
@@ -119,17 +119,17 @@ fn told(command: &mut Command) -> Vec<String> {
 
 fn ordered(kind: Kind, store: &Path, order: &str) -> Vec<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    told(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, order))
+    output_lines(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, order))
 }
 
 /// The batch after the fifth is refused, and all acknowledged ones remain.
 fn refused_once_and_for_all(kind: Kind, order: &str, room: &str, why: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let told = ordered(kind, dir.path(), order);
+    let messages = ordered(kind, dir.path(), order);
     let acked: Vec<String> = (1..=BEFORE).map(|n| format!("acked {n}")).collect();
-    let (before, after) = told.split_at(BEFORE as usize);
-    assert_eq!(before, acked, "{told:#?}");
-    assert_eq!(after.len(), AFTER as usize, "{told:#?}");
+    let (before, after) = messages.split_at(BEFORE as usize);
+    assert_eq!(before, acked, "{messages:#?}");
+    assert_eq!(after.len(), AFTER as usize, "{messages:#?}");
     assert!(
         after[0].starts_with(&format!("poisoned 6{room}: the journal is poisoned")) && after[0].contains(why),
         "{}",
@@ -155,8 +155,8 @@ async fn a_full_disk_acknowledges_nothing(kind: Kind) {
 /// Negative control: an engine without its sync continues.
 async fn an_engine_without_its_sync_is_noticed(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let told = ordered(kind, dir.path(), "unsynced, no sync");
-    assert_eq!(told, (1..=BEFORE + AFTER).map(|n| format!("acked {n}")).collect::<Vec<_>>());
+    let messages = ordered(kind, dir.path(), "unsynced, no sync");
+    assert_eq!(messages, (1..=BEFORE + AFTER).map(|n| format!("acked {n}")).collect::<Vec<_>>());
 
     let journal = Journal::open(kind.unsynced(tempfile::tempdir().unwrap().path()), Options::default()).unwrap();
     journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
@@ -167,9 +167,9 @@ async fn an_engine_without_its_sync_is_noticed(kind: Kind) {
 /// A blob is synced before the row that names it: here nothing else is synced.
 async fn a_blob_whose_sync_fails_is_not_named(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let told = ordered(kind, dir.path(), "blobs alone are synced, no sync");
-    assert_eq!(told[..BEFORE as usize], (1..=BEFORE).map(|n| format!("acked {n}")).collect::<Vec<_>>());
-    let refused = &told[BEFORE as usize];
+    let messages = ordered(kind, dir.path(), "blobs alone are synced, no sync");
+    assert_eq!(messages[..BEFORE as usize], (1..=BEFORE).map(|n| format!("acked {n}")).collect::<Vec<_>>());
+    let refused = &messages[BEFORE as usize];
     assert!(refused.starts_with("poisoned 6: ") && refused.contains("write a blob: Input/output error"), "{refused}");
 }
 
@@ -179,7 +179,7 @@ fn unprivileged(kind: Kind, exe: &Path, store: &Path, order: &str) -> Vec<String
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         command.uid(65_534).gid(65_534);
     }
-    told(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, order).current_dir("/"))
+    output_lines(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, order).current_dir("/"))
 }
 
 async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
@@ -204,11 +204,11 @@ async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
     for file in ["LOCK", "WATERMARK"] {
         mode(&inner.join(file), 0o666);
     }
-    for (store, words) in [(&empty, "cannot open the lock file"), (&full, "cannot open the lock file"), (&inner, "")] {
-        let told = unprivileged(kind, &exe, store, "as it is, no sync");
-        assert_eq!(told.len(), 1, "{told:#?}");
-        let refused = told[0].starts_with(&format!("no store: {words}"));
-        assert!(refused && told[0].contains("Permission denied"), "{}", told[0]);
+    for (store, text) in [(&empty, "cannot open the lock file"), (&full, "cannot open the lock file"), (&inner, "")] {
+        let messages = unprivileged(kind, &exe, store, "as it is, no sync");
+        assert_eq!(messages.len(), 1, "{messages:#?}");
+        let refused = messages[0].starts_with(&format!("no store: {text}"));
+        assert!(refused && messages[0].contains("Permission denied"), "{}", messages[0]);
     }
     // Reading needs read access only.
     assert!(Command::new("chmod").args(["-R", "a+rX"]).arg(&full).status().unwrap().success());

@@ -8,7 +8,7 @@ use subtend_journal::remote::{Read, Remote};
 use subtend_journal::{Journal, OpenError, Options, Scope, open_store};
 use subtend_session::ids::Seq;
 
-use crate::exporting::{stores, told, write};
+use crate::exporting::{stores, tell_story, write};
 use crate::scene::{Teller, born, family, id, one};
 
 /// The journal of another process, read through `host`.
@@ -34,7 +34,7 @@ async fn h1_remote_reads_say_what_the_engine_says() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
-        told(&host, 3).await;
+        tell_story(&host, 3).await;
         let other = remote(&host).unwrap();
         assert_eq!(write(&other, Scope::Store), write(&host, Scope::Store), "{engine}");
         assert_eq!(other.heads().unwrap(), host.heads().unwrap(), "{engine}");
@@ -70,7 +70,7 @@ async fn activation_and_all_records_are_one_read() {
         // More frames than one answer of a host holds.
         let long = 700;
         for _ in 0..long {
-            host.append(one(root.heard())).unwrap();
+            host.append(one(root.input_frame())).unwrap();
         }
         host.settled().await.unwrap();
         let reads = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -82,9 +82,9 @@ async fn activation_and_all_records_are_one_read() {
         .unwrap();
         reads.lock().unwrap().clear();
         let (activation, records) = other.activate_with_records(root.id).unwrap();
-        let asked = std::mem::take(&mut *reads.lock().unwrap());
-        assert_eq!(asked.len(), 3, "{engine}: {asked:?}");
-        assert!(asked.iter().all(|read| matches!(read, Read::Range { .. })), "{engine}: {asked:?}");
+        let range_reads = std::mem::take(&mut *reads.lock().unwrap());
+        assert_eq!(range_reads.len(), 3, "{engine}: {range_reads:?}");
+        assert!(range_reads.iter().all(|read| matches!(read, Read::Range { .. })), "{engine}: {range_reads:?}");
         assert_eq!(records, host.records(root.id).unwrap(), "{engine}");
         let alone = host.activate(root.id).unwrap();
         assert_eq!((activation.next_seq, activation.head), (alone.next_seq, alone.head), "{engine}");
@@ -96,7 +96,7 @@ async fn remote_journal_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
-        told(&host, 1).await;
+        tell_story(&host, 1).await;
         let (other, before) = (remote(&host).unwrap(), host.appended());
         let mut family = family(&crate::exporting::memory(), 500, true);
         assert!(other.append(one(family.taken())).is_err(), "{engine}");
@@ -127,7 +127,7 @@ async fn h1_writes_of_the_host_are_no_violations() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
-        told(&host, 1).await;
+        tell_story(&host, 1).await;
         // It rests after a while.
         let report = written(&host, 2).verify(&mut |_| {}).unwrap();
         assert_eq!((report.problems, report.unsettled), (vec![], vec![]), "{engine}");
@@ -142,7 +142,7 @@ async fn h1_damage_is_found_while_the_host_writes() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
-        told(&host, 1).await;
+        tell_story(&host, 1).await;
         let lost = host.heads().unwrap().first().unwrap().0;
         let busy = written(&host, usize::MAX);
         // One session has no row.
@@ -172,7 +172,7 @@ async fn frames_of_a_lying_host_are_refused_or_end() {
     let dir = tempfile::tempdir().unwrap();
     let (_, spec) = stores(dir.path()).into_iter().next_back().unwrap();
     let host = open_store(&spec).unwrap();
-    told(&host, 3).await;
+    tell_story(&host, 3).await;
     // The same whole answer whatever is asked for: a reader that asks for the next frames never reaches the last one.
     let (first, reads) = (OnceLock::new(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&reads);
@@ -197,7 +197,7 @@ async fn answers_of_a_lying_host_end_in_errors() {
     let dir = tempfile::tempdir().unwrap();
     let (_, spec) = stores(dir.path()).into_iter().next_back().unwrap();
     let host = open_store(&spec).unwrap();
-    told(&host, 3).await;
+    tell_story(&host, 3).await;
     let lies: [fn(Value) -> Value; 7] = [
         |_| Value::Null,
         |_| Value::from(u64::MAX),

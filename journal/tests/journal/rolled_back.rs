@@ -16,9 +16,9 @@ async fn story() -> Journal {
     journal.append(one(birth)).unwrap();
     journal.append(one(root.tell(start(root.id)))).unwrap();
     let refused = json!({"failed": {"kind": "refused"}});
-    let mut said = answer(1, 1, 1, &[]);
-    said["turn_answered"]["stop"] = json!("refused");
-    tell(&journal, &mut root, &[said, ended(1, 1, refused)]);
+    let mut items = answer(1, 1, 1, &[]);
+    items["turn_answered"]["stop"] = json!("refused");
+    tell(&journal, &mut root, &[items, ended(1, 1, refused)]);
     tell(&journal, &mut root, &[json!({"rolled_back": {"run": 1, "by": "person"}})]);
     journal.settled().await.unwrap();
     journal

@@ -61,7 +61,7 @@ impl Teller {
     }
 
     /// Returns the frame of one more input.
-    pub(crate) fn heard(&mut self) -> Frame {
+    pub(crate) fn input_frame(&mut self) -> Frame {
         let n = self.records.len() as u128 + 1;
         self.tell(vec![record(json!({"input_accepted": {
             "id": Uuid::from_u128(self.id.0.as_u128() << 32 | n), "from": "person", "lane": "send", "text": "continue",

@@ -29,8 +29,8 @@ fn spoiled(spoil: impl FnOnce(&Family, &mut Frame)) -> String {
 
 #[test]
 fn a_row_that_was_not_taken_is_told() {
-    let words = spoiled(|_, frame| frame.changes.take.clear());
-    assert!(words.contains("`outbox` holds") && words.ends_with("the records say none"), "{words}");
+    let text = spoiled(|_, frame| frame.changes.take.clear());
+    assert!(text.contains("`outbox` holds") && text.ends_with("the records say none"), "{text}");
 }
 
 #[test]
@@ -56,14 +56,14 @@ fn a_row_that_was_not_made_is_told() {
 fn a_row_of_nobody_is_told() {
     let key = RowKey::Call(CallId { turn: TurnNo(9), ix: 9 });
     let row = Row { to: id(10), from: id(11), kind: RowKind::Cancel, key };
-    let words = spoiled(|_, frame| frame.changes.put.push(row));
-    assert!(words.contains("`outbox` holds") && words.ends_with("the records say none"), "{words}");
+    let text = spoiled(|_, frame| frame.changes.put.push(row));
+    assert!(text.contains("`outbox` holds") && text.ends_with("the records say none"), "{text}");
 }
 
 #[test]
 fn a_stale_head_is_told() {
-    let words = spoiled(|_, frame| frame.changes.head = None);
-    assert!(words.contains("`head` is") && words.contains("last_seq: Seq(9)"), "{words}");
+    let text = spoiled(|_, frame| frame.changes.head = None);
+    assert!(text.contains("`head` is") && text.contains("last_seq: Seq(9)"), "{text}");
 }
 
 #[test]
@@ -74,14 +74,14 @@ fn a_run_that_the_boot_would_not_see_is_told() {
 
 #[test]
 fn a_kid_of_nobody_is_told() {
-    let words = spoiled(|family, frame| frame.changes.kid_of = Some(family.child.id));
-    assert!(words.ends_with(&format!("`kid` names it below {}, its records do not", id(11))), "{words}");
+    let text = spoiled(|family, frame| frame.changes.kid_of = Some(family.child.id));
+    assert!(text.ends_with(&format!("`kid` names it below {}, its records do not", id(11))), "{text}");
 }
 
 #[test]
 fn a_body_under_another_name_is_told() {
-    let words = spoiled(|_, frame| frame.changes.defs.push((Hash([3; 16]), "\"other\"".into())));
-    assert!(words.contains("the body 03030303030303030303030303030303 is not what was written"), "{words}");
+    let text = spoiled(|_, frame| frame.changes.defs.push((Hash([3; 16]), "\"other\"".into())));
+    assert!(text.contains("the body 03030303030303030303030303030303 is not what was written"), "{text}");
 }
 
 #[test]

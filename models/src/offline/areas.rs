@@ -59,7 +59,7 @@ impl Hits {
         (!why.is_empty()).then(|| why.join("; "))
     }
 
-    fn told(&self) -> String {
+    fn to_text(&self) -> String {
         let Matched { lines, matching, .. } = &self.matched;
         let pattern = code(&pattern(&self.words, self.whole));
         let parts = if self.whole { "" } else { " No whole word matches, so parts of words count." };
@@ -85,7 +85,7 @@ pub(super) struct AreaPlan {
 pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hits, String>>) -> AreaPlan {
     let how = match &hits {
         None => String::new(),
-        Some(Ok(hits)) => hits.told(),
+        Some(Ok(hits)) => hits.to_text(),
         Some(Err(why)) => {
             format!("The search for the words of the question failed, so areas were chosen by size: {why}")
         }
@@ -107,17 +107,17 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hi
         parts.sort_by_cached_key(order);
         parts
     };
-    let asked = named(listing, question);
-    let mut areas = asked.clone();
+    let named_areas = named(listing, question);
+    let mut areas = named_areas.clone();
     let (matching, rest): (Vec<Area>, Vec<Area>) = parts(".").into_iter().partition(|area| why(area).is_some());
     let (own, rest): (Vec<Area>, Vec<Area>) = rest.into_iter().partition(|area| area.shallow);
     let any = !matching.is_empty();
     let wants = |area: &Area| !any || why(area).is_some();
     add(&mut areas, matching, MOST.saturating_sub(own.len()));
-    let wanted = match asked.len() {
+    let wanted = match named_areas.len() {
         _ if any => FEWEST,
         0 => UNASKED,
-        asked => asked.saturating_add(1).clamp(FEWEST, MOST),
+        requested => requested.saturating_add(1).clamp(FEWEST, MOST),
     };
     let (hidden, rest) = rest.into_iter().partition(|area| area.path.starts_with('.'));
     for (more, most) in [(own, MOST), (rest, wanted), (hidden, FEWEST)] {
@@ -128,7 +128,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hi
     let left = left(listing, &areas);
     let briefs = areas.into_iter().map(|area| {
         let why = match why(&area) {
-            _ if asked.contains(&area) => "named in the question".to_owned(),
+            _ if named_areas.contains(&area) => "named in the question".to_owned(),
             Some(why) => why,
             None => if area.shallow { "its own files" } else { "size" }.to_owned(),
         };

@@ -46,12 +46,13 @@ impl ChildReport {
         let mut out = self.summary();
         out.push_str(&format!("\n\n{OPENS}\n"));
         let lines = self.lines();
-        let told = lines.iter().filter(|(told, _)| *told).map(|(_, line)| line.len().saturating_add(1)).sum();
-        let mut room = MAX_BYTES.saturating_sub(out.len()).saturating_sub(told);
-        for (told, line) in lines {
-            let rest = room.checked_sub(line.len().saturating_add(1)).filter(|_| !told);
+        let reported_bytes =
+            lines.iter().filter(|(reported, _)| *reported).map(|(_, line)| line.len().saturating_add(1)).sum();
+        let mut room = MAX_BYTES.saturating_sub(out.len()).saturating_sub(reported_bytes);
+        for (reported, line) in lines {
+            let rest = room.checked_sub(line.len().saturating_add(1)).filter(|_| !reported);
             // Places are dropped first; the lines that they belong to stay.
-            if told || rest.is_some() {
+            if reported || rest.is_some() {
                 room = rest.unwrap_or(room);
                 out.push_str(&line);
                 out.push('\n');
@@ -62,8 +63,8 @@ impl ChildReport {
     }
 
     fn summary(&self) -> String {
-        let mut said = Vec::new();
-        said.push(match self.files {
+        let mut texts = Vec::new();
+        texts.push(match self.files {
             Some(files) => {
                 let kinds = Some(self.kinds_shown()).filter(|kinds| !kinds.is_empty());
                 let kinds = kinds.map_or_else(String::new, |kinds| format!(" ({kinds})"));
@@ -72,7 +73,7 @@ impl ChildReport {
             None => format!("{} could not be listed.", self.area.shown()),
         });
         for Matches { label, lines, files, .. } in &self.words {
-            said.push(if *lines == FoundCount::exactly(0) {
+            texts.push(if *lines == FoundCount::exactly(0) {
                 format!("Nothing matches {}.", code(label))
             } else {
                 let lines = lines.of("line matches", "lines match");
@@ -80,10 +81,10 @@ impl ChildReport {
             });
         }
         if let Some(place) = self.opens.first() {
-            said.push(format!("{} begins: {}", code(&place.name()), code(&place.text)));
+            texts.push(format!("{} begins: {}", code(&place.name()), code(&place.text)));
         }
-        said.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
-        said.join(" ")
+        texts.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
+        texts.join(" ")
     }
 
     pub(super) fn kinds_shown(&self) -> String {

@@ -79,14 +79,14 @@ impl ToolListing {
         }
         let deep = ["more below depth", "unreadable"].into_iter().filter(|_| !shallow);
         let doubtful: Vec<&str> = ["stopped after", "not permitted"].into_iter().chain(deep).collect();
-        let told = footer.and_then(|footer| {
+        let reported = footer.and_then(|footer| {
             let n = footer
                 .split("; ")
                 .find(|part| part.ends_with(" file") || part.ends_with(" files"))
                 .and_then(leading_number);
             n.map(|n| FoundCount { n, exact: !doubtful.iter().any(|word| footer.contains(word)) })
         });
-        listing.count = told.unwrap_or(FoundCount::at_least(number(listing.files.len())));
+        listing.count = reported.unwrap_or(FoundCount::at_least(number(listing.files.len())));
         listing
     }
 

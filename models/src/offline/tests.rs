@@ -79,8 +79,8 @@ impl Talk {
 const ALL: [&str; 4] = ["list", "search", "read", "task"];
 const READERS: [&str; 3] = ["list", "search", "read"];
 
-fn first_calls(words: &str) -> [(String, Value); 2] {
-    let search = areas::search(&words::words(words), true);
+fn first_calls(text: &str) -> [(String, Value); 2] {
+    let search = areas::search(&words::words(text), true);
     [("list".into(), json!({ "path": ".", "depth": 2 })), ("search".into(), search)]
 }
 
@@ -362,8 +362,8 @@ fn new_input_extends_the_question_and_retries_failed_calls() {
 
 #[tokio::test]
 async fn the_answer_is_streamed_in_pieces() {
-    let heard = Arc::new(std::sync::Mutex::new(String::new()));
-    let sink = Arc::clone(&heard);
+    let received = Arc::new(std::sync::Mutex::new(String::new()));
+    let sink = Arc::clone(&received);
     let deltas = Deltas::to(move |delta| match delta {
         Delta::Text(text) | Delta::Reasoning(text) => sink.lock().unwrap().push_str(&text),
         Delta::Call { call, tool } => sink.lock().unwrap().push_str(&format!("<{call} {tool}>")),
@@ -383,7 +383,7 @@ async fn the_answer_is_streamed_in_pieces() {
     };
     let answer = Offline::new().call(request, deltas).await.unwrap();
     assert_eq!(answer.text.as_deref(), Some("Offline, at work: listing the workspace."));
-    assert_eq!(*heard.lock().unwrap(), "Offline, at work: listing the workspace.<1.0 list>");
+    assert_eq!(*received.lock().unwrap(), "Offline, at work: listing the workspace.<1.0 list>");
 }
 
 fn any_message() -> impl Strategy<Value = Message> {
@@ -395,11 +395,11 @@ fn any_message() -> impl Strategy<Value = Message> {
         Just(r#"{"session_id":"aaaaaa"}"#.to_owned()),
         Just(Brief { area: Area::deep("src"), words: words::words("locks") }.prompt("locks")),
     ];
-    let asked = prop::sample::select(vec!["list", "search", "read", "task", "odd"]).prop_flat_map(|tool| {
+    let tool_calls = prop::sample::select(vec!["list", "search", "read", "task", "odd"]).prop_flat_map(|tool| {
         let args = prop::sample::select(vec![r#"{"path":".","depth":2}"#, r#"{"path":"src","depth":10}"#, "{", "null"]);
         args.prop_map(move |args| ToolCall { provider_id: "".into(), tool: tool.into(), args: args.into() })
     });
-    (text, prop::collection::vec(asked, 0..3), 0_u32..3, any::<bool>(), 0..5).prop_map(
+    (text, prop::collection::vec(tool_calls, 0..3), 0_u32..3, any::<bool>(), 0..5).prop_map(
         |(text, calls, ix, error, kind)| {
             let text: Text = text.into();
             match kind {

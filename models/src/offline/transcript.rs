@@ -37,7 +37,7 @@ impl<'a> OpenQuestion<'a> {
     pub(super) fn of(messages: &'a [Message]) -> Self {
         let mut open = Self::default();
         let mut users = 0_usize;
-        let mut asked: &[_] = &[];
+        let mut tool_calls: &[_] = &[];
         for message in messages {
             match message {
                 Message::User { text, .. } => {
@@ -58,7 +58,7 @@ impl<'a> OpenQuestion<'a> {
                 }
                 Message::Assistant { text, calls, .. } => {
                     open.answers = open.answers.saturating_add(1);
-                    asked = calls;
+                    tool_calls = calls;
                     let at_work = text.as_deref().is_some_and(|text| text.starts_with(AT_WORK));
                     if calls.is_empty() && !at_work {
                         open = Self { first: open.first, answers: open.answers, ..Self::default() };
@@ -66,9 +66,9 @@ impl<'a> OpenQuestion<'a> {
                 }
                 Message::Result { call, error, content } => {
                     let ix = usize::try_from(call.ix).unwrap_or(usize::MAX);
-                    if let Some(asked) = asked.get(ix) {
-                        let args = serde_json::from_str(&asked.args).unwrap_or(Value::Null);
-                        open.done.push(Done { tool: &asked.tool, args, error: *error, content });
+                    if let Some(tool_call) = tool_calls.get(ix) {
+                        let args = serde_json::from_str(&tool_call.args).unwrap_or(Value::Null);
+                        open.done.push(Done { tool: &tool_call.tool, args, error: *error, content });
                     }
                 }
                 Message::Notice { text, .. } => open.ends.extend(notice::ends(text)),

@@ -65,23 +65,23 @@ pub(super) fn of_error_object(value: &Value) -> Option<Fault> {
 fn of_words(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Fault {
     let message = words::message(body).or_else(|| raw.and_then(words::plain));
     let kind = words::kind(body);
-    let told = format!("{} {}", words::kinds(body), message.as_deref().unwrap_or_default()).to_lowercase();
+    let report = format!("{} {}", words::kinds(body), message.as_deref().unwrap_or_default()).to_lowercase();
     let fail = match status.map(|status| status.as_u16()) {
         Some(402) => ModelFail::Credit,
         // Some providers use the status of a bad request, a refusal or a rate limit.
-        Some(400 | 403 | 429) | None if words::tells_of_credit(&told) => ModelFail::Credit,
-        Some(400 | 413 | 422) | None if words::tells_of_context(&told) => ModelFail::ContextOverflow,
+        Some(400 | 403 | 429) | None if words::tells_of_credit(&report) => ModelFail::Credit,
+        Some(400 | 413 | 422) | None if words::tells_of_context(&report) => ModelFail::ContextOverflow,
         Some(401) => ModelFail::Auth,
-        Some(400 | 403) if words::tells_of_key(body, &told) => ModelFail::Auth,
-        Some(400) if words::tells_of_region(&told) => ModelFail::Access,
+        Some(400 | 403) if words::tells_of_key(body, &report) => ModelFail::Auth,
+        Some(400) if words::tells_of_region(&report) => ModelFail::Access,
         Some(403) => ModelFail::Access,
         Some(429) => ModelFail::Rate,
         Some(408 | 500..) => ModelFail::Unavailable,
         Some(400..) => ModelFail::InvalidRequest,
-        Some(_) | None => words::fail(&told),
+        Some(_) | None => words::fail(&report),
     };
     let unknown_model = fail == ModelFail::InvalidRequest
-        && (status == Some(StatusCode::NOT_FOUND) || words::tells_of_unknown_model(&told));
+        && (status == Some(StatusCode::NOT_FOUND) || words::tells_of_unknown_model(&report));
     let text = message.or_else(|| kind.map(str::to_owned)).unwrap_or_default();
     let text = match status {
         _ if status.is_none() && text.is_empty() => WITHOUT_MESSAGE.to_owned(),

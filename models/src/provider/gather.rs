@@ -67,7 +67,7 @@ struct PartialCall {
     id: String,
     tool: String,
     args: String,
-    told: bool,
+    is_reported: bool,
 }
 
 #[derive(Default)]
@@ -209,23 +209,23 @@ impl Draft {
         let stop = self.reason(cap)?;
         let usage = self.tally.usage();
         let reasoning = self.reasoning().and_then(|kept| kept.to_text());
-        let calls = self.calls.into_iter().map(PartialCall::asked).collect();
+        let calls = self.calls.into_iter().map(PartialCall::into_tool_call).collect();
         let text = (!self.text.is_empty()).then(|| Text::from(self.text));
         Ok(Answer { text, reasoning, calls, stop, model: self.model.map(Text::from), usage })
     }
 
     /// Returns the stop reason, by all the evidence.
     fn reason(&self, cap: Option<u64>) -> Result<Stop, Fault> {
-        let said = self.stop.unwrap_or(if self.text.is_empty() { Stop::Other } else { Stop::End });
+        let reply = self.stop.unwrap_or(if self.text.is_empty() { Stop::Other } else { Stop::End });
         // Some servers of this protocol report an answer as complete that they truncated at the cap.
         let at_cap = cap.is_some_and(|cap| self.tally.output().is_some_and(|output| output >= cap));
-        Ok(match said {
+        Ok(match reply {
             Stop::End | Stop::Calls if at_cap && self.protocol == Protocol::OpenAiResponses => Stop::Length,
             Stop::End | Stop::Other if !self.calls.is_empty() => Stop::Calls,
             Stop::Calls if self.calls.is_empty() => {
                 return Err(Fault::new(ModelFail::BadAnswer, "the answer says that it calls tools, and calls none"));
             }
-            Stop::End | Stop::Calls | Stop::Length | Stop::Refused | Stop::Other => said,
+            Stop::End | Stop::Calls | Stop::Length | Stop::Refused | Stop::Other => reply,
         })
     }
 
@@ -295,7 +295,13 @@ impl Draft {
             self.fail(Fault::new(ModelFail::BadAnswer, text));
             return ix;
         }
-        self.calls.push(PartialCall { place, id: id.into(), tool: tool.into(), args: String::new(), told: false });
+        self.calls.push(PartialCall {
+            place,
+            id: id.into(),
+            tool: tool.into(),
+            args: String::new(),
+            is_reported: false,
+        });
         self.tell();
         ix
     }
@@ -303,8 +309,8 @@ impl Draft {
     /// Reports each call once, as soon as its tool is known.
     fn tell(&mut self) {
         for (call, ix) in self.calls.iter_mut().zip(0_u32..) {
-            if !call.told && !call.tool.is_empty() {
-                call.told = true;
+            if !call.is_reported && !call.tool.is_empty() {
+                call.is_reported = true;
                 let id = CallId { turn: self.turn, ix };
                 self.deltas.send(Delta::Call { call: id, tool: call.tool.as_str().into() });
             }
@@ -318,7 +324,7 @@ impl PartialCall {
     }
 
     /// Returns the call as the model wrote it, with invalid arguments unchanged. Missing arguments become an empty object.
-    fn asked(self) -> ToolCall {
+    fn into_tool_call(self) -> ToolCall {
         let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(self.args) };
         ToolCall { provider_id: self.id.into(), tool: self.tool.into(), args }
     }

@@ -47,12 +47,12 @@ fn names(list: &[u8]) -> Option<Vec<String>> {
 }
 
 /// Returns the names that resemble `asked`, nearest first.
-fn nearest(asked: &str, names: &[String]) -> Vec<String> {
-    let asked = asked.to_lowercase();
+fn nearest(requested: &str, names: &[String]) -> Vec<String> {
+    let requested = requested.to_lowercase();
     let mut ranked: Vec<(f64, &String)> = names
         .iter()
         .filter(|name| name.len() <= 200 && !name.chars().any(char::is_control))
-        .map(|name| (strsim::jaro_winkler(&asked, &name.to_lowercase()), name))
+        .map(|name| (strsim::jaro_winkler(&requested, &name.to_lowercase()), name))
         .filter(|(likeness, _)| *likeness >= 0.7)
         .collect();
     ranked.sort_by(|(a, x), (b, y)| b.total_cmp(a).then_with(|| x.cmp(y)));

@@ -129,8 +129,8 @@ fn thinks(protocol: Protocol, request: &Request) -> bool {
         | Message::Notice { .. }
         | Message::Prompt { .. } => false,
     };
-    let asked = request.settings.effort.is_some_and(|effort| effort != Effort::None);
-    asked && protocol == Protocol::Anthropic || request.messages.iter().any(kept)
+    let is_requested = request.settings.effort.is_some_and(|effort| effort != Effort::None);
+    is_requested && protocol == Protocol::Anthropic || request.messages.iter().any(kept)
 }
 
 /// Whether the last answer made calls without thinking that Anthropic signed, as after a change of provider: the model must not continue

@@ -18,7 +18,7 @@ use crate::notice;
 /// Approximate bytes of one piece of streamed text.
 const PIECE: usize = 48;
 
-/// What a script can see of a transcript.
+/// The facts of a transcript that a script can match.
 struct TranscriptFacts<'a> {
     answers: usize,
     first_user: &'a str,
@@ -64,8 +64,8 @@ impl When {
             && has(&self.user_contains, seen.last_user)
             && has(&self.result_contains, seen.last_result)
             && has(&self.last_contains, seen.last)
-            && self.attempt.is_none_or(|asked| asked == attempt)
-            && self.ended.is_none_or(|asked| notice::count(seen.messages) >= asked)
+            && self.attempt.is_none_or(|wanted| wanted == attempt)
+            && self.ended.is_none_or(|wanted| notice::count(seen.messages) >= wanted)
     }
 }
 

@@ -49,7 +49,7 @@ async fn ask(script: &Scripted, messages: Vec<Message>) -> Result<Answer, ModelE
     script.call(request("general", 1, messages), Deltas::none()).await
 }
 
-fn asked(id: &str, tool: &str, args: &str) -> ToolCall {
+fn tool_call(id: &str, tool: &str, args: &str) -> ToolCall {
     ToolCall { provider_id: id.into(), tool: tool.into(), args: args.into() }
 }
 
@@ -129,11 +129,11 @@ async fn calls_keep_their_order_and_raw_arguments_their_text() {
     assert_eq!(
         answer.calls,
         [
-            asked("call_1_0", "read", &json!({ "path": "a.md", "depth": 2 }).to_string()),
-            asked("call_1_1", "read", "{\"path\": {prompt"),
-            asked("call_1_2", "list", "{}"),
-            asked("call_1_3", "task", &task(1)),
-            asked("call_1_4", "task", &task(2)),
+            tool_call("call_1_0", "read", &json!({ "path": "a.md", "depth": 2 }).to_string()),
+            tool_call("call_1_1", "read", "{\"path\": {prompt"),
+            tool_call("call_1_2", "list", "{}"),
+            tool_call("call_1_3", "task", &task(1)),
+            tool_call("call_1_4", "task", &task(2)),
         ]
     );
 }
@@ -148,7 +148,7 @@ async fn faults_that_are_answers() {
     assert_eq!(at(Step::refuse().saying("no")).await, Ok(bare(Some("no"), Stop::Refused)));
     assert_eq!(at(Step::text("odd").stop(Stop::Other)).await, Ok(bare(Some("odd"), Stop::Other)));
     let raw = at(Step::default().and_raw_call("read", "{")).await.map(|answer| answer.calls);
-    assert_eq!(raw, Ok(vec![asked("call_1_0", "read", "{")]));
+    assert_eq!(raw, Ok(vec![tool_call("call_1_0", "read", "{")]));
 }
 
 #[tokio::test]
@@ -178,16 +178,16 @@ async fn latency_passes_before_the_answer_and_before_each_piece() {
 #[tokio::test(start_paused = true)]
 async fn a_hang_streams_its_text_and_never_answers() {
     let script = script(&json!([{ "text": "let me see", "hang": true }]));
-    let (heard, deltas) = listener();
+    let (deltas_received, deltas) = listener();
     let hung = tokio::time::timeout(Duration::from_secs(86_400), script.call(request("a", 1, vec![user("u")]), deltas));
     assert!(hung.await.is_err());
-    assert_eq!(*heard.lock().unwrap(), [Delta::Text("let me see".into())]);
+    assert_eq!(*deltas_received.lock().unwrap(), [Delta::Text("let me see".into())]);
 }
 
 fn listener() -> (Arc<Mutex<Vec<Delta>>>, Deltas) {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&heard);
-    (heard, Deltas::to(move |delta| sink.lock().unwrap().push(delta)))
+    let deltas_received = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&deltas_received);
+    (deltas_received, Deltas::to(move |delta| sink.lock().unwrap().push(delta)))
 }
 
 #[tokio::test]
@@ -195,16 +195,18 @@ async fn the_pieces_are_the_text_and_the_calls_follow() {
     let text = "Größe ".repeat(40) + &"x".repeat(100);
     let step = Step::text(text.clone()).and_call("read", json!({})).reasoning("hm");
     let script = Scripted::builder("s").rule("*", [step]).build().unwrap();
-    let (heard, deltas) = listener();
+    let (deltas_received, deltas) = listener();
     script.call(request("a", 1, vec![user("u")]), deltas).await.unwrap();
-    let heard = heard.lock().unwrap();
-    let pieces: Vec<&str> =
-        heard.iter().filter_map(|delta| if let Delta::Text(text) = delta { Some(&**text) } else { None }).collect();
+    let deltas_received = deltas_received.lock().unwrap();
+    let pieces: Vec<&str> = deltas_received
+        .iter()
+        .filter_map(|delta| if let Delta::Text(text) = delta { Some(&**text) } else { None })
+        .collect();
     assert_eq!(pieces.concat(), text);
     assert!(pieces.len() > 5 && pieces.iter().all(|piece| piece.len() <= 48), "{pieces:?}");
-    assert_eq!(heard.first(), Some(&Delta::Reasoning("hm".into())));
+    assert_eq!(deltas_received.first(), Some(&Delta::Reasoning("hm".into())));
     let call = Delta::Call { call: CallId { turn: TurnNo(4), ix: 0 }, tool: "read".into() };
-    assert_eq!(heard.last(), Some(&call));
+    assert_eq!(deltas_received.last(), Some(&call));
 }
 
 #[tokio::test]
@@ -351,10 +353,10 @@ proptest! {
     #[test]
     fn playing_any_texts_never_panics_and_pieces_add_up(text in "\\PC{1,300}", prompt in "\\PC{0,40}") {
         let script = script(&json!([{ "text": text }]));
-        let (heard, deltas) = listener();
+        let (deltas_received, deltas) = listener();
         let call = script.call(request("a", 1, vec![user(&prompt)]), deltas);
         let answer = futures_util::FutureExt::now_or_never(call).unwrap().unwrap();
-        let pieces: String = heard.lock().unwrap().iter()
+        let pieces: String = deltas_received.lock().unwrap().iter()
             .map(|delta| if let Delta::Text(text) = delta { text.to_string() } else { String::new() }).collect();
         prop_assert_eq!(Some(&*pieces), answer.text.as_deref());
     }

@@ -1,22 +1,22 @@
 use super::*;
 
-fn told(word: &str) -> Result<String, String> {
+fn parse(word: &str) -> Result<String, String> {
     ModelSpec::parse(word).map(|spec| spec.to_string()).map_err(|error| error.to_string())
 }
 
 #[test]
 fn words_that_name_no_model_are_told_what_there_is() {
-    assert_eq!(told(" offline "), Ok("offline".into()));
-    assert_eq!(told("scripted:a b.json"), Ok("scripted:a b.json".into()));
-    assert_eq!(told("sonnet"), Err(format!("unknown model `sonnet`: {WORDS}")));
+    assert_eq!(parse(" offline "), Ok("offline".into()));
+    assert_eq!(parse("scripted:a b.json"), Ok("scripted:a b.json".into()));
+    assert_eq!(parse("sonnet"), Err(format!("unknown model `sonnet`: {WORDS}")));
     for word in ["scripted", "scripted:"] {
-        assert_eq!(told(word), Err("`scripted:` needs a file: write `scripted:FILE`".into()));
+        assert_eq!(parse(word), Err("`scripted:` needs a file: write `scripted:FILE`".into()));
     }
 }
 
 #[test]
 fn near_words_are_named() {
-    let hint = |word| told(word).map_or_else(|says| says.split(WORDS).next().unwrap().to_owned(), |_| "known".into());
+    let hint = |word| parse(word).map_or_else(|says| says.split(WORDS).next().unwrap().to_owned(), |_| "known".into());
     assert_eq!(hint("antropic/x"), "unknown model `antropic/x`: did you mean `anthropic/x`? ");
     assert_eq!(hint("Openai/x/y:1"), "unknown model `Openai/x/y:1`: did you mean `openai/x/y:1`? ");
     assert_eq!(hint("ofline"), "unknown model `ofline`: did you mean `offline`? ");
@@ -50,7 +50,7 @@ mod providers {
 
     #[test]
     fn what_is_wrong_with_a_providers_model_is_said() {
-        assert_eq!(told("openai/"), Err("`openai/` needs a model: write `openai/MODEL`".into()));
+        assert_eq!(parse("openai/"), Err("`openai/` needs a model: write `openai/MODEL`".into()));
         let says = ModelSpec::parse("openai/x").unwrap().with_base_url("h:1").map_err(|error| error.to_string());
         assert!(says.is_err_and(|says| says.starts_with("`h:1` cannot be used as a base URL: ")));
     }

@@ -76,11 +76,11 @@ mod tests {
 
     #[test]
     fn a_zero_is_refused_by_name() {
-        let told = |rates: Rates| rates.check().map_err(|bad| bad.to_string());
-        assert_eq!(told(Rates::default()), Ok(()));
-        assert_eq!(told(Rates::unbounded()), Ok(()));
+        let check = |rates: Rates| rates.check().map_err(|bad| bad.to_string());
+        assert_eq!(check(Rates::default()), Ok(()));
+        assert_eq!(check(Rates::unbounded()), Ok(()));
         assert_eq!(
-            told(Rates { concurrent: Some(0), ..Rates::default() }),
+            check(Rates { concurrent: Some(0), ..Rates::default() }),
             Err("`concurrent` is 0, so that no call could ever start; give 1 or more, or leave `concurrent` out for no bound"
                 .to_owned())
         );

@@ -16,7 +16,7 @@ pub(crate) fn data(events: &[serde_json::Value]) -> String {
     events.iter().map(|data| format!("data: {data}\n\n")).collect()
 }
 
-fn asked(id: &str, tool: &str, args: &str) -> ToolCall {
+fn tool_call(id: &str, tool: &str, args: &str) -> ToolCall {
     ToolCall { provider_id: id.into(), tool: tool.into(), args: args.into() }
 }
 
@@ -32,9 +32,9 @@ fn usage(input: u64, output: u64) -> Usage {
 async fn check(word: &str, body: String, expected: Answer, deltas: Vec<Delta>) {
     for size in [1, 7, 100_000] {
         let server = Server::start([Reply::stream(body.clone()).in_pieces_of(size)]).await;
-        let (answer, heard) = server.ask(word, request()).await;
+        let (answer, deltas_received) = server.ask(word, request()).await;
         assert_eq!(answer, Ok(expected.clone()), "{word} in pieces of {size}");
-        assert_eq!(heard, deltas, "{word} in pieces of {size}");
+        assert_eq!(deltas_received, deltas, "{word} in pieces of {size}");
     }
 }
 
@@ -70,20 +70,20 @@ async fn anthropic_with_thinking_and_blocks_that_overlap() {
     let expected = Answer {
         text: Some("Größe".into()),
         reasoning: None,
-        calls: vec![asked("toolu_1", "read", "{\"path\": 1}"), asked("toolu_2", "list", "{}")],
+        calls: vec![tool_call("toolu_1", "read", "{\"path\": 1}"), tool_call("toolu_2", "list", "{}")],
         stop: Stop::Calls,
         model: Some("anthropic/claude-x-1".into()),
         usage: Usage { cache_new: 5, cache_read: 100, ..usage(115, 30) },
     };
     for size in [1, 13, 100_000] {
         let server = Server::start([Reply::stream(anthropic()).in_pieces_of(size)]).await;
-        let (answer, heard) = server.ask("anthropic/claude-x", request()).await;
+        let (answer, deltas_received) = server.ask("anthropic/claude-x", request()).await;
         let answer = answer.unwrap();
         let reasoning: serde_json::Value = serde_json::from_str(answer.reasoning.as_deref().unwrap()).unwrap();
         assert_eq!(reasoning, kept);
         assert_eq!(Answer { reasoning: None, ..answer }, expected, "in pieces of {size}");
         let deltas = [Delta::Reasoning("hm".into()), Delta::Text("Größe".into()), call(0, "read"), call(1, "list")];
-        assert_eq!(heard, deltas);
+        assert_eq!(deltas_received, deltas);
     }
 }
 
@@ -108,7 +108,7 @@ async fn openai_with_parallel_calls_in_fragments() {
         text: Some("let me".into()),
         reasoning: None,
         // The model truncated the second, which stays unchanged.
-        calls: vec![asked("call_a", "read", "{\"a\":1}"), asked("call_b", "list", "{\"b\"")],
+        calls: vec![tool_call("call_a", "read", "{\"a\":1}"), tool_call("call_b", "list", "{\"b\"")],
         stop: Stop::Calls,
         model: Some("openai/gpt-x".into()),
         usage: Usage { reasoning: 4, cache_read: 16, ..usage(20, 9) },
@@ -135,7 +135,7 @@ async fn responses_without_indexes_and_with_items_that_overlap() {
     let expected = Answer {
         text: Some("ok".into()),
         reasoning: Some("{\"protocol\":\"openai-responses\",\"encrypted\":[\"ZW5j\"]}".into()),
-        calls: vec![asked("call_1", "read", "{\"a\":1}"), asked("call_2", "read", "{\"a\":2}")],
+        calls: vec![tool_call("call_1", "read", "{\"a\":1}"), tool_call("call_2", "read", "{\"a\":2}")],
         stop: Stop::Calls,
         model: Some("openai-responses/gpt-y".into()),
         usage: Usage { reasoning: 2, cache_read: 3, ..usage(8, 7) },
@@ -157,7 +157,7 @@ async fn gemini_with_signatures_and_thoughts_that_are_counted_apart() {
     let expected = Answer {
         text: Some("see:".into()),
         reasoning: Some("{\"protocol\":\"gemini\",\"calls\":[\"c2ln\",null]}".into()),
-        calls: vec![asked("", "read", "{\"a\":1}"), asked("", "read", "{\"a\":2}")],
+        calls: vec![tool_call("", "read", "{\"a\":1}"), tool_call("", "read", "{\"a\":2}")],
         stop: Stop::Calls,
         model: Some("gemini/gemini-z".into()),
         usage: Usage { reasoning: 11, cache_read: 12, ..usage(30, 16) },
@@ -179,7 +179,7 @@ async fn ollama_in_lines() {
     let expected = Answer {
         text: Some("ok".into()),
         reasoning: None,
-        calls: vec![asked("", "read", "{\"a\":1}"), asked("", "list", "{}")],
+        calls: vec![tool_call("", "read", "{\"a\":1}"), tool_call("", "list", "{}")],
         stop: Stop::Calls,
         model: Some("ollama/qwen3:8b".into()),
         usage: usage(12, 3),

@@ -34,9 +34,9 @@ async fn flood(head: &str, piece: &[u8], lists: bool) -> Flood {
     let (counted, head, piece) = (Arc::clone(&sent), head.to_owned(), piece.to_vec());
     let server = tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
-            let mut asked = vec![0; 65536];
-            let read = connection.read(&mut asked).await.unwrap_or(0);
-            if lists && asked[..read].starts_with(b"POST") {
+            let mut buffer = vec![0; 65536];
+            let read = connection.read(&mut buffer).await.unwrap_or(0);
+            if lists && buffer[..read].starts_with(b"POST") {
                 let body = r#"{"error":{"message":"model not found"}}"#;
                 let head = format!(
                     "HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
@@ -144,15 +144,15 @@ async fn text_without_end_is_refused() {
 async fn interim_responses_without_end_hold_no_other_server() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (tell, told) = mpsc::channel();
+    let (tell, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for mut connection in listener.incoming().flatten() {
             let tell = tell.clone();
             std::thread::spawn(move || {
-                let asked = connection.read(&mut [0; 65_536]);
+                let read = connection.read(&mut [0; 65_536]);
                 let hints = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(4_096);
                 // The client may have left.
-                let mut open = asked.map(drop).and_then(|()| tell.send(()).map_err(std::io::Error::other));
+                let mut open = read.map(drop).and_then(|()| tell.send(()).map_err(std::io::Error::other));
                 while open.is_ok() {
                     open = connection.write_all(&hints);
                 }
@@ -165,7 +165,7 @@ async fn interim_responses_without_end_hold_no_other_server() {
         async move { provider.call(request(), Deltas::none()).await }
     };
     let held: Vec<_> = (0..4).map(|_| tokio::spawn(calls(&url))).collect();
-    tokio::task::spawn_blocking(move || told.iter().take(2).for_each(drop)).await.unwrap();
+    tokio::task::spawn_blocking(move || receiver.iter().take(2).for_each(drop)).await.unwrap();
     let begun = Instant::now();
     let other = super::server::Server::start([Reply::with_head("401 Unauthorized", "{}")]).await;
     let error = tokio::time::timeout(Duration::from_secs(20), calls(&other.url)).await.unwrap().unwrap_err();

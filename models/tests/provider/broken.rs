@@ -149,18 +149,18 @@ async fn an_answer_that_was_cut_at_the_cap_is_not_called_complete() {
 async fn dropping_the_call_closes_the_connection() {
     let server = Server::start([Reply::stream(anthropic().get(..1200).unwrap()).and_silence()]).await;
     let first = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&first);
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&heard);
+    let report = Arc::clone(&first);
+    let deltas_received = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&deltas_received);
     let deltas = Deltas::to(move |delta| {
         sink.lock().unwrap().push(delta);
-        told.notify_one();
+        report.notify_one();
     });
     let call = tokio::spawn(server.model("anthropic/m").call(request(), deltas));
     first.notified().await;
     call.abort();
     server.left().await;
-    assert_eq!(heard.lock().unwrap().first(), Some(&Delta::Reasoning("hm".into())));
+    assert_eq!(deltas_received.lock().unwrap().first(), Some(&Delta::Reasoning("hm".into())));
 }
 
 /// An answer of `count` calls in each protocol, one frame each.
@@ -211,7 +211,7 @@ async fn too_many_calls_in_one_answer_are_a_bad_answer() {
     for (word, body) in crowds(4_000) {
         let error = answer(word, Reply::stream(body)).await.unwrap_err();
         assert_eq!(error.kind, ModelFail::BadAnswer, "{word}: {error}");
-        let told = "the answer asks for more than 1024 calls, the most that one may hold";
-        assert!(error.message.contains(told), "{word}: {error}");
+        let text = "the answer asks for more than 1024 calls, the most that one may hold";
+        assert!(error.message.contains(text), "{word}: {error}");
     }
 }

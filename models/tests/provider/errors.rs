@@ -45,8 +45,8 @@ async fn each_status_is_what_the_caller_can_do_about_it() {
 #[tokio::test]
 async fn the_providers_own_words_are_told_in_one_line() {
     let body = json!({"error": {"type": "invalid_request_error", "message": "temperature:\n  must be\tat most 2"}});
-    let told = error("openai/m", "400 Bad Request", &body.to_string()).await;
-    assert_eq!(says(&told), "HERE answered 400: temperature: must be at most 2");
+    let report = error("openai/m", "400 Bad Request", &body.to_string()).await;
+    assert_eq!(says(&report), "HERE answered 400: temperature: must be at most 2");
     for body in [
         "{\"error\": \"no\"}",
         "{\"message\": \"no\"}",

@@ -10,10 +10,10 @@ use subtend_session::settings::{Effort, Settings};
 
 use super::server::{ReceivedRequest, Reply, Server, request};
 
-async fn asked(word: &str, request: Request) -> ReceivedRequest {
+async fn received_request(word: &str, request: Request) -> ReceivedRequest {
     let server = Server::start([Reply::with_head("500 Oops", "")]).await;
     server.ask(word, request).await.0.unwrap_err();
-    server.asked()
+    server.received_request()
 }
 
 fn tool(name: &str) -> ToolSpec {
@@ -30,9 +30,9 @@ async fn each_protocol_has_its_own_path_and_shape() {
         ("gemini/m", "POST /v1beta/models/m:streamGenerateContent?alt=sse HTTP/1.1"),
         ("ollama/hf.co/a/b:q4", "POST /api/chat HTTP/1.1"),
     ] {
-        assert_eq!(asked(word, request()).await.line, line, "{word}");
+        assert_eq!(received_request(word, request()).await.line, line, "{word}");
     }
-    let body = asked("openai/org/m:1", request()).await.body;
+    let body = received_request("openai/org/m:1", request()).await.body;
     let messages = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]);
     let expected =
         json!({"model": "org/m:1", "stream": true, "stream_options": {"include_usage": true}, "messages": messages});
@@ -46,11 +46,11 @@ async fn a_server_that_needs_no_key_is_sent_none() {
         let target = Target::parse(word).unwrap().with_base_url(&server.url).unwrap();
         let Ok(model) = Provider::new(target) else { panic!("{word} needs no key here") };
         model.call(request(), Deltas::none()).await.unwrap_err();
-        let asked = server.asked();
+        let received = server.received_request();
         let variable = model.name().starts_with("ollama") || std::env::var("OPENAI_API_KEY").is_err();
-        let bare = ["authorization", "x-api-key", "x-goog-api-key"].iter().all(|name| !asked.headers.contains(name));
-        assert!(bare || !variable, "{word}: {}", asked.headers);
-        assert_eq!(asked.headers.contains("anthropic-version: "), word.starts_with("anthropic"), "{word}");
+        let bare = ["authorization", "x-api-key", "x-goog-api-key"].iter().all(|name| !received.headers.contains(name));
+        assert!(bare || !variable, "{word}: {}", received.headers);
+        assert_eq!(received.headers.contains("anthropic-version: "), word.starts_with("anthropic"), "{word}");
     }
 }
 
@@ -58,16 +58,16 @@ async fn a_server_that_needs_no_key_is_sent_none() {
 async fn model_name_is_sent_unchanged() {
     for name in ["qwen-max", "x-high", "o4-mini-low", "a::b", "ns::x-none", "deep/er-zero"] {
         for provider in ["anthropic", "openai", "openai-responses", "ollama"] {
-            let body = asked(&format!("{provider}/{name}"), request()).await.body;
+            let body = received_request(&format!("{provider}/{name}"), request()).await.body;
             assert_eq!(body["model"], name, "{provider}");
             for field in ["reasoning_effort", "reasoning", "thinking", "output_config", "think"] {
                 assert_eq!(body.get(field), None, "{provider}/{name}: {body}");
             }
         }
         if !name.contains('/') {
-            let asked = asked(&format!("gemini/{name}"), request()).await;
-            assert_eq!(asked.line, format!("POST /v1beta/models/{name}:streamGenerateContent?alt=sse HTTP/1.1"));
-            assert_eq!(asked.body.get("generationConfig"), None);
+            let received = received_request(&format!("gemini/{name}"), request()).await;
+            assert_eq!(received.line, format!("POST /v1beta/models/{name}:streamGenerateContent?alt=sse HTTP/1.1"));
+            assert_eq!(received.body.get("generationConfig"), None);
         }
     }
 }
@@ -76,7 +76,7 @@ async fn model_name_is_sent_unchanged() {
 async fn settings_are_sent_in_each_protocols_words() {
     let settings =
         Settings { output_tokens: Some(3000), temperature: Some(0.5), top_p: Some(0.9), effort: Some(Effort::Low) };
-    let body = async |word| asked(word, Request { settings, ..request() }).await.body;
+    let body = async |word| received_request(word, Request { settings, ..request() }).await.body;
     let openai = body("openai/m").await;
     assert_eq!(
         (&openai["max_tokens"], &openai["temperature"], &openai["top_p"]),
@@ -114,9 +114,9 @@ async fn b18_cap_of_a_call_is_in_its_request() {
         ("gemini/m", "/generationConfig/maxOutputTokens"),
         ("ollama/m", "/options/num_predict"),
     ] {
-        let body = asked(word, Request { settings, ..request() }).await.body;
+        let body = received_request(word, Request { settings, ..request() }).await.body;
         assert_eq!(body.pointer(place), Some(&json!(77)), "{word}: {body}");
-        let free = asked(word, request()).await.body;
+        let free = received_request(word, request()).await.body;
         assert_ne!(free.pointer(place), Some(&json!(77)), "{word}: {free}");
     }
 }
@@ -126,15 +126,15 @@ async fn a_format_is_asked_for_where_no_tools_are_offered() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
     let format = Some(schema.to_string().into());
     let body = async |word, tools: Vec<ToolSpec>| {
-        asked(word, Request { format: format.clone(), tools: tools.into(), ..request() }).await.body
+        received_request(word, Request { format: format.clone(), tools: tools.into(), ..request() }).await.body
     };
     assert_eq!(body("openai/m", vec![]).await["response_format"]["json_schema"]["schema"], schema);
     assert_eq!(body("openai-responses/m", vec![]).await["text"]["format"]["schema"], schema);
     assert_eq!(body("gemini/m", vec![]).await["generationConfig"]["responseJsonSchema"], schema);
     // The prompt asks for the schema, which this protocol cannot carry.
     let ollama = body("ollama/m", vec![]).await;
-    let asked = ollama["messages"][0]["content"].as_str().unwrap_or_default();
-    assert_eq!((&ollama["format"], asked.ends_with(&schema.to_string())), (&json!("json"), true), "{asked}");
+    let requested = ollama["messages"][0]["content"].as_str().unwrap_or_default();
+    assert_eq!((&ollama["format"], requested.ends_with(&schema.to_string())), (&json!("json"), true), "{requested}");
     assert_eq!(body("anthropic/m", vec![]).await["output_config"]["format"]["schema"], schema);
     let both = body("openai/m", vec![tool("read")]).await;
     assert_eq!((both.get("response_format"), both["tools"][0]["function"]["name"].as_str()), (None, Some("read")));
@@ -142,7 +142,8 @@ async fn a_format_is_asked_for_where_no_tools_are_offered() {
 
 #[tokio::test]
 async fn tools_with_names_of_provider_tools_are_sent_unchanged() {
-    let body = async |word, name| asked(word, Request { tools: vec![tool(name)].into(), ..request() }).await.body;
+    let body =
+        async |word, name| received_request(word, Request { tools: vec![tool(name)].into(), ..request() }).await.body;
     let schema = &*tool("x").schema;
     for name in ["read", "web_search"] {
         let anthropic = body("anthropic/m", name).await;

@@ -63,9 +63,9 @@ async fn a_key_is_sent_in_the_providers_own_header_and_nowhere_else() {
     ] {
         let server = Server::start([Reply::with_head("500 Oops", "")]).await;
         server.ask(word, request()).await.0.unwrap_err();
-        let asked = server.asked();
-        assert!(asked.headers.contains(&header), "{word}: {}", asked.headers);
-        assert!(!asked.line.contains(KEY) && !asked.body.to_string().contains(KEY), "{word}: {asked:?}");
+        let received = server.received_request();
+        assert!(received.headers.contains(&header), "{word}: {}", received.headers);
+        assert!(!received.line.contains(KEY) && !received.body.to_string().contains(KEY), "{word}: {received:?}");
     }
 }
 
@@ -109,5 +109,5 @@ async fn without_the_refusal_a_redirect_is_followed() {
     let url = server.url.clone();
     let done = tokio::task::spawn_blocking(move || follow(url)).await.unwrap().unwrap();
     assert_eq!(String::from_utf8_lossy(&done.stdout), "arrived");
-    assert!(elsewhere.asked().line.contains(KEY));
+    assert!(elsewhere.received_request().line.contains(KEY));
 }

@@ -56,7 +56,7 @@ impl Reply {
 
 pub(crate) struct Server {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     gone: Arc<tokio::sync::Notify>,
 }
 
@@ -73,9 +73,9 @@ impl Server {
         let replies: Vec<Reply> = replies.into_iter().collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let gone = Arc::new(tokio::sync::Notify::new());
-        let (kept, left) = (Arc::clone(&asked), Arc::clone(&gone));
+        let (kept, left) = (Arc::clone(&requests), Arc::clone(&gone));
         tokio::spawn(async move {
             let mut next = 0;
             while let Ok((mut connection, _)) = listener.accept().await {
@@ -86,15 +86,15 @@ impl Server {
                 tokio::spawn(say(connection, reply, Arc::clone(&left)));
             }
         });
-        Self { url, asked, gone }
+        Self { url, requests, gone }
     }
 
-    pub(crate) fn asked(&self) -> ReceivedRequest {
+    pub(crate) fn received_request(&self) -> ReceivedRequest {
         self.all().remove(0)
     }
 
     pub(crate) fn all(&self) -> Vec<ReceivedRequest> {
-        self.asked.lock().unwrap().clone()
+        self.requests.lock().unwrap().clone()
     }
 
     /// Waits until the caller has closed the connection.
@@ -110,15 +110,15 @@ impl Server {
 
     /// Returns the answer to one call, and its deltas.
     pub(crate) async fn ask(&self, word: &str, request: Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&heard);
+        let deltas_received = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&deltas_received);
         let deltas = Deltas::watched(move |sign| match sign {
             Sign::Delta(delta) => sink.lock().unwrap().push(delta),
             Sign::Alive => {}
         });
         let answer = self.model(word).call(request, deltas).await;
-        let heard = heard.lock().unwrap().clone();
-        (answer, heard)
+        let deltas_received = deltas_received.lock().unwrap().clone();
+        (answer, deltas_received)
     }
 }
 

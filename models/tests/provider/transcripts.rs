@@ -12,7 +12,7 @@ use subtend_session::settings::{Effort, Settings};
 use super::server::{Reply, Server, request};
 
 fn conversation() -> Vec<Message> {
-    let asked = |args: &str| ToolCall { provider_id: "".into(), tool: "read".into(), args: args.into() };
+    let tool_call = |args: &str| ToolCall { provider_id: "".into(), tool: "read".into(), args: args.into() };
     let result = |ix, error, content: &str| Message::Result {
         call: CallId { turn: TurnNo(1), ix },
         error,
@@ -26,7 +26,7 @@ fn conversation() -> Vec<Message> {
     };
     vec![
         Message::User { seq: Seq(1), text: "look".into() },
-        answer(None, &[asked("{\"n\":1}"), asked("{\"n\":")]),
+        answer(None, &[tool_call("{\"n\":1}"), tool_call("{\"n\":")]),
         result(0, false, ""),
         result(1, true, "no JSON"),
         answer(Some("started"), &[]),
@@ -42,7 +42,7 @@ async fn sent(word: &str, messages: Vec<Message>, tools: bool) -> Value {
     let tools: Vec<ToolSpec> = if tools { vec![tool] } else { Vec::new() };
     let request = Request { messages: Arc::new(messages), tools: tools.into(), ..request() };
     server.ask(word, request).await.0.unwrap_err();
-    server.asked().body
+    server.received_request().body
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn anthropic_does_not_think_after_foreign_calls() {
         let settings = Settings { effort: Some(Effort::Low), ..Settings::default() };
         let request = Request { messages: Arc::new(messages), settings, ..request() };
         server.ask("anthropic/claude-sonnet-4", request).await.0.unwrap_err();
-        server.asked().body.get("thinking").is_some()
+        server.received_request().body.get("thinking").is_some()
     };
     let all = conversation();
     assert!(thinking(all.clone()).await);

@@ -1,10 +1,10 @@
-//! What a request concerns, by its method and address.
+//! The target of a request, by its method and address.
 
 use axum::http::{HeaderMap, Method, Uri, header, request};
 use subtend_session::ids::SessionId;
 use uuid::Uuid;
 
-/// What a request concerns.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RequestTarget {
     /// A session, by a name as in a path.

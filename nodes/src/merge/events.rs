@@ -29,9 +29,9 @@ impl Cursors {
     }
 }
 
-pub(super) async fn answer(gateway: &Gateway, asked: BufferedRequest) -> Result<Response, Problem> {
-    let header = asked.parts.headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or("?").to_owned());
-    let pairs = asked.parts.uri.query().unwrap_or_default().split('&');
+pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Result<Response, Problem> {
+    let header = request.parts.headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or("?").to_owned());
+    let pairs = request.parts.uri.query().unwrap_or_default().split('&');
     let query = pairs
         .filter_map(|pair| pair.strip_prefix("after="))
         .next_back()
@@ -45,7 +45,7 @@ pub(super) async fn answer(gateway: &Gateway, asked: BufferedRequest) -> Result<
     }
     let mut streams = SelectAll::new();
     for shard in shards {
-        let mut one = asked.clone();
+        let mut one = request.clone();
         one.parts.headers.remove(LAST_EVENT_ID);
         let after = cursors.0.get(&shard).map_or_else(String::new, |id| format!("?after={id}"));
         one.parts.uri = format!("/v1/events{after}").parse::<Uri>().map_err(|_| bad())?;

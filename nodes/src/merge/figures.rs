@@ -18,10 +18,10 @@ struct MetricFamily {
     samples: Vec<String>,
 }
 
-pub(super) async fn answer(gateway: &Gateway, asked: BufferedRequest) -> Result<Response, Problem> {
+pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Result<Response, Problem> {
     let mut families = Vec::new();
     for shard in gateway.node().open() {
-        let answer = gateway.ask(&shard, &asked).await?;
+        let answer = gateway.ask(&shard, &request).await?;
         let text = body::to_bytes(answer.into_body(), TEXT).await.unwrap_or_default();
         add(&mut families, &shard, &String::from_utf8_lossy(&text));
     }

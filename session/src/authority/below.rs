@@ -39,8 +39,8 @@ impl RuleSet {
 
     /// Returns the rules that may match something at or below `dir`.
     fn below(&self, action: &str, dir: &str) -> Vec<Below> {
-        let asked = Asked::One(action);
-        let matching = self.rules.iter().filter(|rule| asked.some_match(&rule.action) && somewhere(rule, dir));
+        let asked_action = Asked::One(action);
+        let matching = self.rules.iter().filter(|rule| asked_action.some_match(&rule.action) && somewhere(rule, dir));
         matching
             .map(|rule| Below {
                 ranked: Ranked::new(rule, Syntax::Path, Match::Itself),

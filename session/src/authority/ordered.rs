@@ -134,7 +134,7 @@ mod tests {
         })
     }
 
-    /// What the product gives: the verdict of the last rule that matches.
+    /// Returns the verdict of the other product: that of the last rule that matches.
     fn last(default: Verdict, rules: &[Rule], access: &Access) -> Verdict {
         let syntax = Syntax::of(&access.action);
         let found = rules.iter().rev().find(|rule| rule.matches(access, syntax).is_some());

@@ -293,10 +293,10 @@ proptest! {
 
     #[test]
     fn unrestricted_means_that_every_resource_is_allowed(authority in authorities(), prefix in select(vec!["*", "f*", "fs.*", "net.*", "mcp:*"])) {
-        let asked = authority.unrestricted(&[prefix]);
+        let is_unrestricted = authority.unrestricted(&[prefix]);
         for at in world().filter(|at| at.action.starts_with(prefix.trim_end_matches('*'))) {
             let normal = Syntax::of(&at.action) == Syntax::Plain || pattern::is_normal(&at.resource);
-            prop_assert!(!asked || !normal || authority.verdict(&at) == Verdict::Allow, "{:?}", at);
+            prop_assert!(!is_unrestricted || !normal || authority.verdict(&at) == Verdict::Allow, "{:?}", at);
         }
     }
 
@@ -376,7 +376,7 @@ fn a_pattern_that_matches_less_is_never_less_specific() {
     }
 }
 
-/// What a rule meant before it covered directories: an exact match of the path, for every verdict.
+/// Returns the verdict by exact matches of the path, as before rules covered directories.
 fn exact(set: &RuleSet, at: &Access) -> Verdict {
     let spelled = |rule: &&Rule| oracle::resource(&at.action, &rule.resource, &at.resource);
     let rules = set.rules.iter().filter(spelled).cloned().collect();

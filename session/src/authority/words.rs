@@ -155,10 +155,10 @@ fn may_match(action: &str, known: &str) -> bool {
     }
 }
 
-fn near(asked: &str) -> Option<&'static str> {
+fn near(requested: &str) -> Option<&'static str> {
     let actions = ACTIONS.iter().copied().filter(|action| !action.ends_with(':'));
     let aliases = ALIASES.iter().flat_map(|(_, names)| names.iter().copied());
-    crate::near::near(asked, actions.chain(aliases)).map(translated)
+    crate::near::near(requested, actions.chain(aliases)).map(translated)
 }
 
 /// Returns a workspace path pattern without optional prefixes.
@@ -250,17 +250,20 @@ mod tests {
     #[test]
     fn a1_an_unknown_action_names_the_one_that_was_meant() {
         let all = "use one of fs.read, fs.write, net.fetch, net.search, shell.run, task:NAME, tool:NAME, mcp:NAME, NAME being an agent or a tool";
-        let said = |text: &str| Err(format!("{text}{all}"));
-        assert_eq!(written("fs.reed", None), said("`fs.reed`: unknown action; did you mean `fs.read`? "));
-        assert_eq!(written("bsh", None), said("`bsh`: unknown action; did you mean `shell.run`? "));
-        assert_eq!(written("fs.read*x", None), said("`fs.read*x`: unknown action; did you mean `fs.read`? "));
-        assert_eq!(written("cookies", None), said("`cookies`: unknown action: "));
-        assert_eq!(written("task:", None), said("`task:`: unknown action; did you mean `task:*`? "));
+        let refusal = |text: &str| Err(format!("{text}{all}"));
+        assert_eq!(written("fs.reed", None), refusal("`fs.reed`: unknown action; did you mean `fs.read`? "));
+        assert_eq!(written("bsh", None), refusal("`bsh`: unknown action; did you mean `shell.run`? "));
+        assert_eq!(written("fs.read*x", None), refusal("`fs.read*x`: unknown action; did you mean `fs.read`? "));
+        assert_eq!(written("cookies", None), refusal("`cookies`: unknown action: "));
+        assert_eq!(written("task:", None), refusal("`task:`: unknown action; did you mean `task:*`? "));
         assert_eq!(
             written("{workspace}/x", None),
-            said("`{workspace}/x`: unknown placeholder `{workspace}`; actions do not support placeholders: ")
+            refusal("`{workspace}/x`: unknown placeholder `{workspace}`; actions do not support placeholders: ")
         );
-        assert_eq!(written("fs read", None), said("`fs read`: an action holds letters, digits and . : _ - / * only: "));
+        assert_eq!(
+            written("fs read", None),
+            refusal("`fs read`: an action holds letters, digits and . : _ - / * only: ")
+        );
         assert_eq!(written("", None), Err("``: the action is missing".to_owned()));
     }
 

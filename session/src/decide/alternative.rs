@@ -31,7 +31,7 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
     let place = draft.place(BranchKind::Alternative, exchange.user, Some(of), draft.state.created.place.depth());
     let created = SessionCreated { place, inherited, ..created };
     let from = if by == By::Person { From::Person } else { From::Host };
-    let asked = draft.state.asked.get(&exchange.user);
+    let accepted_input = draft.state.asked.get(&exchange.user);
     let accepted = InputAccepted {
         id: input,
         key: None,
@@ -39,9 +39,9 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
         lane: Lane::Send,
         text,
         agent_override: None,
-        turns: asked.and_then(|asked| asked.turns),
-        metadata: asked.and_then(|asked| asked.metadata.clone()),
-        format: asked.and_then(|asked| asked.format.clone()),
+        turns: accepted_input.and_then(|accepted_input| accepted_input.turns),
+        metadata: accepted_input.and_then(|accepted_input| accepted_input.metadata.clone()),
+        format: accepted_input.and_then(|accepted_input| accepted_input.format.clone()),
         tools: None,
         as_owner: Owner::Person,
     };
@@ -67,21 +67,21 @@ fn before(draft: &Draft<'_>, exchange: Exchange) -> Vec<Message> {
 /// Returns the requested answer, which must end the exchange of a user message.
 fn answer(draft: &Draft<'_>, of: Option<Seq>) -> Result<(Seq, Exchange), Rejection> {
     let answers = answers(draft);
-    let meant = match (of, answers.last()) {
+    let target = match (of, answers.last()) {
         (Some(of), _) => of,
         (None, Some(last)) => *last,
         (None, None) => return Err(Rejection::BadInput("the session has no answer to regenerate yet".into())),
     };
-    if let Some(run) = context::rolled_back(draft.state, meant) {
-        return Err(hidden(meant, run));
+    if let Some(run) = context::rolled_back(draft.state, target) {
+        return Err(hidden(target, run));
     }
-    if context::is_compacted(draft.state, meant) {
-        return Err(compacted(meant));
+    if context::is_compacted(draft.state, target) {
+        return Err(compacted(target));
     }
-    match context::exchange(draft.state, meant) {
-        Some(exchange) => Ok((meant, exchange)),
+    match context::exchange(draft.state, target) {
+        Some(exchange) => Ok((target, exchange)),
         None => Err(Rejection::NotFound(format!(
-            "answer {meant} not found: no answer that can be regenerated has that number; {}",
+            "answer {target} not found: no answer that can be regenerated has that number; {}",
             named("there are", &answers)
         ))),
     }
@@ -217,11 +217,11 @@ impl Draft<'_> {
 
     /// Returns whether answer `of` is the last message.
     fn is_last_word(&self, of: Seq) -> bool {
-        let said = |(_, message): (usize, &Message)| match message {
+        let is_answer = |(_, message): (usize, &Message)| match message {
             Message::User { .. } => Some(false),
             Message::Assistant { seq, .. } => Some(*seq == of),
             Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
         };
-        context::own(self.state).rev().find_map(said).unwrap_or(false)
+        context::own(self.state).rev().find_map(is_answer).unwrap_or(false)
     }
 }

@@ -43,14 +43,14 @@ pub(super) fn answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<()
     let answers = if returns || matches!(amount, Amount::Final) { run.unanswered.clone() } else { Vec::new() };
     let run_no = run.no;
     let turn = answer.turn;
-    let (asked, wanted) = split(answer.calls);
+    let (requested, wanted) = split(answer.calls);
     draft.emit(Record::TurnAnswered(Box::new(TurnAnswered {
         run: run_no,
         turn,
         attempt: answer.attempt,
         text: answer.text,
         reasoning: answer.reasoning,
-        calls: asked,
+        calls: requested,
         stop: answer.stop,
         model: answer.model,
         usage: answer.usage,

@@ -23,21 +23,21 @@ pub(super) fn bound(answer: &mut Answered, limit: u64) {
 }
 
 fn refuse(call: &mut ResolvedCall, (turn, ix): (TurnNo, u32), size: u64, limit: u64) {
-    let asked = &mut call.asked;
-    let dialect = Dialect::by_name(&asked.tool).unwrap_or_default();
+    let tool_call = &mut call.asked;
+    let dialect = Dialect::by_name(&tool_call.tool).unwrap_or_default();
     let text = format!(
         "Not started: the arguments have {size} bytes, and those of one answer may have {limit} together (argument_bytes). They are \
          not recorded. Call again with less, in several calls if need be."
     );
-    asked.args = json!({ "not_recorded": format!("{size} bytes, above the limit argument_bytes of {limit}") })
+    tool_call.args = json!({ "not_recorded": format!("{size} bytes, above the limit argument_bytes of {limit}") })
         .to_string()
         .into();
-    asked.tool = start(&asked.tool);
-    if asked.provider_id.len() > NAME {
-        asked.provider_id = format!("call-{}-{ix}", turn.0).into();
+    tool_call.tool = start(&tool_call.tool);
+    if tool_call.provider_id.len() > NAME {
+        tool_call.provider_id = format!("call-{}-{ix}", turn.0).into();
     }
     *call = ResolvedCall {
-        asked: asked.clone(),
+        asked: tool_call.clone(),
         kind: CallKind::Invalid(Invalid::OverLimit),
         note: Some(dialect.refused("LIMIT_REACHED", &text)),
         access: None,

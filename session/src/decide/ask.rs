@@ -52,9 +52,11 @@ impl Draft<'_> {
             | CallKind::Return
             | CallKind::Invalid(_) => false,
         };
-        let Some(asked) = self.state.call(call).filter(|asked| needs && !asked.allowed) else { return false };
+        let Some(open_call) = self.state.call(call).filter(|open_call| needs && !open_call.allowed) else {
+            return false;
+        };
         let on = if let CallKind::Propose(other) = kind { other.agent.clone() } else { ".".into() };
-        let named = || Access { action: asked.tool.clone(), resource: on };
+        let named = || Access { action: open_call.tool.clone(), resource: on };
         let access = self.state.due.access.get(&call.ix);
         let Access { action, resource } = access.map_or_else(named, |access| (**access).clone());
         let root = self.state.created.place.root(self.state.id);
@@ -76,7 +78,7 @@ impl Draft<'_> {
     fn ask_left(&self, call: CallId) -> u64 {
         let whole = self.state.limits.ask_ms;
         let deadline = self.state.call(call).and_then(|call| match &call.phase {
-            CallPhase::Asked(asked) => asked.deadline_at,
+            CallPhase::Asked(open_ask) => open_ask.deadline_at,
             CallPhase::Unstarted | CallPhase::Started | CallPhase::Closed(_) => None,
         });
         deadline.map_or(whole, |at| until(at, self.clock.wall_ms).min(whole))
@@ -94,7 +96,7 @@ impl Draft<'_> {
 
     fn asked_for(&self, call: CallId) -> Option<Access> {
         match &self.state.call(call)?.phase {
-            CallPhase::Asked(asked) => Some(asked.access.clone()),
+            CallPhase::Asked(open_ask) => Some(open_ask.access.clone()),
             CallPhase::Unstarted | CallPhase::Started | CallPhase::Closed(_) => None,
         }
     }
@@ -104,8 +106,8 @@ impl Draft<'_> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let ids = (0_u32..).map(|ix| CallId { turn: call.turn, ix });
         let others = ids.take(turn.calls.len()).filter(|other| *other != call);
-        let asked = others.filter_map(|other| Some((other, self.asked_for(other)?)));
-        asked.filter(|(_, other)| other == access).collect()
+        let asked_accesses = others.filter_map(|other| Some((other, self.asked_for(other)?)));
+        asked_accesses.filter(|(_, other)| other == access).collect()
     }
 
     /// Records the answer; the call is due again, or has its result.
@@ -118,8 +120,8 @@ impl Draft<'_> {
                 let proposed = matches!(kind, Some(CallKind::Propose(_)));
                 let dialect = self.state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
                 let refused = || dialect.refused("NOT_ALLOWED", &refusal(&access, by));
-                let told = if proposed { go_on_planning(by) } else { refused() };
-                self.finish_call(call, CallEnd::Denied, told);
+                let message = if proposed { go_on_planning(by) } else { refused() };
+                self.finish_call(call, CallEnd::Denied, message);
             }
             AskVerdict::Allow | AskVerdict::Always => match kind {
                 Some(CallKind::Invalid(_)) | None => {
@@ -182,7 +184,7 @@ impl Draft<'_> {
 
 /// Returns the result of a proposal that was not approved.
 fn go_on_planning(by: AskBy) -> Text {
-    let told = match by {
+    let text = match by {
         AskBy::Person => {
             "The plan is not approved: the approver rejected it. Continue planning: find out what is wrong with it or missing, \
              by asking where you cannot tell, and change nothing."
@@ -195,7 +197,7 @@ fn go_on_planning(by: AskBy) -> Text {
         }
         AskBy::Closed => "The plan is not approved: it was withdrawn before anyone answered. Change nothing.",
     };
-    told.into()
+    text.into()
 }
 
 fn refusal(access: &Access, by: AskBy) -> Text {

@@ -92,9 +92,9 @@ pub(super) fn named(there_are: &str, seqs: &[Seq]) -> String {
     }
     let from = seqs.len().saturating_sub(NAMED);
     let last = seqs.get(from..).unwrap_or_default();
-    let words: Vec<String> = last.iter().map(Seq::to_string).collect();
+    let numbers: Vec<String> = last.iter().map(Seq::to_string).collect();
     let more = if from > 0 { format!(", and {from} before them") } else { String::new() };
-    format!("{there_are} {}{more}", words.join(", "))
+    format!("{there_are} {}{more}", numbers.join(", "))
 }
 
 /// Returns the user message that was being processed at message `at`, and the answer if `at` is one.

@@ -86,14 +86,14 @@ impl Draft<'_> {
 
     /// Applies an approved proposal: the other agent answers from the next turn on.
     pub(super) fn hand_over(&mut self, call: CallId, other: Arc<AgentOverride>) {
-        let told = format!(
+        let text = format!(
             "The plan is approved. From here on this session is worked on by `{}`, with what it may do: carry the plan out now, \
              step by step.",
             other.agent
         );
         let kind = Box::new(CallKind::Propose(other));
         self.emit(Record::CallStarted { call, kind, timeout_ms: None, access: None });
-        self.finish_call(call, CallEnd::Ok, told.into());
+        self.finish_call(call, CallEnd::Ok, text.into());
     }
 
     fn correction(&self, call: CallId, invalid: Invalid) -> Text {
@@ -230,8 +230,8 @@ impl Draft<'_> {
         };
         let items = self.arrived_owned(covers);
         if items.is_empty() {
-            let told = render::waited(self.state, call, kind, self.clock.wall_ms);
-            return self.finish_call(call, told.end, told.content);
+            let report = render::waited(self.state, call, kind, self.clock.wall_ms);
+            return self.finish_call(call, report.end, report.content);
         }
         self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Await { call } })));
         if has_deadline(kind) {

@@ -9,16 +9,16 @@ use crate::record::{Hold, Record};
 pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_stands: bool) {
     draft.queue_stands = queue_stands;
     let current = draft.run().map(|run| run.no);
-    let meant = run.or(current).unwrap_or(draft.state.last_run);
-    if current != Some(meant) {
-        answer_ended(draft, meant);
+    let target = run.or(current).unwrap_or(draft.state.last_run);
+    if current != Some(target) {
+        answer_ended(draft, target);
         return;
     }
     match draft.run().and_then(|run| run.hold.clone()) {
         Some(Hold::Closing { outcome, queue_stands: stands }) => {
-            let key = RunKey { session: draft.state.id, run: meant };
+            let key = RunKey { session: draft.state.id, run: target };
             draft.reply(match outcome {
-                Outcome::Cancelled { .. } => Reply::Done(meant),
+                Outcome::Cancelled { .. } => Reply::Done(target),
                 Outcome::Completed
                 | Outcome::Failed { .. }
                 | Outcome::Interrupted { .. }
@@ -29,11 +29,11 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_st
                 | Outcome::RestartsExhausted { .. } => Reply::AlreadyEnded(key, outcome.clone()),
             });
             if queue_stands && !stands {
-                stand_still(draft, meant, outcome);
+                stand_still(draft, target, outcome);
             }
         }
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) | None => {
-            draft.reply(Reply::Done(meant));
+            draft.reply(Reply::Done(target));
             draft.end(Outcome::Cancelled { by });
         }
     }

@@ -17,7 +17,7 @@ const SUMMARY_BYTES: usize = 32 << 10;
 pub(super) fn compact(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> Result<(), Rejection> {
     match summarised.turn {
         Some((turn, attempt)) => waited(draft, turn, attempt, summarised),
-        None => asked(draft, summarised),
+        None => compact_on_request(draft, summarised),
     }
 }
 
@@ -76,7 +76,7 @@ fn discard(draft: &mut Draft<'_>, (turn, attempt): (TurnNo, AttemptNo), error: M
 }
 
 /// Handles the summary that a person or the host asked for: it applies from the next model call on.
-fn asked(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> Result<(), Rejection> {
+fn compact_on_request(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
     }

@@ -107,10 +107,10 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
     }
     let access = draft.state.due.access.remove(&call.ix);
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access });
-    let asked = ContinueAsked { call, child, input: text, mode, turns, tools };
+    let request = ContinueAsked { call, child, input: text, mode, turns, tools };
     let opened = draft.run().map(|run| std::sync::Arc::clone(&run.opened));
-    let ask = opened.map(|opened| index::continue_from(draft.state.id, &opened, &asked));
-    draft.emit(Record::ContinueAsked(Box::new(asked)));
+    let ask = opened.map(|opened| index::continue_from(draft.state.id, &opened, &request));
+    draft.emit(Record::ContinueAsked(Box::new(request)));
     if mode == Mode::Background {
         let text = render::continued(dialect, child, &short);
         draft.finish_call(call, CallEnd::Ok, text);

@@ -73,8 +73,8 @@ fn call_time(draft: &mut Draft<'_>, id: CallId) -> Result<(), Rejection> {
             draft.effect(Effect::StopTool { call: id });
         }
         Some(kind @ (CallKind::Await { .. } | CallKind::Check { .. })) => {
-            let told = render::waited(draft.state, id, &kind, draft.clock.wall_ms);
-            let content = format!("The wait timed out; nothing was cancelled by it.\n{}", told.content);
+            let report = render::waited(draft.state, id, &kind, draft.clock.wall_ms);
+            let content = format!("The wait timed out; nothing was cancelled by it.\n{}", report.content);
             draft.finish_call(id, CallEnd::TimedOut, content.into());
         }
         // A child's run has its own deadlines; its call waits for the notice.

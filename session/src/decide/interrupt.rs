@@ -62,8 +62,8 @@ impl Draft<'_> {
             .filter(|(key, _)| self.state.is_open(**key))
             .map(|(key, owned)| (*key, owned.child, owned.cancel_asked))
             .collect();
-        for (key, child, asked) in reached {
-            if !asked {
+        for (key, child, reached_by) in reached {
+            if !reached_by {
                 self.emit(Record::CancelAsked { call: None, child, key });
             }
             let by = index::cancel_by(None);

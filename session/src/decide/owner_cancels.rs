@@ -33,7 +33,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
     };
     let (dialect, name) = (known.dialect, known_as(known.dialect, child, &known.short));
     let owned = draft.run().zip(known.key);
-    let Some((run, key, asked)) =
+    let Some((run, key, request)) =
         owned.and_then(|(run, key)| run.owned.get(&key).map(|owned| (run.no, key, owned.cancel_asked)))
     else {
         let text = format!("Not cancelled: no run of task {name} that you started is in flight.");
@@ -47,7 +47,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
         return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
     }
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access: None });
-    if !asked {
+    if !request {
         draft.emit(Record::CancelAsked { call: Some(call), child, key });
         draft.effect(Effect::CancelChild { run, child, key, by: index::cancel_by(Some(call)) });
     }

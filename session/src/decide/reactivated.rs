@@ -49,7 +49,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     let no = turn.no;
     let mut found: BTreeMap<CallId, FoundCall> = found.into_iter().map(|found| (found.call, found)).collect();
     let mut wanted = Vec::new();
-    let mut asked = Vec::new();
+    let mut found_calls = Vec::new();
     let mut checks = Vec::new();
     let mut again = Vec::new();
     let mut unknown = Vec::new();
@@ -61,7 +61,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
                 let FoundCall { kind, access, ask, .. } = found.remove(&id).unwrap_or_else(gone);
                 wanted.push(Wanted { ix, kind, note: None, access, ask });
             }
-            (CallPhase::Asked(_), _) => asked.push(found.remove(&id).unwrap_or_else(gone)),
+            (CallPhase::Asked(_), _) => found_calls.push(found.remove(&id).unwrap_or_else(gone)),
             (CallPhase::Started, Some(CallKind::Local(ToolEffect::SideEffect))) => unknown.push(id),
             (CallPhase::Started, Some(CallKind::Local(ToolEffect::ReadOnly | ToolEffect::Idempotent))) => {
                 again.push(id)
@@ -83,7 +83,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     }
     draft.enqueue(no, wanted);
     // Still open: the approver may never have received it.
-    for FoundCall { call, kind, .. } in asked {
+    for FoundCall { call, kind, .. } in found_calls {
         draft.ask_again(call, kind);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::obliged::told;
+use super::obliged::completion_row;
 use super::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
 use crate::effect::Birth;
 use crate::ids::{Epoch, Hash, Lsn, RunNo, Seq, SessionId, Text};
@@ -29,7 +29,7 @@ impl Before {
     }
 }
 
-/// What the hub knows and the records do not contain.
+/// Facts for the index row that the records do not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     pub epoch: Epoch,
@@ -235,11 +235,11 @@ impl Walk<'_> {
                     }
                 }
                 Record::RunEnded(ended) => {
-                    let told = owner.and_then(|owner| told(self.place, owner, ended.run));
-                    out.put.extend(told.map(|(to, key)| row(to, me, RowKind::Notice, key)));
+                    let completion = owner.and_then(|owner| completion_row(self.place, owner, ended.run));
+                    out.put.extend(completion.map(|(to, key)| row(to, me, RowKind::Notice, key)));
                 }
-                Record::ContinueAsked(asked) => {
-                    out.put.push(row(asked.child, me, RowKind::Continue, RowKey::Call(asked.call)));
+                Record::ContinueAsked(request) => {
+                    out.put.push(row(request.child, me, RowKind::Continue, RowKey::Call(request.call)));
                 }
                 Record::ContinueRefused { owner, key, .. } => {
                     out.put.push(row(*owner, me, RowKind::Notice, RowKey::Call(*key)));

@@ -18,7 +18,7 @@ pub fn notice_from(
     opened: &RunOpened,
     ended: &RunEnded,
 ) -> Option<(SessionId, Notice)> {
-    let (to, key) = told(place, &opened.owner, ended.run)?;
+    let (to, key) = completion_row(place, &opened.owner, ended.run)?;
     let mut usage = ended.usage_self;
     usage.add(&ended.usage_owned);
     let (key, waking) = match key {
@@ -44,7 +44,7 @@ pub fn notice_from(
 }
 
 /// Returns the receiver of a run's end and its key: the owning session, else the parent.
-pub(super) fn told(place: &Place, owner: &Owner, run: RunNo) -> Option<(SessionId, RowKey)> {
+pub(super) fn completion_row(place: &Place, owner: &Owner, run: RunNo) -> Option<(SessionId, RowKey)> {
     match owner {
         Owner::Run { session, call, .. } => Some((*session, RowKey::Call(*call))),
         Owner::Person | Owner::Detached { .. } => place.parent().map(|parent| (parent, RowKey::Run(run))),
@@ -55,16 +55,16 @@ pub(super) fn told(place: &Place, owner: &Owner, run: RunNo) -> Option<(SessionI
 /// Returns the content of a `continue` row: `asked` is its record in `session`'s journal, `opened` that run's birth.
 ///
 /// The deliverer checks whether that run has ended.
-pub fn continue_from(session: SessionId, opened: &RunOpened, asked: &ContinueAsked) -> Continue {
+pub fn continue_from(session: SessionId, opened: &RunOpened, request: &ContinueAsked) -> Continue {
     Continue {
         owner: session,
         run: opened.run,
-        key: asked.call,
-        input: continue_input(session, asked.call),
-        text: asked.input.clone(),
-        mode: asked.mode,
-        turns: asked.turns,
-        tools: asked.tools.clone(),
+        key: request.call,
+        input: continue_input(session, request.call),
+        text: request.input.clone(),
+        mode: request.mode,
+        turns: request.turns,
+        tools: request.tools.clone(),
         wall_cap_at: opened.wall_cap_at,
         owner_over: None,
     }

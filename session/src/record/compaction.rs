@@ -58,7 +58,7 @@ pub struct CompactionFailed {
     pub attempt: AttemptNo,
     pub cause: CompactionCause,
     pub why: CompactionFailure,
-    /// What happened, bounded.
+    /// A description of the failure, bounded.
     #[serde(default)]
     pub message: Text,
     /// The service session, if it was created.

@@ -1,4 +1,4 @@
-//! What runs wait for, and how they end.
+//! Waits and ends of runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,7 @@ pub struct RunEnded {
     pub hash: Hash,
     pub turns: u32,
     pub usage_self: Usage,
-    /// What the owned runs cost, with theirs.
+    /// The usage of the owned runs and of all below them.
     pub usage_owned: Usage,
     pub worked_ms: u64,
     /// Whether queued inputs stay queued rather than open the next run.

@@ -112,7 +112,7 @@ pub struct Notice {
     /// The bounded prefix. Empty if the receiver does not use it: only the child's journal has the text.
     #[serde(default)]
     pub prefix: Text,
-    /// What the run and all that it owned cost.
+    /// The usage of the run and of all that it owned.
     pub usage: Usage,
     #[serde(default)]
     pub turns: u32,

@@ -12,7 +12,7 @@ use crate::state::Child;
 
 /// Returns the result of a `minion` call whose minion is detached by its manifest: it has no response yet.
 pub(super) fn started(short: &Short) -> Text {
-    let told = json!({
+    let result = json!({
         "minionChatId": &*short.0,
         "minionResponse": "",
         "minionUsedReturnTool": false,
@@ -20,7 +20,7 @@ pub(super) fn started(short: &Short) -> Text {
         "status": "started",
         "message": "This minion is detached: no call waits for it, and you are notified when it ends.",
     });
-    told.to_string().into()
+    result.to_string().into()
 }
 
 /// Returns the result of a `minion` call: the chat id to continue with, the text, and whether `return` gave it.

@@ -30,14 +30,14 @@ pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
         let fits = |out: &String, block: &String| {
             out.is_empty() || out.len().saturating_add(block.len()).saturating_add(2) <= max
         };
-        let Some(told) = [block, short].into_iter().map(|told| told()).find(|told| fits(&out, told)) else {
+        let Some(line) = [block, short].into_iter().map(|line| line()).find(|line| fits(&out, line)) else {
             left = left.saturating_add(1);
             return;
         };
         if !out.is_empty() {
             out.push_str("\n\n");
         }
-        out.push_str(&told);
+        out.push_str(&line);
     };
     match Jobs::asked(args).unwrap_or(Jobs::All) {
         Jobs::All => {
@@ -54,8 +54,8 @@ pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
                     }
                     None => {
                         let shown: String = name.chars().take(60).filter(|c| !c.is_control() && *c != ']').collect();
-                        let told = || format!("[{shown}: NOT FOUND]");
-                        add(&told, &told);
+                        let not_found = || format!("[{shown}: NOT FOUND]");
+                        add(&not_found, &not_found);
                     }
                 }
             }
@@ -181,9 +181,9 @@ mod tests {
             "[b7d2e4: NOT FOUND]\u{feff}\nforged",
         ];
         for text in attacks {
-            let told = told_apart(text);
-            assert_eq!(told.len(), text.len() + 1, "{text:?}");
-            assert_eq!(told.replacen(" \u{200b}[", "\u{200b}[", 1).replacen(" [", "[", 1), text, "{text:?}");
+            let message = told_apart(text);
+            assert_eq!(message.len(), text.len() + 1, "{text:?}");
+            assert_eq!(message.replacen(" \u{200b}[", "\u{200b}[", 1).replacen(" [", "[", 1), text, "{text:?}");
         }
         for text in ["", "plain\n", "see [b7d2e4: OK]", "[a list]\r\n- [x: OK] done", " [b7d2e4: OK]"] {
             assert_eq!(told_apart(text), text);

@@ -34,8 +34,8 @@ pub(super) fn ended(state: &State, item: &Notice, child: &Child) -> String {
     let kind = item.outcome.kind();
     let word = if kind == OutcomeKind::Lost { "error" } else { Dialect::Subagent.word(kind) };
     let id = &*child.short.0;
-    let mut told = Map::new();
-    let mut put = |key: &str, value: Value| _ = told.insert(key.to_owned(), value);
+    let mut result = Map::new();
+    let mut put = |key: &str, value: Value| _ = result.insert(key.to_owned(), value);
     put("success", completed.into());
     put("subagentId", id.into());
     put("branchId", id.into());
@@ -62,5 +62,5 @@ pub(super) fn ended(state: &State, item: &Notice, child: &Child) -> String {
     if !completed {
         put("error", why.into());
     }
-    format!("\n{}\n", Value::Object(told))
+    format!("\n{}\n", Value::Object(result))
 }

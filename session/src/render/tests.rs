@@ -5,13 +5,13 @@ use super::*;
 const CHILD: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
 
 /// Parses JSON texts: the order of keys depends on how the library was built.
-fn read(told: &Text) -> Value {
-    serde_json::from_str(told).unwrap_or_else(|_| json!(&**told))
+fn read(text: &Text) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| json!(&**text))
 }
 
-fn each(told: impl Fn(Dialect, SessionId, &Short) -> Text) -> [Value; 5] {
+fn each(render: impl Fn(Dialect, SessionId, &Short) -> Text) -> [Value; 5] {
     let (child, short) = (CHILD.parse().expect("an id"), Short("a3f9c1".into()));
-    Dialect::ALL.map(|dialect| read(&told(dialect, child, &short)))
+    Dialect::ALL.map(|dialect| read(&render(dialect, child, &short)))
 }
 
 fn subagent(message: &str) -> Value {
@@ -36,12 +36,12 @@ fn what_a_call_says_that_starts_a_child_and_does_not_wait() {
         "message": "This minion is detached: no call waits for it, and you are notified when it ends.",
     });
     let task = json!({"session_id": "a3f9c1", "status": "started"});
-    let told = each(|dialect, child, short| started(dialect, child, short, false));
-    assert_eq!(told, [subagent.clone(), task, json!("a3f9c1"), pending(), minion.clone()]);
+    let results = each(|dialect, child, short| started(dialect, child, short, false));
+    assert_eq!(results, [subagent.clone(), task, json!("a3f9c1"), pending(), minion.clone()]);
     // People can open it: the one dialect with a field for it includes the full id (K9).
     let open = json!({"session_id": CHILD, "short": "a3f9c1", "status": "started"});
-    let told = each(|dialect, child, short| started(dialect, child, short, true));
-    assert_eq!(told, [subagent, open, json!("a3f9c1"), pending(), minion]);
+    let results = each(|dialect, child, short| started(dialect, child, short, true));
+    assert_eq!(results, [subagent, open, json!("a3f9c1"), pending(), minion]);
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn what_a_call_says_that_lets_a_child_go_on_and_does_not_wait() {
 
 #[test]
 fn cancel_of_a_task_answers_in_the_dialect_that_started_it() {
-    let told = Dialect::ALL.map(|dialect| read(&cancelling(dialect, "named")));
+    let results = Dialect::ALL.map(|dialect| read(&cancelling(dialect, "named")));
     let other = json!({"session_id": "named", "status": "cancelling"});
     let task = json!({"taskId": "named", "status": "cancelled"});
-    assert_eq!(told, [other.clone(), other.clone(), other.clone(), task, other]);
+    assert_eq!(results, [other.clone(), other.clone(), other.clone(), task, other]);
 }

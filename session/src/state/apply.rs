@@ -55,7 +55,7 @@ impl State {
             Record::CallStarted { call, kind, .. } => self.call_started(*call, kind),
             Record::CallFinished(finished) => self.call_finished(finished),
             Record::ChildSpawned(spawned) => self.child_spawned(spawned),
-            Record::ContinueAsked(asked) => self.continue_asked(asked),
+            Record::ContinueAsked(request) => self.continue_asked(request),
             Record::CancelAsked { key, .. } => self.cancel_asked(*key),
             Record::RunParked { why, worked_ms, .. } => self.run_parked(*why, *worked_ms),
             Record::RunResumed { slot, .. } => self.run_resumed(*slot),

@@ -53,14 +53,14 @@ impl State {
                 need(self.call_is(spawned.call, true)?, "its call did not start")?;
                 need(!self.children.contains_key(&spawned.child), "the child was born before")
             }
-            Record::ContinueAsked(asked) => self.may_ask_to_continue(asked),
+            Record::ContinueAsked(request) => self.may_ask_to_continue(request),
             Record::ContinueRefused { owner, key, .. } => {
                 let known = self.accepted.binary_search(&index::continue_input(*owner, *key));
                 need(known.is_err(), "the row was answered before")
             }
             Record::AskAnswered { call, .. } => {
-                let asked = |call: &Call| matches!(call.phase, CallPhase::Asked(_));
-                need(self.call(*call).is_some_and(asked), "the call has no open ask")
+                let is_asked = |call: &Call| matches!(call.phase, CallPhase::Asked(_));
+                need(self.call(*call).is_some_and(is_asked), "the call has no open ask")
             }
             Record::BranchCreated(created) => {
                 need(!self.children.contains_key(&created.child), "the child was born before")
@@ -162,10 +162,10 @@ impl State {
         need(started && owns, "the call waits for no owned run")
     }
 
-    fn may_ask_to_continue(&self, asked: &ContinueAsked) -> Legality {
-        need(self.call_is(asked.call, true)?, "its call did not start")?;
-        let quiet = self.children.get(&asked.child).is_some_and(|child| child.key.is_none());
-        let owed = self.owed.values().any(|child| *child == asked.child);
+    fn may_ask_to_continue(&self, request: &ContinueAsked) -> Legality {
+        need(self.call_is(request.call, true)?, "its call did not start")?;
+        let quiet = self.children.get(&request.child).is_some_and(|child| child.key.is_none());
+        let owed = self.owed.values().any(|child| *child == request.child);
         need(quiet && !owed, "there is no such child, or its run is owned and in flight")
     }
 

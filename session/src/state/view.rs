@@ -70,7 +70,7 @@ impl State {
 
     /// Returns the text of the run's last answer that has any, with the continuations of a truncated one.
     pub(crate) fn last_said(&self, run: &Run) -> Option<Text> {
-        let said = self.transcript.iter().skip(run.from).rev().find_map(|message| match message {
+        let last_text = self.transcript.iter().skip(run.from).rev().find_map(|message| match message {
             Message::Assistant { seq, text: Some(text), .. } if !text.trim().is_empty() => Some((*seq, text)),
             Message::Assistant { .. }
             | Message::User { .. }
@@ -78,7 +78,7 @@ impl State {
             | Message::Notice { .. }
             | Message::Prompt { .. } => None,
         });
-        let (seq, text) = said?;
+        let (seq, text) = last_text?;
         let whole = run.answer.as_ref().filter(|answer| answer.seq == seq).map(|answer| &answer.text);
         Some(Text::clone(whole.unwrap_or(text)))
     }

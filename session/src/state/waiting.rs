@@ -6,7 +6,7 @@ use super::{Phase, Queued, State};
 use crate::ids::InputId;
 use crate::record::{Lane, Notice};
 
-/// What takes a queued entry.
+/// The moment at which a queued entry is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Boundary {

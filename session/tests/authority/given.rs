@@ -1,4 +1,4 @@
-//! What the properties are tried on, and how often.
+//! Generators of the properties' inputs, and the number of cases.
 
 use proptest::prelude::{Strategy, prop};
 use proptest::sample::select;

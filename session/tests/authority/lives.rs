@@ -12,7 +12,7 @@ use crate::given::{DEPTH, accesses, held_and_noticed, rule_sets};
 
 const AGENTS: usize = 4;
 
-/// What can happen to a tree of sessions.
+/// A step in the life of a tree of sessions.
 #[derive(Clone, Debug)]
 enum TreeStep {
     /// A session, else the last one born, starts a child of an agent.
@@ -60,7 +60,7 @@ struct Host {
     sessions: Vec<TreeSession>,
 }
 
-/// What a session may do.
+/// Computes the authority of a session.
 type AtUse = fn(&Host, usize) -> Authority;
 
 impl Host {

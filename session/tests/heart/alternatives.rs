@@ -55,9 +55,9 @@ fn alternative_is_born_with_its_question_and_a_persons_run() {
     let here = |seq| MsgRef { session: session(ME), seq: Seq(seq) };
     assert_eq!((*kind, *user_msg, *assistant_msg), (BranchKind::Alternative, here(two), Some(here(second))));
     assert_eq!(*depth, 0);
-    let asked = InputAccepted { id: InputId(session(CHILD).0), ..said(0, "two", Lane::Send) };
+    let input = InputAccepted { id: InputId(session(CHILD).0), ..input(0, "two", Lane::Send) };
     let opened = plainly_opened(50);
-    assert_eq!(birth.records[1..], [Record::InputAccepted(Box::new(asked)), Record::RunOpened(Box::new(opened))]);
+    assert_eq!(birth.records[1..], [Record::InputAccepted(Box::new(input)), Record::RunOpened(Box::new(opened))]);
     assert_eq!(decision.effects, [Effect::StartChild { child: session(CHILD) }, Effect::Unload]);
     assert_eq!(decision.reply, Reply::Branched { child: session(CHILD), short: session(CHILD).short() });
     let child = Heart::born(session(CHILD), birth.records.clone()).then(admitted());
@@ -111,10 +111,10 @@ fn a_run_of_an_alternative_has_the_allowance_of_its_session() {
 /// The request for an alternative of the last answer, and the allowance of its run.
 fn asked_anew(heart: &mut Heart) -> (InputAccepted, u32) {
     let decision = heart.tell(regenerate(CHILD, None)).unwrap();
-    let [_, Record::InputAccepted(asked), Record::RunOpened(opened)] = &birth(&decision).0.records[..] else {
+    let [_, Record::InputAccepted(input), Record::RunOpened(opened)] = &birth(&decision).0.records[..] else {
         panic!()
     };
-    (InputAccepted::clone(asked), opened.max_turns)
+    (InputAccepted::clone(input), opened.max_turns)
 }
 
 #[test]
@@ -124,20 +124,20 @@ fn an_answer_is_asked_for_anew_as_it_was_the_first_time() {
         metadata: Some(r#"{"view":1}"#.into()),
         format: Some(r#"{"type":"object"}"#.into()),
         tools: None,
-        ..said(3, "three", Lane::Send)
+        ..input(3, "three", Lane::Send)
     };
     let heart = talked().then(Command::Submit(Box::new(wishes.clone()))).then(answers(3, "{}"));
     let expected = InputAccepted { id: InputId(session(CHILD).0), ..wishes };
     assert_eq!(asked_anew(&mut heart.refolded()), (expected, 4), "also after a restart");
     // The format was requested for that answer only.
     let mut later = heart.then(send(4, "four")).then(answers(4, "fourth"));
-    let plain = InputAccepted { id: InputId(session(CHILD).0), ..said(4, "four", Lane::Send) };
+    let plain = InputAccepted { id: InputId(session(CHILD).0), ..input(4, "four", Lane::Send) };
     assert_eq!(asked_anew(&mut later), (plain, 50));
 }
 
 #[test]
 fn each_wish_of_an_input_is_asked_for_anew() {
-    let plain = || said(3, "three", Lane::Send);
+    let plain = || input(3, "three", Lane::Send);
     let wishes = [
         (InputAccepted { turns: Some(4), ..plain() }, 4),
         (InputAccepted { metadata: Some(r#"{"view":1}"#.into()), ..plain() }, 50),
@@ -151,10 +151,10 @@ fn each_wish_of_an_input_is_asked_for_anew() {
 
 #[test]
 fn of_inputs_that_were_taken_together_the_last_is_asked_anew() {
-    let wishes = InputAccepted { turns: Some(4), ..said(3, "wide", Lane::Steer) };
+    let wishes = InputAccepted { turns: Some(4), ..input(3, "wide", Lane::Steer) };
     let heart = Heart::root().then(send(1, "one")).then(Command::Submit(Box::new(wishes))).then(steer(4, "narrow"));
     let mut heart = heart.then(answers(1, "first")).then(answers(2, "second"));
-    let plain = InputAccepted { id: InputId(session(CHILD).0), ..said(4, "narrow", Lane::Send) };
+    let plain = InputAccepted { id: InputId(session(CHILD).0), ..input(4, "narrow", Lane::Send) };
     assert_eq!(asked_anew(&mut heart), (plain, 50));
 }
 

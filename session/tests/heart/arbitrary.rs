@@ -77,7 +77,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             tools: None,
             turns: (d > 150).then_some(e.into()),
             as_owner: owner_of(d, call),
-            ..said(a.into(), "hello", if e > 99 { Lane::Send } else { Lane::Steer })
+            ..input(a.into(), "hello", if e > 99 { Lane::Send } else { Lane::Steer })
         })),
         4 => Record::InputsTaken { ids: vec![input_id(c.into())], run, turn },
         5 => Record::QueueChanged {
@@ -108,7 +108,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             attempt,
             text: (d > 99).then(|| text(d)),
             reasoning: (d > 199).then(|| text(d)),
-            calls: (0..e % 3).map(|_| asked(reads()).asked).collect(),
+            calls: (0..e % 3).map(|_| resolved(reads()).asked).collect(),
             stop: Stop::Other,
             model: (d > 150).then(|| text(d)),
             usage,

@@ -22,7 +22,7 @@ use crate::given::*;
 pub(crate) fn asking(turn: u32, calls: Vec<(CallKind, Option<&str>)>) -> Command {
     let call = |(kind, resource): (CallKind, Option<&str>)| {
         let access = resource.map(|resource| Box::new(access(resource)));
-        subtend_session::command::ResolvedCall { ask: access.is_some(), access, ..asked(kind) }
+        subtend_session::command::ResolvedCall { ask: access.is_some(), access, ..resolved(kind) }
     };
     Command::ModelAnswered(Box::new(Answered {
         turn: TurnNo(turn),
@@ -279,11 +279,11 @@ fn new_activation_repeats_open_asks_and_no_approved_ones() {
     // The first call runs; the second still waits for its approval.
     let mut again = heart.refolded();
     let decision = again.tell(found(vec![(1, writes(), true)])).unwrap();
-    let asked = [
+    let deadlines = [
         Effect::AskPerson { call: call(1, 1) },
         Effect::Arm { deadline: Deadline::Ask(call(1, 1)), after_ms: 300_000 },
     ];
-    assert!(decision.effects.windows(2).any(|effects| effects == asked), "{:?}", decision.effects);
+    assert!(decision.effects.windows(2).any(|effects| effects == deadlines), "{:?}", decision.effects);
     assert_eq!(short(&again, &Ok(decision)), "-0:unknown parked(ask) > Wm");
     assert_eq!(again.says(allow(1)), "ask_answered parked(slot) Done > Wm");
     // Allowed, and not started when the activation was lost.
@@ -298,7 +298,7 @@ fn rearmed_at(heart: &Heart, wall_ms: i64) -> u64 {
     let at = Clock { wall_ms, ..clock() };
     let decision = again.rules.decide(&mut again.state, found(vec![(0, writes(), true)]), at).unwrap();
     let armed = decision.effects.iter().find_map(|effect| match effect {
-        Effect::Arm { deadline: Deadline::Ask(asked), after_ms } if *asked == call(1, 0) => Some(*after_ms),
+        Effect::Arm { deadline: Deadline::Ask(ask_call), after_ms } if *ask_call == call(1, 0) => Some(*after_ms),
         _ => None,
     });
     armed.unwrap()

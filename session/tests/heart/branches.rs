@@ -312,8 +312,8 @@ fn said_until(heart: &Heart, at: Seq) -> Vec<Message> {
     };
     let then = State::fold(session(ME), &heart.log[..at.0 as usize]).unwrap();
     let last = then.transcript.iter().rposition(is_at).unwrap();
-    let mut said = then.transcript[..=last].to_vec();
-    let Message::Assistant { calls, .. } = &then.transcript[last] else { return said };
+    let mut messages = then.transcript[..=last].to_vec();
+    let Message::Assistant { calls, .. } = &then.transcript[last] else { return messages };
     let calls = calls.len() as u32;
     let turn = heart.log[..at.0 as usize].iter().rev().find_map(|record| match record {
         Record::TurnAnswered(answered) => Some(answered.turn),
@@ -325,7 +325,7 @@ fn said_until(heart: &Heart, at: Seq) -> Vec<Message> {
             Record::CallFinished(finished) if finished.call == id => Some(finished),
             _ => None,
         });
-        said.push(match result {
+        messages.push(match result {
             Some(finished) => Message::Result {
                 call: id,
                 error: finished.end != CallEnd::Ok,
@@ -338,7 +338,7 @@ fn said_until(heart: &Heart, at: Seq) -> Vec<Message> {
             }
         });
     }
-    said
+    messages
 }
 
 proptest! {

@@ -90,19 +90,19 @@ fn a_run_that_recorded_too_much_ends_before_its_next_call() {
     let within = |bytes: u64| {
         let limits = Limits { recorded_bytes: Some(bytes), ..Limits::default() };
         let mut heart = Heart::root_with(limits).then(send(1, "go")).then(calls(1, vec![reads()]));
-        let said = heart.says(tool(1, 0, "out"));
+        let decision = heart.says(tool(1, 0, "out"));
         let recorded: u64 = heart.log.iter().map(Record::text_bytes).sum();
-        (said, recorded, heart.state.outcomes)
+        (decision, recorded, heart.state.outcomes)
     };
-    let (said, recorded, outcomes) = within(1_000);
-    assert_eq!((outcomes, said.contains("turn")), (Vec::new(), true), "{said}");
+    let (text, recorded, outcomes) = within(1_000);
+    assert_eq!((outcomes, text.contains("turn")), (Vec::new(), true), "{text}");
     assert_eq!(within(recorded).2, Vec::new(), "a limit that is reached and not exceeded ends nothing");
     assert_eq!(within(recorded - 1).2, [Outcome::OutOfBudget { which: Budget::Recorded }]);
 }
 
 #[test]
 fn arguments_above_their_limit_are_not_recorded() {
-    let asked = |args: &str| ResolvedCall {
+    let resolved_call = |args: &str| ResolvedCall {
         asked: ToolCall { provider_id: "p".into(), tool: "task".into(), args: args.into() },
         kind: CallKind::Child(Mode::Background),
         note: None,
@@ -113,13 +113,13 @@ fn arguments_above_their_limit_are_not_recorded() {
     let limits = Limits { argument_bytes: 20, ..Limits::default() };
     let mut heart = Heart::root_with(limits).then(send(1, "go"));
     let Command::ModelAnswered(mut answer) = calls(1, Vec::new()) else { panic!("an answer") };
-    answer.calls = ["{\"a\":10}", "{\"a\":1000000000}", "{}"].map(asked).into();
+    answer.calls = ["{\"a\":10}", "{\"a\":1000000000}", "{}"].map(resolved_call).into();
     let decision = heart.tell(Command::ModelAnswered(answer)).unwrap();
     let Record::TurnAnswered(answered) = &decision.records[0] else { panic!("{:?}", decision.records) };
-    let args: Vec<&str> = answered.calls.iter().map(|asked| &*asked.args).collect();
+    let args: Vec<&str> = answered.calls.iter().map(|tool_call| &*tool_call.args).collect();
     let note = "{\"not_recorded\":\"21 bytes, above the limit argument_bytes of 20\"}";
     assert_eq!(args, ["{\"a\":10}", note, "{}"]);
-    let told: Vec<(CallId, &str)> = decision
+    let results: Vec<(CallId, &str)> = decision
         .records
         .iter()
         .filter_map(|record| match record {
@@ -129,7 +129,7 @@ fn arguments_above_their_limit_are_not_recorded() {
         .collect();
     let why = "Not started: the arguments have 21 bytes, and those of one answer may have 20 together (argument_bytes). They are \
                not recorded. Call again with less, in several calls if need be.";
-    assert_eq!(told, [(call(1, 1), why)]);
+    assert_eq!(results, [(call(1, 1), why)]);
     assert!(decision.effects.contains(&Effect::Admit { turn: TurnNo(1), calls: vec![0, 2] }));
 }
 
@@ -153,7 +153,7 @@ fn bytes(state: &State) -> u64 {
         Message::Result { content, .. } => content.len(),
         Message::Assistant { text, reasoning, calls, .. } => {
             let text = text.as_ref().map_or(0, |text| text.len()) + reasoning.as_ref().map_or(0, |text| text.len());
-            text + calls.iter().map(|asked| asked.tool.len() + asked.args.len()).sum::<usize>()
+            text + calls.iter().map(|tool_call| tool_call.tool.len() + tool_call.args.len()).sum::<usize>()
         }
     };
     ("You work.".len() + state.transcript.iter().map(of).sum::<usize>()) as u64

@@ -36,7 +36,7 @@ fn windowed(mut heart: Heart) -> Heart {
 }
 
 /// A text of so many tokens.
-fn words(tokens: usize) -> String {
+fn text_of_tokens(tokens: usize) -> String {
     "text ".repeat(tokens * 4 / 5)
 }
 
@@ -53,8 +53,8 @@ fn counted(turn: u32, attempt: u32, kinds: Vec<subtend_session::call::CallKind>,
 
 /// A root with two exchanges behind it, of 300 tokens each, whose last request had `tokens`.
 fn talked(tokens: u64) -> Heart {
-    let first = windowed(Heart::root()).then(send(1, &words(300))).then(counted(1, 1, vec![], 310));
-    first.then(send(2, &words(300))).then(counted(2, 1, vec![], tokens))
+    let first = windowed(Heart::root()).then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310));
+    first.then(send(2, &text_of_tokens(300))).then(counted(2, 1, vec![], tokens))
 }
 
 fn summarised(turn: Option<(u32, u32)>, plan: HistoryCut, text: &str, of: u128) -> Command {
@@ -121,16 +121,17 @@ fn g14_turn_waits_for_a_compaction_from_the_share_on() {
     unknown.state.window = None;
     assert_eq!(compacts(&unknown.tell(send(3, "next")).unwrap()), []);
     let off = Limits { compact_at: Some(0), ..Limits::default() };
-    let first = windowed(Heart::root_with(off)).then(send(1, &words(300))).then(counted(1, 1, vec![], 310));
+    let first = windowed(Heart::root_with(off)).then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310));
     assert_eq!(compacts(&first.then(counted_noop()).tell(send(3, "next")).unwrap()), []);
     let lower = Limits { compact_at: Some(30), ..Limits::default() };
-    let mut low = windowed(Heart::root_with(lower)).then(send(1, &words(300))).then(counted(1, 1, vec![], 310));
+    let mut low =
+        windowed(Heart::root_with(lower)).then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310));
     assert_eq!(compacts(&low.tell(send(3, "next")).unwrap()), [CompactionCause::Share]);
 }
 
 /// Another exchange that fills the context.
 fn counted_noop() -> Command {
-    send(2, &words(300))
+    send(2, &text_of_tokens(300))
 }
 
 #[test]
@@ -156,12 +157,12 @@ fn g14_summary_replaces_old_messages_and_the_model_is_called() {
 #[test]
 fn g14_nothing_owed_is_hidden() {
     // A long run: its input is not answered, a background child runs, another one has ended.
-    let mut heart = windowed(Heart::root()).then(send(1, &words(60)));
+    let mut heart = windowed(Heart::root()).then(send(1, &text_of_tokens(60)));
     heart = heart.then(counted(1, 1, vec![background(), background()], 100));
     heart = heart.then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)])).then(ended(0xB1, call(1, 0)));
-    heart = heart.then(counted(2, 1, vec![reads()], 200)).then(tool(2, 0, &words(300)));
+    heart = heart.then(counted(2, 1, vec![reads()], 200)).then(tool(2, 0, &text_of_tokens(300)));
     heart = with_service(heart.then(counted(3, 1, vec![reads()], 600)), 0xA1);
-    let decision = heart.tell(tool(3, 0, &words(250))).unwrap();
+    let decision = heart.tell(tool(3, 0, &text_of_tokens(250))).unwrap();
     assert_eq!(compacts(&decision), [CompactionCause::Share]);
     let plan = plan_of(&heart);
     heart.tell(summarised(Some((4, 1)), plan, "summary", 0xA1)).unwrap();
@@ -189,7 +190,7 @@ fn g14_overflow_is_followed_by_one_compaction_and_another_call() {
     assert_eq!(fresh.says(attempt_failed(1, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
     // Switched off, it does too.
     let mut off = windowed(Heart::root_with(Limits { compact_at: Some(0), ..Limits::default() }));
-    off = off.then(send(1, &words(300))).then(counted(1, 1, vec![], 310)).then(send(2, "next"));
+    off = off.then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310)).then(send(2, "next"));
     assert_eq!(off.says(attempt_failed(2, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
 }
 
@@ -219,7 +220,7 @@ fn g14_failed_compaction_is_recorded_and_does_not_loop() {
 fn g14_summary_that_is_empty_or_too_large_fails() {
     let cases = [
         (" \n".to_owned(), CompactionFailure::Empty),
-        (words(900), CompactionFailure::TooLarge),
+        (text_of_tokens(900), CompactionFailure::TooLarge),
         ("x".repeat(40_000), CompactionFailure::TooLarge),
     ];
     for (text, expected) in cases {
@@ -234,10 +235,10 @@ fn g14_summary_that_is_empty_or_too_large_fails() {
 
 #[test]
 fn g14_no_cut_parts_a_call_from_its_result() {
-    let mut heart = windowed(Heart::root()).then(send(1, &words(10)));
+    let mut heart = windowed(Heart::root()).then(send(1, &text_of_tokens(10)));
     for turn in 1..12 {
         heart = heart.then(counted(turn, 1, vec![reads(), reads()], 50 * u64::from(turn)));
-        heart = heart.then(tool(turn, 0, &words(20))).then(tool(turn, 1, &words(20)));
+        heart = heart.then(tool(turn, 0, &text_of_tokens(20))).then(tool(turn, 1, &text_of_tokens(20)));
         let Some(plan) = compaction::plan(&heart.state) else { continue };
         let first = &heart.state.transcript[usize::try_from(plan.upto).unwrap()];
         assert!(matches!(first, Message::Assistant { .. }), "{first:?}");
@@ -250,8 +251,8 @@ fn g14_stopped_run_leaves_nothing_half_compacted() {
         let mut heart = with_service(talked(850), 0xA1).then(send(3, "next"));
         let plan = plan_of(&heart);
         heart.tell(stop).unwrap();
-        let said = heart.says(summarised(Some((3, 1)), plan, "late", 0xA1));
-        assert!(said.starts_with("discarded ended("), "{said}");
+        let text = heart.says(summarised(Some((3, 1)), plan, "late", 0xA1));
+        assert!(text.starts_with("discarded ended("), "{text}");
         assert!(heart.state.compactions.is_empty());
         assert_eq!(heart.says(summarised(Some((3, 1)), plan, "later", 0xA1)), "S");
     }
@@ -289,8 +290,8 @@ fn g14_request_applies_in_any_phase_and_once() {
     let mut waits = with_service(talked(850), 0xA1);
     let plan = plan_of(&waits);
     waits = waits.then(send(3, "next"));
-    let said = waits.says(summarised(None, plan, text, 0xA1));
-    assert_eq!(said, "cannot compact: a compaction is running: wait for it");
+    let message = waits.says(summarised(None, plan, text, 0xA1));
+    assert_eq!(message, "cannot compact: a compaction is running: wait for it");
 }
 
 #[test]
@@ -312,12 +313,12 @@ fn g14_undone_compaction_shows_all_messages_again() {
 fn g14_rollback_shows_what_its_run_compacted() {
     let heart = with_service(talked(850), 0xA1);
     let whole = seen(&heart.state);
-    let heart = heart.then(send(3, &words(50)));
+    let heart = heart.then(send(3, &text_of_tokens(50)));
     let plan = plan_of(&heart);
     let mut heart = heart.then(summarised(Some((3, 1)), plan, "short", 0xA1));
     // Its own messages are compacted next.
-    heart = heart.then(counted(3, 1, vec![reads()], 300)).then(tool(3, 0, &words(300)));
-    heart = with_service(heart.then(counted(4, 1, vec![reads()], 700)).then(tool(4, 0, &words(120))), 0xA2);
+    heart = heart.then(counted(3, 1, vec![reads()], 300)).then(tool(3, 0, &text_of_tokens(300)));
+    heart = with_service(heart.then(counted(4, 1, vec![reads()], 700)).then(tool(4, 0, &text_of_tokens(120))), 0xA2);
     let plan = plan_of(&heart);
     heart = heart.then(summarised(Some((5, 1)), plan, "shorter", 0xA2)).then(cancel());
     heart = heart.then(attempt_failed(5, 1, ModelFail::Dropped));

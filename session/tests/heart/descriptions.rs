@@ -98,8 +98,8 @@ fn titles_and_summaries_are_accepted_up_to_their_bounds() {
     assert_eq!(writes(&mut heart, title(&"é".repeat(200), By::Person, None)).len(), 1);
     assert_eq!(writes(&mut heart, summary(&"x".repeat(32_768), session(0xA1))).len(), 1);
     let why = heart.tell(summary(&"x".repeat(32_769), session(0xA2))).expect_err("refused");
-    let words = "the summary has 32769 bytes: it is to have from 1 to 32768";
-    assert_eq!(why, Rejection::BadInput(words.into()));
+    let text = "the summary has 32769 bytes: it is to have from 1 to 32768";
+    assert_eq!(why, Rejection::BadInput(text.into()));
 }
 
 fn merge(changes: &str) -> Command {

@@ -108,7 +108,7 @@ impl Life {
             _ => Command::Submit(Box::new(InputAccepted {
                 from: if b > 128 { From::Host } else { From::Person },
                 turns: (a > 128).then_some(u32::from(b % 4) + 1),
-                ..said(self.next, "by the host", Lane::Send)
+                ..input(self.next, "by the host", Lane::Send)
             })),
         }
     }
@@ -189,7 +189,7 @@ impl Life {
         for record in &decision.records {
             match record {
                 Record::ChildSpawned(spawned) if !spawned.detached => self.owned.push((spawned.child, spawned.call)),
-                Record::ContinueAsked(asked) => self.owned.push((asked.child, asked.call)),
+                Record::ContinueAsked(request) => self.owned.push((request.child, request.call)),
                 _ => {}
             }
         }
@@ -233,7 +233,7 @@ fn one_key_at_a_time(log: &[Record]) {
     for record in log {
         let (child, key) = match record {
             Record::ChildSpawned(spawned) if !spawned.detached => (spawned.child, spawned.call),
-            Record::ContinueAsked(asked) => (asked.child, asked.call),
+            Record::ContinueAsked(request) => (request.child, request.call),
             Record::CancelAsked { child, key, .. } => {
                 assert_eq!(open.get(child), Some(key), "only an owned run in flight is cancelled");
                 continue;

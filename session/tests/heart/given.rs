@@ -117,7 +117,7 @@ impl Heart {
             call: Some(call(1, 0)),
             depth: 1,
         };
-        let input = InputAccepted { as_owner: owner.clone(), ..said(1, "task", Lane::Send) };
+        let input = InputAccepted { as_owner: owner.clone(), ..input(1, "task", Lane::Send) };
         let opened = RunOpened {
             run: RunNo(1),
             owner,
@@ -214,7 +214,7 @@ impl Heart {
     }
 }
 
-pub(crate) fn said(n: u128, text: &str, lane: Lane) -> InputAccepted {
+pub(crate) fn input(n: u128, text: &str, lane: Lane) -> InputAccepted {
     InputAccepted {
         id: input_id(n),
         key: None,
@@ -231,20 +231,20 @@ pub(crate) fn said(n: u128, text: &str, lane: Lane) -> InputAccepted {
 }
 
 pub(crate) fn send(n: u128, text: &str) -> Command {
-    Command::Submit(Box::new(said(n, text, Lane::Send)))
+    Command::Submit(Box::new(input(n, text, Lane::Send)))
 }
 
 pub(crate) fn steer(n: u128, text: &str) -> Command {
-    Command::Submit(Box::new(said(n, text, Lane::Steer)))
+    Command::Submit(Box::new(input(n, text, Lane::Steer)))
 }
 
 pub(crate) fn admitted() -> Command {
     Command::Admitted { run: RunNo(1), owner_over: None }
 }
 
-pub(crate) fn asked(kind: CallKind) -> ResolvedCall {
-    let asked = ToolCall { provider_id: "p".into(), tool: "tool".into(), args: "{\"result\":\"given\"}".into() };
-    ResolvedCall { asked, kind, note: None, access: None, ask: false }
+pub(crate) fn resolved(kind: CallKind) -> ResolvedCall {
+    let tool_call = ToolCall { provider_id: "p".into(), tool: "tool".into(), args: "{\"result\":\"given\"}".into() };
+    ResolvedCall { asked: tool_call, kind, note: None, access: None, ask: false }
 }
 
 pub(crate) fn reads() -> CallKind {
@@ -279,7 +279,7 @@ pub(crate) fn answer(turn: u32, attempt: u32, text: Option<&str>, kinds: Vec<Cal
         attempt: AttemptNo(attempt),
         text: text.map(Into::into),
         reasoning: None,
-        calls: kinds.into_iter().map(asked).collect(),
+        calls: kinds.into_iter().map(resolved).collect(),
         stop,
         model: None,
         usage: Usage { input: 10, output: 5, ..Usage::default() },

@@ -91,7 +91,7 @@ fn taken_notices_take_their_rows_and_crossed_cancel_rows() {
 
 #[test]
 fn asks_of_one_session_to_another_are_rows() {
-    let asked = Record::ContinueAsked(Box::new(ContinueAsked {
+    let request = Record::ContinueAsked(Box::new(ContinueAsked {
         turns: None,
         tools: None,
         call: call(4, 0),
@@ -101,7 +101,7 @@ fn asks_of_one_session_to_another_are_rows() {
     }));
     let refused = Record::ContinueRefused { owner: session(OWNER), key: call(5, 0), why: ContinueRefusal::InFlight };
     let mut out = Changes::default();
-    rows(session(ME), &Place::Root, None, &[asked, refused], &mut out);
+    rows(session(ME), &Place::Root, None, &[request, refused], &mut out);
     assert_eq!(
         out.put,
         [
@@ -132,12 +132,12 @@ fn the_notice_is_the_end_record_seen_from_the_owner() {
         (session(OWNER), Some(call(1, 0)), true, 4, ended.hash)
     );
     assert!(decision.effects.contains(&Effect::DeliverCompletion { to, notice: Box::new(notice) }));
-    let told = |owner| {
+    let row_of = |owner| {
         notice_from(session(ME), place, &opened(owner), ended).map(|(to, notice)| (to, notice.key, notice.waking))
     };
-    assert_eq!(told(Owner::Person), Some((session(OWNER), None, false)));
-    assert_eq!(told(Owner::Detached { by_host: true }), Some((session(OWNER), None, false)));
-    assert_eq!(told(Owner::Host(Service::Title)), None);
+    assert_eq!(row_of(Owner::Person), Some((session(OWNER), None, false)));
+    assert_eq!(row_of(Owner::Detached { by_host: true }), Some((session(OWNER), None, false)));
+    assert_eq!(row_of(Owner::Host(Service::Title)), None);
     assert_eq!(notice_from(session(ME), &Place::Root, &opened(Owner::Person), ended), None);
     let mut by_person = (**ended).clone();
     by_person.outcome = Outcome::Cancelled { by: By::Person };
@@ -211,7 +211,7 @@ fn only_the_birth_of_a_branch_writes_what_it_inherits() {
         json.get("inherited").map(|messages| messages.as_array().unwrap().len())
     };
     let plain = created(Place::Root, Limits::default());
-    let said = Heart::root().then(send(1, "one")).then(answers(1, "first"));
-    let branch = SessionCreated { inherited: said.state.transcript, ..plain.clone() };
+    let heart = Heart::root().then(send(1, "one")).then(answers(1, "first"));
+    let branch = SessionCreated { inherited: heart.state.transcript, ..plain.clone() };
     assert_eq!((written(&plain), written(&branch)), (None, Some(2)));
 }

@@ -88,8 +88,8 @@ fn interrupt_keeps_a_ready_answer_without_starting_its_calls() {
 fn interrupt_answers_waits_stops_work_and_spares_background() {
     let mut heart = busy();
     let decision = heart.tell(interrupt()).unwrap();
-    let words: Vec<String> = decision.records.iter().map(word).collect();
-    assert_eq!(words, ["-3:interrupted", "-4:interrupted", "held(interrupted)", "cancel_asked"]);
+    let names: Vec<String> = decision.records.iter().map(word).collect();
+    assert_eq!(names, ["-3:interrupted", "-4:interrupted", "held(interrupted)", "cancel_asked"]);
     let cancel = Effect::CancelChild {
         run: RunNo(1),
         child: session(0xB1),
@@ -97,8 +97,8 @@ fn interrupt_answers_waits_stops_work_and_spares_background() {
         by: By::Owner { outcome: OutcomeKind::Interrupted },
     };
     assert_eq!(asked_of_the_hub(&decision), [Effect::CancelLocal, cancel, grace()]);
-    let asked = Record::CancelAsked { call: None, child: session(0xB1), key: call(1, 0) };
-    assert_eq!(decision.records.last(), Some(&asked));
+    let request = Record::CancelAsked { call: None, child: session(0xB1), key: call(1, 0) };
+    assert_eq!(decision.records.last(), Some(&request));
     assert_eq!(heart.says(tool(1, 2, "written")), "-2:interrupted > Hi");
     assert_eq!(heart.says(cancelled()), "result > Hi");
     assert_eq!(heart.says(ended(0xB2, call(1, 1))), "message[1] ended(interrupted) > E");
@@ -109,15 +109,15 @@ fn next_input_resumes_with_full_context_and_new_allowance() {
     let mut heart = busy().then(interrupt()).then(send(2, "continue"));
     assert_eq!(heart.says(tool(1, 2, "written")), "-2:interrupted > Hi", "a call is open: the input waits");
     let decision = heart.tell(cancelled()).unwrap();
-    let words: Vec<String> = decision.records.iter().map(word).collect();
-    assert_eq!(words, ["result", "taken", "turn"]);
+    let names: Vec<String> = decision.records.iter().map(word).collect();
+    assert_eq!(names, ["result", "taken", "turn"]);
     assert!(decision.effects.contains(&Effect::Disarm { deadline: Deadline::Grace(RunNo(1)) }));
     let run = heart.state.run.as_ref().unwrap();
     assert_eq!((run.spent, run.owned.len(), run.hold.is_none()), (0, 1, true));
-    let told = results(&heart);
-    assert_eq!(told.iter().map(|(call, _)| call.ix).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-    assert!(told[0].1.contains("cancelled by an interrupt of its owner"), "{}", told[0].1);
-    assert!(told[2].1.contains("finished all the same:\nwritten"), "{}", told[2].1);
+    let call_results = results(&heart);
+    assert_eq!(call_results.iter().map(|(call, _)| call.ix).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(call_results[0].1.contains("cancelled by an interrupt of its owner"), "{}", call_results[0].1);
+    assert!(call_results[2].1.contains("finished all the same:\nwritten"), "{}", call_results[2].1);
     let last = heart.state.transcript.last();
     assert!(matches!(last, Some(Message::User { text, .. }) if &**text == "continue"), "{last:?}");
     assert_eq!(heart.says(answers(2, "continued")), "answered > Wr");
@@ -135,8 +135,8 @@ fn a_notice_that_comes_while_the_run_is_held_is_stored_unread() {
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["message[1]"]);
     assert_eq!(decision.effects, [Effect::Unload], "no run is woken");
     assert_eq!(heart.says(send(2, "and?")), "accepted taken turn > W");
-    let said: Vec<&str> = heart.state.transcript.iter().rev().take(2).map(of_whom).collect();
-    assert_eq!(said, ["user", "notice"], "it precedes the input");
+    let senders: Vec<&str> = heart.state.transcript.iter().rev().take(2).map(of_whom).collect();
+    assert_eq!(senders, ["user", "notice"], "it precedes the input");
 }
 
 fn of_whom(message: &Message) -> &'static str {

@@ -15,14 +15,14 @@ fn awaits(turn: u32, named: &[u128]) -> Command {
     let ids = named.iter().map(|job| session(*job).to_string()).collect::<Vec<_>>().join(",");
     let ids = if named.is_empty() { "*".to_owned() } else { ids };
     let args = serde_json::json!({"job_ids": ids}).to_string();
-    let asked = ToolCall { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: args.into() };
+    let tool_call = ToolCall { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: args.into() };
     let kind = CallKind::Await { all: named.is_empty(), runs };
     Command::ModelAnswered(Box::new(Answered {
         turn: TurnNo(turn),
         attempt: AttemptNo(1),
         text: None,
         reasoning: None,
-        calls: vec![ResolvedCall { asked, kind, note: None, access: None, ask: false }],
+        calls: vec![ResolvedCall { asked: tool_call, kind, note: None, access: None, ask: false }],
         stop: Stop::Calls,
         model: None,
         usage: Default::default(),

@@ -24,7 +24,7 @@ fn deleted(heart: Heart) -> Heart {
 }
 
 fn accepted(n: u128) -> Record {
-    Record::InputAccepted(Box::new(said(n, "hello", Lane::Send)))
+    Record::InputAccepted(Box::new(input(n, "hello", Lane::Send)))
 }
 
 fn opened(inputs: Vec<InputId>) -> Record {
@@ -129,18 +129,18 @@ fn a_child_is_asked_to_go_on_while_no_run_of_it_is_owed() {
         .then(send(2, "and now?"))
         .then(calls(3, vec![CallKind::Continue(Mode::Blocking), CallKind::Continue(Mode::Blocking)]))
         .recorded(starts(3, 0, CallKind::Continue(Mode::Blocking)));
-    let asked = |ix, child| {
+    let request_record = |ix, child| {
         let (call, child, input, mode) = (call(3, ix), session(child), "continue".into(), Mode::Blocking);
         Record::ContinueAsked(Box::new(ContinueAsked { turns: None, tools: None, call, child, input, mode }))
     };
     let in_flight = Some("there is no such child, or its run is owned and in flight");
-    assert_eq!((unfit(&lost, &asked(0, 0xB1)), unfit(&lost, &asked(0, 0xB2))), (None, in_flight));
+    assert_eq!((unfit(&lost, &request_record(0, 0xB1)), unfit(&lost, &request_record(0, 0xB2))), (None, in_flight));
     assert_eq!(
-        (unfit(&lost, &asked(0, 0xEE)), unfit(&lost, &asked(1, 0xB1))),
+        (unfit(&lost, &request_record(0, 0xEE)), unfit(&lost, &request_record(1, 0xB1))),
         (in_flight, Some("its call did not start"))
     );
-    let twice = lost.recorded(asked(0, 0xB1)).recorded(starts(3, 1, CallKind::Continue(Mode::Blocking)));
-    assert_eq!(unfit(&twice, &asked(1, 0xB1)), in_flight);
+    let twice = lost.recorded(request_record(0, 0xB1)).recorded(starts(3, 1, CallKind::Continue(Mode::Blocking)));
+    assert_eq!(unfit(&twice, &request_record(1, 0xB1)), in_flight);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use subtend_session::state::Phase;
 
 use crate::given::*;
 
-fn words(decision: &Decision) -> Vec<String> {
+fn record_names(decision: &Decision) -> Vec<String> {
     decision.records.iter().map(word).collect()
 }
 
@@ -28,15 +28,15 @@ fn last_text(heart: &Heart) -> String {
 
 /// The user messages of a session, in the order of the model's input.
 fn said_so_far(heart: &Heart) -> Vec<String> {
-    let said = |message: &Message| match message {
+    let text_of = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
         _ => None,
     };
-    heart.state.transcript.iter().filter_map(said).collect()
+    heart.state.transcript.iter().filter_map(text_of).collect()
 }
 
 /// A root whose child 0xB1 has ended, and whose turn 2 streams.
-fn heard() -> Heart {
+fn with_completion() -> Heart {
     Heart::root()
         .then(send(1, "go"))
         .then(calls(1, vec![blocking()]))
@@ -46,21 +46,21 @@ fn heard() -> Heart {
 
 /// The same, where 0xB1 continues by call 2.0.
 fn goes_on(mode: Mode) -> Heart {
-    heard().then(calls(2, vec![CallKind::Continue(mode)])).then(go_on(2, mode, &[(0, 0xB1)]))
+    with_completion().then(calls(2, vec![CallKind::Continue(mode)])).then(go_on(2, mode, &[(0, 0xB1)]))
 }
 
 fn again(run: u32, key: CallId, text: &str) -> Command {
     Command::OwnedEnded(vec![Notice { run: Some(RunNo(run)), ..notice(0xB1, key, Outcome::Completed, text) }])
 }
 
-fn asked(decision: &Decision) -> Vec<&Continue> {
-    let mut asked = Vec::new();
+fn continue_requests(decision: &Decision) -> Vec<&Continue> {
+    let mut requests = Vec::new();
     for effect in &decision.effects {
         if let Effect::AskToContinue { ask, .. } = effect {
-            asked.push(&**ask);
+            requests.push(&**ask);
         }
     }
-    asked
+    requests
 }
 
 /// A quiet child after its first run.
@@ -70,13 +70,17 @@ fn quiet() -> Heart {
 
 #[test]
 fn a_model_asks_an_ended_child_to_go_on_and_waits_for_it() {
-    let mut heart = heard().then(calls(2, vec![CallKind::Continue(Mode::Blocking)]));
+    let mut heart = with_completion().then(calls(2, vec![CallKind::Continue(Mode::Blocking)]));
     let before = Before::of(&heart.state);
     let decision = heart.tell(go_on(2, Mode::Blocking, &[(0, 0xB1)])).unwrap();
-    assert_eq!(words(&decision), ["+0", "continue_asked"]);
+    assert_eq!(record_names(&decision), ["+0", "continue_asked"]);
     let Record::ContinueAsked(record) = &decision.records[1] else { panic!("not asked") };
     let opened = heart.state.run.as_ref().unwrap().opened.clone();
-    assert_eq!(asked(&decision), [&continue_from(session(ME), &opened, record)], "delivered live, it equals its row");
+    assert_eq!(
+        continue_requests(&decision),
+        [&continue_from(session(ME), &opened, record)],
+        "delivered live, it equals its row"
+    );
     let row = Row { to: session(0xB1), from: session(ME), kind: RowKind::Continue, key: RowKey::Call(call(2, 0)) };
     assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).put, [row]);
     assert_eq!(heart.says(again(2, call(2, 0), "done again")), "result turn > W");
@@ -90,7 +94,7 @@ fn an_ended_session_goes_on_as_the_next_run_of_its_owner() {
     let mut heart = Heart::child_with(Limits::default(), 7).then(admitted()).then(answers(1, "done"));
     let before = Before::of(&heart.state);
     let decision = heart.tell(continued(call(5, 0), None)).unwrap();
-    assert_eq!(words(&decision), ["accepted", "opened"]);
+    assert_eq!(record_names(&decision), ["accepted", "opened"]);
     let owner = Owner::Run { session: session(OWNER), run: RunNo(1), call: call(5, 0) };
     let opened = &heart.state.run.as_ref().unwrap().opened;
     assert_eq!((opened.run, &opened.owner, opened.mode), (RunNo(2), &owner, Mode::Blocking));
@@ -103,8 +107,8 @@ fn an_ended_session_goes_on_as_the_next_run_of_its_owner() {
     assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).take, [row]);
     let mut heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None });
     assert_eq!(said_so_far(&heart), ["task", "continue"]);
-    let told = heart.tell(answers(2, "more")).unwrap();
-    let notice = told.effects.iter().find_map(|effect| match effect {
+    let decided = heart.tell(answers(2, "more")).unwrap();
+    let notice = decided.effects.iter().find_map(|effect| match effect {
         Effect::DeliverCompletion { to, notice } => Some((*to, notice.key, notice.run, &*notice.prefix)),
         _ => None,
     });
@@ -170,13 +174,13 @@ fn refusal_is_result_of_blocking_call_and_message_otherwise() {
 
 #[test]
 fn a_child_is_not_asked_while_its_owner_has_not_heard_of_it() {
-    let mut told = heard()
+    let mut heart = with_completion()
         .then(calls(2, vec![background(), reads()]))
         .then(spawn(2, Mode::Background, &[(0, 0xB2)]))
         .then(tool(2, 1, "read"))
         .then(ended(0xB2, call(2, 0)))
         .then(calls(3, vec![CallKind::Continue(Mode::Blocking)]));
-    assert_eq!(told.says(go_on(3, Mode::Blocking, &[(0, 0xB2)])), "+0 -0:error message[1] turn > W");
+    assert_eq!(heart.says(go_on(3, Mode::Blocking, &[(0, 0xB2)])), "+0 -0:error message[1] turn > W");
     let mut lost = goes_on(Mode::Background)
         .then(Command::Lost { owner_survives: true, queue_stands: false })
         .then(send(2, "and now?"))
@@ -207,9 +211,9 @@ fn cancels(child: u128) -> CallKind {
 fn a_model_cancels_a_run_that_it_owns_once_and_goes_on() {
     let mut heart = goes_on(Mode::Background);
     let decision = heart.tell(calls(3, vec![cancels(0xB1), cancels(0xB1)])).unwrap();
-    assert_eq!(words(&decision), ["answered", "+0", "cancel_asked", "-0:ok", "+1", "-1:ok", "turn"]);
-    let asked = Record::CancelAsked { call: Some(call(3, 0)), child: session(0xB1), key: call(2, 0) };
-    assert!(decision.records.contains(&asked), "it names the run in flight by its key");
+    assert_eq!(record_names(&decision), ["answered", "+0", "cancel_asked", "-0:ok", "+1", "-1:ok", "turn"]);
+    let given = Record::CancelAsked { call: Some(call(3, 0)), child: session(0xB1), key: call(2, 0) };
+    assert!(decision.records.contains(&given), "it names the run in flight by its key");
     let by = By::Model { call: call(3, 0) };
     let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), key: call(2, 0), by: by.clone() };
     assert_eq!(decision.effects.iter().filter(|effect| **effect == cancel).count(), 1);
@@ -225,11 +229,14 @@ fn a_model_is_told_what_it_cannot_cancel() {
         heart.tell(calls(turn, vec![cancels(child)])).unwrap();
         last_text(&heart)
     };
-    assert_eq!(error(heard(), 2, 0xB1), "Not cancelled: no run of task 0000b1 that you started is in flight.");
-    let unknown = error(heard(), 2, 0xEE);
+    assert_eq!(
+        error(with_completion(), 2, 0xB1),
+        "Not cancelled: no run of task 0000b1 that you started is in flight."
+    );
+    let unknown = error(with_completion(), 2, 0xEE);
     assert!(unknown.starts_with("Unknown task "), "{unknown}");
-    let mut told = goes_on(Mode::Background).then(again(2, call(2, 0), "done"));
-    assert_eq!(told.says(calls(3, vec![cancels(0xB1)])), "answered +0 -0:error message[1] turn > W");
+    let mut after = goes_on(Mode::Background).then(again(2, call(2, 0), "done"));
+    assert_eq!(after.says(calls(3, vec![cancels(0xB1)])), "answered +0 -0:error message[1] turn > W");
 }
 
 #[test]
@@ -287,7 +294,7 @@ fn an_await_of_all_lists_what_still_runs_by_its_child() {
 }
 
 fn with_turns(n: u128, turns: u32, lane: Lane) -> Command {
-    Command::Submit(Box::new(InputAccepted { turns: Some(turns), ..said(n, "continue", lane) }))
+    Command::Submit(Box::new(InputAccepted { turns: Some(turns), ..input(n, "continue", lane) }))
 }
 
 #[test]
@@ -312,11 +319,11 @@ fn an_input_may_bring_its_own_allowance() {
 }
 
 fn by_host(n: u128, text: &str) -> Command {
-    Command::Submit(Box::new(InputAccepted { from: From::Host, ..said(n, text, Lane::Send) }))
+    Command::Submit(Box::new(InputAccepted { from: From::Host, ..input(n, text, Lane::Send) }))
 }
 
 fn by_agent(n: u128, text: &str) -> Command {
-    Command::Submit(Box::new(InputAccepted { from: From::AgentResult, ..said(n, text, Lane::Send) }))
+    Command::Submit(Box::new(InputAccepted { from: From::AgentResult, ..input(n, text, Lane::Send) }))
 }
 
 #[test]
@@ -407,7 +414,7 @@ fn a_child_that_was_waited_for_goes_on_in_the_background() {
     let waits = Heart::child().then(admitted()).then(calls(1, vec![blocking()]));
     let mut heart = waits.then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
     let decision = heart.tell(Command::Background { call: call(1, 0) }).unwrap();
-    assert_eq!(words(&decision), ["-0:backgrounded", "parked(slot)"]);
+    assert_eq!(record_names(&decision), ["-0:backgrounded", "parked(slot)"]);
     assert_eq!((slots(&decision), decision.reply), (vec!["request again"], Reply::Done(RunNo(1))));
     assert!(last_text(&heart).contains("\"session_id\":\"0000b1\",\"status\":\"moved_to_background\""));
     assert_eq!(heart.state.run.as_ref().unwrap().owned[&call(1, 0)].mode, Mode::Background);
@@ -439,7 +446,11 @@ fn a_detached_child_has_no_owner_and_an_end_of_its_own() {
     // The wall cap of its parent is not its own.
     let mut heart = Heart::child().then(admitted()).then(calls(1, vec![blocking()]));
     let decision = heart.tell(detached(3_600_000)).unwrap();
-    assert_eq!(words(&decision), ["+0", "spawned", "-0:ok", "turn"], "the call answers at once, whatever it asked for");
+    assert_eq!(
+        record_names(&decision),
+        ["+0", "spawned", "-0:ok", "turn"],
+        "the call answers at once, whatever it asked for"
+    );
     assert!(matches!(&decision.records[1], Record::ChildSpawned(spawned) if spawned.detached));
     assert!(heart.state.run.as_ref().unwrap().owned.is_empty());
     let child = Heart::born(session(0xB1), decision.births[0].records.clone());
@@ -458,13 +469,13 @@ fn a_detached_child_has_no_owner_and_an_end_of_its_own() {
         "S"
     );
     let ended = child.tell(Command::Deadline(Deadline::WallCap(RunNo(1)))).unwrap();
-    assert_eq!(words(&ended), ["closing(timed_out)"]);
+    assert_eq!(record_names(&ended), ["closing(timed_out)"]);
     let ended = child.tell(attempt_failed(1, 1, ModelFail::Dropped)).unwrap();
-    let told = ended.effects.into_iter().find_map(|effect| match effect {
+    let completion = ended.effects.into_iter().find_map(|effect| match effect {
         Effect::DeliverCompletion { to, notice } => Some((to, notice)),
         _ => None,
     });
-    let (to, notice) = told.expect("its parent is notified");
+    let (to, notice) = completion.expect("its parent is notified");
     assert_eq!((to, notice.key, notice.run, notice.waking), (session(ME), None, Some(RunNo(1)), false));
     assert_eq!(heart.says(Command::OwnedEnded(vec![*notice])), "message[1] > E", "stored, and wakes nothing");
 }

@@ -41,8 +41,8 @@ fn at_reset() -> Clock {
 
 /// A child whose turn 2 streams, with the background child 0xB1 in flight by call 1.0.
 fn streams() -> Heart {
-    let asked = Heart::child().then(admitted()).then(calls(1, vec![background()]));
-    asked.then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+    let heart = Heart::child().then(admitted()).then(calls(1, vec![background()]));
+    heart.then(spawn(1, Mode::Background, &[(0, 0xB1)]))
 }
 
 /// The same, parked in turn 2.
@@ -149,8 +149,8 @@ fn every_command_to_a_parked_run() {
 fn reset_resumes_a_root_at_once_and_once() {
     let mut heart = root().then(limited(1, 1, HOUR));
     let decision = heart.tell_at(reset(1), at_reset()).unwrap();
-    let words: Vec<String> = decision.records.iter().map(word).collect();
-    assert_eq!(words, ["resumed", "turn#2"]);
+    let names: Vec<String> = decision.records.iter().map(word).collect();
+    assert_eq!(names, ["resumed", "turn#2"]);
     assert_eq!(
         decision.effects,
         [

@@ -20,7 +20,7 @@ fn message_of(sender: u128, n: u32, text: &str) -> Command {
         id: message_input(RunKey { session, run }, call),
         from: From::Model { session, run, call },
         as_owner: Owner::Run { session, run, call },
-        ..said(0, text, Lane::Steer)
+        ..input(0, text, Lane::Steer)
     };
     Command::Submit(Box::new(input))
 }

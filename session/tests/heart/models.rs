@@ -89,7 +89,7 @@ fn a_discarded_attempt_says_when_the_next_is_made() {
 }
 
 fn formatted(n: u128, format: Option<&str>, lane: Lane) -> Command {
-    Command::Submit(Box::new(InputAccepted { format: format.map(Into::into), ..said(n, "a person?", lane) }))
+    Command::Submit(Box::new(InputAccepted { format: format.map(Into::into), ..input(n, "a person?", lane) }))
 }
 
 fn format(heart: &Heart) -> Option<String> {

@@ -12,7 +12,7 @@ use subtend_session::record::{From, InputAccepted, Lane, Notice, Record, Stop, T
 use crate::given::*;
 
 /// The transcript in short: a message by its text, an answer by its text in brackets, completions as `!` and the ends they carry.
-fn heard(heart: &Heart) -> Vec<String> {
+fn child_texts(heart: &Heart) -> Vec<String> {
     let word = |message: &Message| match message {
         Message::User { text, .. } => text.to_string(),
         Message::Assistant { text, .. } => format!("[{}]", text.as_deref().unwrap_or_default()),
@@ -24,14 +24,14 @@ fn heard(heart: &Heart) -> Vec<String> {
 }
 
 fn from(from: From, n: u128, text: &str, lane: Lane) -> Command {
-    Command::Submit(Box::new(InputAccepted { from, ..said(n, text, lane) }))
+    Command::Submit(Box::new(InputAccepted { from, ..input(n, text, lane) }))
 }
 
 /// A root that started the background children 0xB1… and streams its second turn.
 fn parent(children: usize) -> Heart {
     let ixs: Vec<(u32, u128)> = (0..).zip(0xB1_u128..).take(children).collect();
-    let asked = vec![background(); children];
-    Heart::root().then(send(1, "go")).then(calls(1, asked)).then(spawn(1, Mode::Background, &ixs))
+    let given_calls = vec![background(); children];
+    Heart::root().then(send(1, "go")).then(calls(1, given_calls)).then(spawn(1, Mode::Background, &ixs))
 }
 
 /// A root that started 0xB1 by `dialect` and streams its second turn.
@@ -57,14 +57,14 @@ fn owner_of_last_run(heart: &Heart) -> Owner {
 #[test]
 fn k26_persons_run_in_a_child_stays_out_of_the_context() {
     let heart = parent(2).then(Command::OwnedEnded(vec![persons(0xB2, 2)]));
-    let before = heard(&heart);
+    let before = child_texts(&heart);
     let mut heart = heart.then(calls(2, vec![reads()]));
     assert_eq!(heart.says(tool(2, 0, "x")), "-0:ok message[1] turn > W", "stored for views");
-    assert_eq!(heard(&heart)[before.len()..], ["[]", "result"]);
+    assert_eq!(child_texts(&heart)[before.len()..], ["[]", "result"]);
     // Together with the end of an owned run it adds nothing.
     let both = vec![notice(0xB1, call(1, 0), Outcome::Completed, "done"), persons(0xB2, 3)];
     let heart = heart.then(Command::OwnedEnded(both)).then(answers(3, "so far"));
-    assert_eq!(heard(&heart)[before.len() + 2..], ["[so far]", "!1"]);
+    assert_eq!(child_texts(&heart)[before.len() + 2..], ["[so far]", "!1"]);
 }
 
 /// The stored ends: child, text and outcome.
@@ -102,12 +102,12 @@ fn a8_end_that_reaches_no_model_is_stored_without_text() {
 #[test]
 fn k26_persons_run_neither_wakes_nor_enters_at_rest() {
     let mut heart = parent(1).then(answers(2, "so far"));
-    let before = heard(&heart);
+    let before = child_texts(&heart);
     assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "message[1] > Wr");
     let ended = heart.then(ended(0xB1, call(1, 0))).then(answers(3, "all"));
     let mut quiet = ended.clone();
     assert_eq!(quiet.says(Command::OwnedEnded(vec![persons(0xB1, 3)])), "message[1] > E");
-    assert_eq!((heard(&ended).len(), heard(&quiet).len()), (before.len() + 2, before.len() + 2));
+    assert_eq!((child_texts(&ended).len(), child_texts(&quiet).len()), (before.len() + 2, before.len() + 2));
     assert_eq!(quiet.refolded().state.transcript, quiet.state.transcript);
 }
 
@@ -134,7 +134,7 @@ fn k26_detached_end_still_reaches_the_model() {
     let heart = root.then(Command::Spawn { turn: TurnNo(1), verdicts });
     let heart = heart.then(Command::OwnedEnded(vec![persons(0xB1, 1)])).then(calls(2, vec![reads()]));
     let heart = heart.then(tool(2, 0, "x")).then(Command::OwnedEnded(vec![persons(0xB1, 2)])).then(answers(3, "all"));
-    assert_eq!(heard(&heart), ["go", "[]", "result", "[]", "result", "!1", "[all]"], "its first run only");
+    assert_eq!(child_texts(&heart), ["go", "[]", "result", "[]", "result", "!1", "[all]"], "its first run only");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn k26_message_to_an_owned_run_opens_the_next_run() {
     assert_eq!(ended.text.as_deref(), Some("the result"), "the owner has the answer to its task");
     assert_eq!((owner_of_last_run(&heart), ended.owner.run()), (Owner::Person, Some(owner_run())));
     let mut next = heart.then(Command::Admitted { run: RunNo(2), owner_over: None });
-    assert_eq!(heard(&next), ["task", "[the result]", "and this?"]);
+    assert_eq!(child_texts(&next), ["task", "[the result]", "and this?"]);
     assert_eq!(next.says(answers(2, "this too")), "answered ended(completed) > E");
 }
 
@@ -153,9 +153,9 @@ fn k26_message_to_an_owned_run_opens_the_next_run() {
 fn k26_steer_enters_an_owned_run_at_the_boundary() {
     let heart = Heart::child().then(admitted()).then(calls(1, vec![reads()])).then(steer(7, "left"));
     let heart = heart.then(tool(1, 0, "x"));
-    assert_eq!(heard(&heart), ["task", "[]", "result", "left"]);
+    assert_eq!(child_texts(&heart), ["task", "[]", "result", "left"]);
     let heart = heart.then(steer(8, "right")).then(answers(2, "a"));
-    assert_eq!(heard(&heart)[4..], ["[a]", "right"], "also at a rest point");
+    assert_eq!(child_texts(&heart)[4..], ["[a]", "right"], "also at a rest point");
     assert_eq!(heart.state.run.as_ref().unwrap().no, RunNo(1));
 }
 
@@ -166,7 +166,7 @@ fn k26_owned_run_at_rest_waits_for_its_own_children_first() {
     assert_eq!(heart.says(send(7, "and this?")), "accepted > Wr");
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] parked(slot) > Wr", "its own child wakes it");
     let mut heart = heart.then(admitted());
-    assert_eq!(heard(&heart)[3..], ["[so far]", "!1"]);
+    assert_eq!(child_texts(&heart)[3..], ["[so far]", "!1"]);
     assert_eq!(heart.says(answers(3, "all")), "answered ended(completed) opened > Q");
     let interrupted = Heart::child().then(admitted()).then(send(7, "and this?"));
     let mut interrupted = interrupted.then(interrupt());
@@ -191,7 +191,7 @@ fn b11_messages_go_one_a_turn_and_completions_follow() {
     assert_eq!(heart.says(answers(2, "so far")), "answered taken turn > W");
     assert_eq!(heart.says(answers(3, "to A")), "answered taken turn > W");
     assert_eq!(heart.says(answers(4, "to B")), "answered taken message[1] turn > W");
-    assert_eq!(heard(&heart)[4..], ["[so far]", "A", "[to A]", "B", "[to B]", "H", "R", "!1"]);
+    assert_eq!(child_texts(&heart)[4..], ["[so far]", "A", "[to A]", "B", "[to B]", "H", "R", "!1"]);
     assert_eq!(heart.refolded().state.transcript, heart.state.transcript);
 }
 
@@ -215,12 +215,12 @@ fn b11_system_entries_open_a_run_together() {
     };
     let heart = entries(Heart::root().then(send(1, "go"))).then(cancel());
     let heart = heart.then(attempt_failed(1, 1, subtend_session::outcome::ModelFail::Dropped));
-    assert_eq!(heard(&heart), ["go", "H", "R"]);
+    assert_eq!(child_texts(&heart), ["go", "H", "R"]);
     // What steers joins the first turn, before the message.
     let mut waits = Heart::child().then(admitted()).then(send(2, "A")).then(answers(1, "x"));
     waits = waits.then(steer(3, "left")).then(from(From::Host, 4, "H", Lane::Steer));
     let waits = waits.then(Command::Admitted { run: RunNo(2), owner_over: None });
-    assert_eq!(heard(&waits)[2..], ["H", "A", "left"]);
+    assert_eq!(child_texts(&waits)[2..], ["H", "A", "left"]);
 }
 
 #[test]
@@ -276,8 +276,8 @@ fn k2_refused_return_shows_the_end_that_it_waits_for() {
 
 #[test]
 fn k2_continue_of_an_unread_job_names_the_tool_to_read_it() {
-    let asked = ToolCall { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: "{}".into() };
-    assert_eq!(&*asked.tool, Dialect::Spawn.fetched_by().unwrap());
+    let tool_call = ToolCall { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: "{}".into() };
+    assert_eq!(&*tool_call.tool, Dialect::Spawn.fetched_by().unwrap());
     let heart = started_by(Dialect::Spawn).then(ended(0xB1, call(1, 0)));
     let heart =
         heart.then(calls(2, vec![CallKind::Continue(Mode::Background)])).then(go_on(2, Mode::Background, &[(0, 0xB1)]));
@@ -285,11 +285,11 @@ fn k2_continue_of_an_unread_job_names_the_tool_to_read_it() {
         Message::Result { content, error: true, .. } => Some(content.to_string()),
         _ => None,
     });
-    let told = "Task 0000b1 has ended and you have not read its result: call `spawn_await`, then continue it.";
-    assert_eq!(refusal.as_deref(), Some(told));
+    let text = "Task 0000b1 has ended and you have not read its result: call `spawn_await`, then continue it.";
+    assert_eq!(refusal.as_deref(), Some(text));
 }
 
-/// What a broken rule does to one story of each kind: a person's run in a child, a completion with a message, a message to an
+/// Each broken rule shows in one story of its kind only: a user's run in a child, a completion with a message, a message to an
 /// owned run.
 #[test]
 fn k26_b11_seeded_bugs_show_in_their_rule_alone() {
@@ -298,7 +298,7 @@ fn k26_b11_seeded_bugs_show_in_their_rule_alone() {
         let aside = parent(1).under(rules).then(answers(2, "so far"));
         let mut joined = parent(1).under(rules).then(send(2, "A")).then(ended(0xB1, call(1, 0)));
         let mut extended = Heart::child().under(rules).then(admitted()).then(send(7, "and this?"));
-        let shown = heard(&aside.then(Command::OwnedEnded(vec![persons(0xB1, 2)]))).last().cloned();
+        let shown = child_texts(&aside.then(Command::OwnedEnded(vec![persons(0xB1, 2)]))).last().cloned();
         (shown, joined.says(answers(2, "so far")), extended.says(answers(1, "the result")))
     };
     let (shown, joined, extended) = stories(Rules::ALL);

@@ -19,7 +19,7 @@ fn another_agent_answers_from_its_input_on() {
         system: "You plan.".into(),
     });
     let named = |n, agent: Option<&Arc<AgentOverride>>| {
-        Command::Submit(Box::new(InputAccepted { agent_override: agent.cloned(), ..said(n, "go", Lane::Send) }))
+        Command::Submit(Box::new(InputAccepted { agent_override: agent.cloned(), ..input(n, "go", Lane::Send) }))
     };
     let given = |heart: &Heart| {
         let context = context(&heart.state);

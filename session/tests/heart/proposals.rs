@@ -38,7 +38,7 @@ fn builder() -> (String, String) {
 }
 
 /// Returns how the call ended, and the text for the model.
-fn told(heart: &Heart) -> (CallEnd, String) {
+fn call_result(heart: &Heart) -> (CallEnd, String) {
     let finished = heart.log.iter().find_map(|record| match record {
         Record::CallFinished(finished) => Some((finished.end.clone(), finished.content.to_string())),
         _ => None,
@@ -67,7 +67,7 @@ fn approved_proposal_hands_over_in_the_batch_of_the_approval() {
     let kinds: Vec<_> = decision.records.iter().map(Record::kind).collect();
     let kinds: Vec<_> = kinds.into_iter().filter(|kind| *kind != "run_resumed").collect();
     assert_eq!(kinds, ["ask_answered", "call_started", "call_finished", "turn_started"]);
-    assert_eq!((given(&heart), told(&heart).0), (builder(), CallEnd::Ok));
+    assert_eq!((given(&heart), call_result(&heart).0), (builder(), CallEnd::Ok));
     let heart = heart.then(answers(2, "built")).then(send(2, "more")).refolded();
     assert_eq!(given(&heart), builder(), "it holds from there on");
     assert_eq!(&*heart.state.created.agent, "general", "the session stays as it was opened");
@@ -79,27 +79,27 @@ fn what_is_not_approved_leaves_the_planner_planning() {
         [(AskBy::Person, "the approver rejected it. Continue planning"), (AskBy::NoApprover, "no approver is attached")]
     {
         let heart = planning().then(word(0, AskVerdict::Deny, by));
-        let (end, told) = told(&heart);
+        let (end, text) = call_result(&heart);
         assert_eq!((end, given(&heart)), (CallEnd::Denied, planner()));
-        assert!(told.contains(says), "{told}");
+        assert!(text.contains(says), "{text}");
         assert_eq!(heart.state.phase(), Phase::Working, "the next turn is under way");
     }
     let heart = planning().then(Command::Deadline(Deadline::Ask(call(1, 0))));
-    assert!(told(&heart).1.contains("no approver answered in time"));
+    assert!(call_result(&heart).1.contains("no approver answered in time"));
     let mut heart = planning();
     heart.tell(Command::Cancel { run: None, by: By::Person, queue_stands: false }).expect("decided");
     assert_eq!(heart.state.last.as_ref().map(|last| last.outcome.clone()), Some(Outcome::Cancelled { by: By::Person }));
-    assert_eq!((told(&heart).0, heart.state.agent.clone()), (CallEnd::Cancelled, None));
+    assert_eq!((call_result(&heart).0, heart.state.agent.clone()), (CallEnd::Cancelled, None));
 }
 
 #[test]
 fn a_word_for_good_is_a_word_for_one_plan() {
     let heart = planning().then(word(0, AskVerdict::Always, AskBy::Person));
-    let said = heart.log.iter().find_map(|record| match record {
+    let recorded_verdict = heart.log.iter().find_map(|record| match record {
         Record::AskAnswered { verdict, .. } => Some(*verdict),
         _ => None,
     });
-    assert_eq!((said, heart.state.always.len()), (Some(AskVerdict::Allow), 0));
+    assert_eq!((recorded_verdict, heart.state.always.len()), (Some(AskVerdict::Allow), 0));
     let heart = heart.then(calls(2, vec![proposal()]));
     assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the next plan is asked for again");
 }

@@ -9,7 +9,7 @@ use subtend_session::record::{Record, Stop};
 use crate::given::*;
 
 /// A root that has answered, and whose turn 3 was opened by the end of 0xB1; 0xB2 is in flight.
-fn told() -> Heart {
+fn with_results() -> Heart {
     Heart::root()
         .then(send(1, "go"))
         .then(calls(1, vec![background(), background()]))
@@ -31,16 +31,16 @@ fn left(heart: &Heart) -> (Outcome, Option<String>) {
 
 #[test]
 fn what_is_returned_is_kept_whole_whatever_was_said_beside_it() {
-    for said in [None, Some("I return.")] {
+    for text in [None, Some("I return.")] {
         let heart = Heart::root_with(Limits { result_bytes: 3, ..Limits::default() }).then(send(1, "go"));
-        let heart = heart.then(answer(1, 1, said, vec![CallKind::Return], Stop::Calls));
+        let heart = heart.then(answer(1, 1, text, vec![CallKind::Return], Stop::Calls));
         assert_eq!(left(&heart), (Outcome::Completed, Some("given".into())));
     }
 }
 
 #[test]
 fn answer_remains_when_model_is_silent_about_notices() {
-    let mut heart = told().then(ended(0xB2, call(1, 1)));
+    let mut heart = with_results().then(ended(0xB2, call(1, 1)));
     assert_eq!(heart.says(answer(3, 1, None, Vec::new(), Stop::End)), "answered message[1] turn > W");
     assert_eq!(heart.says(answer(4, 1, None, Vec::new(), Stop::End)), "answered ended(completed) > E");
     assert_eq!(left(&heart), (Outcome::Completed, Some("so far".into())));
@@ -48,26 +48,26 @@ fn answer_remains_when_model_is_silent_about_notices() {
 
 #[test]
 fn results_that_came_with_notices_are_to_be_answered() {
-    let mut heart = told().then(calls(3, vec![reads()])).then(ended(0xB2, call(1, 1)));
+    let mut heart = with_results().then(calls(3, vec![reads()])).then(ended(0xB2, call(1, 1)));
     assert_eq!(heart.says(tool(3, 0, "read")), "-0:ok message[1] turn > W");
     assert_eq!(heart.says(answer(4, 1, None, Vec::new(), Stop::End)), "answered turn(nudge) > W");
 }
 
 #[test]
 fn what_is_said_beside_calls_is_no_result() {
-    for (said, stop) in [(None, Stop::Calls), (Some("a call"), Stop::Calls), (Some("a call"), Stop::Length)] {
-        let heart = told().then(answer(3, 1, said, vec![reads()], stop));
-        assert_eq!(so_far(&heart), Some("so far".into()), "{said:?}, {stop:?}");
+    for (text, stop) in [(None, Stop::Calls), (Some("a call"), Stop::Calls), (Some("a call"), Stop::Length)] {
+        let heart = with_results().then(answer(3, 1, text, vec![reads()], stop));
+        assert_eq!(so_far(&heart), Some("so far".into()), "{text:?}, {stop:?}");
     }
 }
 
 #[test]
 fn what_continues_an_answer_of_nothing_is_an_answer_of_its_own() {
-    let heart = told().then(answer(3, 1, None, Vec::new(), Stop::Length));
+    let heart = with_results().then(answer(3, 1, None, Vec::new(), Stop::Length));
     assert_eq!(so_far(&heart), None);
     let heart = heart.then(answer(4, 1, Some("again"), Vec::new(), Stop::End));
     assert_eq!(so_far(&heart), Some("again".into()));
-    let half = told().then(answer(3, 1, Some("half"), Vec::new(), Stop::Length));
+    let half = with_results().then(answer(3, 1, Some("half"), Vec::new(), Stop::Length));
     assert_eq!(so_far(&half.then(answers(4, " more"))), Some("half more".into()));
 }
 

@@ -26,8 +26,8 @@ fn rolled_back(run: u32) -> Record {
 
 /// One run that completed, and one that asked for a tool, was steered, and was cancelled while it was asked again.
 fn failed() -> Heart {
-    let asked = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(send(2, "two"));
-    let tool_used = asked.then(calls(2, vec![reads()])).then(steer(3, "left")).then(tool(2, 0, "read"));
+    let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(send(2, "two"));
+    let tool_used = heart.then(calls(2, vec![reads()])).then(steer(3, "left")).then(tool(2, 0, "read"));
     tool_used.then(cancel()).then(attempt_failed(3, 1, ModelFail::Dropped))
 }
 
@@ -36,7 +36,7 @@ fn cut(turn: u32, text: &str) -> Command {
     answer(turn, 1, Some(text), Vec::new(), Stop::Length)
 }
 
-fn told(heart: &Heart) -> String {
+fn last_text(heart: &Heart) -> String {
     seen(&visible(&heart.state))
 }
 
@@ -45,12 +45,12 @@ const ALL: &str = "U:one A:first U:two A+1 R:read U:left";
 #[test]
 fn what_a_failed_run_said_is_hidden_and_stays_in_the_journal() {
     let mut heart = failed();
-    assert_eq!(told(&heart), ALL);
+    assert_eq!(last_text(&heart), ALL);
     let decision = heart.tell(roll_back(None)).unwrap();
     assert_eq!((decision.records, decision.reply), (vec![rolled_back(2)], Reply::Done(RunNo(2))));
-    assert_eq!(told(&heart), "U:one A:first");
+    assert_eq!(last_text(&heart), "U:one A:first");
     assert_eq!(seen(&heart.state.transcript), ALL, "nothing is deleted");
-    assert_eq!(told(&heart.refolded()), "U:one A:first", "nor comes it back over a restart");
+    assert_eq!(last_text(&heart.refolded()), "U:one A:first", "nor comes it back over a restart");
     let heart = heart.then(send(4, "three"));
     assert_eq!(
         seen(&context(&heart.state).messages),
@@ -91,10 +91,10 @@ fn what_is_no_failed_run_is_refused_with_why() {
 fn an_earlier_run_is_rolled_back_alone_and_each_by_its_own_word() {
     let heart = failed().then(send(4, "three")).then(cancel()).then(attempt_failed(4, 1, ModelFail::Dropped));
     let heart = heart.then(send(5, "four")).then(answers(5, "fourth"));
-    assert_eq!(told(&heart), format!("{ALL} U:three U:four A:fourth"));
+    assert_eq!(last_text(&heart), format!("{ALL} U:three U:four A:fourth"));
     let heart = heart.then(roll_back(Some(2)));
-    assert_eq!(told(&heart), "U:one A:first U:three U:four A:fourth");
-    assert_eq!(told(&heart.then(roll_back(Some(3)))), "U:one A:first U:four A:fourth");
+    assert_eq!(last_text(&heart), "U:one A:first U:three U:four A:fourth");
+    assert_eq!(last_text(&heart.then(roll_back(Some(3)))), "U:one A:first U:four A:fourth");
 }
 
 /// A failed run in a session that continues: what a later branch inherits.
@@ -135,26 +135,26 @@ fn alternatives_within_a_rolled_back_run_are_hidden_with_it() {
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
     let heart = heart.then(completed(CHILD, "other"));
     let heart = heart.then(send(2, "two")).then(cut(2, "half")).then(cut(3, "more"));
-    assert_eq!(told(&heart), "U:one A:other U:two A:half P A:more");
+    assert_eq!(last_text(&heart), "U:one A:other U:two A:half P A:more");
     let last = *points(&heart).last().unwrap();
     let heart = heart.then(regenerate(0xC2, Some(last))).then(completed(0xC2, "whole"));
-    assert_eq!(told(&heart), "U:one A:other U:two A:whole");
+    assert_eq!(last_text(&heart), "U:one A:other U:two A:whole");
     let mut heart = heart.then(roll_back(None));
-    assert_eq!(told(&heart), "U:one A:other");
+    assert_eq!(last_text(&heart), "U:one A:other");
     let why = format!("message {last} is not seen any more, since run 2 was rolled back: name one that is seen");
     let back = |of| Command::Switch { of, to: SwitchTo::Index(0), by: By::Person };
     assert_eq!(refusal(&mut heart, back(Some(Seq(last)))), why);
     assert_eq!(
-        told(&heart.clone().then(back(None))),
+        last_text(&heart.clone().then(back(None))),
         "U:one A:first",
         "the last that is seen has its alternatives still"
     );
     let heart = heart.then(send(3, "three")).then(answers(4, "third"));
     let mut heart = heart.then(regenerate(0xC3, None));
-    assert_eq!(told(&heart), "U:one A:other U:three A:third");
+    assert_eq!(last_text(&heart), "U:one A:other U:three A:third");
     heart.tell(completed(0xC3, "3")).unwrap();
-    assert_eq!(told(&heart), "U:one A:other U:three A:3");
-    assert_eq!(told(&heart.then(switch(SwitchTo::Previous))), "U:one A:other U:three A:third");
+    assert_eq!(last_text(&heart), "U:one A:other U:three A:3");
+    assert_eq!(last_text(&heart.then(switch(SwitchTo::Previous))), "U:one A:other U:three A:third");
 }
 
 #[test]
@@ -162,8 +162,8 @@ fn the_word_before_a_hidden_run_is_the_last_one_again() {
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
     let heart = heart.then(send(2, "two")).then(cancel()).then(attempt_failed(2, 1, ModelFail::Dropped));
     let said_later = heart.clone().then(completed(CHILD, "other"));
-    assert_eq!(told(&said_later), "U:one A:first U:two", "a message follows it");
-    assert_eq!(told(&heart.then(roll_back(None)).then(completed(CHILD, "other"))), "U:one A:other");
+    assert_eq!(last_text(&said_later), "U:one A:first U:two", "a message follows it");
+    assert_eq!(last_text(&heart.then(roll_back(None)).then(completed(CHILD, "other"))), "U:one A:other");
 }
 
 #[test]
@@ -183,12 +183,12 @@ fn notices_before_claim_or_after_end_are_not_of_the_run() {
     let child = owner.then(ended(0xB1, call(1, 0))).then(cancel());
     let end = child.state.transcript.len();
     assert_eq!(child.state.stretches[&RunNo(2)], Stretch { from: end, to: end, hidden: false });
-    assert!(told(&child.then(roll_back(None))).ends_with('N'));
-    let asked = Heart::root().then(send(1, "one")).then(calls(1, vec![background()]));
-    let lost = asked.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
+    assert!(last_text(&child.then(roll_back(None))).ends_with('N'));
+    let waiting = Heart::root().then(send(1, "one")).then(calls(1, vec![background()]));
+    let lost = waiting.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let lost = lost.then(Command::Lost { owner_survives: true, queue_stands: false });
     let heart = lost.then(ended(0xB1, call(1, 0))).then(roll_back(None));
-    assert_eq!(told(&heart), "N", "its notice is a message of its own, and answers no call");
+    assert_eq!(last_text(&heart), "N", "its notice is a message of its own, and answers no call");
 }
 
 #[test]

@@ -82,8 +82,8 @@ fn given(column: Phase, doing: Doing) -> Heart {
     let tool_runs = || streams.clone().then(calls(2, vec![writes()]));
     let asks = || streams.clone().then(calls(2, vec![blocking()]));
     let both = || {
-        let asked = streams.clone().then(calls(2, vec![blocking(), writes()]));
-        asked.then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))
+        let streams_and_asks = streams.clone().then(calls(2, vec![blocking(), writes()]));
+        streams_and_asks.then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))
     };
     let waits = |heart: Heart| if doing == Doing::Waits { heart.then(send(70, "later")) } else { heart };
     let awaits = CallKind::Check { run: RunKey { session: session(0xB1), run: RunNo(1) }, wait: true };

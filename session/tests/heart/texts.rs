@@ -1,4 +1,4 @@
-//! What the model reads.
+//! Texts that the model reads.
 
 use subtend_session::call::{CallEnd, CallKind, CallResult};
 use subtend_session::command::{ChildPlan, Command, Plan, SpawnVerdict};
@@ -67,11 +67,11 @@ fn partial_output_of_a_failed_child_is_marked_after_the_fence() {
 fn k6_answer_truncated_by_turn_limit_is_marked() {
     let mark = "[partial answer: task 0000b1 (general) used up its turns before a final answer, after 1 answered turn; \
                 continue it by its session_id]";
-    let told = |notice| result(Limits::default(), notice);
-    assert_eq!(told(of(Outcome::OutOfTurns, "half")), (false, format!("{mark}\nhalf")));
-    assert_eq!(told(of(Outcome::OutOfTurns, "")), (false, mark.to_owned()));
+    let render = |notice| result(Limits::default(), notice);
+    assert_eq!(render(of(Outcome::OutOfTurns, "half")), (false, format!("{mark}\nhalf")));
+    assert_eq!(render(of(Outcome::OutOfTurns, "")), (false, mark.to_owned()));
     let part = Notice { len: 40, ..of(Outcome::OutOfTurns, "half") };
-    assert_eq!(told(part), (false, format!("{mark}\nhalf\n[cut: 4 of 40 bytes shown]")));
+    assert_eq!(render(part), (false, format!("{mark}\nhalf\n[cut: 4 of 40 bytes shown]")));
 }
 
 /// Each outcome in each dialect, against the table of words; partial output is included with all of them.
@@ -121,8 +121,8 @@ fn k6_the_table_of_words_is_what_owners_are_told() {
 fn b9_a_lost_child_has_a_status_that_the_tool_lists() {
     let (_, text) = told_as(Dialect::Subagent, Mode::Background, of(Outcome::Lost, "half"));
     let line = text.lines().find(|line| line.starts_with('{')).expect("an object");
-    let told: serde_json::Value = serde_json::from_str(line).expect("JSON");
-    let shown = (told["success"].as_bool(), told["status"].as_str(), told["result"].as_str());
+    let result: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    let shown = (result["success"].as_bool(), result["status"].as_str(), result["result"].as_str());
     assert_eq!(shown, (Some(false), Some("error"), Some("half")));
     assert_eq!(branch_state(Phase::Quiet, Some(OutcomeKind::Lost)), Some("abandoned"), "the branch itself");
 }
@@ -146,9 +146,9 @@ fn every_outcome_has_words_for_its_cause() {
         (Outcome::Lost, "was lost: the host restarted while it was in flight"),
         (Outcome::RestartsExhausted { command: None }, "was given up after too many crashes"),
     ];
-    for (outcome, words) in causes {
+    for (outcome, wording) in causes {
         let (error, text) = result(Limits::default(), of(outcome, ""));
-        assert!(error && text.contains(words) && text.contains("It left no output."), "{text}");
+        assert!(error && text.contains(wording) && text.contains("It left no output."), "{text}");
     }
 }
 

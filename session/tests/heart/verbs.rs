@@ -37,8 +37,8 @@ fn model_calls(decision: &Decision) -> Vec<(u32, u32, u64)> {
 fn the_first_input_of_a_root_opens_starts_and_asks_the_model() {
     let mut heart = Heart::root();
     let decision = heart.tell(send(1, "go")).unwrap();
-    let words: Vec<String> = decision.records.iter().map(word).collect();
-    assert_eq!(words, ["accepted", "opened", "started", "taken", "turn"]);
+    let names: Vec<String> = decision.records.iter().map(word).collect();
+    assert_eq!(names, ["accepted", "opened", "started", "taken", "turn"]);
     assert_eq!(decision.reply, Reply::Accepted { input: input_id(1), again: false });
     assert_eq!(model_calls(&decision), [(1, 1, 0)]);
     assert_eq!(slots(&decision), [""; 0], "roots hold no slot");
@@ -61,7 +61,7 @@ fn an_input_is_accepted_once_by_key_and_by_id() {
     let keyed = |id: u128| {
         Command::Submit(Box::new(subtend_session::record::InputAccepted {
             key: Some("mine".into()),
-            ..said(id, "again?", Lane::Send)
+            ..input(id, "again?", Lane::Send)
         }))
     };
     assert_eq!(heart.says(keyed(2)), "accepted > W");
@@ -88,7 +88,7 @@ fn queued_send_is_taken_at_rest_and_steer_at_boundary() {
     assert_eq!(heart.says(tool(1, 0, "read")), "-0:ok taken turn > W");
     assert_eq!(heart.says(answers(2, "went left")), "answered taken turn > W");
     assert_eq!(heart.says(answers(3, "done")), "answered ended(completed) > E");
-    let said: Vec<&str> = heart
+    let senders: Vec<&str> = heart
         .state
         .transcript
         .iter()
@@ -97,7 +97,7 @@ fn queued_send_is_taken_at_rest_and_steer_at_boundary() {
             _ => None,
         })
         .collect();
-    assert_eq!(said, ["go", "left", "later"]);
+    assert_eq!(senders, ["go", "left", "later"]);
 }
 
 #[test]
@@ -141,9 +141,9 @@ fn reads_run_concurrently_and_other_tools_in_order() {
 fn calls_that_cannot_start_are_answered_with_what_to_correct() {
     let mut heart = Heart::root_with(Limits { calls_per_answer: 2, ..Limits::default() }).then(send(1, "go"));
     let mut answered = vec![
-        asked(CallKind::Invalid(Invalid::BadArgs)),
-        asked(CallKind::Invalid(Invalid::UnknownTool)),
-        asked(reads()),
+        resolved(CallKind::Invalid(Invalid::BadArgs)),
+        resolved(CallKind::Invalid(Invalid::UnknownTool)),
+        resolved(reads()),
     ];
     answered[0].note = Some("`path` is missing".into());
     let command = Command::ModelAnswered(Box::new(subtend_session::command::Answered {
@@ -469,11 +469,11 @@ fn persons_run_in_a_child_has_a_slot_and_notifies_the_parent() {
     assert_eq!(slots(&opened), ["request"]);
     heart.tell(Command::Admitted { run: RunNo(2), owner_over: None }).unwrap();
     let ended = heart.tell(answers(2, "an answer")).unwrap();
-    let told = ended.effects.iter().find_map(|effect| match effect {
+    let completion = ended.effects.iter().find_map(|effect| match effect {
         Effect::DeliverCompletion { to, notice } => Some((*to, notice.key, notice.run, notice.waking)),
         _ => None,
     });
-    assert_eq!(told, Some((session(OWNER), None, Some(RunNo(2)), false)));
+    assert_eq!(completion, Some((session(OWNER), None, Some(RunNo(2)), false)));
 }
 
 #[test]

@@ -15,7 +15,7 @@ const KINDS: [(From, Lane); 4] =
 fn queued(heart: Heart, picks: &[usize]) -> Heart {
     (10_u128..).zip(picks).fold(heart, |heart, (n, pick)| {
         let (from, lane) = KINDS[*pick].clone();
-        heart.then(Command::Submit(Box::new(InputAccepted { from, ..said(n, &n.to_string(), lane) })))
+        heart.then(Command::Submit(Box::new(InputAccepted { from, ..input(n, &n.to_string(), lane) })))
     })
 }
 
@@ -108,14 +108,14 @@ fn listed_ends_stand_where_they_are_given() {
         root.then(spawn(1, Mode::Background, &[(0, 0xB1)]))
     };
     let host = |heart: Heart| queued(heart, &[2]);
-    let words = |heart: &Heart| listed(heart, true).into_iter().map(|(text, _)| text).collect::<Vec<_>>();
+    let texts = |heart: &Heart| listed(heart, true).into_iter().map(|(text, _)| text).collect::<Vec<_>>();
     let streams = one().then(ended(0xB1, call(1, 0)));
-    assert_eq!(words(&host(streams.clone())), ["10", "end"]);
+    assert_eq!(texts(&host(streams.clone())), ["10", "end"]);
     assert_eq!(taken(&answered(host(streams.clone())), 2), ["10", "end"]);
-    assert_eq!(words(&queued(streams.clone(), &[2, 0])), ["11", "10", "end"]);
+    assert_eq!(texts(&queued(streams.clone(), &[2, 0])), ["11", "10", "end"]);
     assert_eq!(taken(&answered(queued(streams, &[2, 0])), 2), ["11", "10", "end"]);
     // A busy run is given it at its next boundary.
     let busy = host(one().then(calls(2, vec![reads()])).then(ended(0xB1, call(1, 0))));
-    assert_eq!(words(&busy), ["end", "10"]);
+    assert_eq!(texts(&busy), ["end", "10"]);
     assert_eq!(taken(&answered(busy.then(tool(2, 0, "x"))), 2), ["end", "10"]);
 }

@@ -45,8 +45,8 @@ pub(crate) struct RunArgs {
     json: bool,
 }
 
-pub(crate) fn threads(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+pub(crate) fn threads(requested: Option<usize>) -> usize {
+    requested.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 pub(crate) fn run(args: &RunArgs) -> ExitCode {

@@ -12,7 +12,7 @@ use subtend_session::ids::{Seq, SessionId};
 
 use super::{SimClients, lock, request};
 
-/// What a reader has, between two hosts.
+/// The events that a reader has received, over all hosts.
 #[derive(Debug, Default)]
 pub(super) struct EventFollower {
     pub(super) log: ClientLog,

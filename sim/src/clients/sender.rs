@@ -12,7 +12,7 @@ use subtend_session::outcome::By;
 
 use super::{SimClients, lock, request};
 
-/// What a sender has, between two hosts.
+/// The requests of a sender and their answers, over all hosts.
 #[derive(Debug)]
 pub(super) struct CommandClient {
     number: u64,

@@ -3,7 +3,7 @@
 use super::database::{Database, LeaseMessage, LeaseRequest, MessageBody, NodeProcess};
 use super::{LEASE, LeaseModel, LeaseSize};
 
-/// What an owner waits for, with its group.
+/// A wait of an owner, with its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Awaiting {
     None,

@@ -43,7 +43,7 @@ impl System {
             journal.epoch = journal.epoch.next();
         }
         let epoch = journal.epoch;
-        let SessionRows { asked, owed } = self.rows_to(session);
+        let SessionRows { requests, owed } = self.rows_to(session);
         let first = state.run.as_ref().map(|run| {
             if lost {
                 return Command::Lost {
@@ -57,15 +57,16 @@ impl System {
         let owed = if owed.is_empty() { None } else { Some(owed) };
         let run = state.run.as_ref().filter(|_| !lost).map(|run| RunKey { session, run: run.no });
         let stands = run.and_then(|run| self.queue_kept_cancel(run));
-        let mut words: Vec<SessionCommand> = asked.into_iter().chain(stands).map(SessionCommand::Command).collect();
+        let mut commands: Vec<SessionCommand> =
+            requests.into_iter().chain(stands).map(SessionCommand::Command).collect();
         // A lost run takes its rows before it ends, and starts no turn for them. A resumed one takes them after its turn is repaired, so that
         // their turn does not count as one that the old activation left.
         if lost {
-            words.extend(owed.map(SessionCommand::Arrive));
-            words.extend(first.map(SessionCommand::Command));
+            commands.extend(owed.map(SessionCommand::Arrive));
+            commands.extend(first.map(SessionCommand::Command));
         } else {
-            words.extend(first.map(SessionCommand::Command));
-            words.extend(owed.map(|owed| SessionCommand::Command(Command::OwnedEnded(owed))));
+            commands.extend(first.map(SessionCommand::Command));
+            commands.extend(owed.map(|owed| SessionCommand::Command(Command::OwnedEnded(owed))));
         }
         self.resting.remove(&session);
         let died = self.deaths.last().is_some_and(|death| death.session == session);
@@ -81,7 +82,7 @@ impl System {
         if !whole.fault.is(Around::EffectsForgotten) {
             self.recount(whole, session);
         }
-        self.run_commands(whole, session, words);
+        self.run_commands(whole, session, commands);
         if lost {
             self.keep_place(whole, session);
         } else if !whole.fault.is(Around::EffectsForgotten) {
@@ -148,8 +149,8 @@ impl System {
         let going = self.going(whole, &in_flight);
         let sweep: BTreeSet<SessionId> = in_flight.difference(&going).copied().collect();
         let rows = self.rows.keys().filter(|row| row.kind == RowKind::Continue && !in_flight.contains(&row.to));
-        let asked = rows.map(|row| row.to).collect();
-        self.boot = Some(Boot { sweep, asked, owed: None, going });
+        let targets = rows.map(|row| row.to).collect();
+        self.boot = Some(Boot { sweep, reached: targets, owed: None, going });
         self.end_boot();
     }
 
@@ -178,7 +179,7 @@ impl System {
     /// Returns the sessions of the level being swept, or after the sweep those with pending rows.
     pub(super) fn next_to_boot(&self, whole: &Whole, boot: &Boot) -> Vec<SessionId> {
         let depth = |session: &SessionId| self.journals.get(session).and_then(journal::place).map_or(0, Place::depth);
-        let all = || boot.sweep.union(&boot.asked);
+        let all = || boot.sweep.union(&boot.reached);
         let depths = all().map(depth);
         let level = if whole.fault.is(Around::SweepFromTheTop) { depths.min() } else { depths.max() };
         match level {
@@ -191,7 +192,7 @@ impl System {
     pub(super) fn boot(&mut self, whole: &Whole, session: SessionId) {
         let Some(boot) = &mut self.boot else { return };
         let lost = boot.sweep.remove(&session);
-        boot.asked.remove(&session);
+        boot.reached.remove(&session);
         boot.going.remove(&session);
         if let Some(owed) = &mut boot.owed {
             owed.remove(&session);
@@ -210,7 +211,7 @@ impl System {
     /// Continues with pending rows when all is swept, and ends the boot when none remain.
     fn end_boot(&mut self) {
         let Some(boot) = &mut self.boot else { return };
-        if !(boot.sweep.is_empty() && boot.asked.is_empty()) {
+        if !(boot.sweep.is_empty() && boot.reached.is_empty()) {
             return;
         }
         let rows = &self.rows;

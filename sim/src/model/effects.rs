@@ -82,9 +82,9 @@ impl System {
 
     /// Sends a question to the approvers, once.
     fn ask_person(&mut self, session: SessionId, call: CallId) {
-        let asked = |state: &State| matches!(state.call(call).map(|call| &call.phase), Some(CallPhase::Asked(_)));
+        let is_asked = |state: &State| matches!(state.call(call).map(|call| &call.phase), Some(CallPhase::Asked(_)));
         let message = Message::Ask { session, call };
-        if self.active.get(&session).is_some_and(|active| asked(&active.state)) && !self.flight.contains(&message) {
+        if self.active.get(&session).is_some_and(|active| is_asked(&active.state)) && !self.flight.contains(&message) {
             self.send(message);
         }
     }

@@ -115,7 +115,7 @@ impl System {
     }
 
     pub(super) fn word_given(&self, verdict: AskVerdict, by: AskBy) -> bool {
-        let gives = |record: &Record| matches!(record, Record::AskAnswered { verdict: said, by: who, .. } if (*said, *who) == (verdict, by));
+        let gives = |record: &Record| matches!(record, Record::AskAnswered { verdict: verdicts, by: who, .. } if (*verdicts, *who) == (verdict, by));
         self.recorded(gives) && self.outcomes().any(|(_, _, outcome)| *outcome == Outcome::Completed)
     }
 

@@ -207,7 +207,7 @@ pub(super) fn regenerate(whole: &Whole, n: u8) -> RegeneratePlan {
 /// Returns the verdict on one child call, with so many children and continues left.
 pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)) -> SpawnVerdict {
     let refuse = |message: &str| Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
-    let verdict = match state.call(call).map(|asked| kind(&asked.tool, &asked.args)) {
+    let verdict = match state.call(call).map(|open_call| kind(&open_call.tool, &open_call.args)) {
         Some(CallKind::Child(mode)) if left.0 > 0 => Ok(Plan::Child(Box::new(plan(whole, state, call, mode, left.0)))),
         Some(CallKind::Continue(mode)) if left.1 > 0 => match eldest(state) {
             Some(child) => Ok(Plan::Continue(Box::new(ContinuePlan {
@@ -290,7 +290,7 @@ fn asks(state: &State, tool: &str) -> bool {
         .is_some_and(|access| state.ceiling.verdict(&access) == Verdict::Ask && !state.always.contains(&*access))
 }
 
-pub(super) fn asked(state: &State, tool: &str, args: &str) -> ResolvedCall {
+pub(super) fn resolved_call(state: &State, tool: &str, args: &str) -> ResolvedCall {
     let text = |text: &str| -> Text { text.into() };
     ResolvedCall {
         asked: ToolCall { provider_id: text(""), tool: text(tool), args: text(args) },

@@ -10,7 +10,7 @@ use super::system::{Message, System};
 
 #[derive(Default)]
 pub(super) struct SessionRows {
-    pub(super) asked: Vec<Command>,
+    pub(super) requests: Vec<Command>,
     pub(super) owed: Vec<Notice>,
 }
 
@@ -25,7 +25,7 @@ impl System {
             match (row.kind, row.key) {
                 (RowKind::Notice, key) => rows.owed.extend(self.notice(row.from, session, key)),
                 (RowKind::Continue | RowKind::Cancel, RowKey::Call(key)) => {
-                    rows.asked.extend(self.asked(session, row.from, row.kind, key));
+                    rows.requests.extend(self.command_for_row(session, row.from, row.kind, key));
                 }
                 // The sender handles it itself.
                 (RowKind::Ask | RowKind::Answer, _) | (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => {}
@@ -39,12 +39,18 @@ impl System {
     }
 
     /// Returns the command by which an owner continues or cancels a child.
-    pub(super) fn asked(&self, to: SessionId, from: SessionId, kind: RowKind, key: CallId) -> Option<Command> {
+    pub(super) fn command_for_row(
+        &self,
+        to: SessionId,
+        from: SessionId,
+        kind: RowKind,
+        key: CallId,
+    ) -> Option<Command> {
         let records = &self.journals.get(&from)?.records;
         if kind == RowKind::Cancel {
             let call = records.iter().find_map(|record| {
-                let Record::CancelAsked { call, child, key: asked } = record else { return None };
-                (*child == to && *asked == key).then_some(*call)
+                let Record::CancelAsked { call, child, key: asking_call } = record else { return None };
+                (*child == to && *asking_call == key).then_some(*call)
             })?;
             return Some(Command::OwnerCancels { owner: from, key, by: index::cancel_by(call) });
         }
@@ -52,10 +58,10 @@ impl System {
         for record in records.iter() {
             if let Record::RunOpened(it) = record {
                 opened = Some(&**it);
-            } else if let Record::ContinueAsked(asked) = record
-                && (asked.call, asked.child) == (key, to)
+            } else if let Record::ContinueAsked(request) = record
+                && (request.call, request.child) == (key, to)
             {
-                let mut ask = index::continue_from(from, opened?, asked);
+                let mut ask = index::continue_from(from, opened?, request);
                 // Computed at delivery: the owner may have closed since.
                 ask.owner_over = self.owner_outcome_of(RunKey { session: from, run: ask.run });
                 return Some(Command::Continue(Box::new(ask)));

@@ -141,7 +141,7 @@ impl System {
                 if dropped.is_none() && self.compacts(session) {
                     commands.extend(self.summarised(whole, session, (turn, attempt), reply));
                 } else {
-                    commands.push(self.said(session, (turn, attempt), dropped, reply));
+                    commands.push(self.describe(session, (turn, attempt), dropped, reply));
                 }
                 self.tell(whole, session, commands)
             }
@@ -157,7 +157,7 @@ impl System {
                 notice.is_some_and(|notice| self.tell(whole, to, vec![Command::OwnedEnded(vec![notice])]))
             }
             Message::Asked { to, from, kind, key } => {
-                let command = self.asked(to, from, kind, key);
+                let command = self.command_for_row(to, from, kind, key);
                 command.is_some_and(|command| self.tell(whole, to, vec![command]))
             }
             Message::TreeCancel { to } => self.tree_cancel(whole, to),
@@ -192,7 +192,7 @@ impl System {
         }
     }
 
-    fn said(
+    fn describe(
         &mut self,
         session: SessionId,
         (turn, attempt): (TurnNo, AttemptNo),
@@ -235,7 +235,7 @@ impl System {
         };
         let state = self.active.get(&session).map(|active| &active.state);
         let calls: Vec<ResolvedCall> =
-            state.into_iter().zip(call).map(|(state, (tool, args))| plan::asked(state, tool, &args)).collect();
+            state.into_iter().zip(call).map(|(state, (tool, args))| plan::resolved_call(state, tool, &args)).collect();
         // The root and the other sessions answer with different texts.
         let done = if session == ROOT { "done" } else { "done elsewhere" };
         let (text, stop) = if calls.is_empty() { (Some(done.into()), Stop::End) } else { (None, Stop::Calls) };
@@ -325,12 +325,12 @@ impl System {
     }
 
     /// Decides, appends, and requests the effects.
-    pub(super) fn run_commands(&mut self, whole: &Whole, session: SessionId, words: Vec<SessionCommand>) {
-        let wanted = words.iter().find_map(|word| {
+    pub(super) fn run_commands(&mut self, whole: &Whole, session: SessionId, commands: Vec<SessionCommand>) {
+        let wanted = commands.iter().find_map(|word| {
             let SessionCommand::Command(Command::Admitted { run, .. }) = word else { return None };
             Some(RunKey { session, run: *run })
         });
-        let Some(decided) = self.decide(whole.fault.rules(), session, words) else { return };
+        let Some(decided) = self.decide(whole.fault.rules(), session, commands) else { return };
         let Decided { records, births, effects, changes, slot_refused } = decided;
         if let (true, Some(key)) = (slot_refused, wanted) {
             self.release(whole, key);
@@ -341,12 +341,12 @@ impl System {
     }
 
     /// Decides the commands in one batch, and keeps the resulting state.
-    pub(super) fn decide(&mut self, rules: Rules, session: SessionId, words: Vec<SessionCommand>) -> Option<Decided> {
+    pub(super) fn decide(&mut self, rules: Rules, session: SessionId, batch: Vec<SessionCommand>) -> Option<Decided> {
         let active = self.active.get_mut(&session)?;
         let state: &mut State = Arc::make_mut(&mut active.state);
         let before = index::Before::of(state);
         let mut all = Decided::default();
-        for word in words {
+        for word in batch {
             let (name, decided) = match word {
                 SessionCommand::Arrive(notices) => ("arrive", Ok(rules.arrive(state, notices, Clock::default()))),
                 SessionCommand::Command(command) => {
@@ -389,8 +389,8 @@ impl System {
         };
         let spawned = count(|record| matches!(record, Record::ChildSpawned(_)));
         self.left.children = self.left.children.saturating_sub(spawned);
-        let asked = count(|record| matches!(record, Record::ContinueAsked(_)));
-        self.left.continues = self.left.continues.saturating_sub(asked);
+        let request_count = count(|record| matches!(record, Record::ContinueAsked(_)));
+        self.left.continues = self.left.continues.saturating_sub(request_count);
         Some(all)
     }
 

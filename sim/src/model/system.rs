@@ -204,7 +204,7 @@ impl Pools {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Boot {
     /// Idle sessions with a continue row: they answer before their owners end.
-    pub(super) asked: BTreeSet<SessionId>,
+    pub(super) reached: BTreeSet<SessionId>,
     /// Sessions with a run in flight that the sweep has not reached.
     pub(super) sweep: BTreeSet<SessionId>,
     /// Sessions with pending rows that the boot has not handled; known after the sweep.

@@ -32,7 +32,7 @@ const LATE: Duration = Duration::from_secs(180);
 pub(crate) fn spawn(world: &Arc<World>, action: Action) {
     let world = Arc::clone(world);
     tokio::spawn(async move {
-        let (asked, began) = {
+        let (asked_at, began) = {
             let mut oracle = world.oracle.lock();
             oracle.tell(|| format!("> {:?} {}", action.verb, oracle.nick(action.session.id())));
             (oracle.ask(action.verb), oracle.now())
@@ -47,7 +47,7 @@ pub(crate) fn spawn(world: &Arc<World>, action: Action) {
             judge::archive(&world, false);
         }
         let mut oracle = world.oracle.lock();
-        oracle.answer(asked);
+        oracle.answer(asked_at);
         oracle.tell(|| format!("< {:?} {}", action.verb, oracle.nick(action.session.id())));
         let took = oracle.now().saturating_sub(began);
         // A deletion ends the services of its session first, and waits for them.
@@ -143,7 +143,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
 #[expect(clippy::wildcard_enum_match_arm, reason = "the verbs of an input alone come here")]
 async fn input(world: &World, action: &Action) {
     let session = &action.session;
-    let mut input = session.input(words(world, session.id()));
+    let mut input = session.input(describe(world, session.id()));
     if world.chance.one_in(6) {
         input = input.turns(u32::try_from(world.chance.between(1, 4)).unwrap_or(1));
     }
@@ -204,7 +204,7 @@ async fn branch(world: &World, action: &Action) {
                 answers::sent(
                     world,
                     &Action { verb: Verb::Send, session: child.clone() },
-                    child.send(words(world, child.id())).await,
+                    child.send(describe(world, child.id())).await,
                 );
             }
             answers::replied(world, action, made);
@@ -231,7 +231,7 @@ async fn roll_back(world: &World, action: &Action) {
     answers::rolled_back(world, action, rolled_back);
     if done && world.chance.one_in(2) {
         let action = Action { verb: Verb::Send, session: session.clone() };
-        answers::sent(world, &action, session.send(words(world, session.id())).await);
+        answers::sent(world, &action, session.send(describe(world, session.id())).await);
     }
 }
 
@@ -299,7 +299,7 @@ fn some_run(world: &World, session: &SessionHandle) -> RunNo {
 }
 
 /// Returns the text of an input to `session`: nothing else may contain it after a deletion (J-10).
-fn words(world: &World, session: SessionId) -> String {
+fn describe(world: &World, session: SessionId) -> String {
     format!("{} {}", task(world), secret(session))
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
     let world = Arc::clone(world);
     tokio::spawn(async move {
         loop {
-            let asked = approver.next().await;
+            let approval = approver.next().await;
             if !world.is_calm() && world.chance.one_in(4) {
                 world.oracle.mark("left unanswered");
                 continue;
@@ -21,10 +21,10 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
             // Sometimes after the question's deadline.
             let most = world.chance.pick(&[3_000, 3_000, 3_000, 12_000]).unwrap_or(3_000);
             tokio::time::sleep(world.chance.ms(0, most)).await;
-            let words = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];
-            let word = world.chance.pick(&words).unwrap_or(AskVerdict::Allow);
+            let verdicts = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];
+            let word = world.chance.pick(&verdicts).unwrap_or(AskVerdict::Allow);
             let verb = world.oracle.lock().ask(Verb::Answer);
-            let reply = approver.answer(&asked, word).await;
+            let reply = approver.answer(&approval, word).await;
             let mut oracle = world.oracle.lock();
             oracle.answer(verb);
             match reply {
@@ -38,7 +38,7 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                     | ControlError::Refused(_)),
                 ) => {
                     if oracle.deletions == 0 {
-                        oracle.wrong("P-5", format!("the word for call {} was refused: {error}", asked.call));
+                        oracle.wrong("P-5", format!("the word for call {} was refused: {error}", approval.call));
                     }
                 }
             }

@@ -99,9 +99,9 @@ fn draw(world: &World, request: &Request) -> Says {
     if world.is_calm() {
         return Says::Text;
     }
-    let said = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
+    let answer_count = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
     // An endless run shows less than several that end.
-    if said > 24 || (said > 6 && world.chance.one_in(2)) {
+    if answer_count > 24 || (answer_count > 6 && world.chance.one_in(2)) {
         return Says::Text;
     }
     let says = world.chance.weighted(&world.swarm.says).unwrap_or(Says::Text);

@@ -135,7 +135,7 @@ impl FakeUsers {
             return;
         }
         let Some(runtime) = self.runtime() else { return };
-        let asked = self.world.oracle.lock().ask(Verb::Open);
+        let opening = self.world.oracle.lock().ask(Verb::Open);
         match runtime.open(OpenOptions::agent("worker")) {
             Ok(session) => {
                 self.roots = self.roots.saturating_add(1);
@@ -145,7 +145,7 @@ impl FakeUsers {
             // Its journal may have failed a moment ago.
             Err(error) => self.world.oracle.mark(&format!("not opened: {error}")),
         }
-        self.world.oracle.lock().answer(asked);
+        self.world.oracle.lock().answer(opening);
     }
 
     /// Returns the sessions that were opened here, and all durable ones.

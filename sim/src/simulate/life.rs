@@ -125,7 +125,7 @@ fn is_at_rest(journal: &Journal) -> bool {
 async fn down(world: &Arc<World>, runtime: Runtime) {
     let grace = world.chance.pick(&[0, 200, 20_000]).unwrap_or(0);
     let grace = Duration::from_millis(grace);
-    let asked = {
+    let begun_at = {
         let mut oracle = world.oracle.lock();
         let now = oracle.now();
         oracle.observations.tick(now)
@@ -141,7 +141,7 @@ async fn down(world: &Arc<World>, runtime: Runtime) {
     let now = oracle.now();
     let (returned, grace_ms) =
         (Some(oracle.observations.tick(now)), u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
-    oracle.observations.down(Some(Shutdown { asked, returned, grace_ms }));
+    oracle.observations.down(Some(Shutdown { asked: begun_at, returned, grace_ms }));
     oracle.tally.mark("shut down");
     drop(oracle);
     judge::archive(world, false);

@@ -92,7 +92,7 @@ pub(crate) struct OracleState {
     pub(crate) failure: Option<SimFailure>,
     pub(crate) tally: Tally,
     /// Requested verbs, and when they were answered.
-    asked: BTreeMap<u64, (Verb, Option<Duration>)>,
+    pending: BTreeMap<u64, (Verb, Option<Duration>)>,
     next_asked: u64,
 }
 
@@ -147,7 +147,7 @@ impl OracleState {
         self.forget_observed();
         self.slots = None;
         self.contexts.forget();
-        for (_, answered) in self.asked.values_mut() {
+        for (_, answered) in self.pending.values_mut() {
             answered.get_or_insert(at);
         }
     }
@@ -204,14 +204,14 @@ impl OracleState {
     pub(crate) fn ask(&mut self, verb: Verb) -> u64 {
         self.next_asked = self.next_asked.saturating_add(1);
         let now = self.now();
-        self.asked.retain(|_, (_, answered)| answered.is_none_or(|at| now.saturating_sub(at) < RECENT));
-        self.asked.insert(self.next_asked, (verb, None));
+        self.pending.retain(|_, (_, answered)| answered.is_none_or(|at| now.saturating_sub(at) < RECENT));
+        self.pending.insert(self.next_asked, (verb, None));
         self.next_asked
     }
 
-    pub(crate) fn answer(&mut self, asked: u64) {
+    pub(crate) fn answer(&mut self, request: u64) {
         let now = self.now();
-        if let Some((_, answered)) = self.asked.get_mut(&asked) {
+        if let Some((_, answered)) = self.pending.get_mut(&request) {
             *answered = Some(now);
         }
     }
@@ -245,7 +245,7 @@ impl OracleState {
         }
         self.tell(|| format!("! {mishap:?}"));
         let now = self.now();
-        for (verb, answered) in self.asked.values() {
+        for (verb, answered) in self.pending.values() {
             if answered.is_none_or(|at| now.saturating_sub(at) < RECENT) {
                 let count = self.tally.matrix.entry((mishap, *verb)).or_default();
                 *count = count.saturating_add(1);

@@ -15,14 +15,14 @@ pub(crate) fn listen() {
     HUNG.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            let heard = HEARD.with_borrow_mut(|heard| match heard {
-                Some(heard) => {
-                    heard.push(panic.to_string());
+            let messages = HEARD.with_borrow_mut(|messages| match messages {
+                Some(messages) => {
+                    messages.push(panic.to_string());
                     true
                 }
                 None => false,
             });
-            if !heard {
+            if !messages {
                 before(panic);
             }
         }));
@@ -30,8 +30,8 @@ pub(crate) fn listen() {
     HEARD.set(Some(Vec::new()));
 }
 
-pub(crate) fn heard() -> Vec<String> {
-    HEARD.with_borrow_mut(|heard| heard.as_mut().map(std::mem::take)).unwrap_or_default()
+pub(crate) fn take() -> Vec<String> {
+    HEARD.with_borrow_mut(|messages| messages.as_mut().map(std::mem::take)).unwrap_or_default()
 }
 
 pub(crate) fn stop() {

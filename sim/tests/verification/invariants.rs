@@ -58,7 +58,7 @@ fn each_row_names_tests_that_exist() {
     }
 }
 
-/// What neither the model nor the simulator feeds has a test that does, and its row names that.
+/// A predicate that neither the model nor the simulator feeds has a test, and its row names that test.
 #[test]
 fn predicates_that_are_fed_elsewhere_name_their_test() {
     let (rows, tests) = (rows(), test_names());

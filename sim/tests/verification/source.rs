@@ -1,4 +1,4 @@
-//! What the workspace contains: files, functions, and tests read as tests.
+//! The sources of the workspace: files, functions and tests.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -311,12 +311,12 @@ fn is_open(visibility: &Visibility) -> bool {
 /// Whether the item exists for tests of the project alone, or is kept out of the documentation.
 fn is_internal(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
-        let words = text(attribute);
+        let wording = text(attribute);
         let only_for =
-            |name: &str| words == format!("#[cfg({name})]") || words.contains(&format!("feature = \"{name}\""));
-        words.contains("doc(hidden)")
-            || words == "#[cfg(doctest)]"
-            || (words.starts_with("#[cfg(") && !words.contains("not(") && INTERNAL.into_iter().any(only_for))
+            |name: &str| wording == format!("#[cfg({name})]") || wording.contains(&format!("feature = \"{name}\""));
+        wording.contains("doc(hidden)")
+            || wording == "#[cfg(doctest)]"
+            || (wording.starts_with("#[cfg(") && !wording.contains("not(") && INTERNAL.into_iter().any(only_for))
     })
 }
 
@@ -395,8 +395,8 @@ fn c2_public_surface_is_as_it_is_listed() {
         std::fs::write(std::path::Path::new(source::ROOT).join(LISTING), &now).expect("the listing is written");
     }
     let before = source::read(LISTING);
-    let (gone, came): (BTreeSet<&str>, BTreeSet<&str>) = (before.lines().collect(), now.lines().collect());
-    let changed: Vec<_> = gone.symmetric_difference(&came).take(20).collect();
+    let (gone, added): (BTreeSet<&str>, BTreeSet<&str>) = (before.lines().collect(), now.lines().collect());
+    let changed: Vec<_> = gone.symmetric_difference(&added).take(20).collect();
     assert!(
         now == before,
         "the public surface differs from {LISTING}; rewrite it as its second line says: {changed:#?}"

@@ -7,7 +7,7 @@ use super::source::{Entry, entries, files, quoted, read, tests};
 /// Attacks at least.
 const CASES: usize = 120;
 
-/// What a test of a file is to this check.
+/// A test function, as this check sees it.
 struct Test {
     /// How many attacks it tries: the length of its array `ATTACKS` or `attacks`, else one.
     cases: usize,

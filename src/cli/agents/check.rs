@@ -64,7 +64,7 @@ struct CheckReport {
 #[derive(Serialize)]
 struct File {
     path: String,
-    /// What it gives: `agent`, `skill`, `command` or `instructions`; absent where it is refused or unused.
+    /// The kind of the file: `agent`, `skill`, `command` or `instructions`; absent where it is refused or unused.
     gives: Option<&'static str>,
     /// The agent that it gives.
     agent: Option<Text>,
@@ -92,7 +92,7 @@ impl File {
         Self { path: file.path.display().to_string(), gives, agent, name, imports, problems }
     }
 
-    /// What it gives, for people.
+    /// Returns the line about this file for people.
     fn line(&self) -> Option<String> {
         let name = || clip(self.name.as_deref().unwrap_or_default(), 160);
         match self.gives? {

@@ -21,8 +21,8 @@ struct KnownModels {
 }
 
 /// Returns the problems of agent files and profiles. `words` is the value of `--model` or its variable.
-pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, words: Option<&str>, tools: &Registry) -> Vec<AgentProblem> {
-    let known = KnownModels::of(loaded, words);
+pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, text: Option<&str>, tools: &Registry) -> Vec<AgentProblem> {
+    let known = KnownModels::of(loaded, text);
     let models = catalog.all().filter_map(|manifest| known.missed(manifest));
     let tools_of = catalog.all().flat_map(|manifest| missing_tools(manifest, tools));
     let found = catalog.problems().iter().cloned();
@@ -103,18 +103,18 @@ fn warning(path: PathBuf, message: String) -> AgentProblem {
 }
 
 impl KnownModels {
-    fn of(loaded: &Loaded, words: Option<&str>) -> Self {
+    fn of(loaded: &Loaded, text: Option<&str>) -> Self {
         let pools = &loaded.config.llm.pools;
-        let mut named: Vec<String> = match (words, loaded.default_model()) {
-            (Some(words), _) => each(words),
-            (None, DefaultModel::Model(words)) => each(&words),
+        let mut named: Vec<String> = match (text, loaded.default_model()) {
+            (Some(text), _) => each(text),
+            (None, DefaultModel::Model(text)) => each(&text),
             (None, DefaultModel::Pool(pool)) => {
                 pools.get(&pool).into_iter().flatten().map(ToString::to_string).collect()
             }
             (None, DefaultModel::Unsaid) => vec!["offline".to_owned()],
         };
-        let said = words.is_some() || loaded.default_model() != DefaultModel::Unsaid;
-        let for_all = said && named.iter().all(|name| calls_nobody(name));
+        let is_chosen = text.is_some() || loaded.default_model() != DefaultModel::Unsaid;
+        let for_all = is_chosen && named.iter().all(|name| calls_nobody(name));
         named.extend(pools.values().flatten().map(ToString::to_string));
         Self { named, pools: pools.keys().map(ToString::to_string).collect(), for_all }
     }
@@ -180,10 +180,10 @@ impl KnownModels {
 }
 
 /// Models with commas between; a script's file may have one in its name.
-fn each(words: &str) -> Vec<String> {
-    match words.trim() {
+fn each(text: &str) -> Vec<String> {
+    match text.trim() {
         word if word.starts_with("scripted:") => vec![word.to_owned()],
-        words => words.split(',').map(|word| word.trim().to_owned()).collect(),
+        text => text.split(',').map(|word| word.trim().to_owned()).collect(),
     }
 }
 
@@ -197,9 +197,9 @@ mod tests {
 
     use super::*;
 
-    fn why(config: &str, words: Option<&str>, model: &str) -> Option<String> {
+    fn why(config: &str, text: Option<&str>, model: &str) -> Option<String> {
         let layer = Layer::file(Origin::Project("subtend.yaml".into()), config).expect("a layer");
-        KnownModels::of(&Loaded::of([layer]).expect("a configuration"), words).why_not(model)
+        KnownModels::of(&Loaded::of([layer]).expect("a configuration"), text).why_not(model)
     }
 
     #[test]
@@ -213,20 +213,23 @@ mod tests {
                 .expect("it is missing")
                 .starts_with("`scripted:/gone.json` is a script, which only the command line can name")
         );
-        let said = |config, words, model| why(config, words, model).expect("it is unknown");
-        assert!(said("", None, "claude-x").starts_with("unknown model `claude-x`: did you mean `anthropic/claude-x`?"));
-        assert!(said("", Some("offline"), "antropic/x").contains("did you mean `anthropic/x`?"));
-        assert_eq!(said(pools, None, "cheap"), "`cheap` is a pool, not a model: write `pool: cheap`");
-        assert_eq!(said(pools, None, "pool:dear"), "unknown pool `dear`; pools under `llm.pools`: cheap");
-        assert_eq!(said("", None, "pool:dear"), "unknown pool `dear`; pools under `llm.pools`: none");
+        let problem_text = |config, text, model| why(config, text, model).expect("it is unknown");
+        assert!(
+            problem_text("", None, "claude-x")
+                .starts_with("unknown model `claude-x`: did you mean `anthropic/claude-x`?")
+        );
+        assert!(problem_text("", Some("offline"), "antropic/x").contains("did you mean `anthropic/x`?"));
+        assert_eq!(problem_text(pools, None, "cheap"), "`cheap` is a pool, not a model: write `pool: cheap`");
+        assert_eq!(problem_text(pools, None, "pool:dear"), "unknown pool `dear`; pools under `llm.pools`: cheap");
+        assert_eq!(problem_text("", None, "pool:dear"), "unknown pool `dear`; pools under `llm.pools`: none");
         assert_eq!(why("llm: {model: anthropic/claude-x}", None, "offline"), None, "it needs no server");
     }
 
     #[test]
     fn the_model_that_answers_instead_is_the_first_that_was_named() {
-        let taken = |config: &str, words: Option<&str>| {
+        let taken = |config: &str, text: Option<&str>| {
             let layer = Layer::file(Origin::Project("subtend.yaml".into()), config).expect("a layer");
-            KnownModels::of(&Loaded::of([layer]).expect("a configuration"), words).named.first().cloned()
+            KnownModels::of(&Loaded::of([layer]).expect("a configuration"), text).named.first().cloned()
         };
         let pools = "llm: {default_pool: cheap, pools: {cheap: [ollama/small, offline]}}";
         assert_eq!(taken(pools, None).as_deref(), Some("ollama/small"));

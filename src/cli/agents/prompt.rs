@@ -125,8 +125,8 @@ fn child(
     })?;
     let named = |agent: &str| {
         let (name, why) = (harmless(name), why_not(catalog, agent));
-        let told = || Fail::Usage(format!("the profile `{name}` names an agent that cannot be used: {why}"));
-        catalog.get(agent).map(|manifest| &**manifest).ok_or_else(told)
+        let fail = || Fail::Usage(format!("the profile `{name}` names an agent that cannot be used: {why}"));
+        catalog.get(agent).map(|manifest| &**manifest).ok_or_else(fail)
     };
     let named = profile.agent.as_deref().map(named).transpose()?;
     let own = Authority::of(HostPolicy::default_for_workspace()).meet(&caller.authority());

@@ -1,4 +1,4 @@
-//! What a typed line means.
+//! The meaning of a typed line.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatLine {

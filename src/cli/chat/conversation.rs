@@ -53,7 +53,7 @@ pub(super) struct Conversation<'a, 'b> {
     /// How far each session was shown, by its records.
     positions: ReadPositions,
     /// The open question of an agent; the next line answers it.
-    asked: Option<OpenQuestion>,
+    question: Option<OpenQuestion>,
     /// Calls that may be asked about.
     waiting: WaitingCalls,
     lines: LineEditor,
@@ -105,7 +105,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                 false => format!("run {run} is in flight in the process that hosts the store"),
             });
         }
-        let (regenerating, asked, agent) = (None, None, None);
+        let (regenerating, question, agent) = (None, None, None);
         // A session that was open before may have a call that waits.
         let waiting = WaitingCalls::new(work.before != Seq(0));
         let mut talk = Self {
@@ -115,7 +115,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             regenerating,
             events,
             positions,
-            asked,
+            question,
             waiting,
             lines,
             at_work,
@@ -138,11 +138,11 @@ impl<'a, 'b> Conversation<'a, 'b> {
             self.next_question().await;
             let on = tokio::select! {
                 biased;
-                () = self.work.stop.asked(), if leaving.is_none() => On::Leave(Code::Cancelled),
+                () = self.work.stop.requested(), if leaving.is_none() => On::Leave(Code::Cancelled),
                 key = self.lines.next() => self.key(key).await,
                 done = self.condensing.done() => {
                     let done = done.map(|sentence| self.work.screen.note(&sentence));
-                    self.said(done)
+                    self.report(done)
                 }
                 // Before questions: the answer that contains the call is shown first.
                 next = self.events.next(), if host => match next? {
@@ -155,7 +155,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                 _ = frames.tick() => On::Go,
             };
             self.work.screen.prompt(Some(self.lines.at_hand()));
-            self.work.screen.hold(self.asked.is_some());
+            self.work.screen.hold(self.question.is_some());
             self.work.screen.draw();
             match (on, leaving) {
                 (On::Leave(code), None) => {
@@ -193,7 +193,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
         self.work.screen.alert("leaving: cancelling what runs first; Ctrl-C leaves at once");
         let cancelled = self.control::<Value>(Method::POST, "/cancel?tree=true").await.map(drop);
-        self.said(cancelled);
+        self.report(cancelled);
     }
 
     /// Sends a command without a body to the session.
@@ -215,8 +215,8 @@ impl<'a, 'b> Conversation<'a, 'b> {
         match key {
             TerminalInput::Changed => On::Go,
             // Commands work while a question is open.
-            TerminalInput::Line(line) => match self.asked.take_if(|_| !line.trim_start().starts_with('/')) {
-                Some(asked) => self.answer(asked, &line).await,
+            TerminalInput::Line(line) => match self.question.take_if(|_| !line.trim_start().starts_with('/')) {
+                Some(question) => self.answer(question, &line).await,
                 None => self.line(line).await,
             },
             TerminalInput::Escape => self.act(ChatCommand::Interrupt).await,
@@ -230,11 +230,11 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     /// Asks about the next call that waits for an approval.
     async fn next_question(&mut self) {
-        if self.asked.is_some() || !self.waiting.may_wait() {
+        if self.question.is_some() || !self.waiting.may_wait() {
             return;
         }
         match self.work.waiting_call(self.root, &mut self.waiting).await {
-            Ok(Some(asked)) => self.ask(asked),
+            Ok(Some(question)) => self.ask(question),
             Ok(None) => {}
             Err(fail) => {
                 // The next event retries.
@@ -244,19 +244,19 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
     }
 
-    fn ask(&mut self, asked: OpenQuestion) {
-        self.work.screen.alert(&asked.question);
-        self.asked = Some(asked);
+    fn ask(&mut self, question: OpenQuestion) {
+        self.work.screen.alert(&question.question);
+        self.question = Some(question);
     }
 
-    async fn answer(&mut self, asked: OpenQuestion, line: &str) -> On {
+    async fn answer(&mut self, question: OpenQuestion, line: &str) -> On {
         let Some(verdict) = verdict(line) else {
-            self.ask(asked);
+            self.ask(question);
             return On::Go;
         };
-        let body = asked.body(verdict);
-        let answered = self.work.call::<Value>(Method::POST, &asked.path(), Some(&body)).await;
-        self.said(answered.map(drop))
+        let body = question.body(verdict);
+        let answered = self.work.call::<Value>(Method::POST, &question.path(), Some(&body)).await;
+        self.report(answered.map(drop))
     }
 
     async fn line(&mut self, typed: String) -> On {
@@ -265,11 +265,11 @@ impl<'a, 'b> Conversation<'a, 'b> {
             ChatLine::Unknown(command) => {
                 match slash::expanded(&self.commands, &format!("/{command}"), self.work.screen) {
                     Some(Ok(text)) => self.send(text, self.works(), typed).await,
-                    Some(Err(fail)) => self.said(Err(fail)),
+                    Some(Err(fail)) => self.report(Err(fail)),
                     None => {
                         let name = command.split_whitespace().next().unwrap_or_default();
-                        let meant = self.commands.meant(name);
-                        self.work.screen.alert(&format!("unknown command /{}: {meant}/help lists all", clip(name, 40)));
+                        let hint = self.commands.meant(name);
+                        self.work.screen.alert(&format!("unknown command /{}: {hint}/help lists all", clip(name, 40)));
                         On::Go
                     }
                 }
@@ -284,7 +284,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     /// Sends a text, or the prompt of the command that it names: a text of several lines may, and one for the queue.
     async fn say(&mut self, text: String, steer: bool, typed: String) -> On {
         match slash::expanded(&self.commands, &text, self.work.screen) {
-            Some(Err(fail)) => self.said(Err(fail)),
+            Some(Err(fail)) => self.report(Err(fail)),
             Some(Ok(text)) => self.send(text, steer, typed).await,
             None => self.send(text, steer, typed).await,
         }
@@ -298,7 +298,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
         let known: Vec<PickableAgent> = match self.work.call(Method::GET, "/v1/agents", None).await {
             Ok(known) => known,
-            Err(fail) => return self.said(Err(fail)),
+            Err(fail) => return self.report(Err(fail)),
         };
         let known: Vec<_> = known.into_iter().filter(|agent| agent.pickable).map(|agent| agent.name).collect();
         let name_shown = clip(&name, 40);
@@ -333,7 +333,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             }
             Err(fail) => {
                 self.lines.put_back(typed);
-                self.said(Err(fail))
+                self.report(Err(fail))
             }
         }
     }
@@ -374,7 +374,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                 })
             }
         };
-        self.said(done)
+        self.report(done)
     }
 
     fn list_queue(&mut self) -> Result<(), Fail> {
@@ -429,7 +429,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         Ok(())
     }
 
-    fn said(&mut self, done: Result<(), Fail>) -> On {
+    fn report(&mut self, done: Result<(), Fail>) -> On {
         if let Err(fail) = done {
             self.work.screen.alert(&harmless(&fail.to_string()));
         }
@@ -469,7 +469,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     /// Updates the active sessions and the open question.
     fn note(&mut self, event: &Event) {
-        if self.asked.take_if(|asked| asked.is_closed(event)).is_some() {
+        if self.question.take_if(|question| question.is_closed(event)).is_some() {
             self.work.screen.note("the question was closed");
         }
         self.waiting.observe(event);

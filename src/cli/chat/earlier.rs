@@ -41,9 +41,10 @@ fn text(message: &Message, tools: &Registry) -> Option<String> {
     match message {
         Message::User { text, .. } => Some(self::message(text)),
         Message::Assistant { text, calls, .. } => {
-            let said = text.as_deref().filter(|text| !text.trim().is_empty()).map(|text| harmless(text.trim_end()));
-            let calls = calls.iter().map(|asked| format!("  {}", brief::call(&asked.tool, &asked.args, tools)));
-            let lines: Vec<_> = said.into_iter().chain(calls).collect();
+            let output = text.as_deref().filter(|text| !text.trim().is_empty()).map(|text| harmless(text.trim_end()));
+            let calls =
+                calls.iter().map(|tool_call| format!("  {}", brief::call(&tool_call.tool, &tool_call.args, tools)));
+            let lines: Vec<_> = output.into_iter().chain(calls).collect();
             (!lines.is_empty()).then(|| lines.join("\n"))
         }
         Message::Notice { text, .. } => Some(format!("  {}", clip(text, 100))),

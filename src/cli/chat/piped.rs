@@ -19,7 +19,7 @@ pub(super) async fn talk(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail>
         let line = tokio::select! {
             biased;
             // Also after a run that was cancelled by it: the lines that follow are not sent.
-            () = work.stop.asked() => return Ok(Code::Cancelled),
+            () = work.stop.requested() => return Ok(Code::Cancelled),
             line = lines.recv() => line,
         };
         let Some(line) = line else { return Ok(code) };
@@ -41,7 +41,7 @@ pub(super) async fn talk(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail>
 }
 
 fn stdin() -> mpsc::Receiver<std::io::Result<String>> {
-    let (tell, told) = mpsc::channel(1);
+    let (tell, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let over = line.is_err();
@@ -50,5 +50,5 @@ fn stdin() -> mpsc::Receiver<std::io::Result<String>> {
             }
         }
     });
-    told
+    receiver
 }

@@ -26,7 +26,7 @@ impl ReadPositions {
     /// Reads the records after `since` in `session`, and all records of the sessions that it started since, births first. The caller
     /// has subscribed already, so each record is read here, or arrives as an event, or both.
     pub(super) fn read(journal: &Journal, session: SessionId, since: Seq) -> Result<(Self, Vec<Event>), Fail> {
-        let (mut told, mut events) = (Self::default(), Vec::new());
+        let (mut positions, mut events) = (Self::default(), Vec::new());
         let mut sessions = VecDeque::from([(session, since)]);
         while let Some((session, since)) = sessions.pop_front() {
             // A new child may have no record yet; its records arrive as events.
@@ -37,11 +37,11 @@ impl ReadPositions {
                 }
                 let (seq, record) = (stored.seq, Arc::new(stored.record));
                 let event = Event { root: head.root, session, what: EventKind::Record { seq, record } };
-                told.mark(&event);
+                positions.mark(&event);
                 events.push(event);
             }
         }
-        Ok((told, events))
+        Ok((positions, events))
     }
 
     fn mark(&mut self, event: &Event) {
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn positions_know_read_records_and_no_later_ones() {
         let (here, elsewhere) = (SessionId(uuid::Uuid::from_u128(1)), SessionId(uuid::Uuid::from_u128(2)));
-        let told = ReadPositions(HashMap::from([(here, Mark { seq: Seq(7), answered: Some(TurnNo(2)) })]));
+        let positions = ReadPositions(HashMap::from([(here, Mark { seq: Seq(7), answered: Some(TurnNo(2)) })]));
         let record = |session, seq| {
             let record = Arc::new(Record::SessionClosed { by: By::Person });
             Event { root: here, session, what: EventKind::Record { seq: Seq(seq), record } }
@@ -101,7 +101,7 @@ mod tests {
             Event { root: here, session, what }
         };
         let events = [record(here, 7), record(here, 8), piece(here, 2), piece(here, 3)];
-        assert_eq!(events.map(|event| told.has(&event)), [true, false, true, false]);
-        assert_eq!([record(elsewhere, 1), piece(elsewhere, 1)].map(|event| told.has(&event)), [false, false]);
+        assert_eq!(events.map(|event| positions.has(&event)), [true, false, true, false]);
+        assert_eq!([record(elsewhere, 1), piece(elsewhere, 1)].map(|event| positions.has(&event)), [false, false]);
     }
 }

@@ -98,8 +98,8 @@ pub(super) fn filled(
     let (options, given, place) = match of(key, value) {
         OptionTarget::Nothing => return Ok(Vec::new()),
         OptionTarget::Minions => {
-            let said = &written.config.tools.minion.options.model;
-            let given = said.iter().map(|model| ("model".to_owned(), Value::from(&**model))).collect();
+            let text = &written.config.tools.minion.options.model;
+            let given = text.iter().map(|model| ("model".to_owned(), Value::from(&**model))).collect();
             (minion::options().to_vec(), given, Key::from(["tools", "minion", "options"]))
         }
         OptionTarget::Option { tool, .. } => {

@@ -154,7 +154,7 @@ fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
     })
 }
 
-/// What replaced files take.
+/// Returns the size of the saved files.
 fn saved_files(place: &StoreLocation) -> Option<Finding> {
     let checkpoints = checkpoints::of(place)?;
     let found = checkpoints.sessions().and_then(|sessions| Ok((sessions.len(), checkpoints.bytes()?)));
@@ -172,12 +172,12 @@ fn saved_files(place: &StoreLocation) -> Option<Finding> {
 }
 
 /// Reports weak settings of a database that its address accepts.
-fn durability(words: &str) -> Finding {
-    if words.starts_with("weak") {
+fn durability(text: &str) -> Finding {
+    if text.starts_with("weak") {
         let advice = "set them to on, unless the sessions may be lost";
-        return Finding::note(DoctorArea::Store, "durability", words, advice);
+        return Finding::note(DoctorArea::Store, "durability", text, advice);
     }
-    Finding::good(DoctorArea::Store, "durability", words)
+    Finding::good(DoctorArea::Store, "durability", text)
 }
 
 /// Problems that are listed one by one; `subtend verify` lists all.
@@ -352,9 +352,9 @@ mod tests {
             .await
             .expect_err("it breaks off before its rows");
         let journal = open(Box::new(store));
-        let told = imports(&journal).expect("a finding");
-        let advice = told.advice.expect("what to do");
-        assert_eq!((told.grade, told.found.contains("has left 1")), (Grade::Note, true), "{}", told.found);
+        let finding = imports(&journal).expect("a finding");
+        let advice = finding.advice.expect("what to do");
+        assert_eq!((finding.grade, finding.found.contains("has left 1")), (Grade::Note, true), "{}", finding.found);
         assert!(advice.starts_with("repeat it with its own file") && advice.contains("subtend export"), "{advice}");
         journal.import(&mut file(), &Authority::allow_all(), &mut |_| {}).await.expect("the import resumes");
         assert_eq!(imports(&journal).expect("a finding").grade, Grade::Good);

@@ -35,10 +35,10 @@ mod unix {
             ClientOptions { store: args.store.clone(), seed, kills: args.kills, clients, sabotage: args.sabotage };
         let report = work::threads()?.block_on(async {
             let mut stop = StopSignal::listen()?;
-            let asked = Arc::new(AtomicBool::new(false));
-            let flag = Arc::clone(&asked);
+            let stop_requested = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&stop_requested);
             tokio::spawn(async move {
-                stop.asked().await;
+                stop.requested().await;
                 flag.store(true, Ordering::Relaxed);
             });
             let kills = args.kills;
@@ -48,7 +48,7 @@ mod unix {
                     drop(writeln!(std::io::stderr(), "{} of {}", report.kills, count(kills, "kill")));
                 }
             };
-            Ok::<_, Fail>(drill(&options, &asked, &mut tell).await?)
+            Ok::<_, Fail>(drill(&options, &stop_requested, &mut tell).await?)
         })?;
         let mut out = anstream::stdout().lock();
         if args.json {

@@ -83,12 +83,12 @@ fn ending(report: &Report) -> Vec<String> {
         DrillVerdict::Uncaught => vec![bad(format!("the sabotage {name} was not caught: the drill is of no use"))],
         DrillVerdict::Stopped => vec![format!("stopped before its end: {violations}")],
     };
-    lines.extend(report.told.iter().take(SHOWN).map(|told| {
-        let kind = serde_json::to_value(told.kind).ok();
+    lines.extend(report.violations.iter().take(SHOWN).map(|violation| {
+        let kind = serde_json::to_value(violation.kind).ok();
         let kind = kind.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
-        format!("  after kill {}, {}, {kind}: {}", told.kill, told.store, clip(&told.what, 1_000))
+        format!("  after kill {}, {}, {kind}: {}", violation.kill, violation.store, clip(&violation.what, 1_000))
     }));
-    let untold = report.violations().saturating_sub(report.told.len().min(SHOWN) as u64);
+    let untold = report.violations().saturating_sub(report.violations.len().min(SHOWN) as u64);
     if untold > 0 {
         lines.push(format!("  and {untold} more (--json lists up to {TOLD})"));
     }

@@ -45,7 +45,7 @@ fn less(had: &Authority, has: &Authority) -> Vec<String> {
     ACTIONS.iter().filter_map(fell).collect()
 }
 
-pub(super) fn told(lost: &Lost) -> String {
+pub(super) fn describe(lost: &Lost) -> String {
     let most = "their permissions are limited to those of a new session here";
     if lost.actions.is_empty() {
         return format!("{most}; none of them had more");

@@ -37,7 +37,7 @@ struct CommandShards {
     dir: PathBuf,
     /// A worker that connects to this node answers calls of all its shards.
     workers: Option<Workers>,
-    /// What providers allow is for all shards of this node together, and divided among nodes.
+    /// Rate limits of providers: shared by all shards of this node, and divided among nodes.
     throttles: Option<Throttles>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
         let joining = Node::join(&target, options, Arc::new(shards));
         let node = tokio::select! {
             joined = joining => joined.map_err(|error| Fail::Store(error.to_string()))?,
-            () = stop.asked() => return Ok(Code::Cancelled),
+            () = stop.requested() => return Ok(Code::Cancelled),
         };
         served(args, node, (listener, address), &host_dir, &mut screen, &mut stop).await
     });
@@ -105,12 +105,12 @@ async fn served(
     #[cfg(not(unix))]
     let socket: Option<PathBuf> = None;
     announce(args, socket.as_deref(), Some(&(address, guard)), Some(&tokens))?;
-    let asked: std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(async {
-        stop.asked().await;
+    let stop_requested: std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(async {
+        stop.requested().await;
         screen.note("the node leaves: its shards go to other nodes");
     });
     let done = tokio::select! {
-        ended = node.run(asked) => ended.map(|()| Code::Done).map_err(Fail::Store),
+        ended = node.run(stop_requested) => ended.map(|()| Code::Done).map_err(Fail::Store),
         Some(ended) = servers.join_next() => Err(ended_early(ended)),
     };
     ends.cancel();

@@ -123,11 +123,11 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, how: How, own: u64
         Entry::Held { run, why } => writeln!(out, "\n{}", In(ODD, format!("run {run} held: {}", hold(why)))),
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, .. } => {
             let (sign, style) = mark(outcome.kind());
-            let said = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), COLUMNS);
+            let output = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), COLUMNS);
             let worked = work_span(Worked { ms: *worked_ms, at_least: *worked_at_least });
             let worked = worked.map_or_else(|| UNKNOWN_WORK.to_owned(), |worked| format!("{worked} of work"));
             let figures = [count(*turns, "turn"), taken(own, usage.tokens()), worked].join(" · ");
-            writeln!(out, "\n{}  {}", In(style, said), In(DIM, figures))
+            writeln!(out, "\n{}  {}", In(style, output), In(DIM, figures))
         }
         Entry::Branch { .. }
         | Entry::Switched { .. }
@@ -210,11 +210,11 @@ fn discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
     let Entry::Discarded { turn, attempt, model, error, message, usage } = entry else { return Ok(()) };
     let who = model.as_ref().map(|model| format!(" by {}", clip(model, 64))).unwrap_or_default();
     let why = if message.is_empty() { cause::model(*error).to_owned() } else { harmless(message) };
-    let said = format!("turn {turn}, attempt {attempt}{who} failed: {why}");
-    let said = if full { said } else { clip(&said, COLUMNS) };
+    let text = format!("turn {turn}, attempt {attempt}{who} failed: {why}");
+    let text = if full { text } else { clip(&text, COLUMNS) };
     match usage {
-        Some(usage) => writeln!(out, "\n{}  {}", In(ODD, said), In(DIM, tokens(usage.tokens()))),
-        None => writeln!(out, "\n{}", In(ODD, said)),
+        Some(usage) => writeln!(out, "\n{}  {}", In(ODD, text), In(DIM, tokens(usage.tokens()))),
+        None => writeln!(out, "\n{}", In(ODD, text)),
     }
 }
 
@@ -291,8 +291,8 @@ fn call_end(end: &CallEnd) -> &'static str {
 
 fn end(out: &mut dyn Write, end: &OwnedEnd, full: bool) -> io::Result<()> {
     let (sign, style) = mark(end.outcome.kind());
-    let said = clip(&cause::sentence(&end.outcome), COLUMNS);
-    writeln!(out, "    {} {}  {}", In(style, sign), In(GOOD, end.child.short()), In(style, said))?;
+    let text = clip(&cause::sentence(&end.outcome), COLUMNS);
+    writeln!(out, "    {} {}  {}", In(style, sign), In(GOOD, end.child.short()), In(style, text))?;
     block(out, &end.text, "    ", if full { None } else { Some(RESULT_LINES) })?;
     let shown = u64::try_from(end.text.len()).unwrap_or(u64::MAX);
     if end.deleted {

@@ -100,9 +100,9 @@ fn footer_reports_runs_of_a_dead_process() {
     heads.get_mut(&id(ROOT)).expect("the root").state = Phase::WaitingAtRest;
     heads.get_mut(&id(ELDER)).expect("the elder").state = Phase::Working;
     let tree = grow(&heads, &BTreeSet::new(), id(ROOT), &read).expect("a tree");
-    let told = plain(&footer(&tree, Some((&it, &none))));
+    let text = plain(&footer(&tree, Some((&it, &none))));
     let fates = format!("2 end as lost with the next command that changes this store; 1 resumes {there}");
-    assert!(told.ends_with(&fates), "{told}");
+    assert!(text.ends_with(&fates), "{text}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(crate) struct Approving {
     lines: mpsc::UnboundedReceiver<String>,
     /// Whether calls are asked about; otherwise only the end of the input counts.
     asks: bool,
-    asked: Option<OpenQuestion>,
+    question: Option<OpenQuestion>,
     waiting: WaitingCalls,
 }
 
@@ -189,7 +189,7 @@ impl Approving {
     /// Reads what is typed from here on; `asks` about calls, or only watches for the end of the input.
     pub(super) fn new(asks: bool, waiting: WaitingCalls) -> Self {
         forget_typed();
-        Self { lines: lines(), asks, asked: None, waiting }
+        Self { lines: lines(), asks, question: None, waiting }
     }
 
     /// The next line; `None` at the end of the input. Never resolves without an approver.
@@ -205,7 +205,7 @@ impl Approving {
 
     /// The calls that may be asked about now, if any.
     pub(super) fn next(&mut self) -> Option<&mut WaitingCalls> {
-        (self.asks && self.asked.is_none() && self.waiting.may_wait()).then_some(&mut self.waiting)
+        (self.asks && self.question.is_none() && self.waiting.may_wait()).then_some(&mut self.waiting)
     }
 
     /// Records that events were missed.
@@ -214,29 +214,29 @@ impl Approving {
     }
 
     /// Opens a question that is shown. Lines typed before it are discarded, so that they do not answer it.
-    pub(super) fn ask(&mut self, asked: OpenQuestion) {
+    pub(super) fn ask(&mut self, question: OpenQuestion) {
         while self.lines.try_recv().is_ok() {}
-        self.asked = Some(asked);
+        self.question = Some(question);
     }
 
     /// Handles an event: adds a call that waits, or closes the question, for example after a cancel or a deadline.
     pub(super) fn observe(&mut self, event: &Event) {
-        self.asked.take_if(|asked| asked.is_closed(event));
+        self.question.take_if(|question| question.is_closed(event));
         self.waiting.observe(event);
     }
 
     /// Whether a question is open.
     pub(super) fn is_asking(&self) -> bool {
-        self.asked.is_some()
+        self.question.is_some()
     }
 
     /// Returns the verdict of `line`, or the text to show if the line is unclear; `None` without an open question.
     pub(super) fn answer(&mut self, line: &str) -> Option<Result<(OpenQuestion, AskVerdict), String>> {
-        self.asked.as_ref()?;
+        self.question.as_ref()?;
         let Some(verdict) = verdict(line) else {
             return Some(Err("answer y (this once), a (always, in this session) or n".to_owned()));
         };
-        self.asked.take().map(|asked| Ok((asked, verdict)))
+        self.question.take().map(|question| Ok((question, verdict)))
     }
 }
 
@@ -342,10 +342,10 @@ mod tests {
         };
         let dir = tempfile::tempdir().expect("a directory");
         let workspace = Workspace::open(dir.path()).expect("a workspace");
-        let told = question(&approval, Some(&workspace), None);
-        assert!(told.starts_with("a3f9c1 has a plan:\n\n| 1. Write `a`.\n| 2. Test it."), "{told}");
-        assert!(told.ends_with("\n\nlet build carry it out? [y]es, [N]o: continue planning"), "{told}");
-        assert!(!told.contains('\u{1b}'), "{told:?}");
+        let text = question(&approval, Some(&workspace), None);
+        assert!(text.starts_with("a3f9c1 has a plan:\n\n| 1. Write `a`.\n| 2. Test it."), "{text}");
+        assert!(text.ends_with("\n\nlet build carry it out? [y]es, [N]o: continue planning"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
         let other = Approval {
             plan: None,
             action: "shell.run".into(),
@@ -358,17 +358,17 @@ mod tests {
             "a3f9c1 asks for shell.run on make (shell)\nallow? [y]es, [a]lways in this session, [N]o"
         );
         let folded = "git status # scan only\ntouch PWNED \u{202e}\u{200b}\u{1b}[2J\r\n";
-        let told = question(&Approval { resource: folded.into(), ..other.clone() }, Some(&workspace), None);
+        let text = question(&Approval { resource: folded.into(), ..other.clone() }, Some(&workspace), None);
         assert_eq!(
-            told,
+            text,
             "a3f9c1 asks for shell.run on git status # scan only (and 2 more lines) (shell)\n\n| git status # scan only\n\
              | touch PWNED <U+202E><U+200B><U+001B>[2J<U+000D>\n| \n\nallow? [y]es, [a]lways in this session, [N]o"
         );
         // Two keys of one name: the recorded resource runs, not the first key.
         let args = "{\"command\": \"ls\", \"command\": \"rm\"}";
-        let told =
+        let text =
             question(&Approval { resource: "rm".into(), args: args.into(), ..other.clone() }, Some(&workspace), None);
-        assert!(!told.contains("ls"), "{told}");
+        assert!(!text.contains("ls"), "{text}");
         // A shortened one is shown whole, if it is the one whose hash was recorded.
         let (command, other_one) = (format!("{} \u{202e}", "x".repeat(2000)), "y".repeat(2002));
         let recorded = format!("xx… ({} bytes, {})", command.len(), Hash::of(command.as_bytes()));
@@ -384,8 +384,8 @@ mod tests {
 
     #[test]
     fn unknown_answer_has_no_verdict() {
-        let said = ["y", " YES ", "a", "always", "", "n", "No", "maybe"].map(verdict);
+        let verdicts = ["y", " YES ", "a", "always", "", "n", "No", "maybe"].map(verdict);
         let (allow, always, deny) = (Some(AskVerdict::Allow), Some(AskVerdict::Always), Some(AskVerdict::Deny));
-        assert_eq!(said, [allow, allow, always, always, deny, deny, deny, None]);
+        assert_eq!(verdicts, [allow, allow, always, always, deny, deny, deny, None]);
     }
 }

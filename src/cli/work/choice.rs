@@ -105,15 +105,15 @@ impl ModelArgs {
 
     /// Returns the variables that differ from the recorded models of the session.
     pub(super) fn unlike(&self, own: Own<'_>) -> Vec<&'static str> {
-        let is_own = |words: &str| words == own.model || own.model.strip_prefix("pool:") == Some(words);
-        let model = self.variable.as_deref().is_some_and(|words| !is_own(words));
+        let is_own = |text: &str| text == own.model || own.model.strip_prefix("pool:") == Some(text);
+        let model = self.variable.as_deref().is_some_and(|text| !is_own(text));
         let url = self.base_url_variable.as_deref().filter(|_| call_servers(&[own.model.into()]));
         let server = url.is_some_and(|url| !own.servers.iter().any(|server| **server == *url));
         [(MODEL, model), (BASE_URL, server)].into_iter().filter_map(|(name, unlike)| unlike.then_some(name)).collect()
     }
 
     pub(super) fn is_given(&self) -> bool {
-        self.words().is_some()
+        self.model_text().is_some()
     }
 
     pub(super) fn limits_calls(&self) -> bool {
@@ -130,19 +130,19 @@ impl ModelArgs {
     /// Returns the servers with which another process opens a session: those of `--base-url`, or of the variable if a model that calls
     /// a server is named here too; otherwise that process decides.
     pub(super) fn servers_of_opening(&self) -> Vec<&str> {
-        let calls = |words: &str| words.split(',').any(|word| call_servers(&[word.trim().into()]));
-        match self.base_url.is_empty() && !self.words().is_some_and(calls) {
+        let calls = |text: &str| text.split(',').any(|word| call_servers(&[word.trim().into()]));
+        match self.base_url.is_empty() && !self.model_text().is_some_and(calls) {
             true => Vec::new(),
             false => self.servers(),
         }
     }
 
-    pub(super) fn words(&self) -> Option<&str> {
+    pub(super) fn model_text(&self) -> Option<&str> {
         self.model.as_deref().or(self.variable.as_deref())
     }
 
     /// Builds the models chosen by the options or variables, else by the existing `session`, else by the configuration.
-    pub(crate) fn choose(&self, said: &Loaded, session: Option<Own<'_>>) -> Result<ModelSetup, Fail> {
+    pub(crate) fn choose(&self, loaded: &Loaded, session: Option<Own<'_>>) -> Result<ModelSetup, Fail> {
         // The user has not chosen the model and the server of an imported session.
         let chosen_here = session.filter(|own| !own.imported);
         let servers =
@@ -151,43 +151,43 @@ impl ModelArgs {
         let servers = if self.base_url.is_empty() { servers.by_default() } else { servers };
         let rates = self.rates()?;
         let own = session.map(|own| own.model);
-        let words = self.words().into_iter().chain(chosen_here.map(|own| own.model));
-        let enabled = Enabled::of(said, words, servers.of("ollama").is_some());
-        let (asked, chosen) = match (&self.model, &self.variable, own) {
-            (Some(words), ..) => (DefaultModel::Model(words.as_str().into()), Chosen::Option),
-            (None, Some(words), _) => (DefaultModel::Model(words.as_str().into()), Chosen::Variable),
-            (None, None, Some(own)) => (restored(own, said), Chosen::Session),
-            (None, None, None) => (said.default_model(), Chosen::by_config(said)),
+        let names = self.model_text().into_iter().chain(chosen_here.map(|own| own.model));
+        let enabled = Enabled::of(loaded, names, servers.of("ollama").is_some());
+        let (default, chosen) = match (&self.model, &self.variable, own) {
+            (Some(text), ..) => (DefaultModel::Model(text.as_str().into()), Chosen::Option),
+            (None, Some(text), _) => (DefaultModel::Model(text.as_str().into()), Chosen::Variable),
+            (None, None, Some(own)) => (restored(own, loaded), Chosen::Session),
+            (None, None, None) => (loaded.default_model(), Chosen::by_config(loaded)),
         };
         self.no_exported_script()?;
         // The record of a session may come from an import.
-        if let (Chosen::Session, DefaultModel::Model(words)) = (&chosen, &asked) {
-            no_scripts(words).map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
+        if let (Chosen::Session, DefaultModel::Model(text)) = (&chosen, &default) {
+            no_scripts(text).map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
         }
-        allowed(said, enabled)?;
-        let (models, calls) = match &asked {
-            DefaultModel::Model(words) => models(words, &servers).map_err(|error| match &chosen {
+        allowed(loaded, enabled)?;
+        let (models, calls) = match &default {
+            DefaultModel::Model(text) => models(text, &servers).map_err(|error| match &chosen {
                 Chosen::Session => Fail::Usage(format!(
-                    "the session's own model `{words}` cannot answer: {error}; name another one with --model"
+                    "the session's own model `{text}` cannot answer: {error}; name another one with --model"
                 )),
                 Chosen::Option | Chosen::Variable | Chosen::Agent(_) | Chosen::Config(..) | Chosen::Nowhere => {
                     Fail::Usage(blamed(&error, "(--model or SUBTEND_MODEL)"))
                 }
             })?,
             DefaultModel::Pool(pool) => {
-                (NamedModels::new(), said.config.llm.pools.get(&**pool).is_some_and(|members| call_servers(members)))
+                (NamedModels::new(), loaded.config.llm.pools.get(&**pool).is_some_and(|members| call_servers(members)))
             }
             DefaultModel::Unsaid => models("offline", &servers).map_err(Fail::Usage)?,
         };
         // If a local model is named, no server is called, even if agents and pools name one.
-        let named = self.words().is_some() || (own.is_none() && asked != DefaultModel::Unsaid);
+        let named = self.model_text().is_some() || (own.is_none() && default != DefaultModel::Unsaid);
         let providers = calls || !named;
-        let calls = calls || (providers && said.config.llm.pools.values().any(|members| call_servers(members)));
+        let calls = calls || (providers && loaded.config.llm.pools.values().any(|members| call_servers(members)));
         if let Some(own) = session.filter(|own| own.imported && calls) {
             servers.not_imported(own.servers)?;
         }
-        let (pools, members) = pools(said, &servers, providers)?;
-        let default_pool = match asked {
+        let (pools, members) = pools(loaded, &servers, providers)?;
+        let default_pool = match default {
             DefaultModel::Pool(pool) => Some(pool.to_string()),
             DefaultModel::Model(_) | DefaultModel::Unsaid => None,
         };
@@ -219,7 +219,7 @@ pub(crate) fn variable() -> Option<String> {
 
 /// Returns the value of a variable. An empty value counts as not set.
 fn value(variable: &str) -> Option<String> {
-    std::env::var(variable).ok().filter(|words| !words.is_empty())
+    std::env::var(variable).ok().filter(|text| !text.is_empty())
 }
 
 fn call_servers(members: &[Text]) -> bool {
@@ -228,20 +228,20 @@ fn call_servers(members: &[Text]) -> bool {
 }
 
 /// Returns the model that a session was opened with, as words or as a pool of the configuration.
-fn restored(own: &str, said: &Loaded) -> DefaultModel {
+fn restored(own: &str, loaded: &Loaded) -> DefaultModel {
     match own.strip_prefix("pool:") {
-        Some(pool) if said.config.llm.pools.contains_key(pool) => DefaultModel::Pool(pool.into()),
+        Some(pool) if loaded.config.llm.pools.contains_key(pool) => DefaultModel::Pool(pool.into()),
         // `--model A,B` is recorded as a pool of that name.
-        Some(words) if words.contains(',') => DefaultModel::Model(words.into()),
+        Some(text) if text.contains(',') => DefaultModel::Model(text.into()),
         Some(_) | None => DefaultModel::Model(own.into()),
     }
 }
 
 /// Refuses scripts among the models that `words` name, before a file is opened.
-fn no_scripts(words: &str) -> Result<(), String> {
-    match words.trim_start().starts_with("scripted:") {
-        true => no_script(words),
-        false => words.split(',').map(str::trim).try_for_each(no_script),
+fn no_scripts(text: &str) -> Result<(), String> {
+    match text.trim_start().starts_with("scripted:") {
+        true => no_script(text),
+        false => text.split(',').map(str::trim).try_for_each(no_script),
     }
 }
 
@@ -254,9 +254,9 @@ pub(super) fn no_script(model: &str) -> Result<(), String> {
 }
 
 /// Refuses a default model of the workspace's file that the user has not enabled.
-fn allowed(said: &Loaded, enabled: Enabled) -> Result<(), Fail> {
+fn allowed(loaded: &Loaded, enabled: Enabled) -> Result<(), Fail> {
     let key = Key::from(["llm", "model"]);
-    let (origin, model) = (said.origin(&key), said.config.llm.model.as_deref());
+    let (origin, model) = (loaded.origin(&key), loaded.config.llm.model.as_deref());
     match model.filter(|_| matches!(origin, Origin::Project(_))).and_then(|model| enabled.refused(model)) {
         Some(why) => Err(Fail::Usage(format!("{origin}: `{key}`: {why}"))),
         None => Ok(()),
@@ -269,16 +269,16 @@ fn blamed(error: &str, options: &str) -> String {
 }
 
 /// Returns the models that `words` name, and whether one of them is a provider's.
-fn models(words: &str, servers: &Servers) -> Result<(NamedModels, bool), String> {
-    let words: Vec<&str> = match words {
+fn models(text: &str, servers: &Servers) -> Result<(NamedModels, bool), String> {
+    let names: Vec<&str> = match text {
         // A script's file may have a comma in its name.
         word if word.trim_start().starts_with("scripted:") => vec![word],
-        words => words.split(',').map(str::trim).collect(),
+        text => text.split(',').map(str::trim).collect(),
     };
-    let mut models = Vec::with_capacity(words.len());
+    let mut models = Vec::with_capacity(names.len());
     let mut providers = false;
-    let several = words.len() > 1;
-    for word in words {
+    let several = names.len() > 1;
+    for word in names {
         if several && word.is_empty() {
             return Err("a model is missing before or after a comma".to_owned());
         }
@@ -294,9 +294,9 @@ fn models(words: &str, servers: &Servers) -> Result<(NamedModels, bool), String>
 
 /// Returns the configured pools. Models with a server are built on first use. Without `providers`, a pool with a
 /// provider's model is left out.
-fn pools(said: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, NamedModels), Fail> {
+fn pools(loaded: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, NamedModels), Fail> {
     let (mut pools, mut made) = (Vec::new(), NamedModels::new());
-    for (name, members) in &said.config.llm.pools {
+    for (name, members) in &loaded.config.llm.pools {
         let mut local = Vec::new();
         for member in members {
             let refused = |error: String| Fail::Usage(format!("the pool `{name}`: {error}"));
@@ -346,7 +346,7 @@ impl ModelSetup {
 
     /// Returns the servers that a session which is opened here records.
     pub(super) fn recorded(&self) -> Vec<Text> {
-        if self.calls { self.servers.words() } else { Vec::new() }
+        if self.calls { self.servers.base_urls() } else { Vec::new() }
     }
 
     /// Returns whether the built-in `offline` model answers in all sessions. It writes neither titles nor summaries.
@@ -356,7 +356,7 @@ impl ModelSetup {
     }
 
     /// Returns the model of a session that `agent` answers, and where it was chosen, as the runtime resolves it.
-    pub(super) fn told(&self, agent: Option<&Manifest>) -> (Text, Chosen) {
+    pub(super) fn model_and_choice(&self, agent: Option<&Manifest>) -> (Text, Chosen) {
         let default = || (self.name(), self.chosen.clone());
         let Some(manifest) = agent.filter(|_| !matches!(self.chosen, Chosen::Option | Chosen::Variable)) else {
             return default();
@@ -408,7 +408,7 @@ impl ModelSetup {
 mod tests {
     use super::*;
 
-    fn said(model: &str, base_url: &[&str], calls: u32) -> String {
+    fn chosen_model(model: &str, base_url: &[&str], calls: u32) -> String {
         let base_url = base_url.iter().map(|url| (*url).to_owned()).collect();
         let args = ModelArgs { base_url, calls, ..ModelArgs::of(Some(model), &[]) };
         args.choose(&Loaded::of([]).expect("a configuration"), None)
@@ -421,13 +421,13 @@ mod tests {
     fn a_server_of_no_provider_is_refused() {
         let no_provider = "unknown provider `opnai`: write PROVIDER=URL with `anthropic`, `openai`, \
                            `openai-responses`, `gemini` or `ollama` (--base-url or SUBTEND_BASE_URL)";
-        assert_eq!(said("offline", &["opnai=http://127.0.0.1:1"], 16), no_provider);
+        assert_eq!(chosen_model("offline", &["opnai=http://127.0.0.1:1"], 16), no_provider);
         assert_eq!(
-            said("offline", &["anthropic=nowhere"], 16),
+            chosen_model("offline", &["anthropic=nowhere"], 16),
             "`nowhere` cannot be used as a base URL: it is not an address: write http://HOST:PORT or https://HOST \
              (--base-url or SUBTEND_BASE_URL)"
         );
-        assert_eq!(said("offline", &["anthropic=http://127.0.0.1:1"], 16), "");
+        assert_eq!(chosen_model("offline", &["anthropic=http://127.0.0.1:1"], 16), "");
     }
 
     #[test]
@@ -444,8 +444,14 @@ mod tests {
 
     #[test]
     fn zero_calls_and_empty_model_names_are_refused() {
-        assert_eq!(said("offline", &[], 0), "`--calls 0` would let no call start: give 1 or more, or leave it out");
-        assert_eq!(said("offline,", &[], 1), "a model is missing before or after a comma (--model or SUBTEND_MODEL)");
+        assert_eq!(
+            chosen_model("offline", &[], 0),
+            "`--calls 0` would let no call start: give 1 or more, or leave it out"
+        );
+        assert_eq!(
+            chosen_model("offline,", &[], 1),
+            "a model is missing before or after a comma (--model or SUBTEND_MODEL)"
+        );
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Work<'_> {
                 if let Some(input) = input.filter(|_| !self.face.json) {
                     ended.text = self.own_answer(session, (ended.run, input)).await.or(ended.text);
                 }
-                report::told(self.face, self.screen, session, &ended)?;
+                report::report_end(self.face, self.screen, session, &ended)?;
                 if let Some(input) = input.filter(|_| ended.outcome != Outcome::Completed) {
                     self.report_queued(session, input).await?;
                 }
@@ -185,7 +185,7 @@ impl Work<'_> {
             }
             tokio::select! {
                 biased;
-                () = self.stop.asked(), if !stopping => {
+                () = self.stop.requested(), if !stopping => {
                     if self.stop.leaves() && !self.is_own() {
                         return Ok(Followed::Left);
                     }
@@ -282,10 +282,10 @@ impl Work<'_> {
     /// Asks for the next call of the tree that waits for an approval, if one does and may be asked about.
     async fn ask(&mut self, root: SessionId, approving: &mut Approving) -> Result<(), Fail> {
         let Some(waiting) = approving.next() else { return Ok(()) };
-        if let Some(asked) = self.waiting_call(root, waiting).await? {
-            let question = asked.question.clone();
+        if let Some(open_question) = self.waiting_call(root, waiting).await? {
+            let question = open_question.question.clone();
             // Before it is shown: what is typed from then on answers it.
-            approving.ask(asked);
+            approving.ask(open_question);
             self.screen.alert(&question);
         }
         Ok(())
@@ -315,9 +315,9 @@ impl Work<'_> {
         match approving.answer(line) {
             None => {}
             Some(Err(again)) => self.screen.alert(&again),
-            Some(Ok((asked, verdict))) => {
-                let body = asked.body(verdict);
-                let answered: Result<Value, _> = self.call(Method::POST, &asked.path(), Some(&body)).await;
+            Some(Ok((question, verdict))) => {
+                let body = question.body(verdict);
+                let answered: Result<Value, _> = self.call(Method::POST, &question.path(), Some(&body)).await;
                 if let Err(fail) = answered {
                     self.screen.alert(&fail.to_string());
                 }

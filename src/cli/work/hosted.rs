@@ -72,7 +72,7 @@ where
         let (place, workers, journal) = (parts.place.clone(), parts.workers.clone(), parts.place.open()?);
         let (runtime, approver) = tokio::select! {
             started = setup::start(journal, parts, true) => started?,
-            () = stop.asked() => return Ok(Code::Cancelled),
+            () = stop.requested() => return Ok(Code::Cancelled),
         };
         recovered(runtime.boot(), &mut screen);
         job(runtime, Hosting { place, home, open, workers, _approver: approver, screen: &mut screen, stop: &mut stop })

@@ -11,8 +11,8 @@ use super::super::fail::Fail;
 use super::found_session::FoundSession;
 
 /// Returns the limits of sessions and the bounds of the host, as configuration and options set them.
-pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Result<(Limits, HostConfig), Fail> {
-    let host = read(host, &said.config.host, "--host")?;
+pub(super) fn bounds(limits: &[String], host: &[String], loaded: &Loaded) -> Result<(Limits, HostConfig), Fail> {
+    let host = read(host, &loaded.config.host, "--host")?;
     let zero = [
         ("slots", host.slots == 0),
         ("inbox", host.inbox == 0),
@@ -22,20 +22,20 @@ pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Resul
     if let Some((name, _)) = zero.iter().find(|(_, zero)| *zero) {
         return Err(Fail::Usage(format!("`{name}` is 0, so nothing could run: give 1 or more (--host)")));
     }
-    let mut set: Limits = read(limits, &said.config.limits, "--limit")?;
+    let mut set: Limits = read(limits, &loaded.config.limits, "--limit")?;
     set.check().map_err(|error| Fail::Usage(format!("{error} (--limit)")))?;
-    fits(&set, limits, said, &host)?;
+    fits(&set, limits, loaded, &host)?;
     set.live_runs = set.live_runs.min(host.slots);
     set.live_person_runs = set.live_person_runs.min(host.slots);
     Ok((set, host))
 }
 
 /// Checks that no limit that was set, by an option or in a file, is above a bound of the host. A default one is lowered.
-pub(super) fn fits(set: &Limits, options: &[String], said: &Loaded, host: &HostConfig) -> Result<(), Fail> {
+pub(super) fn fits(set: &Limits, options: &[String], loaded: &Loaded, host: &HostConfig) -> Result<(), Fail> {
     for (name, value) in host.exceeded_by(set) {
         let by_option =
             options.iter().any(|word| word.split('=').next().is_some_and(|of| of.trim().replace('-', "_") == name));
-        if by_option || said.origin(&Key::from(["limits", name])) != Origin::Default {
+        if by_option || loaded.origin(&Key::from(["limits", name])) != Origin::Default {
             return Err(Fail::Usage(format!(
                 "the limit `{name}` of {value} is above `slots` of the host, {}: raise that too, with `--host slots={value}` or \
                  `host.slots` in subtend.yaml",
@@ -53,21 +53,21 @@ pub(super) fn changes(limits: &[String]) -> Result<Map<String, Value>, Fail> {
 
 /// Returns what to say of a session whose limits are above what this host allows.
 pub(super) fn lowered(found: &FoundSession, host: &HostConfig) -> Result<Vec<String>, Fail> {
-    let said = |(name, value)| {
+    let describe = |(name, value)| {
         let slots = host.slots;
         format!(
             "the session's limit `{name}` of {value} counts as {slots} here, the host's `slots`: `--host slots={value}` raises it"
         )
     };
-    Ok(host.exceeded_by(&found.limits()?).into_iter().map(said).collect())
+    Ok(host.exceeded_by(&found.limits()?).into_iter().map(describe).collect())
 }
 
-fn read<T: Serialize + DeserializeOwned>(words: &[String], base: &T, option: &str) -> Result<T, Fail> {
+fn read<T: Serialize + DeserializeOwned>(options: &[String], base: &T, option: &str) -> Result<T, Fail> {
     let usage = |error: &serde_json::Error| Fail::Usage(format!("{error} ({option})"));
     let Ok(Value::Object(mut fields)) = serde_json::to_value(base) else {
         return Err(Fail::Other(format!("{option} has no names")));
     };
-    for word in words {
+    for word in options {
         let (name, value) = split(word, &fields, option)?;
         fields.insert(name.clone(), value);
         serde_json::from_value::<T>(Value::Object(fields.clone()))
@@ -122,18 +122,18 @@ mod tests {
     use super::*;
     use subtend_session::limits::Parking;
 
-    fn said(words: &[&str]) -> Result<Limits, String> {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let said = Loaded::of([]).expect("a configuration");
-        bounds(&words, &[], &said).map(|(limits, _)| limits).map_err(|error| error.to_string())
+    fn limits_of(options: &[&str]) -> Result<Limits, String> {
+        let options: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
+        let loaded = Loaded::of([]).expect("a configuration");
+        bounds(&options, &[], &loaded).map(|(limits, _)| limits).map_err(|error| error.to_string())
     }
 
     #[test]
     fn limits_are_set_by_their_names() {
         let set = Limits { turns: 5, run_ms: None, first_byte_ms: 2_000, ..Limits::default() };
-        assert_eq!(said(&["turns=5", "run-ms = none", "first_byte_ms=2000"]), Ok(set));
-        assert_eq!(said(&[]), Ok(Limits::default()));
-        assert_eq!(said(&["park=off"]), Ok(Limits { park: Parking::Off, ..Limits::default() }));
+        assert_eq!(limits_of(&["turns=5", "run-ms = none", "first_byte_ms=2000"]), Ok(set));
+        assert_eq!(limits_of(&[]), Ok(Limits::default()));
+        assert_eq!(limits_of(&["park=off"]), Ok(Limits { park: Parking::Off, ..Limits::default() }));
     }
 
     #[test]
@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn unknown_limit_error_lists_the_limits() {
-        let starts = |words: &[&str], begin: &str| {
-            let says = said(words).unwrap_err();
+        let starts = |options: &[&str], begin: &str| {
+            let says = limits_of(options).unwrap_err();
             assert!(says.starts_with(begin), "{says}");
         };
         starts(&["turns"], "`turns` is not NAME=VALUE, such as `turns=10` (--limit); the names are max_depth, ");
@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn a11_a_limit_above_the_hosts_slots_is_refused() {
         let bound = |limits: &[&str], host: &[&str], config: &str| {
-            let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+            let owned = |options: &[&str]| options.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
             let layer = subtend::config::Layer::file(Origin::User("subtend.yaml".into()), config).expect("a layer");
-            let said = Loaded::of([layer]).expect("a configuration");
-            let both = bounds(&words(limits), &words(host), &said);
+            let loaded = Loaded::of([layer]).expect("a configuration");
+            let both = bounds(&owned(limits), &owned(host), &loaded);
             both.map(|(limits, host)| (limits.live_runs, limits.live_person_runs, host.slots))
                 .map_err(|error| error.to_string())
         };

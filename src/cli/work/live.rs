@@ -303,11 +303,13 @@ impl LiveNode {
     fn answered(&mut self, answered: &TurnAnswered) {
         self.turns = self.turns.saturating_add(1);
         self.tokens = self.tokens.saturating_add(answered.usage.tokens());
-        let asked = answered.calls.iter().zip(0_u32..);
-        self.open = asked
-            .map(|(asked, ix)| {
-                let open =
-                    RunningCall { brief: super::brief::call(&asked.tool, &asked.args, &self.registry), kind: None };
+        let tool_calls = answered.calls.iter().zip(0_u32..);
+        self.open = tool_calls
+            .map(|(tool_call, ix)| {
+                let open = RunningCall {
+                    brief: super::brief::call(&tool_call.tool, &tool_call.args, &self.registry),
+                    kind: None,
+                };
                 (CallId { turn: answered.turn, ix }, open)
             })
             .collect();

@@ -16,7 +16,7 @@ const CHECK: Duration = Duration::from_millis(200);
 
 /// Stays until all runs have ended: with this process they would end, as lost unless they resume.
 pub(super) async fn ended(runtime: &Runtime, screen: &mut Screen, stop: &mut StopSignal) {
-    let mut said = false;
+    let mut is_reported = false;
     loop {
         // A journal that failed has no run that could end.
         let rows = runtime.journal().inflight().unwrap_or_default();
@@ -27,14 +27,14 @@ pub(super) async fn ended(runtime: &Runtime, screen: &mut Screen, stop: &mut Sto
         if left == 0 {
             return;
         }
-        if !said {
+        if !is_reported {
             let runs = count(left as u64, "run");
             screen.alert(&format!("{runs} in flight here: this process stays until they end; Ctrl-C ends them"));
-            said = true;
+            is_reported = true;
         }
         tokio::select! {
             () = tokio::time::sleep(CHECK) => {}
-            () = stop.asked() => return,
+            () = stop.requested() => return,
         }
     }
 }

@@ -100,7 +100,7 @@ impl PreparedWork {
         told_place(&place, screen);
         if !args.quiet {
             guidance::warn_briefly(&[instructions.problems(), skills.problems()].concat())?;
-            agents::warn_briefly(&agents::model::problems(&catalog, &loaded, args.models.words(), &tools))?;
+            agents::warn_briefly(&agents::model::problems(&catalog, &loaded, args.models.model_text(), &tools))?;
         }
         let model = args.models.is_given().then(|| models.name());
         let servers = models.recorded();

@@ -6,8 +6,8 @@ use super::super::fail::Fail;
 use super::super::paint::clip;
 
 /// Returns the prices of `base`, and those that `words` name, in US dollars a million tokens.
-pub(super) fn read(words: &[String], base: Prices) -> Result<Prices, Fail> {
-    let prices = words.iter().try_fold(base, |prices, word| {
+pub(super) fn read(report: &[String], base: Prices) -> Result<Prices, Fail> {
+    let prices = report.iter().try_fold(base, |prices, word| {
         let (name, price) = one(word)?;
         Ok::<_, Fail>(prices.with(name, price))
     })?;

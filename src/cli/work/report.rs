@@ -29,8 +29,8 @@ struct ResultLine<'a> {
 }
 
 /// Reports the end of a run: the answer on stdout, the cause and a hint on stderr.
-pub(super) fn told(face: Face<'_>, screen: &mut Screen, session: SessionId, ended: &Ended) -> Result<(), Fail> {
-    let told = if face.json {
+pub(super) fn report_end(face: Face<'_>, screen: &mut Screen, session: SessionId, ended: &Ended) -> Result<(), Fail> {
+    let result = if face.json {
         writeln!(std::io::stdout(), "{}", json(session, ended)?).map_err(Fail::from)
     } else if ended.text.as_deref().is_some_and(|text| screen.has_printed(text)) {
         Ok(())
@@ -47,7 +47,7 @@ pub(super) fn told(face: Face<'_>, screen: &mut Screen, session: SessionId, ende
         }
         None => screen.note(&format!("session {session} was kept in memory only")),
     }
-    match told {
+    match result {
         // With stdout closed, the exit code and the store still have the outcome.
         Err(Fail::Closed) => Ok(()),
         other => other,

@@ -42,7 +42,7 @@ pub(crate) struct Screen {
     /// Warnings that were printed: each once, however many children it is about.
     warned: BTreeSet<Text>,
     /// Sessions whose answers and calls are printed above the tree.
-    heard: Vec<SessionId>,
+    audible: Vec<SessionId>,
     stream: Stream,
 }
 
@@ -68,7 +68,7 @@ impl Screen {
             frame: None,
             quiet,
             prompt: None,
-            heard: Vec::new(),
+            audible: Vec::new(),
             warned: BTreeSet::new(),
             stream: Stream::default(),
         }
@@ -76,13 +76,13 @@ impl Screen {
 
     /// Prints what `session` answers, as it arrives, and its calls, where there is a terminal.
     pub(crate) fn hear(&mut self, session: SessionId) {
-        if self.is_drawn() && !self.heard.contains(&session) {
-            self.heard.push(session);
+        if self.is_drawn() && !self.audible.contains(&session) {
+            self.audible.push(session);
         }
     }
 
     pub(crate) fn hears(&self, session: SessionId) -> bool {
-        self.heard.contains(&session)
+        self.audible.contains(&session)
     }
 
     pub(crate) fn has_printed(&self, text: &str) -> bool {
@@ -112,8 +112,8 @@ impl Screen {
             return;
         }
         let now = Instant::now();
-        let heard = self.hears(event.session);
-        if heard {
+        let audible = self.hears(event.session);
+        if audible {
             self.answer(event);
         }
         let Some(live) = &mut self.live else { return };
@@ -124,10 +124,10 @@ impl Screen {
             (Manner::Lines, _) => true,
             // Calls with effects are printed for all sessions, read-only calls for the followed ones.
             (Manner::Tree, News::Called(_, effect, ..)) => {
-                !self.heard.is_empty() && (heard || *effect != ToolEffect::ReadOnly)
+                !self.audible.is_empty() && (audible || *effect != ToolEffect::ReadOnly)
             }
-            (Manner::Tree, News::Ended(_)) => !self.heard.is_empty() && node.depth == 1,
-            (Manner::Tree, News::Failed(_) | News::Compacted(_)) => heard,
+            (Manner::Tree, News::Ended(_)) => !self.audible.is_empty() && node.depth == 1,
+            (Manner::Tree, News::Failed(_) | News::Compacted(_)) => audible,
             (Manner::Tree, News::Born | News::Tool(_)) => false,
         };
         if printed {

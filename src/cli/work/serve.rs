@@ -170,18 +170,18 @@ pub(crate) fn summarised(
     struct Summarised {
         summary: Option<String>,
     }
-    let done = asked::<Summarised>(hosted, stop, &format!("/summary?stale={stale}"), "the session is summed up")?;
+    let done = request::<Summarised>(hosted, stop, &format!("/summary?stale={stale}"), "the session is summed up")?;
     Ok(done.map(|done| done.summary))
 }
 
 /// Asks for the work of a service, which `told` names meanwhile, and waits for it.
-pub(crate) fn asked<T: for<'a> Deserialize<'a>>(
+pub(crate) fn request<T: for<'a> Deserialize<'a>>(
     hosted: &Hosted,
     stop: &mut StopSignal,
     path: &str,
-    told: &str,
+    activity: &str,
 ) -> Result<Result<T, Fail>, Unmet> {
-    hosted.block_on(waited(hosted.ask::<T>(Method::POST, path), stop, told))
+    hosted.block_on(waited(hosted.ask::<T>(Method::POST, path), stop, activity))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,16 +190,16 @@ pub(crate) enum Unmet {
     Stopped,
 }
 
-async fn waited<T>(work: impl Future<Output = T>, stop: &mut StopSignal, told: &str) -> Result<T, Unmet> {
+async fn waited<T>(work: impl Future<Output = T>, stop: &mut StopSignal, activity: &str) -> Result<T, Unmet> {
     let mut work = std::pin::pin!(work);
     let mut progress = ProgressLine::new();
     let mut over = std::pin::pin!(tokio::time::sleep(WAIT));
     loop {
         tokio::select! {
             done = &mut work => return Ok(done),
-            () = stop.asked() => return Err(Unmet::Stopped),
+            () = stop.requested() => return Err(Unmet::Stopped),
             () = &mut over => return Err(Unmet::Late),
-            () = tokio::time::sleep(TICK) => progress.report(|| told.to_owned()),
+            () = tokio::time::sleep(TICK) => progress.report(|| activity.to_owned()),
         }
     }
 }

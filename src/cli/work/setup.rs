@@ -238,8 +238,8 @@ fn reporting(journal: Journal, builder: Builder, progress: Option<ProgressLine>)
     let progress = progress.map(Mutex::new);
     let report = move |at: BootProgress| {
         let Some(progress) = &progress else { return };
-        let words = || format!("recovering: {} of {} done", at.done, count(at.total as u64, "session"));
-        progress.lock().unwrap_or_else(PoisonError::into_inner).report(words);
+        let describe = || format!("recovering: {} of {} done", at.done, count(at.total as u64, "session"));
+        progress.lock().unwrap_or_else(PoisonError::into_inner).report(describe);
     };
     builder.journal(journal).on_boot(report)
 }
@@ -330,11 +330,11 @@ mod tests {
         let (engine, faults) = Faulty::new(Box::new(memory));
         faults.fill(1);
         let fail = begin(journal(engine), built(), None).await.expect_err("no runtime");
-        let told = fail.to_string();
+        let text = fail.to_string();
         assert_eq!(fail.code(), Code::Store);
         assert!(
-            told.starts_with("the disk that holds the store is full") && told.contains("make room on it"),
-            "{told}"
+            text.starts_with("the disk that holds the store is full") && text.contains("make room on it"),
+            "{text}"
         );
     }
 

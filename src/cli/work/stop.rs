@@ -18,7 +18,7 @@ enum Asked {
 impl StopSignal {
     /// Listens from here on. A second signal ends the process wherever it is.
     pub(crate) fn listen() -> Result<Self, Fail> {
-        let (tell, told) = watch::channel(Asked::Nothing);
+        let (tell, receiver) = watch::channel(Asked::Nothing);
         let mut signals = Signals::new()
             .map_err(|error| Fail::Other(format!("the system does not let us listen to signals: {error}")))?;
         tokio::spawn(async move {
@@ -27,12 +27,12 @@ impl StopSignal {
             signals.next().await;
             std::process::exit(Code::Cancelled as i32);
         });
-        Ok(Self(told))
+        Ok(Self(receiver))
     }
 
     /// Resolves once we were asked to stop, at any time before or after the call.
-    pub(crate) async fn asked(&mut self) {
-        if self.0.wait_for(|asked| *asked != Asked::Nothing).await.is_err() {
+    pub(crate) async fn requested(&mut self) {
+        if self.0.wait_for(|request| *request != Asked::Nothing).await.is_err() {
             // The listener is gone at the end of the process.
             std::future::pending::<()>().await;
         }

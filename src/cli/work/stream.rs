@@ -181,8 +181,8 @@ mod tests {
         assert_eq!((stream.answer(attempt(1), &long), stream.has_printed(&long)), (None, true));
         assert_eq!((stream.answer(attempt(2), "more"), stream.has_printed("more")), (None, false));
         assert_eq!(stream.answer(attempt(3), "and more"), None);
-        let told = "… 12 bytes more arrived while the question was open; `subtend show` prints them";
-        assert_eq!(stream.hold(false), Some(format!("{long}\n{told}")));
+        let text = "… 12 bytes more arrived while the question was open; `subtend show` prints them";
+        assert_eq!(stream.hold(false), Some(format!("{long}\n{text}")));
         assert_eq!((stream.answer(attempt(4), &long), stream.has_printed(&long)), (Some(long.clone()), true));
     }
 

@@ -78,7 +78,7 @@ impl WorkArgs {
         Ok(json!({
             "workspace": workspace.path().to_string_lossy(),
             "agent": agent,
-            "model": self.models.words(),
+            "model": self.models.model_text(),
             "servers": self.models.servers_of_opening(),
             "limits": limit::changes(&self.limit)?,
             "allow": self.allow,

@@ -29,7 +29,7 @@ const MOST: usize = 16 << 20;
 pub(super) struct RemoteHost {
     http: Client,
     base: String,
-    /// What errors call it.
+    /// The name of the host in errors.
     label: String,
     /// Absent on the socket, where the operating system says who connects.
     token: Option<String>,

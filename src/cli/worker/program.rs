@@ -77,12 +77,12 @@ impl Program {
             Ok(status) if status.success() => result(&bytes, total, max_bytes),
             Ok(status) => {
                 let code = status.code().map_or_else(|| status.to_string(), |code| format!("exit code {code}"));
-                let said = match self.errors() {
-                    said if said.is_empty() => String::from_utf8_lossy(&bytes).trim().to_owned(),
-                    said => said,
+                let text = match self.errors() {
+                    text if text.is_empty() => String::from_utf8_lossy(&bytes).trim().to_owned(),
+                    text => text,
                 };
-                let said = said.get(..said.floor_char_boundary(TAIL)).unwrap_or_default();
-                WorkerResult::error(if said.is_empty() { code } else { format!("{code}: {said}") })
+                let text = text.get(..text.floor_char_boundary(TAIL)).unwrap_or_default();
+                WorkerResult::error(if text.is_empty() { code } else { format!("{code}: {text}") })
             }
             Err(error) => WorkerResult::error(format!("the program cannot be waited for: {error}")),
         }

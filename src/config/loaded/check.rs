@@ -1,4 +1,4 @@
-//! What a configuration must hold as a whole.
+//! Checks of a configuration as a whole.
 
 use subtend_agents::{name, template};
 use subtend_models::models::MAX_MEMBERS;
@@ -84,11 +84,11 @@ fn agent(loaded: &Loaded) -> Result<(), ConfigError> {
 fn models(loaded: &Loaded) -> Result<(), ConfigError> {
     let llm = &loaded.config.llm;
     let key = Key::from(["llm", "model"]);
-    if let Some(words) = &llm.model {
-        known(loaded, &key, words)?;
+    if let Some(text) = &llm.model {
+        known(loaded, &key, text)?;
     }
-    if let Some(words) = &loaded.config.tools.minion.options.model {
-        of_minions(loaded, &Key::from(["tools", "minion", "options", "model"]), words)?;
+    if let Some(text) = &loaded.config.tools.minion.options.model {
+        of_minions(loaded, &Key::from(["tools", "minion", "options", "model"]), text)?;
     }
     let key = Key::from(["tools", "minion", "options", "model"]);
     let minion = &loaded.config.tools.minion;
@@ -114,10 +114,10 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
 }
 
 /// Refuses a model of minions that does not exist: another one would answer in its place (M8).
-fn of_minions(loaded: &Loaded, key: &Key, words: &str) -> Result<(), ConfigError> {
+fn of_minions(loaded: &Loaded, key: &Key, text: &str) -> Result<(), ConfigError> {
     let pools = &loaded.config.llm.pools;
-    let is_pool = words.strip_prefix("pool:").is_some_and(|pool| pools.contains_key(pool));
-    if is_pool { Ok(()) } else { known(loaded, key, words) }
+    let is_pool = text.strip_prefix("pool:").is_some_and(|pool| pools.contains_key(pool));
+    if is_pool { Ok(()) } else { known(loaded, key, text) }
 }
 
 /// Refuses templates of minions that cannot be used.
@@ -131,10 +131,10 @@ fn templates(loaded: &Loaded) -> Result<(), ConfigError> {
     named.into_iter().try_for_each(|(name, model)| of_minions(loaded, &key(name).with("model"), model))
 }
 
-fn known(loaded: &Loaded, key: &Key, words: &str) -> Result<(), ConfigError> {
+fn known(loaded: &Loaded, key: &Key, text: &str) -> Result<(), ConfigError> {
     // A script's file may have a comma in its name.
-    let words = if words.trim_start().starts_with("scripted:") { vec![words] } else { words.split(',').collect() };
-    words.into_iter().try_for_each(|word| one(loaded, key, word))
+    let names = if text.trim_start().starts_with("scripted:") { vec![text] } else { text.split(',').collect() };
+    names.into_iter().try_for_each(|word| one(loaded, key, word))
 }
 
 /// Refuses unknown models and scripts: a file of the workspace must not answer in place of a model.

@@ -45,7 +45,7 @@ impl<K: Copy + Eq + Hash> WaitingClaim<K> {
         Self { shared: Arc::clone(shared), root, account, ticket, want, closed, alarm: None, until, over: false }
     }
 
-    fn heard(&mut self, verdict: RequestResult) -> Result<Reservation<K>, Currency> {
+    fn resolve(&mut self, verdict: RequestResult) -> Result<Reservation<K>, Currency> {
         self.over = true;
         match verdict {
             RequestResult::Granted => Ok(Reservation::new(&self.shared, self.root, self.account, self.want)),
@@ -55,13 +55,13 @@ impl<K: Copy + Eq + Hash> WaitingClaim<K> {
 
     /// Returns the verdict, `None` while it waits. Without an account it is a refusal.
     fn advance(&self, cx: &Context<'_>, now: Option<Instant>) -> Option<RequestResult> {
-        let heard = self.shared.at(self.root, self.account, |account| {
+        let result = self.shared.at(self.root, self.account, |account| {
             if let Some(now) = now {
                 account.expire(now);
             }
             account.poll(self.ticket, cx.waker())
         });
-        let (verdict, _old_waker) = heard.unwrap_or((Some(RequestResult::Refused(self.closed)), None));
+        let (verdict, _old_waker) = result.unwrap_or((Some(RequestResult::Refused(self.closed)), None));
         verdict
     }
 }
@@ -75,7 +75,7 @@ impl<K: Copy + Eq + Hash> Future for WaitingClaim<K> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let Some(verdict) = this.advance(cx, None) {
-            return Poll::Ready(this.heard(verdict));
+            return Poll::Ready(this.resolve(verdict));
         }
         // A timeout beyond the clock never fires.
         let Some(until) = this.until else { return Poll::Pending };
@@ -84,7 +84,7 @@ impl<K: Copy + Eq + Hash> Future for WaitingClaim<K> {
             return Poll::Pending;
         }
         match this.advance(cx, Some(until.max(Instant::now()))) {
-            Some(verdict) => Poll::Ready(this.heard(verdict)),
+            Some(verdict) => Poll::Ready(this.resolve(verdict)),
             None => Poll::Pending,
         }
     }

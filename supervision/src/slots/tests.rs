@@ -115,8 +115,8 @@ fn a_raised_bound_admits_the_older_tickets_first() {
     let _held = slots.request(1, 10, Class::Start, 1).unwrap();
     assert!(slots.request(1, 11, Class::Start, 1).is_none());
     assert!(slots.request(1, 12, Class::Start, 2).is_none(), "11 was there before");
-    let asked = slots.request(1, 13, Class::Start, 4);
-    assert!(asked.is_some());
+    let slot = slots.request(1, 13, Class::Start, 4);
+    assert!(slot.is_some());
     let granted: Vec<u32> = grants.lock().unwrap().iter().map(|(ticket, _)| *ticket).collect();
     assert_eq!((granted, slots.in_use_of(1)), (vec![11, 12], 4));
     assert!(slots.request(1, 14, Class::Start, 2).is_none(), "a lower bound takes nothing back");
@@ -194,10 +194,10 @@ fn a_long_queue_counts_down_as_it_is_served_and_thinned_out() {
 async fn the_last_grant_of_a_root_is_known_while_it_has_business() {
     let (slots, grants) = pool(1);
     let held = slots.request(1, 10, Class::Start, 9);
-    let asked = Instant::now();
+    let asked_at = Instant::now();
     assert!(slots.request(1, 11, Class::Start, 9).is_none());
     tokio::time::advance(std::time::Duration::from_secs(7)).await;
-    assert_eq!((slots.last_grant(1), slots.last_grant(2)), (Some(asked), None));
+    assert_eq!((slots.last_grant(1), slots.last_grant(2)), (Some(asked_at), None));
     drop(held);
     assert_eq!(slots.last_grant(1), Some(Instant::now()));
     serve_all(&grants);
@@ -209,21 +209,21 @@ async fn unserved_since_counts_from_last_grant_or_request() {
     let second = std::time::Duration::from_secs(1);
     let (slots, grants) = pool(1);
     let held = slots.request(1, 10, Class::Start, 9);
-    let asked = Instant::now();
+    let asked_at = Instant::now();
     for (root, ticket) in [(1, 11), (1, 12), (2, 20)] {
         assert!(slots.request(root, ticket, Class::Start, 9).is_none());
     }
     tokio::time::advance(second).await;
     assert_eq!(
         [10, 11, 12, 20].map(|ticket| slots.unserved_since(ticket)),
-        [None, Some(asked), Some(asked), Some(asked)]
+        [None, Some(asked_at), Some(asked_at), Some(asked_at)]
     );
     drop(held);
     let served = [11, 12, 20].map(|ticket| slots.unserved_since(ticket));
-    assert_eq!(served, [None, Some(asked + second), Some(asked)], "11 was served, for 1");
+    assert_eq!(served, [None, Some(asked_at + second), Some(asked_at)], "11 was served, for 1");
     tokio::time::advance(second).await;
     assert!(slots.request(1, 13, Class::Start, 9).is_none());
-    assert_eq!(slots.unserved_since(13), Some(asked + second * 2));
+    assert_eq!(slots.unserved_since(13), Some(asked_at + second * 2));
     serve_all(&grants);
 }
 

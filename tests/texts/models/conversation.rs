@@ -17,7 +17,7 @@ use super::super::page::redacted;
 /// The calls of one answer: each a tool and its arguments. `{N}` in an argument is the id in the result N of the conversation.
 pub(super) type Calls = Vec<(&'static str, Value)>;
 
-/// What a model reads of a conversation, whose root makes the calls of each answer in turn.
+/// A conversation as a model reads it; its root makes the calls of each answer in turn.
 pub(super) struct Conversation {
     builder: Builder,
     agent: &'static str,

@@ -54,8 +54,8 @@ fn names(text: &str, tool: &str) -> bool {
     quoted || listed || !is_word_of_english && text.split(|c| !is_word(c)).any(|word| word == tool)
 }
 
-/// What the host tells a model: its prompt, its tools, results, errors and notices; not what it or its caller wrote.
-fn told(request: &Request) -> Vec<String> {
+/// Returns the texts of the host in a request: prompt, tools, results, errors and notices; not those of the model or its caller.
+fn host_texts(request: &Request) -> Vec<String> {
     let mut texts = vec![request.system.to_string()];
     texts.extend(request.tools.iter().map(|tool| format!("{} {}", tool.description, tool.schema)));
     texts.extend(request.messages.iter().filter_map(|message| match message {
@@ -82,7 +82,7 @@ fn without_echo(text: &str) -> String {
 fn mentions(what: &str, request: &Request) -> Vec<String> {
     let offered: BTreeSet<&str> = request.tools.iter().map(|tool| &*tool.name).collect();
     let lacks = KNOWN.iter().filter(|tool| !offered.contains(**tool));
-    let texts: Vec<String> = told(request).iter().map(|text| without_echo(text)).collect();
+    let texts: Vec<String> = host_texts(request).iter().map(|text| without_echo(text)).collect();
     let found = lacks.flat_map(|tool| texts.iter().filter(|text| names(text, tool)).map(move |text| (tool, text)));
     found.map(|(tool, text)| format!("{what}: `{tool}` is not offered, and named by: {text}")).collect()
 }

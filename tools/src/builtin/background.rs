@@ -133,14 +133,14 @@ impl Tool for ProcessTool {
             let own = session.is_none() && args.session_id.is_none();
             let process = call.processes.of(session.unwrap_or(call.key.session)).filter(|_| own || session.is_some());
             let Some(process) = process else {
-                let told = match (&args.session_id, own) {
+                let text = match (&args.session_id, own) {
                     (Some(named), false) => format!(
                         "the process {named} is not running here: it waits for its turn or for an approval, or it has ended. Its \
                          end comes to you by itself"
                     ),
                     _ => "session_id is missing: name the process by the id that you were given when you started it".to_owned(),
                 };
-                return Err(ToolError::not_found(told));
+                return Err(ToolError::not_found(text));
             };
             let wait = Duration::from_millis(args.wait_ms.unwrap_or_default());
             match args.action {
@@ -194,7 +194,7 @@ pub(super) async fn attended(
         Some(_) => process.tail(most(LAST)),
         None => process.read(OutputReader::Own, None, most(OWN)),
     };
-    Ok(told(process, &window, call.max_bytes))
+    Ok(report(process, &window, call.max_bytes))
 }
 
 async fn output(
@@ -209,7 +209,7 @@ async fn output(
         () = process.wait(Some(OutputReader::Owner), wait) => {}
     }
     let window = process.read(OutputReader::Owner, from, call.max_bytes.saturating_sub(FOOTER));
-    Ok(told(process, &window, call.max_bytes))
+    Ok(report(process, &window, call.max_bytes))
 }
 
 async fn input(process: &BackgroundProcess, mut text: String) -> Result<ToolOutput, ToolError> {
@@ -237,7 +237,7 @@ fn status(process: &BackgroundProcess) -> String {
     format!("[{}; {total} bytes of output, {unread} of them unread]", state(process))
 }
 
-fn told(process: &BackgroundProcess, window: &OutputWindow, max_bytes: u64) -> ToolOutput {
+fn report(process: &BackgroundProcess, window: &OutputWindow, max_bytes: u64) -> ToolOutput {
     let OutputWindow { text, skipped, start, end, total } = window;
     let mut content = String::new();
     if *skipped > 0 {

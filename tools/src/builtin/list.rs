@@ -102,10 +102,10 @@ struct DirListing<'a> {
 
 impl DirListing<'_> {
     /// Walks breadth-first, so that truncation drops the deepest levels.
-    fn walk(&mut self, real: &str, asked: &str, depth: u32) -> Result<(), ToolError> {
+    fn walk(&mut self, real: &str, requested: &str, depth: u32) -> Result<(), ToolError> {
         let above = level::above(self.job, real);
-        let first =
-            Level::read(self.job, Path::new(real), real, &above)?.map_err(|error| failure("list", asked, &error))?;
+        let first = Level::read(self.job, Path::new(real), real, &above)?
+            .map_err(|error| failure("list", requested, &error))?;
         let mut levels = VecDeque::from([(1, first)]);
         while let Some((at, level)) = levels.pop_front() {
             self.seen.ignored = self.seen.ignored.saturating_add(level.ignored);
@@ -201,17 +201,17 @@ impl DirListing<'_> {
 
     fn finish(self, depth: u32) -> ToolOutput {
         let ListCounts { dirs, files, others, ignored, denied, unreadable, closed, counted: _, stopped } = self.seen;
-        let mut said = Vec::new();
+        let mut footer = Vec::new();
         if self.out.cut() > 0 {
-            said.push(format!("{} more not shown: list a part, or fewer levels", self.out.cut()));
+            footer.push(format!("{} more not shown: list a part, or fewer levels", self.out.cut()));
         }
         if stopped {
-            said.push(format!("stopped after {MAX_ENTRIES} entries"));
+            footer.push(format!("stopped after {MAX_ENTRIES} entries"));
         }
         if !self.filter.is_some() {
-            said.push(count(dirs, "directory", "directories"));
+            footer.push(count(dirs, "directory", "directories"));
         }
-        said.push(count(files, "file", "files"));
+        footer.push(count(files, "file", "files"));
         let notes = [
             (others, "other", "others"),
             (ignored, "ignored entry left out", "ignored entries left out"),
@@ -220,11 +220,11 @@ impl DirListing<'_> {
             (self.job.ignores.aside(), "ignore file or line of one skipped: too large", ASIDE),
             (self.job.room.crowded(), CROWDED_ONE, CROWDED),
         ];
-        said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
+        footer.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
         if closed > 0 {
             let dirs = count(closed, "directory has", "directories have");
-            said.push(format!("{dirs} more below depth {depth}"));
+            footer.push(format!("{dirs} more below depth {depth}"));
         }
-        self.out.finish(&format!("[{}]", said.join("; ")))
+        self.out.finish(&format!("[{}]", footer.join("; ")))
     }
 }

@@ -163,9 +163,9 @@ impl RunningCommand {
 /// Writes what is typed, and holds the pipe until it is dropped.
 async fn type_in(mut pipe: Option<ChildStdin>, typed: Option<mpsc::Receiver<TypedText>>) -> Infallible {
     if let (Some(pipe), Some(mut typed)) = (&mut pipe, typed) {
-        while let Some((text, told)) = typed.recv().await {
+        while let Some((text, reply)) = typed.recv().await {
             // The caller may have given up.
-            let _ = told.send(pipe.write_all(text.as_bytes()).await);
+            let _ = reply.send(pipe.write_all(text.as_bytes()).await);
         }
     }
     std::future::pending().await

@@ -144,18 +144,18 @@ impl LinePage {
             let lines = count(total, "line", "lines");
             return Err(ToolError::bad_args(format!("`{path}` has {lines}: from_line {} is past its end", self.from)));
         }
-        let mut said = if self.shown == 0 {
+        let mut note = if self.shown == 0 {
             format!("no line fits into the result; {total} lines, {size} bytes")
         } else {
             format!("lines {}-{} of {total}, {size} bytes", self.from, self.shown)
         };
         if self.shown > 0 && self.shown < total {
             let why = if self.out.cut() > 0 { "cut by the size of the result; " } else { "" };
-            said.push_str(&format!("; {why}continue with from_line={}", self.shown.saturating_add(1)));
+            note.push_str(&format!("; {why}continue with from_line={}", self.shown.saturating_add(1)));
         }
         if self.lossy {
-            said.push_str("; not all of it is UTF-8: such bytes are shown as \u{fffd}");
+            note.push_str("; not all of it is UTF-8: such bytes are shown as \u{fffd}");
         }
-        Ok(self.out.finish(&format!("[{said}]")))
+        Ok(self.out.finish(&format!("[{note}]")))
     }
 }

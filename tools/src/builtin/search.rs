@@ -166,10 +166,10 @@ struct Hunt<'a> {
 }
 
 impl Hunt<'_> {
-    fn walk(&mut self, real: &str, asked: &str) -> Result<(), ToolError> {
+    fn walk(&mut self, real: &str, requested: &str) -> Result<(), ToolError> {
         let above = level::above(self.job, real);
-        let first =
-            Level::read(self.job, Path::new(real), real, &above)?.map_err(|error| failure("search", asked, &error))?;
+        let first = Level::read(self.job, Path::new(real), real, &above)?
+            .map_err(|error| failure("search", requested, &error))?;
         let mut stack = self.files(first)?;
         while let Some((item, ignores)) = stack.pop() {
             match Level::read(self.job, &item.os, &item.path, &ignores)? {
@@ -264,19 +264,19 @@ impl Hunt<'_> {
         let SearchCounts { files, matching_files, matches, shown, paths, binary, unreadable, closed, denied } =
             self.seen;
         let searched = count(files, "file", "files");
-        let mut said = Vec::new();
+        let mut footer = Vec::new();
         if matches == 0 && paths == 0 {
-            said.push(format!("no matches in {searched}"));
+            footer.push(format!("no matches in {searched}"));
         } else {
             let matches = count(matches, "matching line", "matching lines");
-            said.push(format!("{matches} in {} of {searched}", count(matching_files, "file", "files")));
+            footer.push(format!("{matches} in {} of {searched}", count(matching_files, "file", "files")));
         }
         if paths > 0 {
-            said.push(count(paths, "path matches", "paths match"));
+            footer.push(count(paths, "path matches", "paths match"));
         }
         if shown < listed.unwrap_or(matches) {
             let why = if self.out.cut() > 0 { ", cut by the size of the result" } else { "" };
-            said.push(format!("{shown} shown{why}: narrow the pattern, path or glob"));
+            footer.push(format!("{shown} shown{why}: narrow the pattern, path or glob"));
         }
         let notes = [
             (binary, "binary file skipped", "binary files skipped"),
@@ -286,8 +286,8 @@ impl Hunt<'_> {
             (self.job.ignores.aside(), "ignore file or line of one skipped: too large", ASIDE),
             (self.job.room.crowded(), CROWDED_ONE, CROWDED),
         ];
-        said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
-        self.out.finish(&format!("[{}]", said.join("; ")))
+        footer.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
+        self.out.finish(&format!("[{}]", footer.join("; ")))
     }
 }
 

@@ -224,8 +224,9 @@ async fn run(
                      cannot be made: {why}"
                 )));
             }
-            let said = ended(status, held);
-            let content = if kept.is_empty() { format!("[no output; {said}]") } else { format!("{kept}\n[{said}]") };
+            let end_text = ended(status, held);
+            let content =
+                if kept.is_empty() { format!("[no output; {end_text}]") } else { format!("{kept}\n[{end_text}]") };
             let kept = head(&content, usize::try_from(call.max_bytes).unwrap_or(usize::MAX));
             Ok(ToolOutput { content: kept.into(), truncated_from })
         }

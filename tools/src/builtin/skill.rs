@@ -88,7 +88,7 @@ impl Tool for SkillTool {
         false
     }
 
-    /// What `read` needs for the file; a person's own skills have paths that begin with `~`.
+    /// Returns the access that `read` needs for the file; a person's own skills have paths that begin with `~`.
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
         let path = args.map(|args| match self.wanted(args) {
             Ok((skill, file, _)) => format!("{}/{file}", skill.resource),

@@ -1,4 +1,4 @@
-//! What became of the files of a checkpoint.
+//! The current state of the files of a checkpoint.
 
 use serde::Serialize;
 
@@ -7,13 +7,13 @@ use super::{Checkpoint, Checkpoints, FileChange, MOST};
 use crate::workspace::Workspace;
 use crate::workspace::state::{FileState, seen};
 
-/// What a file holds, compared with a checkpoint of it.
+/// The content of a file, compared with a checkpoint of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileFate {
-    /// What the call wrote.
+    /// The file holds what the call wrote.
     Written,
-    /// What was there before the call.
+    /// The file holds what it held before the call.
     Unwritten,
     /// Something else: it was changed since, or cannot be read.
     ChangedSince,

@@ -16,7 +16,7 @@ pub(super) const BOUND: u64 = 1 << 30;
 /// After this time without a write, the checkpoints of a session are erased.
 const AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What is known of the directory while a process has it.
+/// Totals of the directory, as its process knows them.
 #[derive(Debug)]
 pub(super) struct SavedTotals {
     /// The number of the next checkpoint.

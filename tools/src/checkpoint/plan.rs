@@ -1,4 +1,4 @@
-//! What a restore would change, and what keeps it from doing so.
+//! A plan of the changes of a restore, and the conflicts that prevent it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::policy::PROTECTED;
 use crate::workspace::Workspace;
 use crate::workspace::state::{FileState, Side, seen};
 
-/// What a restore changes in files.
+/// The changes of a restore in files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestorePlan {
     /// The files that it changes, from what they hold now.
@@ -50,11 +50,11 @@ pub(super) fn listed(conflicts: &[RestoreConflict]) -> String {
 
 /// One file with what happened to it, from the first change that is taken back.
 struct FileHistory<'a> {
-    /// What is restored, and the session that saved it.
+    /// The state to restore, and the session that saved it.
     before: (&'a FileState, SessionId),
-    /// What it holds after the last change that is taken back.
+    /// The state after the last change that the restore undoes.
     after: &'a FileState,
-    /// What it may hold, unless someone else changed it.
+    /// The possible states, unless another program changed it.
     possible: Vec<&'a FileState>,
     broken: bool,
     /// A run that changed it later, and whose change is not taken back.
@@ -127,8 +127,9 @@ impl Checkpoints {
             return Err("was changed by someone else since".to_owned());
         }
         // A kill may have come before the later write.
-        let came = |_: &&String| present.seen != *history.after || history.possible.last() == Some(&&present.seen);
-        if let Some(later) = history.later.as_ref().filter(came) {
+        let is_applied =
+            |_: &&String| present.seen != *history.after || history.possible.last() == Some(&&present.seen);
+        if let Some(later) = history.later.as_ref().filter(is_applied) {
             return Err(format!("was changed later by {later}"));
         }
         if PROTECTED.iter().any(|protected| Path::new(path).starts_with(protected)) {

@@ -43,7 +43,7 @@ pub struct PendingRestore {
 #[derive(Debug)]
 pub struct CheckpointsHeld(OwnedMutexGuard<Option<SavedTotals>>);
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
     /// Files that it changed.

@@ -124,7 +124,7 @@ impl GetTools {
             json!({"name": *tool.name, "description": bounded::shown(&about, ABOUT)})
         };
         let (tools, left) = within(self.all.iter().filter(fits).map(line), max);
-        told(tools, left, "say a `query`", &[] as &[&str])
+        listing(tools, left, "say a `query`", &[] as &[&str])
     }
 
     fn described(&self, named: &[String], max: usize) -> Value {
@@ -136,7 +136,7 @@ impl GetTools {
         let (tools, left) = within(found.map(whole), max);
         let unknown = names().filter(|name| self.find(name).is_none()).take(UNKNOWN);
         let unknown: Vec<_> = unknown.map(|name| bounded::shown(name, 64)).collect();
-        told(tools, left, "name fewer at a time", &unknown)
+        listing(tools, left, "name fewer at a time", &unknown)
     }
 
     fn find(&self, name: &str) -> Option<&ToolSpec> {
@@ -159,15 +159,15 @@ fn within(all: impl Iterator<Item = Value>, max: usize) -> (Vec<Value>, usize) {
     (kept, left)
 }
 
-fn told(tools: Vec<Value>, left: usize, then: &str, unknown: &[impl AsRef<str>]) -> Value {
-    let mut told = Map::from_iter([("tools".to_owned(), Value::Array(tools))]);
+fn listing(tools: Vec<Value>, left: usize, then: &str, unknown: &[impl AsRef<str>]) -> Value {
+    let mut listing = Map::from_iter([("tools".to_owned(), Value::Array(tools))]);
     if left > 0 {
-        told.insert("more".to_owned(), format!("{left} more are not shown: {then}").into());
+        listing.insert("more".to_owned(), format!("{left} more are not shown: {then}").into());
     }
     if !unknown.is_empty() {
-        told.insert("unknown".to_owned(), unknown.iter().map(|name| Value::from(name.as_ref())).collect());
+        listing.insert("unknown".to_owned(), unknown.iter().map(|name| Value::from(name.as_ref())).collect());
     }
-    Value::Object(told)
+    Value::Object(listing)
 }
 
 impl Tool for GetTools {
@@ -196,11 +196,11 @@ impl Tool for GetTools {
             .saturating_sub(REST.min(usize::try_from(call.max_bytes / 2).unwrap_or(REST)));
         let named: Option<Vec<String>> =
             call.args.get("tools").cloned().and_then(|named| serde_json::from_value(named).ok());
-        let told = match named.filter(|named| !named.is_empty()) {
+        let listing = match named.filter(|named| !named.is_empty()) {
             Some(named) => self.described(&named, max),
             None => self.listed(call.args.get("query").and_then(Value::as_str).unwrap_or_default(), max),
         };
-        std::future::ready(Ok(ToolOutput::text(told.to_string()))).boxed()
+        std::future::ready(Ok(ToolOutput::text(listing.to_string()))).boxed()
     }
 }
 

@@ -97,12 +97,12 @@ struct Cancel {
 /// # Errors
 /// If they do not fit.
 pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
-    let asked: CheckArguments = super::arguments(CHECK, args, "taskId, wait and timeoutMs")?;
-    if asked.timeout_ms == Some(0) {
+    let arguments: CheckArguments = super::arguments(CHECK, args, "taskId, wait and timeoutMs")?;
+    if arguments.timeout_ms == Some(0) {
         return Err(ToolError::bad_args("timeoutMs is 0: to check without waiting, say `wait: false`"));
     }
-    let (task, wait) = (named(CHECK, &asked.task)?, asked.wait.unwrap_or(true));
-    Ok(CheckRequest { task, wait, timeout_ms: asked.timeout_ms })
+    let (task, wait) = (named(CHECK, &arguments.task)?, arguments.wait.unwrap_or(true));
+    Ok(CheckRequest { task, wait, timeout_ms: arguments.timeout_ms })
 }
 
 /// Parses the arguments of `cancel_task`: the task.
@@ -110,8 +110,8 @@ pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
 /// # Errors
 /// If they do not fit.
 pub fn parse_cancel(args: &str) -> Result<Text, ToolError> {
-    let asked: Cancel = super::arguments(CANCEL, args, "taskId")?;
-    named(CANCEL, &asked.task)
+    let arguments: Cancel = super::arguments(CANCEL, args, "taskId")?;
+    named(CANCEL, &arguments.task)
 }
 
 fn named(tool: &str, task: &str) -> Result<Text, ToolError> {

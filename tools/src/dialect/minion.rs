@@ -167,11 +167,11 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 }
 
 fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let asked: MinionArguments = super::arguments(NAME, args, takes(offered))?;
-    says_something("message", "minion", &asked.message)?;
-    let template = asked.template(offered)?;
-    let tools = asked.tools(template, offered)?;
-    if let Some(chat) = asked.chat.as_deref().map(str::trim).filter(|chat| !chat.is_empty()) {
+    let arguments: MinionArguments = super::arguments(NAME, args, takes(offered))?;
+    says_something("message", "minion", &arguments.message)?;
+    let template = arguments.template(offered)?;
+    let tools = arguments.tools(template, offered)?;
+    if let Some(chat) = arguments.chat.as_deref().map(str::trim).filter(|chat| !chat.is_empty()) {
         if template.is_some() {
             let why = "a minion that continues keeps its prompt and model: leave `template` or `minionChatId` out";
             return Err(ToolError::bad_args(why));
@@ -180,17 +180,17 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
             dialect: Dialect::Minion,
             task: chat.into(),
             agent: None,
-            prompt: asked.message.into(),
+            prompt: arguments.message.into(),
             mode: Mode::Blocking,
             turns: None,
             tools: Some(tools),
         }));
     }
-    let filled = template.map(|template| template.filled(&asked.message, &asked.values)).transpose()?;
-    let (message, body) = filled.map_or_else(|| (asked.message.clone(), None), |it| (it.message, it.system_prompt));
+    let filled = template.map(|template| template.filled(&arguments.message, &arguments.values)).transpose()?;
+    let (message, body) = filled.map_or_else(|| (arguments.message.clone(), None), |it| (it.message, it.system_prompt));
     says_something("message", "minion", &message)?;
     Ok(Request::Start(Box::new(StartRequest {
-        label: label(&asked.message),
+        label: label(&arguments.message),
         tools: Some(tools),
         template: template.map(|template| Arc::clone(&template.name)),
         body,

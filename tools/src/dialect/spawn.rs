@@ -92,18 +92,18 @@ struct SpawnArguments {
 /// # Errors
 /// If they do not fit, the task is missing or empty, or the profile is unknown.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let asked: SpawnArguments = super::arguments(NAME, args, "task, profile, context, system_prompt and tools")?;
-    let task = asked.task.unwrap_or_default();
+    let arguments: SpawnArguments = super::arguments(NAME, args, "task, profile, context, system_prompt and tools")?;
+    let task = arguments.task.unwrap_or_default();
     says_something("task", "job", &task)?;
-    let profile = asked.profile.as_deref().map(str::trim).filter(|name| !name.is_empty());
+    let profile = arguments.profile.as_deref().map(str::trim).filter(|name| !name.is_empty());
     let profile = profile.map(|name| find(name, &offered.profiles)).transpose()?;
     let agent = profile.and_then(|profile| profile.agent.clone()).unwrap_or_else(|| Arc::clone(&offered.own));
     // Models write an empty text for an omitted list. A list without names does not mean all tools.
-    let listed = asked.tools.as_deref().filter(|list| !list.trim().is_empty()).map(names);
+    let listed = arguments.tools.as_deref().filter(|list| !list.trim().is_empty()).map(names);
     if listed.as_ref().is_some_and(Vec::is_empty) {
-        let told =
+        let text =
             "tools names no tool: name some with commas between them, or leave it out for all that the job can have";
-        return Err(ToolError::bad_args(told));
+        return Err(ToolError::bad_args(text));
     }
     not_too_many("tools", listed.as_ref().map_or(0, Vec::len))?;
     offered.can_give("tools", listed.as_deref().unwrap_or_default())?;
@@ -112,8 +112,8 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
         label: label(&task),
         tools: listed.or(of_profile),
         profile: profile.map(|profile| Arc::clone(&profile.name)),
-        system: beside("system_prompt", asked.system_prompt)?,
-        context: beside("context", asked.context)?,
+        system: beside("system_prompt", arguments.system_prompt)?,
+        context: beside("context", arguments.context)?,
         ..StartRequest::plain(Dialect::Spawn, agent, task.into(), Mode::Background)
     })))
 }
@@ -141,7 +141,7 @@ struct Awaited {
 /// # Errors
 /// If they do not fit.
 pub fn parse_await(args: &str) -> Result<Jobs, ToolError> {
-    let asked: Awaited = super::arguments(AWAIT, args, "job_ids")?;
-    Jobs::asked(&json!({"job_ids": asked.job_ids}).to_string())
+    let arguments: Awaited = super::arguments(AWAIT, args, "job_ids")?;
+    Jobs::asked(&json!({"job_ids": arguments.job_ids}).to_string())
         .ok_or_else(|| ToolError::bad_args("job_ids must be a text: ids with commas between them, or `*`"))
 }

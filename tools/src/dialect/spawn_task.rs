@@ -64,14 +64,14 @@ struct SpawnTaskArguments {
 /// # Errors
 /// If they do not fit, the type is unknown, or the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let asked: SpawnTaskArguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
-    let agent = offered.agent(NAME, asked.r#type.trim())?;
-    says_something("prompt", "agent", &asked.prompt)?;
-    let label = label(&asked.description);
+    let arguments: SpawnTaskArguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
+    let agent = offered.agent(NAME, arguments.r#type.trim())?;
+    says_something("prompt", "agent", &arguments.prompt)?;
+    let label = label(&arguments.description);
     Ok(Request::Start(Box::new(StartRequest {
         title: label.clone(),
         label,
-        metadata: metadata(asked.metadata)?,
-        ..StartRequest::plain(Dialect::SpawnTask, agent, asked.prompt.into(), Mode::Background)
+        metadata: metadata(arguments.metadata)?,
+        ..StartRequest::plain(Dialect::SpawnTask, agent, arguments.prompt.into(), Mode::Background)
     })))
 }

@@ -113,15 +113,15 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 
 fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let takes = "task, agent, tools, contextFiles, context, maxIterations, maxTokens and continueBranchId";
-    let asked: SubagentArguments = super::arguments(NAME, args, takes)?;
-    if asked.iterations == Some(0) {
+    let arguments: SubagentArguments = super::arguments(NAME, args, takes)?;
+    if arguments.iterations == Some(0) {
         return Err(ToolError::bad_args("maxIterations is 0: give 1 or more"));
     }
     let cap = |tokens| NonZeroU64::new(tokens).ok_or_else(|| ToolError::bad_args("maxTokens is 0: give 1 or more"));
-    let output_tokens = asked.tokens.map(cap).transpose()?;
-    let task = asked.task.unwrap_or_default();
-    let agent = asked.agent.as_deref().map(str::trim).filter(|agent| !agent.is_empty());
-    if let Some(branch) = asked.branch.as_deref().map(str::trim).filter(|branch| !branch.is_empty()) {
+    let output_tokens = arguments.tokens.map(cap).transpose()?;
+    let task = arguments.task.unwrap_or_default();
+    let agent = arguments.agent.as_deref().map(str::trim).filter(|agent| !agent.is_empty());
+    if let Some(branch) = arguments.branch.as_deref().map(str::trim).filter(|branch| !branch.is_empty()) {
         if output_tokens.is_some() {
             let why = "maxTokens is settled when a subagent starts: leave it out where continueBranchId is given";
             return Err(ToolError::bad_args(why));
@@ -133,22 +133,23 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
             agent: agent.map(Text::from),
             prompt,
             mode: Mode::Background,
-            turns: asked.iterations,
+            turns: arguments.iterations,
             tools: None,
         }));
     }
     says_something("task", "subagent", &task)?;
     let agent = agent.map_or_else(|| Ok(Arc::clone(&offered.own)), |agent| offered.agent(NAME, agent))?;
-    not_too_many("contextFiles", asked.files.as_ref().map_or(0, Vec::len))?;
-    not_too_many("tools", asked.tools.iter().flat_map(BTreeMap::values).map(Vec::len).sum())?;
+    not_too_many("contextFiles", arguments.files.as_ref().map_or(0, Vec::len))?;
+    not_too_many("tools", arguments.tools.iter().flat_map(BTreeMap::values).map(Vec::len).sum())?;
     let texts = |names: Vec<String>| names.into_iter().map(Text::from).collect::<Vec<_>>();
-    let prefetch = asked.tools.unwrap_or_default().into_iter().map(|(agent, slugs)| (Text::from(agent), texts(slugs)));
+    let prefetch =
+        arguments.tools.unwrap_or_default().into_iter().map(|(agent, slugs)| (Text::from(agent), texts(slugs)));
     Ok(Request::Start(Box::new(StartRequest {
         label: label(&task),
-        turns: asked.iterations,
+        turns: arguments.iterations,
         output_tokens,
-        context: beside("context", asked.context)?,
-        files: texts(asked.files.unwrap_or_default()),
+        context: beside("context", arguments.context)?,
+        files: texts(arguments.files.unwrap_or_default()),
         prefetch: prefetch.collect(),
         ..StartRequest::plain(Dialect::Subagent, agent, task.into(), Mode::Background)
     })))
@@ -158,25 +159,25 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 mod tests {
     use super::*;
 
-    fn asked(args: &serde_json::Value) -> Result<Option<u64>, String> {
+    fn turns_of(args: &serde_json::Value) -> Result<Option<u64>, String> {
         let offered = Offered { dialects: vec![Dialect::Subagent], own: "general".into(), ..Offered::default() };
         match parse(&args.to_string(), &offered) {
             Ok(Request::Start(start)) => Ok(start.output_tokens.map(NonZeroU64::get)),
             Ok(Request::Continue(_)) => Ok(None),
             Err(error) => {
-                let told: serde_json::Value = serde_json::from_str(&error.message).expect("an object");
-                Err(told["message"].as_str().expect("a text").to_owned())
+                let report: serde_json::Value = serde_json::from_str(&error.message).expect("an object");
+                Err(report["message"].as_str().expect("a text").to_owned())
             }
         }
     }
 
     #[test]
     fn b18_cap_of_a_subagent_is_read_or_refused() {
-        assert_eq!(asked(&json!({"task": "a", "maxTokens": 500})), Ok(Some(500)));
-        assert_eq!(asked(&json!({"task": "a", "max_tokens": 5.0})), Ok(Some(5)));
-        assert_eq!(asked(&json!({"task": "a"})), Ok(None));
-        assert_eq!(asked(&json!({"task": "a", "maxTokens": 0})), Err("maxTokens is 0: give 1 or more".into()));
+        assert_eq!(turns_of(&json!({"task": "a", "maxTokens": 500})), Ok(Some(500)));
+        assert_eq!(turns_of(&json!({"task": "a", "max_tokens": 5.0})), Ok(Some(5)));
+        assert_eq!(turns_of(&json!({"task": "a"})), Ok(None));
+        assert_eq!(turns_of(&json!({"task": "a", "maxTokens": 0})), Err("maxTokens is 0: give 1 or more".into()));
         let why = "maxTokens is settled when a subagent starts: leave it out where continueBranchId is given";
-        assert_eq!(asked(&json!({"continueBranchId": "a1b2c3", "maxTokens": 5})), Err(why.into()));
+        assert_eq!(turns_of(&json!({"continueBranchId": "a1b2c3", "maxTokens": 5})), Err(why.into()));
     }
 }

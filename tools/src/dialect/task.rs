@@ -102,32 +102,32 @@ struct TaskArguments {
 /// If they do not fit, the agent is not offered (the error lists those), or the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let takes = "subagent_type, prompt, description, background, session_id and metadata";
-    let asked: TaskArguments = super::arguments(NAME, args, takes)?;
-    let mode = if asked.background.unwrap_or(false) { Mode::Background } else { Mode::Blocking };
-    let session = asked.session_id.as_deref().map(str::trim).filter(|session| !session.is_empty());
-    let Some(task) = session else { return start(asked, offered, mode) };
-    says_something("prompt", "agent", &asked.prompt)?;
-    if asked.metadata.is_some() {
+    let arguments: TaskArguments = super::arguments(NAME, args, takes)?;
+    let mode = if arguments.background.unwrap_or(false) { Mode::Background } else { Mode::Blocking };
+    let session = arguments.session_id.as_deref().map(str::trim).filter(|session| !session.is_empty());
+    let Some(task) = session else { return start(arguments, offered, mode) };
+    says_something("prompt", "agent", &arguments.prompt)?;
+    if arguments.metadata.is_some() {
         return Err(ToolError::bad_args("metadata is for a new task: leave it out when you continue an ended one"));
     }
-    if asked.isolation.is_some() {
+    if arguments.isolation.is_some() {
         return Err(ToolError::bad_args("isolation is for a new task: an ended one continues where it has worked"));
     }
-    let (task, agent) = (task.into(), asked.subagent_type.map(Text::from));
+    let (task, agent) = (task.into(), arguments.subagent_type.map(Text::from));
     let dialect = Dialect::Task;
     Ok(Request::Continue(ContinueRequest {
         dialect,
         task,
         agent,
-        prompt: asked.prompt.into(),
+        prompt: arguments.prompt.into(),
         mode,
         turns: None,
         tools: None,
     }))
 }
 
-fn start(asked: TaskArguments, offered: &Offered, mode: Mode) -> Result<Request, ToolError> {
-    let Some(agent) = asked.subagent_type else {
+fn start(arguments: TaskArguments, offered: &Offered, mode: Mode) -> Result<Request, ToolError> {
+    let Some(agent) = arguments.subagent_type else {
         let names: Vec<&str> = offered.shown.iter().map(|(name, _)| &**name).collect();
         return Err(ToolError::bad_args(format!(
             "subagent_type is missing: name the agent that does the work ({}), or a task of yours to continue by session_id",
@@ -135,14 +135,14 @@ fn start(asked: TaskArguments, offered: &Offered, mode: Mode) -> Result<Request,
         )));
     };
     let agent = offered.agent(NAME, &agent)?;
-    says_something("prompt", "agent", &asked.prompt)?;
-    let title = asked.description.as_deref().and_then(label);
+    says_something("prompt", "agent", &arguments.prompt)?;
+    let title = arguments.description.as_deref().and_then(label);
     Ok(Request::Start(Box::new(StartRequest {
-        metadata: metadata(asked.metadata)?,
-        isolation: asked.isolation,
-        label: title.clone().or_else(|| first_line(&asked.prompt)),
+        metadata: metadata(arguments.metadata)?,
+        isolation: arguments.isolation,
+        label: title.clone().or_else(|| first_line(&arguments.prompt)),
         title,
-        ..StartRequest::plain(Dialect::Task, agent, asked.prompt.into(), mode)
+        ..StartRequest::plain(Dialect::Task, agent, arguments.prompt.into(), mode)
     })))
 }
 

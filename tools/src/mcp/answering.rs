@@ -12,7 +12,7 @@ use rmcp::transport::{IntoTransport, Transport};
 /// Requests of a server whose answers it has not taken.
 const OPEN: usize = 256;
 
-/// What a server asked and was not answered yet; shared with its connection.
+/// Open requests of a server; shared with its connection.
 #[derive(Clone, Default)]
 pub(super) struct OpenRequests(Arc<Mutex<RequestTable>>);
 
@@ -24,46 +24,46 @@ struct RequestTable {
 }
 
 impl OpenRequests {
-    fn asked(&self) -> MutexGuard<'_, RequestTable> {
+    fn lock(&self) -> MutexGuard<'_, RequestTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns why the connection was ended.
     pub(super) fn fault(&self) -> Option<String> {
-        self.asked().fault.clone()
+        self.lock().fault.clone()
     }
 
     /// Takes a request; false if the server must take answers first.
     fn take(&self, id: &RequestId) -> bool {
-        let mut asked = self.asked();
-        let is_new = asked.open.insert(id.clone(), false).is_none();
-        if is_new && asked.open.len() <= OPEN {
+        let mut requests = self.lock();
+        let is_new = requests.open.insert(id.clone(), false).is_none();
+        if is_new && requests.open.len() <= OPEN {
             return true;
         }
         let why = match is_new {
             true => format!("it sent more than {OPEN} requests whose answers it did not take"),
             false => "it sent two requests of one id at a time".to_owned(),
         };
-        asked.fault = Some(why);
+        requests.fault = Some(why);
         false
     }
 
     /// A request that its server cancels has no answer, unless that is on its way.
     fn cancelled(&self, id: &RequestId) {
-        let mut asked = self.asked();
-        if asked.open.get(id) == Some(&false) {
-            asked.open.remove(id);
+        let mut requests = self.lock();
+        if requests.open.get(id) == Some(&false) {
+            requests.open.remove(id);
         }
     }
 
     fn sending(&self, id: &RequestId) {
-        if let Some(is_sent) = self.asked().open.get_mut(id) {
+        if let Some(is_sent) = self.lock().open.get_mut(id) {
             *is_sent = true;
         }
     }
 
     fn sent(&self, id: &RequestId) {
-        self.asked().open.remove(id);
+        self.lock().open.remove(id);
     }
 }
 

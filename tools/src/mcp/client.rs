@@ -34,8 +34,8 @@ struct ClientState {
     calls: Mutex<Calls>,
     /// Wakes who lists the tools.
     changed: Notify,
-    /// What the server asked persons for since it was last taken, and was not answered.
-    asked: Mutex<Vec<String>>,
+    /// Refused requests of the server for input from a person, since they were last taken.
+    requests: Mutex<Vec<String>>,
     /// Answers of a person for the running call, in the order of its questions.
     answers: Mutex<VecDeque<Value>>,
 }
@@ -73,7 +73,7 @@ impl Client {
 
     /// Returns what the server asked a person for and was not answered.
     pub(super) fn take_asked(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.asked.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Gives the answers for the questions of the call that starts now.
@@ -96,10 +96,10 @@ impl Client {
         {
             return ElicitResult::new(ElicitationAction::Accept).with_content(answer);
         }
-        let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.len() < QUESTIONS {
+        let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        if requests.len() < QUESTIONS {
             let form = schema.map_or_else(String::new, |schema| format!(" (an object that fits {schema})"));
-            asked.push(result::short(&format!("{message}{form}")));
+            requests.push(result::short(&format!("{message}{form}")));
         }
         ElicitResult::new(ElicitationAction::Decline)
     }

@@ -303,11 +303,11 @@ mod tests {
                 "user": {"url": "https://me:pw@example.com/"}, "num": {"command": 3}, "nul": {"command": "a\u0000b"}}}"#,
         );
         assert_eq!(list.servers, [stdio("good", "a", &[], &[])]);
-        let said = |at: usize| list.problems.get(at).map(String::as_str).unwrap_or_default();
+        let problem_at = |at: usize| list.problems.get(at).map(String::as_str).unwrap_or_default();
         assert_eq!(list.problems.len(), 9, "{:#?}", list.problems);
-        assert_eq!(said(0), "MCP server `good`: `odd` is unknown and has no effect");
-        assert!(said(2).contains("the variable `NONE` is not set"), "{}", said(2));
-        assert!(said(3).contains("`sse` is not supported"), "{}", said(3));
+        assert_eq!(problem_at(0), "MCP server `good`: `odd` is unknown and has no effect");
+        assert!(problem_at(2).contains("the variable `NONE` is not set"), "{}", problem_at(2));
+        assert!(problem_at(3).contains("`sse` is not supported"), "{}", problem_at(3));
     }
 
     #[test]

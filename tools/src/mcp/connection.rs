@@ -33,7 +33,7 @@ pub(super) const TOOLS: usize = 256;
 /// Rounds of one call in which the server asks for input.
 const ROUNDS: usize = 4;
 
-/// What the servers of one environment are started with.
+/// The surroundings in which the servers of one environment start.
 #[derive(Clone, Debug)]
 pub struct Ground {
     /// The directory of its processes.
@@ -168,7 +168,7 @@ impl ServerConnection {
                         cursor = page.next_cursor;
                     }
                     Ok(_) => return Err("it answered the request for its tools with something else".to_owned()),
-                    Err(error) => return Err(self.said(error).await),
+                    Err(error) => return Err(self.describe(error).await),
                 }
                 if tools.len() > TOOLS {
                     tools.truncate(TOOLS);
@@ -186,7 +186,7 @@ impl ServerConnection {
         }
     }
 
-    async fn said(&self, error: ServiceError) -> String {
+    async fn describe(&self, error: ServiceError) -> String {
         match self.failed(error).await {
             Failed::Gone(why) | Failed::Refused(why) => why,
             Failed::TimedOut => "it did not answer in time".to_owned(),
@@ -224,16 +224,16 @@ impl ServerConnection {
             if let ServerResult::CallToolResult(result) = answer {
                 return Ok(result);
             }
-            let ServerResult::InputRequiredResult(asked) = answer else {
+            let ServerResult::InputRequiredResult(input_required) = answer else {
                 return Err(Failed::Refused("it answered the call with something other than a result".to_owned()));
             };
-            params.input_responses = Some(self.answers(&asked)?);
-            params.request_state = asked.request_state;
+            params.input_responses = Some(self.answers(&input_required)?);
+            params.request_state = input_required.request_state;
         }
         Err(Failed::Refused(format!("it asked for input {ROUNDS} times")))
     }
 
-    fn answers(&self, asked: &InputRequiredResult) -> Result<rmcp::model::InputResponses, Failed> {
+    fn answers(&self, input_required: &InputRequiredResult) -> Result<rmcp::model::InputResponses, Failed> {
         let answer = |(key, request): (&String, &InputRequest)| {
             let InputRequest::Elicitation(request) = request else {
                 return Err(Failed::Refused("it asks for something that this client does not offer".to_owned()));
@@ -241,7 +241,7 @@ impl ServerConnection {
             let answered = serde_json::to_value(self.client.answer(&request.params));
             Ok((key.clone(), answered.map_err(|error| Failed::Refused(error.to_string()))?))
         };
-        asked.input_requests.iter().flatten().map(answer).collect()
+        input_required.input_requests.iter().flatten().map(answer).collect()
     }
 
     async fn request(&self, request: ClientRequest, progress: &Progress) -> Result<ServerResult, Failed> {

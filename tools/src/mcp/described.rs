@@ -1,4 +1,4 @@
-//! What a server says of its tools, made harmless: descriptions are data.
+//! Tool descriptions of a server, made harmless: descriptions are data.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl Described {
     }
 }
 
-/// What a call asks of the server.
+/// The purpose of a request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// One of its tools.
@@ -52,7 +52,7 @@ pub(super) enum Purpose {
 
 /// Returns the tools that can be offered, why others cannot, and what each says, for comparison with what it said before.
 pub(super) fn all(server: &str, tools: &[Tool]) -> (Vec<Described>, Vec<String>, Vec<(String, String)>) {
-    let (mut described, mut problems, mut said): (Vec<Described>, _, _) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut described, mut problems, mut seen_tools): (Vec<Described>, _, _) = (Vec::new(), Vec::new(), Vec::new());
     let mut taken = BTreeSet::new();
     for tool in tools {
         match of(server, tool) {
@@ -60,7 +60,7 @@ pub(super) fn all(server: &str, tools: &[Tool]) -> (Vec<Described>, Vec<String>,
                 problems.push(format!("a second tool would be named `{}`: it is ignored", tool.names.name));
             }
             Ok(offered) => {
-                said.push((offered.names.name.to_string(), text(tool)));
+                seen_tools.push((offered.names.name.to_string(), text(tool)));
                 described.push(offered);
             }
             Err(why) => {
@@ -68,7 +68,7 @@ pub(super) fn all(server: &str, tools: &[Tool]) -> (Vec<Described>, Vec<String>,
             }
         }
     }
-    (described, problems, said)
+    (described, problems, seen_tools)
 }
 
 /// Returns everything that a tool says of itself to a model.

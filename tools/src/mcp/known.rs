@@ -13,7 +13,7 @@ const MOST: usize = 1_024;
 /// Digests by workspace, server and tool.
 type Digests = BTreeMap<String, BTreeMap<String, BTreeMap<String, String>>>;
 
-/// What servers said of their tools, remembered in one file.
+/// Tool lists of servers, stored in one file.
 #[derive(Debug)]
 pub struct KnownTools {
     file: Option<PathBuf>,
@@ -46,12 +46,12 @@ impl KnownTools {
         let known = kept.entry(workspace.display().to_string()).or_default().entry(server.to_owned()).or_default();
         let before = known.clone();
         let (mut changed, mut bound) = (Vec::new(), Ok(()));
-        for (tool, said) in tools {
+        for (tool, description) in tools {
             if known.len() >= MOST && !known.contains_key(*tool) {
                 bound = Err(format!("it has named more than {MOST} tools, and of others no change will be noticed"));
                 continue;
             }
-            let digest: String = Hash::of(said.as_bytes()).0.iter().map(|byte| format!("{byte:02x}")).collect();
+            let digest: String = Hash::of(description.as_bytes()).0.iter().map(|byte| format!("{byte:02x}")).collect();
             if known.insert((*tool).to_owned(), digest.clone()).is_some_and(|old| old != digest) {
                 changed.push((*tool).to_owned());
             }
@@ -119,8 +119,8 @@ mod tests {
         let known = KnownTools::in_memory();
         for round in 0..20 {
             let names: Vec<String> = (0..256).map(|ix| format!("t{round}-{ix}")).collect();
-            let said: Vec<(&str, String)> = names.iter().map(|name| (&**name, "x".to_owned())).collect();
-            let (_, kept) = known.changed(Path::new("/w"), "s", &said);
+            let tools: Vec<(&str, String)> = names.iter().map(|name| (&**name, "x".to_owned())).collect();
+            let (_, kept) = known.changed(Path::new("/w"), "s", &tools);
             assert_eq!(kept.is_ok(), round < 4, "{round}");
         }
         let all = known.lock.lock().unwrap();

@@ -1,4 +1,4 @@
-//! What a model reads of the answer of a server: text within the bound, and one line for each image or other content.
+//! Converts a server's answer for a model: text within the bound, and one line for each image or other content.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 

@@ -27,7 +27,7 @@ const SETTLING: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What is known of one server, for people.
+/// A summary of one server, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
     pub name: Text,
@@ -46,7 +46,7 @@ pub struct ServerReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolReport {
     pub name: Text,
-    /// What rules name it.
+    /// The action by which rules name it.
     pub action: Text,
     pub description: Text,
     /// Whether it says something else than it did before.
@@ -119,17 +119,17 @@ impl LiveServer {
     }
 
     /// Remembers what a tool asked for, so that the next call may answer, and says so in the result.
-    fn asked(&self, name: &str, asked: &[String], output: ToolOutput, max_bytes: u64) -> ToolOutput {
-        if asked.is_empty() {
+    fn with_refused_requests(&self, name: &str, requests: &[String], output: ToolOutput, max_bytes: u64) -> ToolOutput {
+        if requests.is_empty() {
             return output;
         }
-        let asked = asked.join("; ");
+        let requested = requests.join("; ");
         let text = format!(
-            "{}\n[the server asked a person for input, and got none: {asked}. To answer, call {name} again with the same arguments and \
+            "{}\n[the server asked a person for input, and got none: {requested}. To answer, call {name} again with the same arguments and \
              `{ANSWERS}`, a list with one object for each question; a person approves it]",
             output.content
         );
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), asked);
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), requested);
         self.generation.fetch_add(1, Ordering::AcqRel);
         let truncated_from = output.truncated_from;
         let output = result::bounded(text, max_bytes);
@@ -213,7 +213,7 @@ impl LiveServer {
     /// Lists the tools, and compares them with what they said before.
     async fn list(&self, up: &ServerConnection) -> Result<(), String> {
         let (tools, mut problems) = up.list().await?;
-        let (mut tools, refused, said) = described::all(&self.config.name, &tools);
+        let (mut tools, refused, seen_tools) = described::all(&self.config.name, &tools);
         problems.extend(refused);
         for extra in extras::of(&self.config.name, &up.capabilities()) {
             if tools.iter().any(|tool| tool.names == extra.names) {
@@ -222,8 +222,9 @@ impl LiveServer {
                 tools.push(extra);
             }
         }
-        let said: Vec<(&str, String)> = said.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
-        let (changed, kept) = self.known.changed(&self.ground.workspace, &self.config.name, &said);
+        let seen_tools: Vec<(&str, String)> =
+            seen_tools.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+        let (changed, kept) = self.known.changed(&self.ground.workspace, &self.config.name, &seen_tools);
         problems.extend(kept.err().map(|why| format!("what its tools say cannot be remembered: {why}")));
         for tool in &changed {
             tracing::warn!(server = %self.config.name, %tool, "the description of an MCP tool changed");
@@ -284,7 +285,7 @@ impl LiveServer {
             Ok(ServerAnswer::Text(text)) => Ok(result::bounded(text, call.max_bytes)),
             Ok(ServerAnswer::Call(answer)) => {
                 let output = result::of(server, &answer, call.max_bytes)?;
-                Ok(self.asked(name, &up.client().take_asked(), output, call.max_bytes))
+                Ok(self.with_refused_requests(name, &up.client().take_asked(), output, call.max_bytes))
             }
             Err(Failed::Refused(why)) => {
                 Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}")))
@@ -319,7 +320,7 @@ impl LiveServer {
     }
 }
 
-/// What a server answered.
+/// The answer of a server.
 enum ServerAnswer {
     Call(CallToolResult),
     Text(String),

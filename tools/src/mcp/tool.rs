@@ -40,7 +40,7 @@ impl Tool for ServerTool {
         &self.spec
     }
 
-    /// What a server says of its tools' effects is a hint of a stranger.
+    /// Ignores the server's own hints about effects: it is not trusted.
     fn effect(&self) -> ToolEffect {
         ToolEffect::SideEffect
     }

@@ -33,7 +33,7 @@ impl Ruling {
             return Self::Denied(error);
         }
         let accesses = tool.access(Some(args));
-        let mut asked = Vec::new();
+        let mut asked_accesses = Vec::new();
         for access in &accesses {
             if access.action.starts_with("fs.")
                 && let Err(error) = path::resource(&access.resource)
@@ -42,11 +42,11 @@ impl Ruling {
             }
             match authority.verdict(access) {
                 Verdict::Deny => return Self::Denied(denied(tool, access, "is not allowed in this session")),
-                Verdict::Ask if !granted(&shown(access)) => asked.push(access),
+                Verdict::Ask if !granted(&shown(access)) => asked_accesses.push(access),
                 Verdict::Ask | Verdict::Allow => {}
             }
         }
-        match telling(asked) {
+        match telling(asked_accesses) {
             Some(access) => Self::Asked(shown(access)),
             None => Self::Allowed(telling(&accesses).map(shown)),
         }

@@ -23,17 +23,17 @@ impl Registry {
         let used = discovery::used(tool, args);
         let (tool, args) = used.as_ref().map_or((tool, args), |(tool, args)| (tool, args));
         let parsed = arguments::parse(tool, args).ok();
-        let words = |said: &dyn Fn() -> Option<Text>| {
-            let said = catch_unwind(AssertUnwindSafe(said)).ok().flatten();
-            said.filter(|said| !said.trim().is_empty()).map(|said| Text::from(&*bounded::shown(&said, MOST)))
+        let bounded_text = |render: &dyn Fn() -> Option<Text>| {
+            let text = catch_unwind(AssertUnwindSafe(render)).ok().flatten();
+            text.filter(|text| !text.trim().is_empty()).map(|text| Text::from(&*bounded::shown(&text, MOST)))
         };
         let (display, input, output) = match self.get(tool) {
             Some(tool) => (
                 catch_unwind(AssertUnwindSafe(|| tool.display())).unwrap_or_default(),
-                words(&|| tool.render_input(parsed.as_ref()?)),
-                words(&|| tool.render_output(result?)),
+                bounded_text(&|| tool.render_input(parsed.as_ref()?)),
+                bounded_text(&|| tool.render_output(result?)),
             ),
-            None => (dialect_display(tool), words(&|| dialect_input(tool, parsed.as_ref()?)), None),
+            None => (dialect_display(tool), bounded_text(&|| dialect_input(tool, parsed.as_ref()?)), None),
         };
         ShownCall { tool: tool.into(), display, input, output }
     }

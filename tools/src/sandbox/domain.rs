@@ -50,7 +50,7 @@ pub(super) fn probe() -> Result<Strength, String> {
 /// Restricts this thread, and all that it starts, to what `authority` allows in the current directory, to `scratch`, and to `places`.
 pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> Result<(), String> {
     let limited = limits_network(authority);
-    let mut rules = ruleset(limited).and_then(Ruleset::create).map_err(said)?;
+    let mut rules = ruleset(limited).and_then(Ruleset::create).map_err(describe)?;
     let filter = syscalls::filter(!limited)?;
     let resolvers = places.with_network.iter().filter(|_| !limited);
     let mut readable: Vec<&Path> = places.readable.iter().chain(resolvers).map(|path| &**path).collect();
@@ -71,7 +71,7 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
 /// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to `places`. No link leads to a
 /// directory: a session may have put it there.
 pub(super) fn enter_within(within: &[PathBuf], program: &Path, places: &Places) -> Result<(), String> {
-    let mut rules = ruleset(false).and_then(Ruleset::create).map_err(said)?;
+    let mut rules = ruleset(false).and_then(Ruleset::create).map_err(describe)?;
     let readable: Vec<&Path> = places.readable.iter().map(|path| &**path).chain([program]).collect();
     allow_system(&mut rules, &readable, places)?;
     for path in within {
@@ -97,12 +97,12 @@ fn is_confined() -> bool {
         && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
 }
 
-fn said(error: landlock::RulesetError) -> String {
+fn describe(error: landlock::RulesetError) -> String {
     format!("Landlock does not take the rules: {error}")
 }
 
 fn restrict(rules: RulesetCreated) -> Result<(), String> {
-    let entered = rules.restrict_self().map_err(said)?;
+    let entered = rules.restrict_self().map_err(describe)?;
     if entered.ruleset == RulesetStatus::NotEnforced || !entered.no_new_privs {
         return Err("Landlock took the rules and holds none of them".to_owned());
     }

@@ -154,7 +154,7 @@ fn prepare(document: &Handle, base: &Url) -> bool {
     is_cut
 }
 
-/// What is around a node.
+/// The context of a node.
 #[derive(Clone, Copy, Default)]
 struct Around {
     depth: usize,

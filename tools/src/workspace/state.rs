@@ -1,4 +1,4 @@
-//! What is at a path of a workspace, and its exchange, without following links.
+//! The entry at a path of a workspace, and its exchange, without following links.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -9,7 +9,7 @@ use subtend_session::ids::Hash;
 
 use super::{Workspace, beneath};
 
-/// What is at a path.
+/// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
@@ -25,7 +25,7 @@ pub enum FileState {
     Other,
 }
 
-/// What is at a path, with its content.
+/// The entry at a path, with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Side {
     pub(crate) seen: FileState,

@@ -1,4 +1,4 @@
-//! What a session changed: committed on its branch, and listed against the base.
+//! The changes of a session: committed on its branch, and listed against the base.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

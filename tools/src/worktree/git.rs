@@ -59,7 +59,7 @@ pub(super) struct GitPlace {
 pub(super) struct GitAnswer {
     pub(super) status: ExitStatus,
     pub(super) out: Vec<u8>,
-    said: Vec<u8>,
+    error_output: Vec<u8>,
 }
 
 impl Git {
@@ -109,11 +109,11 @@ impl Git {
         // Its end tells a guard to end git, too: also where this process is killed.
         let leash = child.stdin.take();
         let (send, answers) = mpsc::channel();
-        let (out, said) = (child.stdout.take(), child.stderr.take());
+        let (out, errors) = (child.stdout.take(), child.stderr.take());
         let sent = send.clone();
         std::thread::spawn(move || drop(sent.send((true, read(out, MOST)))));
-        std::thread::spawn(move || drop(send.send((false, read(said, SAID)))));
-        let (mut whole, mut out, mut said) = (true, Vec::new(), Vec::new());
+        std::thread::spawn(move || drop(send.send((false, read(errors, SAID)))));
+        let (mut whole, mut out, mut error_output) = (true, Vec::new(), Vec::new());
         for _ in 0..2 {
             let Ok((is_out, (bytes, is_whole))) = answers.recv_timeout(PATIENCE) else {
                 drop(leash);
@@ -123,7 +123,7 @@ impl Git {
             if is_out {
                 (out, whole) = (bytes, is_whole);
             } else {
-                said = bytes;
+                error_output = bytes;
             }
         }
         let status = child.wait().map_err(|error| failed(args, &error.to_string()))?;
@@ -131,7 +131,7 @@ impl Git {
         if !whole {
             return Err(failed(args, &format!("its answer is longer than {} MiB", MOST >> 20)));
         }
-        Ok(GitAnswer { status, out, said })
+        Ok(GitAnswer { status, out, error_output })
     }
 
     fn command<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Command {
@@ -185,9 +185,9 @@ impl Git {
 
 impl GitAnswer {
     pub(super) fn why(&self) -> String {
-        let said = String::from_utf8_lossy(&self.said);
-        let said = said.trim().replace('\n', "; ");
-        if said.is_empty() { self.status.to_string() } else { said }
+        let text = String::from_utf8_lossy(&self.error_output);
+        let text = text.trim().replace('\n', "; ");
+        if text.is_empty() { self.status.to_string() } else { text }
     }
 }
 

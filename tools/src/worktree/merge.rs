@@ -23,7 +23,7 @@ use crate::workspace::state::{FileState, Side, prune, put, seen};
 const MOST: u64 = 64 << 20;
 const PLAN: &str = "plan.json";
 
-/// What a merge did.
+/// The result of a merge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Merged {
     /// Files that it changed.

@@ -16,9 +16,9 @@ const SETTINGS: u64 = 1 << 20;
 
 /// A repository, as a workspace uses it.
 pub(super) struct Found {
-    /// What git keeps of this working tree alone.
+    /// The git directory of this working tree alone.
     pub(super) git_dir: PathBuf,
-    /// What all working trees share.
+    /// The git directory that all working trees share.
     pub(super) repository: PathBuf,
     /// The way from the top of the working tree to the workspace: empty, or with a `/` at its end.
     pub(super) prefix: String,

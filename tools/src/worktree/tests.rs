@@ -81,7 +81,7 @@ impl Repository {
         merged(&self.worktrees)
     }
 
-    /// What is not left of a worktree that is gone.
+    /// Returns what is left of a worktree that was removed.
     fn traces(&self) -> Vec<String> {
         let mut traces: Vec<String> =
             self.git(&["for-each-ref", "--format=%(refname)"]).lines().map(str::to_owned).collect();
@@ -300,7 +300,7 @@ fn x14_lines_that_both_changed_are_merged_or_refused() {
     );
 }
 
-/// What was shown is what is merged (P-11).
+/// A merge applies exactly what was shown (P-11).
 #[test]
 fn x14_merge_refuses_what_changed_after_it_was_shown() {
     let scene = Repository::new();

@@ -88,9 +88,9 @@ impl ModelCalls {
                 count.spawns = count.spawns.saturating_add(1);
                 // A detached run has its own account.
                 children.extend((!spawned.detached).then_some(spawned.child));
-            } else if let Record::ContinueAsked(asked) = record {
+            } else if let Record::ContinueAsked(request) = record {
                 count.spawns = count.spawns.saturating_add(1);
-                children.insert(asked.child);
+                children.insert(request.child);
             }
         }
         add(open.map_or(Spend::NOTHING, |open| self.in_full(models, &open)));

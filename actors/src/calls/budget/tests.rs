@@ -48,15 +48,15 @@ fn text(text: &str) -> Answer {
 }
 
 fn tasks(prompts: &[&str]) -> Answer {
-    let asked = prompts.iter().map(|prompt| ToolCall {
+    let tool_calls = prompts.iter().map(|prompt| ToolCall {
         provider_id: "c".into(),
         tool: "task".into(),
         args: serde_json::json!({"subagent_type": "worker", "prompt": prompt, "background": true}).to_string().into(),
     });
-    Answer { calls: asked.collect(), stop: Stop::Calls, ..text("") }
+    Answer { calls: tool_calls.collect(), stop: Stop::Calls, ..text("") }
 }
 
-fn asked(request: &Request) -> String {
+fn prompt_of_request(request: &Request) -> String {
     let first = request.messages.iter().find_map(|message| match message {
         Message::User { text, .. } => Some(text.to_string()),
         Message::Assistant { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
@@ -90,7 +90,7 @@ async fn a_tree_in_all_its_states_is_recounted_as_it_was_counted() {
     let answer = move |request: Request| {
         let failures = Arc::clone(&failures);
         async move {
-            match (asked(&request).as_str(), answers(&request)) {
+            match (prompt_of_request(&request).as_str(), answers(&request)) {
                 ("root", 0) => Ok(tasks(&["done", "silent", "failing", "turned away", "cancelled", "parked", "owner"])),
                 ("owner", 0) => Ok(tasks(&["done", "parked"])),
                 ("silent", _) => Ok(Answer { usage: Usage::UNKNOWN, ..text("who knows") }),

@@ -33,7 +33,7 @@ fn piece(publisher: &Publisher, attempt: u32, text: &str) {
     publisher.delta(&at(attempt), &Delta::Text(text.into()), || true);
 }
 
-fn words(next: Next) -> String {
+fn describe(next: Next) -> String {
     match next {
         Next::Event(Event { what: EventKind::Record { seq, record }, .. }) => format!("{seq} {}", record.kind()),
         Next::Event(Event { what: EventKind::Delta { attempt, offset, delta: Delta::Text(text), .. }, .. }) => {
@@ -70,7 +70,7 @@ async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
     show(&publisher, append(&journal, 4, vec![answered(1, 2)]));
     let mut seen = Vec::new();
     while let Some(next) = events.next().await {
-        seen.push(words(next));
+        seen.push(describe(next));
         if seen.last().is_some_and(|word| word.contains("turn_answered")) {
             break;
         }
@@ -78,7 +78,7 @@ async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
     piece(&publisher, 2, " late");
     publisher.close();
     while let Some(next) = events.next().await {
-        seen.push(words(next));
+        seen.push(describe(next));
     }
     seen
 }
@@ -107,8 +107,8 @@ async fn subscriber_between_a_batch_and_its_append_sees_it() {
     let mut events = publisher.subscribe(SubscriptionScope::All);
     let (at, ends, _) = append(&journal, 1, vec![started(1, 1), answered(1, 1)]);
     publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
-    assert_eq!(words(events.next().await.unwrap()), "1 turn_started");
-    assert_eq!(words(events.next().await.unwrap()), "2 turn_answered");
+    assert_eq!(describe(events.next().await.unwrap()), "1 turn_started");
+    assert_eq!(describe(events.next().await.unwrap()), "2 turn_answered");
     drop(events);
     assert!(!publisher.any());
 }
@@ -121,7 +121,7 @@ async fn abandoned_answer_is_not_shown() {
     let mut events = publisher.subscribe(SubscriptionScope::All);
     publisher.delta(&at(1), &Delta::Text("late".into()), || false);
     piece(&publisher, 1, "x");
-    assert_eq!(words(events.next().await.unwrap()), "1@0 x");
+    assert_eq!(describe(events.next().await.unwrap()), "1@0 x");
     publisher.streamed(&at(1));
     assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0, "nothing is kept of a call that is over");
 }
@@ -176,10 +176,10 @@ async fn a10_delta_waits_for_the_durable_birth_of_its_session() {
         publisher.delta(&at, &Delta::Text("am".into()), || true);
         assert!(late.try_next().is_none(), "nothing names it before its birth is durable");
         drop(held);
-        assert_eq!(words(late.next().await.unwrap()), if listens { "1 turn_started" } else { "1@0 I am" });
+        assert_eq!(describe(late.next().await.unwrap()), if listens { "1 turn_started" } else { "1@0 I am" });
         if let Some(early) = &mut early {
-            assert_eq!(words(early.next().await.unwrap()), "1 turn_started");
-            assert_eq!(words(early.next().await.unwrap()), "1@0 I am");
+            assert_eq!(describe(early.next().await.unwrap()), "1 turn_started");
+            assert_eq!(describe(early.next().await.unwrap()), "1@0 I am");
         }
         publisher.delta(&at, &Delta::Text("!".into()), || true);
         publisher.streamed(&at);

@@ -55,7 +55,7 @@ pub(super) struct Aims {
 }
 
 impl StartRecovery {
-    pub(super) fn told(
+    pub(super) fn build_report(
         &self,
         aims: &Aims,
         damaged: Vec<(Option<SessionId>, ReadError)>,

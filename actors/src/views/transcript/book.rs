@@ -107,9 +107,9 @@ impl<'a> Book<'a> {
                     call.warnings.clone_from(&spawned.warnings);
                 }
             }
-            Record::ContinueAsked(asked) => {
-                if let Some(call) = self.call(asked.call) {
-                    call.child = Some(asked.child);
+            Record::ContinueAsked(request) => {
+                if let Some(call) = self.call(request.call) {
+                    call.child = Some(request.child);
                 }
             }
             Record::NoticeTaken(taken) => self.notice(taken),
@@ -206,11 +206,11 @@ impl<'a> Book<'a> {
 
     fn answer(&mut self, answered: &TurnAnswered, seq: Seq, at_ms: i64) {
         let turn = answered.turn;
-        let asked = answered.calls.iter().zip(0_u32..);
-        let calls = asked.map(|(asked, ix)| CallEntry {
+        let tool_calls = answered.calls.iter().zip(0_u32..);
+        let calls = tool_calls.map(|(tool_call, ix)| CallEntry {
             call: CallId { turn, ix },
-            tool: asked.tool.clone(),
-            args: asked.args.clone(),
+            tool: tool_call.tool.clone(),
+            args: tool_call.args.clone(),
             child: None,
             warnings: Vec::new(),
             asks: false,
@@ -263,11 +263,11 @@ impl<'a> Book<'a> {
 }
 
 /// The name of the model that answered, which was asked for as `asked`: older records lack the provider.
-fn model_name(answered: Option<&Text>, asked: Option<&Text>) -> Option<Text> {
-    let is_same = |asked: &&Text| {
-        answered.is_some_and(|name| asked.strip_suffix(&**name).is_some_and(|rest| rest.ends_with('/')))
+fn model_name(answered: Option<&Text>, requested: Option<&Text>) -> Option<Text> {
+    let is_same = |requested: &&Text| {
+        answered.is_some_and(|name| requested.strip_suffix(&**name).is_some_and(|rest| rest.ends_with('/')))
     };
-    asked.filter(|asked| answered.is_none() || is_same(asked)).or(answered).cloned()
+    requested.filter(|requested| answered.is_none() || is_same(requested)).or(answered).cloned()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub struct Branch {
     pub assistant_message: Option<MsgRef>,
     /// The parent's call that started it.
     pub call: Option<CallId>,
-    /// What it is to do.
+    /// The task of the child.
     pub task: Option<Text>,
     /// Its state, in the words of the `subagent` tool.
     pub state: Option<Text>,
@@ -30,7 +30,7 @@ pub struct Branch {
     /// Milliseconds since 1970, as all times.
     pub created: i64,
     pub updated: i64,
-    /// What a client attached.
+    /// Data that a client attached.
     pub metadata: Value,
 }
 

@@ -106,7 +106,7 @@ pub enum Entry {
         /// Estimated input tokens of the next model call, before and after.
         before: u64,
         after: u64,
-        /// What models see in their place.
+        /// The text that models see in place of the hidden messages.
         text: Text,
         /// The service session that wrote the summary.
         service: SessionId,
@@ -119,7 +119,7 @@ pub enum Entry {
         message: Text,
         service: Option<SessionId>,
     },
-    /// What the last compaction hid is seen again from here on.
+    /// From here on, models see the messages that the last compaction hid.
     CompactionUndone {
         by: By,
     },
@@ -196,7 +196,7 @@ pub struct CallEntry {
     /// The arguments, as the model wrote them.
     pub args: Text,
     pub child: Option<SessionId>,
-    /// What was left out of the child's prompt, and why.
+    /// Omissions from the child's prompt, each with its reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Text>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

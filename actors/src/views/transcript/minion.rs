@@ -1,4 +1,4 @@
-//! What a minion did for one call, in the fields of the `minion` tool's result.
+//! The work of a minion for one call, in the fields of the `minion` tool's result.
 
 use serde::{Deserialize, Serialize};
 use subtend_journal::Stored;
@@ -17,11 +17,11 @@ pub struct Minion {
     pub minion_response: Option<Text>,
     /// Whether it called `return`: otherwise its last answer is the response.
     pub minion_used_return_tool: bool,
-    /// What was said and done.
+    /// The messages and tool calls of the run.
     pub activity: Activity,
 }
 
-/// What was said and done in one run.
+/// The messages and tool calls of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     pub turns: u32,
@@ -41,7 +41,7 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
-    /// What the minion said.
+    /// The text of the minion.
     Text,
     /// Calls of tools and their results.
     Backstage,
@@ -116,9 +116,9 @@ impl Activity {
         if let Some(text) = answered.text.as_ref().filter(|text| !text.trim().is_empty()) {
             self.add(Block::Text { text: text.clone() });
         }
-        for (asked, ix) in answered.calls.iter().zip(0_u32..) {
+        for (tool_call, ix) in answered.calls.iter().zip(0_u32..) {
             let call = CallId { turn: answered.turn, ix };
-            self.add(Block::ToolUse { call, tool: asked.tool.clone(), args: asked.args.clone() });
+            self.add(Block::ToolUse { call, tool: tool_call.tool.clone(), args: tool_call.args.clone() });
         }
     }
 
@@ -134,6 +134,6 @@ impl Activity {
     }
 }
 
-fn is_owned(by: &Owner, owner: SessionId, asked: CallId) -> bool {
-    matches!(by, Owner::Run { session, call, .. } if *session == owner && *call == asked)
+fn is_owned(by: &Owner, owner: SessionId, call_id: CallId) -> bool {
+    matches!(by, Owner::Run { session, call, .. } if *session == owner && *call == call_id)
 }

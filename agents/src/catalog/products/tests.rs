@@ -36,9 +36,10 @@ fn body(catalog: &Catalog, name: &str) -> Option<String> {
 fn problems(catalog: &Catalog, dir: &Path) -> Vec<(String, ProblemKind, String)> {
     let below = |path: &Path| path.strip_prefix(dir).unwrap_or(path).display().to_string();
     let root = format!("{}/", dir.display());
-    let said = |message: &str| message.replace(&root, "");
-    let told = |problem: &super::super::AgentProblem| (below(&problem.path), problem.kind, said(&problem.message));
-    catalog.problems().iter().map(told).collect()
+    let relative = |message: &str| message.replace(&root, "");
+    let describe =
+        |problem: &super::super::AgentProblem| (below(&problem.path), problem.kind, relative(&problem.message));
+    catalog.problems().iter().map(describe).collect()
 }
 
 #[test]

@@ -59,8 +59,8 @@ fn claude_tools_allow_what_they_need_and_nothing_else() {
 #[test]
 fn claude_parentheses_narrow_what_a_tool_may_do() {
     let runs = |line: &str, commands: &[&str]| {
-        let asked: Vec<_> = commands.iter().map(|command| ("shell.run", *command)).collect();
-        verdicts(&agent(line), &asked)
+        let accesses: Vec<_> = commands.iter().map(|command| ("shell.run", *command)).collect();
+        verdicts(&agent(line), &accesses)
     };
     let commands =
         ["git log", "git log -1", "git push", "git", "git log; rm x", "git log -1 | sh", "git log $(rm x)", "rm x"];
@@ -69,7 +69,7 @@ fn claude_parentheses_narrow_what_a_tool_may_do() {
     assert_eq!(runs("tools: Bash(git log:*)", &commands), expected);
     assert_eq!(runs("tools: Bash(*)", &commands[..1]), [Allow]);
     let manifest = agent("tools: Agent(explore, Code Reviewer), Read(docs/**), WebFetch(domain:example.org)");
-    let asked = [
+    let accesses = [
         ("task:explore", "*"),
         ("task:code-reviewer", "*"),
         ("task:build", "*"),
@@ -78,13 +78,13 @@ fn claude_parentheses_narrow_what_a_tool_may_do() {
         ("net.fetch", "https://example.org/a"),
         ("net.fetch", "https://example.org.evil.net/a"),
     ];
-    assert_eq!(verdicts(&manifest, &asked), [Allow, Allow, Deny, Allow, Deny, Allow, Deny]);
+    assert_eq!(verdicts(&manifest, &accesses), [Allow, Allow, Deny, Allow, Deny, Allow, Deny]);
 }
 
 /// `WebSearch` widens no `WebFetch`, and a pattern of domains, which would match paths of other hosts, allows nothing.
 #[test]
 fn claude_web_tools_are_two_permissions() {
-    let asked = [
+    let accesses = [
         ("net.fetch", "https://example.org/a"),
         ("net.fetch", "https://evil.net/x.example.org/a"),
         ("net.fetch", "http://example.org/a"),
@@ -97,7 +97,7 @@ fn claude_web_tools_are_two_permissions() {
         ("disallowedTools: WebSearch", [Allow, Allow, Allow, Deny]),
         ("disallowedTools: WebFetch", [Deny, Deny, Deny, Allow]),
     ] {
-        assert_eq!(verdicts(&agent(line), &asked), verdicts_of, "{line}");
+        assert_eq!(verdicts(&agent(line), &accesses), verdicts_of, "{line}");
     }
     let note = "`WebFetch(domain:*.example.org)` is not allowed: a pattern of domains has no equal here";
     assert_eq!(notes("tools: WebFetch(domain:*.example.org)"), [note]);

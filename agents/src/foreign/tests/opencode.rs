@@ -9,8 +9,8 @@ fn agent(fields: &str) -> Manifest {
 }
 
 fn runs(fields: &str, commands: &[&str]) -> Vec<Verdict> {
-    let asked: Vec<_> = commands.iter().map(|command| ("shell.run", *command)).collect();
-    verdicts(&agent(fields), &asked)
+    let accesses: Vec<_> = commands.iter().map(|command| ("shell.run", *command)).collect();
+    verdicts(&agent(fields), &accesses)
 }
 
 #[test]
@@ -20,14 +20,14 @@ fn opencode_file_gets_the_defaults_of_its_product() {
     assert_eq!((&*manifest.name, manifest.mode, &*manifest.description), ("review-sec", AgentMode::All, "Review it."));
     assert_eq!(parsed.warnings, ["`review/sec` is called `review-sec` here"]);
     assert_eq!(of_actions(manifest), [Allow; 6]);
-    let asked = [
+    let accesses = [
         ("fs.read", ".env"),
         ("fs.read", "a/b.env"),
         ("fs.read", "a/.env.local"),
         ("fs.read", ".env.example"),
         ("fs.write", ".env"),
     ];
-    assert_eq!(verdicts(manifest, &asked), [Ask, Ask, Ask, Allow, Allow]);
+    assert_eq!(verdicts(manifest, &accesses), [Ask, Ask, Ask, Allow, Allow]);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn opencode_commands_follow_the_last_match() {
 
 #[test]
 fn opencode_paths_hold_at_every_depth() {
-    let asked = [
+    let accesses = [
         ("fs.read", "secret/a/b"),
         ("fs.read", "src/key.pem"),
         ("fs.read", "src/a.rs"),
@@ -134,11 +134,11 @@ fn opencode_paths_hold_at_every_depth() {
         ("fs.read", "keyA/x"),
     ];
     let fields = "permission: {read: {\"secret/*\": deny, \"*.pem\": deny, \"key?/*\": deny}, edit: {\"*\": deny, \"docs/*.md\": allow}}";
-    assert_eq!(verdicts(&agent(fields), &asked), [Deny, Deny, Allow, Allow, Deny, Deny]);
+    assert_eq!(verdicts(&agent(fields), &accesses), [Deny, Deny, Allow, Allow, Deny, Deny]);
     let absolute = "permission: {read: {\"/home/me/work/secret/*\": deny, \"/etc/*\": deny}}";
-    assert_eq!(verdicts(&agent(absolute), &asked[..3]), [Deny, Allow, Allow]);
-    assert_eq!(verdicts(&agent("permission: {read: {\"~/*\": deny}}"), &asked[..3]), [Deny, Deny, Deny]);
-    assert_eq!(verdicts(&agent("permission: {read: {\"a\\\\b\": deny}}"), &asked[..1]), [Deny]);
+    assert_eq!(verdicts(&agent(absolute), &accesses[..3]), [Deny, Allow, Allow]);
+    assert_eq!(verdicts(&agent("permission: {read: {\"~/*\": deny}}"), &accesses[..3]), [Deny, Deny, Deny]);
+    assert_eq!(verdicts(&agent("permission: {read: {\"a\\\\b\": deny}}"), &accesses[..1]), [Deny]);
 }
 
 #[test]
@@ -147,8 +147,9 @@ fn opencode_tool_that_differs_from_its_action_is_withheld() {
     let offered = tools(&manifest).unwrap();
     assert!(!offered.contains(&"search") && offered.contains(&"read"), "{offered:?}");
     assert_eq!(tools(&agent("permission: {grep: deny, read: deny}")), None);
-    let asked = tools(&agent("permission: {list: {\"*\": allow, \"a*\": ask}}")).map(|tools| tools.contains(&"list"));
-    assert_eq!(asked, Some(false));
+    let asked_paths =
+        tools(&agent("permission: {list: {\"*\": allow, \"a*\": ask}}")).map(|tools| tools.contains(&"list"));
+    assert_eq!(asked_paths, Some(false));
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn a1_a_permission_of_no_tool_here_is_a_warning() {
 
 #[test]
 fn opencode_web_tools_are_two_permissions() {
-    let asked = [("net.fetch", "https://example.org/a"), ("net.search", "words")];
+    let accesses = [("net.fetch", "https://example.org/a"), ("net.search", "words")];
     for (fields, expected) in [
         ("permission: {webfetch: deny}", [Deny, Allow]),
         ("permission: {websearch: deny}", [Allow, Deny]),
@@ -219,6 +220,6 @@ fn opencode_web_tools_are_two_permissions() {
         ("permission: {webfetch: {\"*\": deny, \"https://example.org/*\": allow}, websearch: ask}", [Allow, Ask]),
     ] {
         let manifest = agent(fields);
-        assert_eq!((verdicts(&manifest, &asked), tools(&manifest)), (expected.to_vec(), None), "{fields}");
+        assert_eq!((verdicts(&manifest, &accesses), tools(&manifest)), (expected.to_vec(), None), "{fields}");
     }
 }

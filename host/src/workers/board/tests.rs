@@ -31,7 +31,7 @@ struct KnownLease {
     completed: Option<WorkerResult>,
 }
 
-/// What is known of a call.
+/// The expected state of a call.
 #[derive(Default)]
 struct KnownCall {
     idempotent: bool,
@@ -170,7 +170,7 @@ fn complete(
     Ok(())
 }
 
-/// What holds for each call at any time.
+/// Checks what must hold for each call at any time.
 fn kept(call: &KnownCall) -> Result<(), String> {
     if call.leases > ATTEMPTS {
         return Err(format!("a call was leased {} times", call.leases));

@@ -19,9 +19,9 @@ async fn d2_second_owner_is_refused_and_told_who_has_it() {
     let target = shared().target(&fresh());
     let first = journal(&target);
     let refused = Postgres::open(&target).unwrap_err();
-    let words = refused.to_string();
-    assert!(matches!(refused, OpenError::Held { .. }), "{words}");
-    assert!(words.contains(&format!("is in use by process {} of ", std::process::id())), "{words}");
+    let text = refused.to_string();
+    assert!(matches!(refused, OpenError::Held { .. }), "{text}");
+    assert!(text.contains(&format!("is in use by process {} of ", std::process::id())), "{text}");
     let refused = Postgres::open_to_read(&target).unwrap_err();
     assert!(matches!(refused, OpenError::Held { .. }), "{refused}");
     first.close().await.unwrap();

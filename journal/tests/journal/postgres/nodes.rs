@@ -117,7 +117,7 @@ async fn d4_sessions_are_found_and_keys_are_placed_once() {
     assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), "shard-2", "the first choice counts");
 }
 
-/// What is left of a claim that was given up writes nothing, and keeps no other node out.
+/// A claim that was given up writes nothing, and keeps no other node out.
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_shard_that_was_given_up_is_free_at_once() {
     let nodes = Nodes::start().await;

@@ -11,7 +11,7 @@ use super::server::{self, Server, shared};
 use super::{birth, fresh, journal, problems};
 use crate::scene::id;
 
-/// What happens to the next commit.
+/// The fault of the next commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     None,

@@ -9,17 +9,17 @@ use super::{birth, fresh, journal};
 async fn d1_weak_setting_is_refused_and_named() {
     let server = Server::start(&["full_page_writes = off", "fsync = off"]);
     let refused = |params: &str| Postgres::open(&server.target(params)).unwrap_err().to_string();
-    let words = refused("shard=a");
-    assert!(words.contains("the server has fsync = off: a crash of the server's machine may damage"), "{words}");
-    assert!(words.contains("`accept_weak=fsync`"), "{words}");
+    let text = refused("shard=a");
+    assert!(text.contains("the server has fsync = off: a crash of the server's machine may damage"), "{text}");
+    assert!(text.contains("`accept_weak=fsync`"), "{text}");
     assert!(refused("accept_weak=fsync").contains("full_page_writes = off"), "each is accepted on its own");
     assert!(refused("accept_weak=full_page_writes").contains("fsync = off"));
     let journal = journal(&server.target("accept_weak=fsync,full_page_writes"));
     birth(&journal, 1).await.unwrap();
-    let told = journal.info().durability;
+    let durability = journal.info().durability;
     assert!(
-        told.starts_with("weak, as accepted: fsync is off: ") && told.contains("full_page_writes is off"),
-        "{told}"
+        durability.starts_with("weak, as accepted: fsync is off: ") && durability.contains("full_page_writes is off"),
+        "{durability}"
     );
 }
 

@@ -50,28 +50,31 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
     }
     let json = serde_json::from_str::<Value>(body).unwrap_or(Value::Null);
     let mut fault = of_words(Some(status), &json, Some(body));
-    let words = if fault.text.is_empty() { String::new() } else { format!(": {}", fault.text) };
+    let wording = if fault.text.is_empty() { String::new() } else { format!(": {}", fault.text) };
     fault.text = match (fault.kind, &client.key, client.key_name()) {
-        (ModelFail::Auth, Some(_), Some(name)) => format!("the key in {name} was refused by {who} ({code}){words}"),
-        (ModelFail::Auth, Some(_), None) => format!("the key was refused by {who} ({code}){words}"),
+        (ModelFail::Auth, Some(_), Some(name)) => format!("the key in {name} was refused by {who} ({code}){wording}"),
+        (ModelFail::Auth, Some(_), None) => format!("the key was refused by {who} ({code}){wording}"),
         (ModelFail::Auth, None, _) => match client.protocol.key_variable() {
-            Some(name) => format!("{who} wants a key ({code}): set {name}{words}"),
-            None => format!("{who} wants a key ({code}){words}"),
+            Some(name) => format!("{who} wants a key ({code}): set {name}{wording}"),
+            None => format!("{who} wants a key ({code}){wording}"),
         },
         (ModelFail::Credit, ..) => {
             format!(
-                "{who} refused the call ({code}), the account is out of credit{words}: add credit or choose another model"
+                "{who} refused the call ({code}), the account is out of credit{wording}: add credit or choose another model"
             )
         }
         (ModelFail::Access, None, _) if client.protocol.key_variable().is_some() => {
             let name = client.protocol.key_variable().unwrap_or_default();
-            format!("{who} refused access ({code}){words}; if it needs a key, set {name}")
+            format!("{who} refused access ({code}){wording}; if it needs a key, set {name}")
         }
-        (ModelFail::Access, ..) => format!("{who} refused access ({code}){words}"),
-        _ if code == 404 && !client.is_home() && !words.to_lowercase().contains("model") => {
-            format!("{who} answered 404{words}: is the base URL right, and does the server speak {}?", client.protocol)
+        (ModelFail::Access, ..) => format!("{who} refused access ({code}){wording}"),
+        _ if code == 404 && !client.is_home() && !wording.to_lowercase().contains("model") => {
+            format!(
+                "{who} answered 404{wording}: is the base URL right, and does the server speak {}?",
+                client.protocol
+            )
         }
-        _ => format!("{who} answered {code}{words}"),
+        _ => format!("{who} answered {code}{wording}"),
     };
     let reset = || retry_after::reset(headers, &json).filter(|_| fault.kind == ModelFail::Rate);
     fault.retry_after_ms = retry_after::of(headers).or_else(reset).filter(|_| fault.kind.retryable());

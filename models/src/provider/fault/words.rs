@@ -32,15 +32,15 @@ pub(super) fn plain(body: &str) -> Option<String> {
 }
 
 /// Classifies by the message alone.
-pub(super) fn fail(told: &str) -> ModelFail {
-    let says = |words: &[&str]| words.iter().any(|word| told.contains(word));
+pub(super) fn fail(text: &str) -> ModelFail {
+    let says = |phrases: &[&str]| phrases.iter().any(|word| text.contains(word));
     if says(&["overloaded", "unavailable", "server_error", "api_error", "timeout", "timed out", "internal_error"]) {
         ModelFail::Unavailable
     } else if says(&["rate_limit", "rate limit", "resource_exhausted", "too many requests"]) {
         ModelFail::Rate
     } else if says(&["authentication", "unauthorized", "invalid_api_key", "unauthenticated"]) {
         ModelFail::Auth
-    } else if says(&["permission_"]) || tells_of_region(told) {
+    } else if says(&["permission_"]) || tells_of_region(text) {
         ModelFail::Access
     } else if says(&["invalid_request", "invalid_argument", "not_found"]) {
         ModelFail::InvalidRequest
@@ -49,7 +49,7 @@ pub(super) fn fail(told: &str) -> ModelFail {
     }
 }
 
-pub(super) fn tells_of_context(told: &str) -> bool {
+pub(super) fn tells_of_context(text: &str) -> bool {
     const WORDS: [&str; 14] = [
         "context length",
         "context_length",
@@ -66,12 +66,12 @@ pub(super) fn tells_of_context(told: &str) -> bool {
         "request_too_large",
         "tokens exceed",
     ];
-    WORDS.iter().any(|word| told.contains(word))
+    WORDS.iter().any(|word| text.contains(word))
 }
 
 /// Whether the account has no credit, so that waiting does not help. Gemini's message for a rate limit mentions a quota and a plan, and
 /// does not count.
-pub(super) fn tells_of_credit(told: &str) -> bool {
+pub(super) fn tells_of_credit(text: &str) -> bool {
     const WORDS: [&str; 18] = [
         "insufficient_quota",
         "billing_error",
@@ -92,11 +92,11 @@ pub(super) fn tells_of_credit(told: &str) -> bool {
         "spending limit",
         "spend limit",
     ];
-    WORDS.iter().any(|word| told.contains(word))
+    WORDS.iter().any(|word| text.contains(word))
 }
 
 /// Whether the key is missing or refused, where the status is that of a bad request or of missing access.
-pub(super) fn tells_of_key(body: &Value, told: &str) -> bool {
+pub(super) fn tells_of_key(body: &Value, text: &str) -> bool {
     const WORDS: [&str; 6] = [
         "api key not valid",
         "invalid_api_key",
@@ -107,27 +107,27 @@ pub(super) fn tells_of_key(body: &Value, told: &str) -> bool {
     ];
     let reasons = body.pointer("/error/details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let refused = |detail: &Value| detail.get("reason").and_then(Value::as_str) == Some("API_KEY_INVALID");
-    told.contains("authentication_error") || WORDS.iter().any(|word| told.contains(word)) || reasons.iter().any(refused)
+    text.contains("authentication_error") || WORDS.iter().any(|word| text.contains(word)) || reasons.iter().any(refused)
 }
 
 /// Whether the provider does not serve the caller's region.
-pub(super) fn tells_of_region(told: &str) -> bool {
+pub(super) fn tells_of_region(text: &str) -> bool {
     ["unsupported_country", "country, region", "location is not supported", "not available in your"]
         .iter()
-        .any(|word| told.contains(word))
+        .any(|word| text.contains(word))
 }
 
-pub(super) fn tells_of_unknown_model(told: &str) -> bool {
-    told.contains("model")
+pub(super) fn tells_of_unknown_model(text: &str) -> bool {
+    text.contains("model")
         && ["not found", "not_found", "does not exist", "not a valid model", "unknown model", "invalid model"]
             .iter()
-            .any(|word| told.contains(word))
+            .any(|word| text.contains(word))
 }
 
 pub(super) fn line(text: &str) -> String {
-    let words: Vec<&str> =
+    let phrases: Vec<&str> =
         text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
-    let line = words.join(" ");
+    let line = phrases.join(" ");
     if line.chars().count() <= MAX_CHARS {
         return line;
     }

@@ -39,11 +39,11 @@ fn take(draft: &mut Draft, part: &Value) {
         }
         return;
     }
-    let said = text(part, "/text").unwrap_or_default();
+    let message = text(part, "/text").unwrap_or_default();
     if part.get("thought").and_then(Value::as_bool).unwrap_or(false) {
-        draft.think(said);
+        draft.think(message);
     } else {
-        draft.say(said);
+        draft.say(message);
         draft.kept.signature = signature.map(str::to_owned).or(draft.kept.signature.take());
     }
 }

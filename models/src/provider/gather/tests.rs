@@ -22,7 +22,7 @@ fn openai(delta: Value, finish: Option<&str>) -> Value {
 }
 
 fn calls(answer: &Answer) -> Vec<(&str, &str, &str)> {
-    answer.calls.iter().map(|asked| (&*asked.provider_id, &*asked.tool, &*asked.args)).collect()
+    answer.calls.iter().map(|tool_call| (&*tool_call.provider_id, &*tool_call.tool, &*tool_call.args)).collect()
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn usage_that_was_not_told_or_makes_no_sense_is_not_relied_on() {
     let odd = Usage { input: 0, output: 1_000_000_000, unreliable: true, ..Usage::default() };
     assert_eq!(usage(json!({"prompt_tokens": -5, "completion_tokens": 1e18 as u64})), odd);
     // Reasoning missing from the output, and more cached tokens than input.
-    let told = json!({"prompt_tokens": 5, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 9},
+    let report = json!({"prompt_tokens": 5, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 9},
         "prompt_tokens_details": {"cached_tokens": 50}});
-    assert_eq!(usage(told), Usage { input: 5, output: 9, reasoning: 9, cache_read: 5, ..Usage::default() });
+    assert_eq!(usage(report), Usage { input: 5, output: 9, reasoning: 9, cache_read: 5, ..Usage::default() });
 }
 
 #[test]

@@ -47,10 +47,10 @@ fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
 }
 
 fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>, output: &mut Map<String, Value>) {
-    let Some(asked) = outgoing.settings.effort else { return };
+    let Some(requested) = outgoing.settings.effort else { return };
     // The model must not continue thinking from calls that it did not think of.
-    let asked = if outgoing.is_unsigned { Effort::None } else { asked };
-    let effort = fitting(asked, outgoing.settings.output_tokens);
+    let requested = if outgoing.is_unsigned { Effort::None } else { requested };
+    let effort = fitting(requested, outgoing.settings.output_tokens);
     let thinking = match (claude.thinking(), effort) {
         (Thinking::Adaptive { unasked: true }, None) => json!({ "type": "disabled" }),
         (_, None) => return,
@@ -65,8 +65,8 @@ fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>,
 }
 
 /// Returns the highest effort, up to the requested one, that leaves room for an answer under the cap.
-fn fitting(asked: Effort, cap: Option<u64>) -> Option<(Effort, u64)> {
-    BUDGETS.into_iter().find(|(effort, budget)| *effort <= asked && cap.is_none_or(|cap| cap > *budget))
+fn fitting(requested: Effort, cap: Option<u64>) -> Option<(Effort, u64)> {
+    BUDGETS.into_iter().find(|(effort, budget)| *effort <= requested && cap.is_none_or(|cap| cap > *budget))
 }
 
 fn messages(turns: &[Turn]) -> Vec<Value> {
@@ -127,8 +127,8 @@ fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call])
 /// not know the mark.
 fn mark(messages: &mut [Value]) {
     let Some(content) = messages.last_mut().and_then(|message| message.get_mut("content")) else { return };
-    if let Value::String(said) = content {
-        *content = json!([text(said)]);
+    if let Value::String(output) = content {
+        *content = json!([text(output)]);
     }
     if let Some(Value::Object(block)) = content.as_array_mut().and_then(|blocks| blocks.last_mut()) {
         put(block, "cache_control", Some(json!({ "type": "ephemeral" })));
@@ -150,10 +150,10 @@ mod tests {
 
     #[test]
     fn the_end_of_the_conversation_is_marked() {
-        let mut said = vec![json!({ "role": "user", "content": "hello" })];
-        mark(&mut said);
+        let mut items = vec![json!({ "role": "user", "content": "hello" })];
+        mark(&mut items);
         let block = json!({ "type": "text", "text": "hello", "cache_control": { "type": "ephemeral" } });
-        assert_eq!(said, [json!({ "role": "user", "content": [block] })]);
+        assert_eq!(items, [json!({ "role": "user", "content": [block] })]);
         let mut blocks = vec![json!({ "role": "user", "content": [text("a"), text("b")] })];
         mark(&mut blocks);
         let last = json!({ "type": "text", "text": "b", "cache_control": { "type": "ephemeral" } });

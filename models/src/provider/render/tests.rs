@@ -17,7 +17,7 @@ fn notice(text: &str) -> Message {
     Message::Notice { seq: Seq(9), text: text.into() }
 }
 
-fn asked(id: &str, args: &str) -> ToolCall {
+fn tool_call(id: &str, args: &str) -> ToolCall {
     ToolCall { provider_id: id.into(), tool: "read".into(), args: args.into() }
 }
 
@@ -33,7 +33,7 @@ fn result(ix: u32, content: &str) -> Message {
     Message::Result { call: CallId { turn: TurnNo(1), ix }, error: false, content: content.into() }
 }
 
-fn said(text: &str) -> Turn {
+fn text_turn(text: &str) -> Turn {
     Turn::User(vec![text.into()])
 }
 
@@ -50,10 +50,10 @@ fn outcome(id: &str, content: &str) -> Outcome {
 }
 
 /// The call and the result of a notice.
-fn told(id: &str, text: &str) -> (Call, Turn) {
+fn result_turn(id: &str, text: &str) -> (Call, Turn) {
     let call = Call { id: id.into(), name: TOOL.into(), args: json!({}) };
-    let told = Outcome { id: id.into(), name: TOOL.into(), content: text.into(), error: false };
-    (call, Turn::Results(vec![told]))
+    let report = Outcome { id: id.into(), name: TOOL.into(), content: text.into(), error: false };
+    (call, Turn::Results(vec![report]))
 }
 
 fn turns(messages: &[Message]) -> Vec<Turn> {
@@ -62,7 +62,7 @@ fn turns(messages: &[Message]) -> Vec<Turn> {
 
 #[test]
 fn calls_keep_their_order_and_each_has_its_result() {
-    let calls = [asked("a", "{\"n\":1}"), asked("b", "{}")];
+    let calls = [tool_call("a", "{\"n\":1}"), tool_call("b", "{}")];
     let messages = [
         user("go"),
         answer(Some("see"), &calls),
@@ -74,11 +74,11 @@ fn calls_keep_their_order_and_each_has_its_result() {
     assert_eq!(
         turns(&messages),
         [
-            said("go"),
+            text_turn("go"),
             made(Some("see"), &[call("a", json!({"n": 1})), call("b", json!({}))]),
             Turn::Results(vec![outcome("a", "one"), outcome("b", "two")]),
             made(Some("done"), &[]),
-            said("more"),
+            text_turn("more"),
         ]
     );
 }
@@ -86,7 +86,7 @@ fn calls_keep_their_order_and_each_has_its_result() {
 #[test]
 fn ids_are_unique_and_can_be_sent_whatever_the_provider_gave() {
     let long = "x".repeat(65);
-    let calls = ["", "", "call#read#0", "ok", "ok", &long, "call_1"].map(|id| asked(id, "{}"));
+    let calls = ["", "", "call#read#0", "ok", "ok", &long, "call_1"].map(|id| tool_call(id, "{}"));
     let results: Vec<Message> = (0..7).map(|ix| result(ix, &format!("r{ix}"))).collect();
     let messages: Vec<Message> = [user("go"), answer(None, &calls)].into_iter().chain(results).collect();
     let turns = turns(&messages);
@@ -104,7 +104,7 @@ fn ids_are_unique_and_can_be_sent_whatever_the_provider_gave() {
 fn nothing_is_sent_empty() {
     let messages = [
         user("go"),
-        answer(Some(" \n"), &[asked("a", " ")]),
+        answer(Some(" \n"), &[tool_call("a", " ")]),
         result(0, "  "),
         user(" "),
         answer(Some(""), &[]),
@@ -112,14 +112,19 @@ fn nothing_is_sent_empty() {
     ];
     assert_eq!(
         turns(&messages),
-        [said("go"), made(None, &[call("a", json!({}))]), Turn::Results(vec![outcome("a", "(empty)")]), said("on")]
+        [
+            text_turn("go"),
+            made(None, &[call("a", json!({}))]),
+            Turn::Results(vec![outcome("a", "(empty)")]),
+            text_turn("on")
+        ]
     );
-    assert_eq!(turns(&[]), [said("(empty)")]);
+    assert_eq!(turns(&[]), [text_turn("(empty)")]);
 }
 
 #[test]
 fn arguments_that_are_no_object_are_put_into_one() {
-    let calls = [asked("a", "{\"n\":"), asked("b", "[1]"), asked("c", "\"x\"")];
+    let calls = [tool_call("a", "{\"n\":"), tool_call("b", "[1]"), tool_call("c", "\"x\"")];
     let turns = turns(&[user("go"), answer(None, &calls)]);
     let Some(Turn::Assistant { calls, .. }) = turns.get(1) else { panic!("{turns:?}") };
     let args: Vec<&Value> = calls.iter().map(|call| &call.args).collect();
@@ -132,7 +137,7 @@ fn unmatched_calls_get_a_result_and_unmatched_results_remain() {
     let lost = Outcome { error: true, ..outcome("b", "(there is no result)") };
     let messages = [
         user("go"),
-        answer(None, &[asked("a", "{}"), asked("b", "{}")]),
+        answer(None, &[tool_call("a", "{}"), tool_call("b", "{}")]),
         result(0, "one"),
         result(0, "again"),
         user("x"),
@@ -140,7 +145,7 @@ fn unmatched_calls_get_a_result_and_unmatched_results_remain() {
     assert_eq!(
         turns(&messages),
         [
-            said("go"),
+            text_turn("go"),
             made(None, &[call("a", json!({})), call("b", json!({}))]),
             Turn::Results(vec![outcome("a", "one"), lost]),
             Turn::User(vec!["again".into(), "x".into()]),
@@ -159,37 +164,37 @@ fn a_name_that_cannot_be_sent_is_bent() {
 fn the_user_begins_and_the_model_never_has_the_last_word() {
     assert_eq!(
         turns(&[answer(Some("hi"), &[])]),
-        [said("(The conversation continues.)"), made(Some("hi"), &[]), said("Continue.")]
+        [text_turn("(The conversation continues.)"), made(Some("hi"), &[]), text_turn("Continue.")]
     );
     let prompt = Message::Prompt { text: "Continue.".into() };
     assert_eq!(
         turns(&[user("a"), answer(Some("b"), &[]), prompt]),
-        [said("a"), made(Some("b"), &[]), said("Continue.")]
+        [text_turn("a"), made(Some("b"), &[]), text_turn("Continue.")]
     );
     assert_eq!(
         turns(&[user("a"), answer(Some("b"), &[]), answer(Some("c"), &[]), user("d")]),
-        [said("a"), made(Some("b\n\nc"), &[]), said("d")]
+        [text_turn("a"), made(Some("b\n\nc"), &[]), text_turn("d")]
     );
 }
 
 #[test]
 fn a_notice_is_a_call_of_the_answer_before_it() {
-    let (made_up, results) = told("call_0", "a has ended");
+    let (made_up, results) = result_turn("call_0", "a has ended");
     assert_eq!(
         turns(&[user("go"), answer(Some("started"), &[]), notice("a has ended")]),
-        [said("go"), made(Some("started"), &[made_up]), results]
+        [text_turn("go"), made(Some("started"), &[made_up]), results]
     );
 }
 
 #[test]
 fn a_notice_after_results_or_a_user_is_a_turn_of_its_own() {
-    let (first, first_results) = told("call_1", "one");
-    let (second, second_results) = told("call_2", "two");
-    let messages = [user("go"), answer(None, &[asked("a", "{}")]), result(0, "r"), notice("one"), notice("two")];
+    let (first, first_results) = result_turn("call_1", "one");
+    let (second, second_results) = result_turn("call_2", "two");
+    let messages = [user("go"), answer(None, &[tool_call("a", "{}")]), result(0, "r"), notice("one"), notice("two")];
     assert_eq!(
         turns(&messages),
         [
-            said("go"),
+            text_turn("go"),
             made(None, &[call("a", json!({}))]),
             Turn::Results(vec![outcome("a", "r")]),
             made(None, &[first]),
@@ -198,9 +203,9 @@ fn a_notice_after_results_or_a_user_is_a_turn_of_its_own() {
             second_results,
         ]
     );
-    let (only, results) = told("call_0", "one");
-    assert_eq!(turns(&[user("go"), notice("one")]), [said("go"), made(None, &[only]), results]);
-    assert_eq!(turns(&[notice("one")]), [said("one")]);
+    let (only, results) = result_turn("call_0", "one");
+    assert_eq!(turns(&[user("go"), notice("one")]), [text_turn("go"), made(None, &[only]), results]);
+    assert_eq!(turns(&[notice("one")]), [text_turn("one")]);
 }
 
 fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
@@ -271,7 +276,7 @@ fn reasoning_goes_back_to_its_own_protocol_alone() {
     ];
     for (own, kept, marks) in of_each {
         for protocol in Protocol::ALL {
-            let calls = [asked("a", "{}"), asked("b", "{}")];
+            let calls = [tool_call("a", "{}"), tool_call("b", "{}")];
             let messages =
                 vec![user("go"), reasoned(Some("x"), kept.to_text(), &calls), result(0, "r"), result(1, "r")];
             let body = body(&client(protocol, None), &request(messages, &["read"])).unwrap().to_string();
@@ -298,7 +303,7 @@ fn caches_are_asked_for_at_home_alone() {
 
 #[test]
 fn withdrawn_tools_are_named_when_calls_need_them() {
-    let messages = vec![user("go"), answer(None, &[asked("a", "{}")]), result(0, "r")];
+    let messages = vec![user("go"), answer(None, &[tool_call("a", "{}")]), result(0, "r")];
     let tools = |protocol, tools: &[&str]| {
         let body = body(&client(protocol, None), &request(messages.clone(), tools)).unwrap();
         (body["tools"].pointer("/0/name").cloned(), body.get("tool_choice").cloned())
@@ -313,7 +318,7 @@ fn withdrawn_tools_are_named_when_calls_need_them() {
 #[test]
 fn arguments_above_the_bound_of_a_request_are_text() {
     let args = format!("{{\"a\":[{}0]}}", "{},".repeat(40_000));
-    let messages: Vec<Message> = (0..8).flat_map(|_| [user("go"), answer(None, &[asked("a", &args)])]).collect();
+    let messages: Vec<Message> = (0..8).flat_map(|_| [user("go"), answer(None, &[tool_call("a", &args)])]).collect();
     let is_text = |turn: Turn| match turn {
         Turn::Assistant { calls, .. } => Some(calls[0].args == json!({ "unparsed": args })),
         Turn::User(_) | Turn::Results(_) => None,

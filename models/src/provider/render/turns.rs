@@ -117,18 +117,18 @@ impl TurnOrder {
         }
     }
 
-    fn assistant(&mut self, text: Option<&str>, reasoning: Option<&str>, asked: &[ToolCall]) {
+    fn assistant(&mut self, text: Option<&str>, reasoning: Option<&str>, tool_calls: &[ToolCall]) {
         self.close();
         let text = text.filter(|text| !text.trim().is_empty()).map(str::to_owned);
-        if text.is_none() && asked.is_empty() {
+        if text.is_none() && tool_calls.is_empty() {
             return;
         }
-        let calls: Vec<Call> = asked
+        let calls: Vec<Call> = tool_calls
             .iter()
-            .map(|asked| Call {
-                id: self.id(&asked.provider_id),
-                name: tool_name(&asked.tool),
-                args: self.object(&asked.args),
+            .map(|tool_call| Call {
+                id: self.id(&tool_call.provider_id),
+                name: tool_name(&tool_call.tool),
+                args: self.object(&tool_call.args),
             })
             .collect();
         self.open = calls.iter().map(|call| OpenCall::of(call, None)).collect();

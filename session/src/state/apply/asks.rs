@@ -22,8 +22,8 @@ impl State {
     pub(super) fn ask_answered(&mut self, id: CallId, verdict: AskVerdict) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
-        let CallPhase::Asked(asked) = &call.phase else { return };
-        let access = asked.access.clone();
+        let CallPhase::Asked(open_ask) = &call.phase else { return };
+        let access = open_ask.access.clone();
         call.phase = CallPhase::Unstarted;
         call.allowed = match verdict {
             AskVerdict::Allow | AskVerdict::Always => true,

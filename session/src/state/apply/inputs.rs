@@ -34,7 +34,7 @@ impl State {
 
     pub(super) fn inputs_taken(&mut self, ids: &[InputId]) {
         let from = self.transcript.len();
-        let mut asked = false;
+        let mut was_asked = false;
         for id in ids {
             let Some(input) = self.take_queued(*id) else { continue };
             self.say(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });
@@ -42,7 +42,7 @@ impl State {
             if input.is_from_relative() {
                 continue;
             }
-            asked = true;
+            was_asked = true;
             // Of inputs that one record takes, an answer belongs to the last.
             if input.format.is_some() || input.metadata.is_some() || input.turns.is_some() {
                 self.asked.insert(self.next_seq, Arc::clone(&input));
@@ -64,7 +64,7 @@ impl State {
                 run.allowance = input.turns.unwrap_or(run.allowance);
             }
         }
-        let Some(run) = self.run.as_mut().filter(|_| asked) else { return };
+        let Some(run) = self.run.as_mut().filter(|_| was_asked) else { return };
         self.about = Some(MsgRef { session: self.id, seq: self.next_seq });
         run.spent = 0;
         run.by_notices = false;

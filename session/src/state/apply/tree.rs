@@ -37,12 +37,12 @@ impl State {
         }
     }
 
-    pub(super) fn continue_asked(&mut self, asked: &ContinueAsked) {
-        if let Some(child) = self.children.get_mut(&asked.child) {
-            child.key = Some(asked.call);
+    pub(super) fn continue_asked(&mut self, request: &ContinueAsked) {
+        if let Some(child) = self.children.get_mut(&request.child) {
+            child.key = Some(request.call);
         }
         if let Some(run) = &mut self.run {
-            run.owned.insert(asked.call, Owned { child: asked.child, mode: asked.mode, cancel_asked: false });
+            run.owned.insert(request.call, Owned { child: request.child, mode: request.mode, cancel_asked: false });
         }
     }
 

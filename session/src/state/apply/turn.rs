@@ -108,9 +108,9 @@ impl State {
             turn.calls = answered
                 .calls
                 .iter()
-                .map(|asked| Call {
-                    tool: Arc::clone(&asked.tool),
-                    args: Arc::clone(&asked.args),
+                .map(|tool_call| Call {
+                    tool: Arc::clone(&tool_call.tool),
+                    args: Arc::clone(&tool_call.args),
                     kind: None,
                     allowed: false,
                     phase: CallPhase::Unstarted,

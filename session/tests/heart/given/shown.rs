@@ -1,4 +1,4 @@
-//! What was decided, in short.
+//! Short names of a decision's records and effects.
 
 use super::*;
 
@@ -10,17 +10,17 @@ pub(crate) fn short(heart: &Heart, decided: &Result<Decision, Rejection>) -> Str
         Err(other) => return other.to_string(),
         Ok(decision) => decision,
     };
-    let mut words: Vec<String> = decision.records.iter().map(word).collect();
+    let mut names: Vec<String> = decision.records.iter().map(word).collect();
     match &decision.reply {
         Reply::None | Reply::Accepted { again: false, .. } => {}
-        Reply::Accepted { again: true, .. } => words.push("again".into()),
-        Reply::Done(_) => words.push("Done".into()),
-        Reply::AlreadyEnded(_, outcome) => words.push(format!("AE({})", kind(outcome.kind()))),
-        Reply::NotFound => words.push("NF".into()),
-        Reply::Branched { .. } => words.push("Branched".into()),
-        Reply::Switched { to, .. } => words.push(format!("Switched({to})")),
+        Reply::Accepted { again: true, .. } => names.push("again".into()),
+        Reply::Done(_) => names.push("Done".into()),
+        Reply::AlreadyEnded(_, outcome) => names.push(format!("AE({})", kind(outcome.kind()))),
+        Reply::NotFound => names.push("NF".into()),
+        Reply::Branched { .. } => names.push("Branched".into()),
+        Reply::Switched { to, .. } => names.push(format!("Switched({to})")),
     }
-    format!("{} > {}", words.join(" "), column(heart.state.phase())).trim().into()
+    format!("{} > {}", names.join(" "), column(heart.state.phase())).trim().into()
 }
 
 pub(crate) fn column(phase: Phase) -> &'static str {

@@ -293,7 +293,7 @@ fn inputs_of_the_host_and_to_sessions_that_are_put_away() {
     };
     let row = |name, doing, command, cells| Row { name, doing, command, cells };
     let host: fn() -> Command =
-        || Command::Submit(Box::new(InputAccepted { from: From::Host, ..said(9, "the build is done", Lane::Send) }));
+        || Command::Submit(Box::new(InputAccepted { from: From::Host, ..input(9, "the build is done", Lane::Send) }));
     walk(&[
         row("send of the host", Doing::Stream, host, sends("accepted opened > Q")),
         row("send to a closed session", Doing::Closed, || send(9, "more"), {
@@ -313,7 +313,7 @@ fn refusals_of_owned_sessions() {
     walk(&[Row {
         name: "refused, its call closed",
         doing: Doing::Stream,
-        command: || told(call(1, 0)),
+        command: || completion_command(call(1, 0)),
         cells: [
             "S",
             "> W",
@@ -327,6 +327,6 @@ fn refusals_of_owned_sessions() {
     }]);
 }
 
-fn told(key: CallId) -> Command {
+fn completion_command(key: CallId) -> Command {
     Command::OwnedEnded(vec![refusal_from(session(0xB1), key, ContinueRefusal::InFlight)])
 }

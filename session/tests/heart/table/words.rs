@@ -52,7 +52,7 @@ fn words_of_a_person() {
     ]);
 }
 
-/// What closes a call that a person is asked for closes the ask first.
+/// A command that closes a call with an open ask closes the ask first.
 #[test]
 fn ends_and_holds_of_a_run_that_asks() {
     walk(&[

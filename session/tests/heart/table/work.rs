@@ -107,32 +107,32 @@ fn streamed(name: &'static str, doing: Doing, command: fn() -> Command, cells: [
 #[test]
 fn answers_that_end_or_go_on() {
     let (held, closing) = ("answered > Hi", "answered > Hc");
-    let said: fn() -> Command = || answers(2, "done");
+    let texts: fn() -> Command = || answers(2, "done");
     let cut: fn() -> Command = || answer(2, 1, Some("half"), Vec::new(), Stop::Length);
     let empty: fn() -> Command = || answer(2, 1, None, Vec::new(), Stop::End);
     walk(&[
         streamed(
             "answered, final, nothing owned",
             Doing::Alone,
-            said,
+            texts,
             ["answered ended(completed) > E", held, closing],
         ),
         streamed(
             "answered, final, an input waits",
             Doing::Waits,
-            said,
+            texts,
             ["answered parked(atrest) > Wr", held, closing],
         ),
         streamed(
             "answered, final, an end has arrived",
             Doing::Told,
-            said,
+            texts,
             ["answered message[1] turn > W", held, closing],
         ),
         streamed(
             "answered, final, of the last turn",
             Doing::LastStream,
-            said,
+            texts,
             ["answered parked(atrest) > Wr", held, closing],
         ),
         streamed("answered, cut again", Doing::Prompted, cut, ["answered ended(failed) > E", held, closing]),

@@ -165,18 +165,18 @@ impl Archive {
     }
 
     /// Returns the runs that a person cancelled, from the requests and not from the outcomes.
-    pub(crate) fn cancelled(&self, asked: &[CancelAsked], over: &BTreeMap<RunKey, Over>) -> BTreeSet<RunKey> {
-        let meant = |key: &RunKey, over: &Over| {
-            asked.iter().filter(|asked| asked.at <= over.at).any(|asked| match asked.what {
-                Cancels::Session => asked.session == key.session,
-                Cancels::Run(run) => (asked.session, run) == (key.session, key.run),
-                Cancels::Tree => self.above(key.session).any(|above| above == asked.session),
+    pub(crate) fn cancelled(&self, requests: &[CancelAsked], over: &BTreeMap<RunKey, Over>) -> BTreeSet<RunKey> {
+        let applies = |key: &RunKey, over: &Over| {
+            requests.iter().filter(|request| request.at <= over.at).any(|request| match request.what {
+                Cancels::Session => request.session == key.session,
+                Cancels::Run(run) => (request.session, run) == (key.session, key.run),
+                Cancels::Tree => self.above(key.session).any(|above| above == request.session),
                 Cancels::Deletion => {
-                    self.is_gone(asked.session) && self.above(key.session).any(|above| above == asked.session)
+                    self.is_gone(request.session) && self.above(key.session).any(|above| above == request.session)
                 }
             })
         };
-        over.iter().filter(|(key, over)| meant(key, over)).map(|(key, _)| *key).collect()
+        over.iter().filter(|(key, over)| applies(key, over)).map(|(key, _)| *key).collect()
     }
 }
 

@@ -93,14 +93,14 @@ impl Observations {
 
     /// Records a new reader of events; returns its index.
     pub(crate) fn reads(&mut self, name: Text, follows: Option<(SessionId, Seq)>) -> usize {
-        self.seen.subscribers.push(SubscriberLog { name, follows, heard: Vec::new(), dry: false });
+        self.seen.subscribers.push(SubscriberLog { name, follows, received: Vec::new(), dry: false });
         self.seen.subscribers.len().saturating_sub(1)
     }
 
     /// Records an event that a reader received.
-    pub(crate) fn hears(&mut self, reader: usize, heard: Heard) {
+    pub(crate) fn hears(&mut self, reader: usize, delivery: Heard) {
         if let Some(log) = self.seen.subscribers.get_mut(reader) {
-            log.heard.push(heard);
+            log.received.push(delivery);
         }
     }
 

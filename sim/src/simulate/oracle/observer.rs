@@ -284,8 +284,8 @@ mod tests {
         let over = Over { at: Duration::from_secs(10), outcome: Outcome::Cancelled { by: By::Person } };
         let over = BTreeMap::from([(run, over)]);
         let counts = |session, what, secs| {
-            let asked = CancelAsked { session, what, at: Duration::from_secs(secs) };
-            !Archive::default().cancelled(&[asked], &over).is_empty()
+            let request = CancelAsked { session, what, at: Duration::from_secs(secs) };
+            !Archive::default().cancelled(&[request], &over).is_empty()
         };
         assert!(counts(run.session, Cancels::Session, 5) && counts(run.session, Cancels::Tree, 10));
         assert!(counts(run.session, Cancels::Run(RunNo(1)), 5));

@@ -71,8 +71,8 @@ fn violation_is_printed_with_its_store_and_kill() {
     );
     let json: serde_json::Value = serde_json::from_str(&report.json().expect("JSON")).expect("JSON");
     assert_eq!((&json["violations"], &json["lost"], &json["missing"]), (&2.into(), &2.into(), &0.into()));
-    let told = serde_json::json!({"kill": 50, "store": "aged", "kind": "lost", "what": "another"});
-    assert_eq!(json["what"][1], told);
+    let result = serde_json::json!({"kill": 50, "store": "aged", "kind": "lost", "what": "another"});
+    assert_eq!(json["what"][1], result);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn many_violations_are_counted_and_truncated() {
     let mut report = report();
     let found = (0..80).map(|n| Violation { kind: FindingKind::Missing, what: n.to_string() });
     report.take("aged", found.collect());
-    assert_eq!((report.violations(), report.told.len()), (80, 50));
+    assert_eq!((report.violations(), report.violations.len()), (80, 50));
     assert!(plain(&report).ends_with("\n  and 70 more (--json lists up to 50)"));
 }
 

@@ -48,9 +48,9 @@ fn find<'a>(servers: &'a [NamedServer], provider: &str) -> Option<&'a str> {
 
 impl Servers {
     /// Reads those that are given, and takes the session's `own` besides.
-    pub(super) fn read<'a>(words: impl Iterator<Item = &'a str>, own: &[Text]) -> Result<Self, Fail> {
+    pub(super) fn read<'a>(names: impl Iterator<Item = &'a str>, own: &[Text]) -> Result<Self, Fail> {
         let mut servers: Vec<NamedServer> = Vec::new();
-        for word in words {
+        for word in names {
             let (provider, url) = split(word);
             if servers.iter().any(|(before, _)| *before == provider) {
                 let what = provider.as_deref().unwrap_or("all providers");
@@ -70,7 +70,7 @@ impl Servers {
         Self { is_asked_for: false, ..self }
     }
 
-    pub(super) fn words(&self) -> Vec<Text> {
+    pub(super) fn base_urls(&self) -> Vec<Text> {
         let word = |(provider, url): &NamedServer| match provider {
             Some(provider) => format!("{provider}={url}").into(),
             None => url.as_str().into(),

@@ -20,10 +20,11 @@ pub(super) struct Enabled {
 
 impl Enabled {
     /// Reads it from `words` of the command line and of the session, base URLs, the person's own file and the environment.
-    pub(super) fn of<'a>(said: &Loaded, mut words: impl Iterator<Item = &'a str>, served: bool) -> Self {
+    pub(super) fn of<'a>(loaded: &Loaded, mut words: impl Iterator<Item = &'a str>, served: bool) -> Self {
         let host = std::env::var_os("OLLAMA_HOST").is_some_and(|host| !host.is_empty());
         let own = |origin: &Origin| matches!(origin, Origin::User(_) | Origin::Variable(_));
-        let names = said.values.iter().filter(|setting| own(&setting.origin)).flat_map(|setting| texts(&setting.value));
+        let names =
+            loaded.values.iter().filter(|setting| own(&setting.origin)).flat_map(|setting| texts(&setting.value));
         Self { keyless: host || served || words.any(is_keyless) || names.into_iter().any(is_keyless) }
     }
 
@@ -40,8 +41,8 @@ impl Enabled {
     }
 }
 
-fn is_keyless(words: &str) -> bool {
-    words.split(',').any(|word| word.trim().starts_with(KEYLESS))
+fn is_keyless(text: &str) -> bool {
+    text.split(',').any(|word| word.trim().starts_with(KEYLESS))
 }
 
 fn texts(value: &Value) -> Vec<&str> {
@@ -64,14 +65,14 @@ pub(crate) enum Chosen {
 }
 
 impl Chosen {
-    pub(super) fn by_config(said: &Loaded) -> Self {
-        let name = match said.default_model() {
+    pub(super) fn by_config(loaded: &Loaded) -> Self {
+        let name = match loaded.default_model() {
             DefaultModel::Unsaid => return Self::Nowhere,
             DefaultModel::Model(_) => "model",
             DefaultModel::Pool(_) => "default_pool",
         };
         let key = Key::from(["llm", name]);
-        let origin = said.origin(&key);
+        let origin = loaded.origin(&key);
         Self::Config(key, origin)
     }
 
@@ -84,7 +85,7 @@ impl Chosen {
 impl ModelSetup {
     /// Says which model answers in a new session of `agent`, or in the one that the command is about, and who chose it.
     pub(crate) fn line(&self, agent: Option<&Manifest>) -> String {
-        match self.told(agent) {
+        match self.model_and_choice(agent) {
             (_, Chosen::Nowhere) => {
                 "no model was named: the built-in rule-based model `offline` answers; name another with --model"
                     .to_owned()

@@ -37,7 +37,7 @@ pub(in crate::cli::work) fn born(child: &str, agent: &str) -> Record {
     }))
 }
 
-pub(in crate::cli::work) fn asked() -> Record {
+pub(in crate::cli::work) fn ask_record() -> Record {
     Record::TurnStarted {
         run: RunNo(1),
         turn: TurnNo(1),
@@ -55,7 +55,7 @@ pub(in crate::cli::work) fn asks() -> Record {
 }
 
 pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
-    let asked =
+    let tool_call =
         |(tool, args): &(&str, &str)| ToolCall { provider_id: "".into(), tool: (*tool).into(), args: (*args).into() };
     Record::TurnAnswered(Box::new(TurnAnswered {
         run: RunNo(1),
@@ -63,7 +63,7 @@ pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
         attempt: AttemptNo(1),
         text: None,
         reasoning: None,
-        calls: calls.iter().map(asked).collect(),
+        calls: calls.iter().map(tool_call).collect(),
         stop: Stop::Calls,
         model: None,
         usage: Usage { input: 1_000, output: 200, ..Usage::default() },
@@ -144,7 +144,7 @@ async fn a_child_is_followed_from_birth_to_end() {
     let doing = |live: &LiveTree| live.node(id(CHILD)).expect("the child").doing.clone();
     assert_eq!(doing(&live), Doing::Queued);
 
-    assert_eq!(live.take(&event(CHILD, asked()), now), None);
+    assert_eq!(live.take(&event(CHILD, ask_record()), now), None);
     assert_eq!(doing(&live), Doing::Thinking);
 
     live.take(&event(CHILD, answered(&[("search", r#"{"pattern":"error"}"#), ("list", "{}")])), now);

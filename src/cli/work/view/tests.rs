@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::live::tests::{answered, asked, asks, born, ended, event, id, opened, started, waits};
+use super::super::live::tests::{answered, ask_record, asks, born, ended, event, id, opened, started, waits};
 use super::*;
 use subtend_session::outcome::{By, Outcome};
 
@@ -13,7 +13,7 @@ fn child(n: usize) -> String {
 /// Returns a root with so many children, of which the first `ended` have ended, one a second; the last one searches.
 fn family(children: usize, done: usize, now: Instant) -> LiveTree {
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    live.take(&event(ROOT, asked()), now);
+    live.take(&event(ROOT, ask_record()), now);
     for n in 1..=children {
         live.take(&event(ROOT, born(&child(n), "explore")), now);
     }
@@ -55,11 +55,11 @@ async fn u3_waiting_parent_shows_its_working_time() {
     let at = |seconds| now + Duration::from_secs(seconds);
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     assert_eq!(drawn(&live, at(9), (24, 100)), ["○ general"]);
-    live.take(&event(ROOT, asked()), at(10));
+    live.take(&event(ROOT, ask_record()), at(10));
     live.take(&event(ROOT, answered(&[("task", "{}")])), at(11));
     live.take(&event(ROOT, born(&child(1), "explore")), at(12));
     live.take(&event(ROOT, waits(0)), at(12));
-    live.take(&event(&child(1), asked()), at(12));
+    live.take(&event(&child(1), ask_record()), at(12));
     live.take(&event(&child(1), answered(&[])), at(13));
     let lines = [
         "◌ general           waiting for 1 subagent  turn 1 · 1.2k tokens · 2.0s · 2.4k tokens in all",
@@ -69,7 +69,7 @@ async fn u3_waiting_parent_shows_its_working_time() {
     // The figures are those of one run.
     live.take(&event(ROOT, ended(Outcome::Completed)), at(16));
     live.take(&event(ROOT, opened(2)), at(20));
-    live.take(&event(ROOT, asked()), at(20));
+    live.take(&event(ROOT, ask_record()), at(20));
     let lines = drawn(&live, at(21), (24, 100));
     assert_eq!(lines[0], "◐ general           thinking  turn 0 · 0 tokens · 1.0s");
 }
@@ -78,7 +78,7 @@ async fn u3_waiting_parent_shows_its_working_time() {
 async fn u2_session_that_asks_has_a_mark_of_its_own() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    live.take(&event(ROOT, asked()), now);
+    live.take(&event(ROOT, ask_record()), now);
     live.take(&event(ROOT, answered(&[("write", "{}")])), now);
     live.take(&event(ROOT, asks()), now);
     let line = drawn(&live, now, (24, 100)).remove(0);

@@ -56,8 +56,8 @@ fn b8_a_listing_has_what_is_not_shown_already_and_has_all_words() {
 #[test]
 fn b8_description_is_complete_and_names_unknown_tools() {
     let read = json!({"name": "read", "description": "Reads a file.", "parameters": {"type": "object"}});
-    let told = got(r#"{"tools":["read","nonesuch"," read "]}"#, &["read".into()], 8_000);
-    assert_eq!(told, json!({"tools": [read], "unknown": ["nonesuch"]}));
+    let report = got(r#"{"tools":["read","nonesuch"," read "]}"#, &["read".into()], 8_000);
+    assert_eq!(report, json!({"tools": [read], "unknown": ["nonesuch"]}));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a session plants in the repository of its workspace, or in its worktree.
+//! Hostile files in the repository of a workspace, or in a worktree.
 
 use super::*;
 
@@ -119,7 +119,7 @@ fn x14_links_of_a_repository_lead_no_git_out() {
     }
 }
 
-/// What a session says of files in `.gitattributes` hides no text from the person.
+/// Attributes of files in `.gitattributes` hide no text from the person.
 #[test]
 fn x14_attributes_hide_no_text_from_a_diff() {
     let scene = Repository::new();

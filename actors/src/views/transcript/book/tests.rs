@@ -40,14 +40,14 @@ fn taken(ids: &[u8]) -> Record {
 }
 
 fn answered(turn: u32, text: Option<&str>, tools: &[&str]) -> Record {
-    let asked = |tool: &&str| ToolCall { provider_id: "p".into(), tool: (*tool).into(), args: "{}".into() };
+    let tool_call = |tool: &&str| ToolCall { provider_id: "p".into(), tool: (*tool).into(), args: "{}".into() };
     Record::TurnAnswered(Box::new(TurnAnswered {
         run: RunNo(1),
         turn: TurnNo(turn),
         attempt: AttemptNo(1),
         text: text.map(Into::into),
         reasoning: None,
-        calls: tools.iter().map(asked).collect(),
+        calls: tools.iter().map(tool_call).collect(),
         stop: Stop::End,
         model: None,
         usage: Usage::default(),
@@ -218,7 +218,7 @@ fn b6_task_that_never_began_precedes_its_end() {
 
 #[test]
 fn u2_asking_call_is_marked_until_it_is_answered() {
-    let asked = Record::AskOpened {
+    let given = Record::AskOpened {
         call: call(1, 0),
         action: "fs.write".into(),
         resource: "a".into(),
@@ -230,7 +230,7 @@ fn u2_asking_call_is_marked_until_it_is_answered() {
         let mut entries = shown(records);
         entries[0].calls_mut()[0].asks
     };
-    let open = vec![answered(1, None, &["write"]), asked];
+    let open = vec![answered(1, None, &["write"]), given];
     assert!(asks(open.clone()));
     assert!(!asks(open.into_iter().chain([word]).collect()));
 }
