@@ -166,7 +166,8 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     Ok(SandboxedCommand { child, killer, _scratch: scratch })
 }
 
-/// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to what commands of the system need.
+/// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to what commands of the system need. As a command it
+/// has no capabilities, no sockets and no other call that the filter denies.
 ///
 /// # Errors
 /// If it cannot be restricted, or a directory is missing or lies behind a link.
@@ -174,7 +175,10 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
 pub(crate) fn enter_within(within: &[PathBuf], program: &Path) -> Result<(), String> {
     // The first is the repository, in the workspace as a rule: no link of that one leads further.
     let workspace = within.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
-    domain::enter_within(within, program, &places(workspace))
+    let mut places = places(workspace);
+    // Devices never end: a link to one in place of a file has git read up to its limit of memory. It needs these two.
+    places.devices.retain(|device| ["/dev/null", "/dev/urandom"].map(Path::new).contains(&&**device));
+    domain::enter_within(within, program, &places)
 }
 
 /// Fails: this system has no sandbox.

@@ -68,10 +68,11 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
     syscalls::apply(&filter)
 }
 
-/// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to `places`. No link leads to a
-/// directory: a session may have put it there.
+/// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to `places`, without sockets. No link
+/// leads to a directory: a session may have put it there.
 pub(super) fn enter_within(within: &[PathBuf], program: &Path, places: &Places) -> Result<(), String> {
     let mut rules = ruleset(false).and_then(Ruleset::create).map_err(describe)?;
+    let filter = syscalls::filter(false)?;
     let readable: Vec<&Path> = places.readable.iter().map(|path| &**path).chain([program]).collect();
     allow_system(&mut rules, &readable, places)?;
     for path in within {
@@ -80,7 +81,9 @@ pub(super) fn enter_within(within: &[PathBuf], program: &Path, places: &Places) 
             .map_err(|error| format!("{} cannot be opened without links: {error}", path.display()))?;
         add(&mut rules, dir.as_fd(), AccessFs::from_all(FS))?;
     }
-    restrict(rules)
+    restrict(rules)?;
+    drop_capabilities()?;
+    syscalls::apply(&filter)
 }
 
 /// Kills all processes of this thread's domain, except its own, in one step: none of them can fork meanwhile. Returns whether it did.

@@ -15,7 +15,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::WorktreeError;
-use crate::guard::Guard;
+use crate::commands::CommandLimits;
+use crate::guard::{Guard, LIMITS};
 #[cfg(target_os = "linux")]
 use crate::sandbox;
 
@@ -25,6 +26,14 @@ const MOST: u64 = 64 << 20;
 const SAID: u64 = 4 << 10;
 /// How long one command may take.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// What one command may use of the machine: a repository can have it read what never ends.
+const LIMITED: CommandLimits = CommandLimits {
+    processes: 256,
+    memory_bytes: 2 << 30,
+    file_bytes: 8 << 30,
+    open_files: 4096,
+    cpu_seconds: PATIENCE.as_secs(),
+};
 /// Bytes of paths in one command.
 const ARGUMENTS: usize = 64 << 10;
 /// Settings of a repository that would execute something, or start work in the background.
@@ -179,6 +188,11 @@ impl Git {
             command.env(format!("GIT_CONFIG_KEY_{ix}"), key).env(format!("GIT_CONFIG_VALUE_{ix}"), value);
         }
         command.envs(at.variables.iter().map(|(name, value)| (name, value)));
+        if self.guard.is_some()
+            && let Ok(limits) = serde_json::to_string(&LIMITED)
+        {
+            command.env(LIMITS, limits);
+        }
         command
     }
 }

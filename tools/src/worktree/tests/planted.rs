@@ -323,3 +323,56 @@ fn x14_repositories_of_sha256_have_worktrees() {
         assert!(why.contains("keeps its refs as `reftable`"), "{why}");
     }
 }
+
+/// Were git to run a program all the same, it could do what a command without rights can: no sockets, no capabilities, no
+/// devices but two.
+#[test]
+#[cfg(target_os = "linux")]
+fn x14_git_is_held_as_a_command_is() {
+    const STATE: &str = "grep -E '^(CapEff|Seccomp):' /proc/self/status; true < /dev/zero && echo opened; true < /dev/null && echo null";
+    if crate::sandbox::probe().is_err() {
+        println!("not tried: nothing holds git here");
+        return;
+    }
+    let scene = Repository::new();
+    let at = GitPlace { variables: Vec::new(), within: vec![scene.repo().canonicalize().unwrap()] };
+    let alias = format!("alias.held=!{STATE}");
+    let held = scene.worktrees.git.run(&at, &["-c", &alias, "held"]).unwrap();
+    let held: Vec<String> = String::from_utf8(held).unwrap().split_whitespace().map(str::to_owned).collect();
+    assert_eq!(held, ["CapEff:", "0000000000000000", "Seccomp:", "2", "null"]);
+    let control = scene.git(&["-c", &alias, "held"]);
+    assert!(control.contains("opened"), "{control}");
+}
+
+/// A guard receives the limits of git.
+#[test]
+fn x14_git_has_limits_of_the_machine() {
+    let guard = |args: &[&str]| Guard { program: "sh".into(), args: args.iter().map(Into::into).collect() };
+    let guard = guard(&["-c", "printf %s \"$SUBTEND_COMMAND_LIMITS\""]);
+    let at = GitPlace { variables: Vec::new(), within: Vec::new() };
+    let limits = Git::new(Some(guard)).run(&at, &["version"]).unwrap();
+    let limits: crate::commands::CommandLimits = serde_json::from_slice(&limits).unwrap();
+    assert!(limits.memory_bytes <= 2 << 30 && limits.cpu_seconds <= 300, "{limits:?}");
+}
+
+/// A session has git read what never ends, in place of the repositories that this one borrows from. The control: it is there to be read.
+#[test]
+#[cfg(target_os = "linux")]
+fn x14_endless_files_of_a_repository_use_no_memory() {
+    use std::io::Read as _;
+
+    if crate::sandbox::probe().is_err() {
+        println!("not tried: nothing holds git here");
+        return;
+    }
+    let mut bytes = [1; 8];
+    fs::File::open("/dev/zero").unwrap().read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, [0; 8], "the control");
+    let scene = Repository::new();
+    symlink("/dev/zero", scene.repo().join(".git/objects/info/alternates")).unwrap();
+    drop(opened(&scene.worktrees, &scene.repo()));
+    let scene = Repository::new();
+    relink(Path::new("/dev/zero"), &scene.repo().join(".git/config"));
+    let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
+    assert!(why.contains("config cannot be read"), "{why}");
+}
