@@ -84,6 +84,12 @@ pub enum WorktreeError {
         path.display()
     )]
     NoRepository { path: PathBuf, why: String },
+    #[error(
+        "no worktree can be made: {} {why}, so the repository may be one that others put there. Make it yours (`chown`, `chmod o-w`), run \
+         `git init` in the workspace, or leave `isolation` out",
+        path.display()
+    )]
+    OfOthers { path: PathBuf, why: String },
     #[error("no worktree can be made: the repository of {} has no commit ({why}). Commit its files first", path.display())]
     NoCommit { path: PathBuf, why: String },
     #[error("session {0} has no worktree: `subtend worktree list` shows those that exist")]

@@ -27,13 +27,19 @@ pub(super) struct Found {
 /// Returns the repository that `workspace` lies in.
 ///
 /// # Errors
-/// [`WorktreeError::NoRepository`].
+/// [`WorktreeError::NoRepository`], and [`WorktreeError::OfOthers`]: git itself checks no owner where it does not search.
 pub(super) fn find(workspace: &Path) -> Result<Found, WorktreeError> {
     let none = |why: String| WorktreeError::NoRepository { path: workspace.into(), why };
     let path = workspace.canonicalize().map_err(|error| none(error.to_string()))?;
     let top = path.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok());
     let top = top.ok_or_else(|| none("no directory above it has a `.git`".to_owned()))?;
     let (git_dir, repository) = named(top).map_err(none)?;
+    let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(top));
+    let places = above.chain([&*top.join(".git"), &*git_dir, &*repository]).map(Path::to_owned).collect::<Vec<_>>();
+    let others = places.into_iter().find_map(|place| of_others(&place, &path).map(|why| (place, why)));
+    if let Some((path, why)) = others {
+        return Err(WorktreeError::OfOthers { path, why });
+    }
     let mut prefix = String::new();
     for part in path.strip_prefix(top).unwrap_or(Path::new("")) {
         let part = part.to_str().ok_or_else(|| none("its path is not UTF-8".to_owned()))?;
@@ -91,6 +97,26 @@ fn named(top: &Path) -> Result<(PathBuf, PathBuf), String> {
     let tree = config.lines().filter_map(|line| line.trim().strip_prefix("worktree = ")).next_back();
     let is_own = tree.is_some_and(|tree| resolved(&git_dir, tree).is_ok_and(|tree| tree == top));
     if is_own { Ok((git_dir.clone(), git_dir)) } else { Err(other()) }
+}
+
+/// Returns why a place may be of other users than that of the workspace, this one and the superuser; `None` if it is not.
+#[cfg(unix)]
+fn of_others(place: &Path, workspace: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let (found, workspace) = match (place.symlink_metadata(), workspace.symlink_metadata()) {
+        (Ok(found), Ok(workspace)) => (found, workspace),
+        (Err(error), _) | (_, Err(error)) => return Some(format!("cannot be checked: {error}")),
+    };
+    if ![workspace.uid(), rustix::process::geteuid().as_raw(), 0].contains(&found.uid()) {
+        return Some(format!("belongs to another user, {}", found.uid()));
+    }
+    (found.mode() & 0o002 != 0).then(|| "can be written by all users".to_owned())
+}
+
+#[cfg(not(unix))]
+fn of_others(_: &Path, _: &Path) -> Option<String> {
+    None
 }
 
 fn resolved(from: &Path, path: &str) -> Result<PathBuf, String> {

@@ -376,3 +376,39 @@ fn x14_endless_files_of_a_repository_use_no_memory() {
     let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
     assert!(why.contains("config cannot be read"), "{why}");
 }
+
+/// Another user of the machine puts a repository above the workspace, or can put files into that of the workspace. The control: the same
+/// repository, without that, has worktrees.
+#[test]
+fn x14_repositories_of_other_users_have_no_worktrees() {
+    let opens = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let owned = |path: &Path| std::os::unix::fs::chown(path, Some(54321), None).unwrap();
+    let scene = Repository::new();
+    let workspace = scene.repo().join("sub");
+    let places = [scene.repo(), scene.repo().join(".git")];
+    let refused = |why: &str| {
+        let refused = repository::find(&workspace).err().unwrap().to_string();
+        assert!(refused.contains(why) && refused.contains("run `git init` in the workspace"), "{refused}");
+    };
+    for place in &places {
+        for mode in [0o777, 0o1777] {
+            opens(place, mode);
+            refused("can be written by all users");
+        }
+        opens(place, 0o755);
+    }
+    if rustix::process::geteuid().is_root() {
+        for place in &places {
+            owned(place);
+            refused("belongs to another user, 54321");
+            std::os::unix::fs::chown(place, Some(0), None).unwrap();
+        }
+        // The owner of the workspace may own the repository.
+        places.iter().chain([&workspace]).for_each(|place| owned(place));
+        assert!(repository::find(&workspace).is_ok());
+        let back = |place: &PathBuf| std::os::unix::fs::chown(place, Some(0), None).unwrap();
+        places.iter().chain([&workspace]).for_each(back);
+    }
+    opens(&workspace, 0o777);
+    opened(&scene.worktrees, &workspace).unwrap();
+}
