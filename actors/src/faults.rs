@@ -116,7 +116,7 @@ impl Faults {
     /// Returns whether this build has the fault points for sabotage drills.
     pub const COMPILED: bool = cfg!(feature = "sabotage");
 
-    /// Returns the sabotage named by comma-separated `words`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
+    /// Returns the sabotage named by comma-separated `text`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
     /// their intents), `no-order` (a deletion begins with the lowest sessions). Other words are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(text: &str) -> Self {

@@ -66,7 +66,7 @@ pub struct OpenOptions {
     pub limits: Option<Limits>,
     /// Its model by name; the default is the manifest's, then the runtime's.
     pub model: Option<Text>,
-    /// The treatment of its runs after a restart of the host; the default is the manifest's.
+    /// Whether its runs fail or resume after a restart of the host; the default is the manifest's.
     pub on_restart: Option<OnRestart>,
     /// The source of its calls: sessions of an MCP client and their children are not offered internal tools.
     pub source: Source,

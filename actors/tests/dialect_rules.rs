@@ -34,7 +34,7 @@ fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
 
 type DescendantRequests = Arc<Mutex<Vec<Request>>>;
 
-/// Runs one conversation whose root makes the calls `asked` in its first turn; children say `found`. Returns the root's last
+/// Runs one conversation whose root makes the calls `tool_calls` in its first turn; children say `found`. Returns the root's last
 /// request and those of the children.
 async fn below(
     builder: Builder,

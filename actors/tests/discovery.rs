@@ -52,7 +52,7 @@ fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
     builder(journal).dialects(dialects).tools(tools(toolbox(ran)))
 }
 
-/// A model whose root starts a subagent with `asked`; the subagent makes the calls `steps` in turn, then ends.
+/// A model whose root starts a subagent with `arguments`; the subagent makes the calls `steps` in turn, then ends.
 fn subagent(
     arguments: Value,
     steps: Vec<(&'static str, Value)>,

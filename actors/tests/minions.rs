@@ -177,7 +177,7 @@ fn templates() -> BTreeMap<Arc<str>, MinionTemplate> {
     [("plain".into(), MinionTemplate::default()), ("reviewer".into(), reviewer)].into()
 }
 
-/// Calls `minion` with each of `asked`. Returns the requests of the minions, the results, and for each minion whether failed runs are
+/// Calls `minion` with each of `arguments`. Returns the requests of the minions, the results, and for each minion whether failed runs are
 /// rolled back.
 async fn by_template(arguments: Vec<Value>) -> (Vec<Request>, Vec<String>, Vec<bool>) {
     let (journal, seen) = (journal(), Arc::new(Mutex::new((Vec::new(), Vec::new()))));

@@ -87,7 +87,7 @@ async fn host(
     builder.model(answering).start().await.expect("it starts")
 }
 
-/// A model whose root makes the calls `asked` and then ends; the first messages of its children are kept.
+/// A model whose root makes the calls `requested_calls` and then ends; the first messages of its children are kept.
 fn asking(requested_calls: Vec<(&'static str, Value)>, received: &Arc<Mutex<Vec<String>>>) -> Arc<dyn Model> {
     let received = Arc::clone(received);
     model(move |request| {

@@ -48,7 +48,7 @@ pub struct Manifest {
     /// Where the tools of its sessions work.
     #[serde(skip_serializing_if = "is_none")]
     pub isolation: Isolation,
-    /// The treatment of its runs after a restart of the host; a run resumes only if all its owners do.
+    /// Whether its runs fail or resume after a restart of the host; a run resumes only if all its owners do.
     #[serde(skip_serializing_if = "fails")]
     pub on_restart: OnRestart,
     pub body: Text,

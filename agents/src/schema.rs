@@ -78,7 +78,7 @@ pub(crate) struct FrontMatter {
     /// Where its tools work: in the workspace, or in a git worktree of each session's own.
     #[schemars(with = "Option<String>", extend("enum" = ["none", "worktree", null]))]
     pub(crate) isolation: Option<Isolation>,
-    /// The treatment of its runs after a restart of the host.
+    /// Whether its runs fail or resume after a restart of the host.
     #[schemars(with = "Option<String>", extend("enum" = ["fail", "resume", null]))]
     pub(crate) on_restart: Option<OnRestart>,
     /// Whether pickers and the types of `task` omit it.

@@ -8,7 +8,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// Returns the generator of `seed` and `words`.
+    /// Returns the generator of `seed` and `text`.
     pub(crate) fn of(seed: u64, text: &str) -> Self {
         let mixed = text
             .bytes()

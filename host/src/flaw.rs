@@ -25,7 +25,7 @@ impl Flawed {
         Self { flaw: Some(flaw) }
     }
 
-    /// Returns the bug named by comma-separated `words`: `no-resume`, `no-key` or `old-lease`. Other words are ignored.
+    /// Returns the bug named by comma-separated `text`: `no-resume`, `no-key` or `old-lease`. Other words are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(text: &str) -> Self {
         let flaw = text.split(',').find_map(|word| match word.trim() {

@@ -21,7 +21,7 @@ pub struct SocketPath {
     _kept: Option<Way>,
 }
 
-/// The directory that a short path leads through.
+/// The handle or link that a short path leads through.
 #[derive(Debug)]
 enum Way {
     Handle { _dir: OwnedFd },

@@ -9,7 +9,7 @@ use subtend_session::message::Message;
 use subtend_session::record::{Carrier, Compacted, Record};
 use subtend_session::state::State;
 
-/// Messages that a session must still show to its model after some of its records.
+/// Messages and owned runs that a compaction after some of a session's records must not hide.
 #[derive(Default)]
 struct Owed {
     /// Inputs of the run in flight without a final answer, by the records that took them.

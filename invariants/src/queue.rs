@@ -100,7 +100,7 @@ pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
 pub(super) fn queue_stands(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
-        let mut reported = false;
+        let mut must_stay = false;
         let mut records = seen.view.records.iter().peekable();
         while let Some(record) = records.next() {
             if inputs.go(record).is_err() {
@@ -108,12 +108,12 @@ pub(super) fn queue_stands(world: &World<'_>) -> Verdict {
             }
             if matches!(record, Record::InputAccepted(_)) {
                 // An input after the cancel of the tree lifts it.
-                reported = false;
+                must_stay = false;
             } else if let Record::RunHeld { why, .. } = record {
-                reported |= matches!(**why, Hold::Closing { queue_stands: true, .. });
+                must_stay |= matches!(**why, Hold::Closing { queue_stands: true, .. });
             } else if let Record::RunEnded(ended) = record {
-                after_end(*session, seen, &inputs, (reported, ended.queue_stands), records.peek().copied())?;
-                reported = false;
+                after_end(*session, seen, &inputs, (must_stay, ended.queue_stands), records.peek().copied())?;
+                must_stay = false;
             }
         }
     }
@@ -124,10 +124,10 @@ fn after_end(
     session: SessionId,
     seen: &Seen<'_>,
     inputs: &Inputs,
-    (reported, stays): (bool, bool),
+    (must_stay, stays): (bool, bool),
     next: Option<&Record>,
 ) -> Verdict {
-    ensure_if(reported, stays, InvariantId::S12, session, || {
+    ensure_if(must_stay, stays, InvariantId::S12, session, || {
         "the queue was to stay queued when the run closed, and not when it ended".to_owned()
     })?;
     let opens = matches!(next, Some(Record::RunOpened(_)));

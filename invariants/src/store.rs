@@ -1,4 +1,4 @@
-//! Deletions and restarts of a store: J-7, J-8, J-9, J-10.
+//! Recovery, damage, failures and deletion of a store: J-7, J-8, J-9, J-10.
 
 use crate::observed::{Aside, Failure, Recovery};
 use crate::world::World;

@@ -178,7 +178,7 @@ impl Walk {
         need(self.open.contains(&call), "the call is not open")
     }
 
-    /// Excludes the fields that the birth and the end of a run leave unchanged.
+    /// Returns the fields that the birth and the end of a run leave unchanged; the others are reset.
     fn between_runs(&mut self) -> Self {
         let services = std::mem::take(&mut self.services);
         let compactions = self.compactions;

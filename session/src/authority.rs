@@ -123,7 +123,7 @@ impl RuleSet {
         unbeaten.map(|rule| rule.verdict).min().unwrap_or(self.default)
     }
 
-    /// Returns the rules that can decide for an action of `asked`: those that no other rule beats wherever it matches.
+    /// Returns the rules that can decide for `action`: those that no other rule beats wherever it matches.
     fn deciding<'a>(&'a self, action: Asked<'a>) -> impl Iterator<Item = &'a Rule> {
         let syntax = action.syntax();
         let shadowed = move |rule: &Rule| {
@@ -143,7 +143,7 @@ impl RuleSet {
         self.rules.iter().filter(move |rule| action.some_match(&rule.action) && !shadowed(rule))
     }
 
-    /// Returns whether some resource of an action of `asked` may be matched by no rule.
+    /// Returns whether some resource of `action` may be matched by no rule.
     fn default_decides(&self, action: Asked<'_>) -> bool {
         let syntax = action.syntax();
         !self.rules.iter().any(|rule| action.all_match(&rule.action) && rule.is_everywhere(syntax))

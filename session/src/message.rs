@@ -73,7 +73,7 @@ pub type Transcript = Arc<Vec<Message>>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
     pub name: Text,
-    /// Its effect, when to use it and when not.
+    /// What the tool does, when to use it and when not.
     pub description: Text,
     /// JSON schema of its arguments: always an object schema.
     pub schema: Arc<serde_json::Value>,

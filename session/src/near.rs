@@ -1,6 +1,6 @@
 //! Suggestions for misspelled names.
 
-/// Returns the known name nearest to `asked`, if it is near enough to be a typo.
+/// Returns the known name nearest to `requested`, if it is near enough to be a typo.
 ///
 /// ```
 /// use subtend_session::near::near;

@@ -67,7 +67,7 @@ pub(crate) fn with(store: &StoreArgs, name: &str, job: impl Fn(&Hosted) -> Resul
         let first = *after.get_or_insert(hosted.after);
         let hosted = Hosted { after: first, ..hosted };
         match job(&hosted) {
-            Err(_) if hosts < HOSTS && !hosted.is_bound.get() && client::is_gone(&place, pid)? => {}
+            Err(Fail::Unavailable(_)) if hosts < HOSTS && !hosted.is_bound.get() && client::is_gone(&place, pid)? => {}
             done => return done,
         }
     };
@@ -79,22 +79,22 @@ pub(crate) fn with(store: &StoreArgs, name: &str, job: impl Fn(&Hosted) -> Resul
         }
         Ok(host)
     };
-    hosting(work::threads()?, journal, id, begin, job)
+    hosting(work::threads()?, (journal, id, after), begin, job)
 }
 
-/// Runs `job` with a session of the store `journal`, which this process hosts during `job`.
+/// Runs `job` with a session of the store `journal`, which this process hosts during `job`. `after` is the last record that an earlier
+/// attempt of the command found there.
 ///
 /// # Errors
 /// Those of `begin` and `job`.
 pub(crate) fn hosting(
     threads: Runtime,
-    journal: Journal,
-    id: SessionId,
+    (journal, id, after): (Journal, SessionId, Option<Seq>),
     begin: impl AsyncFnOnce(Journal) -> Result<Host, Fail>,
     job: impl FnOnce(&Hosted) -> Result<Code, Fail>,
 ) -> Result<Code, Fail> {
     let host = threads.block_on(begin(journal.clone()))?;
-    let after = last(&journal, id)?;
+    let after = after.map_or_else(|| last(&journal, id), Ok)?;
     let host_of_this = Attached::own(threads, host.local());
     let hosted = Hosted { host: host_of_this, journal, id, is_own: true, after, is_bound: Cell::new(false) };
     let done = job(&hosted);
@@ -183,7 +183,7 @@ impl Hosted {
         let done: Controlled = self.host.call(Method::POST, &path, None)?;
         let due = Instant::now() + Duration::from_millis(PATIENCE_MS.into());
         for (id, run) in runs {
-            let left = due.saturating_duration_since(Instant::now()).as_millis();
+            let left = due.saturating_duration_since(Instant::now()).as_millis().saturating_add(1);
             let path = format!("/v1/sessions/{id}/runs/{run}?wait=true&timeout={left}");
             // A host that ends has accepted the cancel, and nothing is left to wait for.
             let Ok(ended) = self.host.call::<RunReply>(Method::GET, &path, None) else { break };

@@ -15,15 +15,6 @@ use super::fail::Fail;
 /// # Errors
 /// [`Fail::Usage`] for one that cannot take effect.
 pub(crate) fn workers(config: &Config) -> Result<Workers, Fail> {
-    let most = config.limits.tool_ms;
-    for (name, tool) in &config.remote_tools {
-        // A call that has begun at the one limit ends as one with unknown effects, at the other as one without.
-        if let Some(deadline) = tool.deadline_ms.filter(|deadline| *deadline >= most) {
-            return Err(Fail::Usage(format!(
-                "`remote_tools.{name}.deadline_ms` is {deadline}, but `limits.tool_ms` ends each call after {most} ms: give it less, or raise the limit"
-            )));
-        }
-    }
     let tools = config.remote_tools.iter().map(|(name, tool)| RemoteTool {
         spec: ToolSpec {
             name: Arc::clone(name),

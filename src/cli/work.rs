@@ -182,7 +182,7 @@ where
     verb_asking(args, about, |_| true, job)
 }
 
-/// As [`verb`], but asks the user only if `asked`: a question that is not shown would never be answered.
+/// As [`verb`], but asks the user only if `may_ask` allows it: a question that is not shown would never be answered.
 pub(crate) fn verb_asking<J>(
     args: &WorkArgs,
     about: About<'_>,

@@ -219,7 +219,7 @@ impl ToolWorker {
         }
     }
 
-    /// Answers a call that was leased after `asked`.
+    /// Answers a call that was leased after `asked_at`.
     async fn answer(&self, call: LeasedCall, asked_at: Instant) {
         let lease = Duration::from_millis(call.lease_ms);
         let Some(until) = self.begun(&call, asked_at + lease).await else { return self.give_back(&call).await };

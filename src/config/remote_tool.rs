@@ -9,7 +9,7 @@ use subtend_session::ids::Text;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RemoteToolConfig {
-    /// Its effect, when to use it and when not, for models.
+    /// For models: what the tool does, when to use it and when not.
     pub description: Text,
     /// The JSON Schema of its arguments. Left out: any object.
     pub input: Map<String, Value>,
@@ -21,7 +21,7 @@ pub struct RemoteToolConfig {
     /// How long a worker may be silent before it counts as lost, in milliseconds.
     #[schemars(range(min = 1_000, max = 600_000))]
     pub lease_ms: u64,
-    /// Time for a call with its wait for a worker, in milliseconds; it is less than `limits.tool_ms`.
+    /// Time for a call with its wait for a worker, in milliseconds; `limits.tool_ms` applies too.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1_000))]
     pub deadline_ms: Option<u64>,

@@ -77,7 +77,7 @@ const LIMITS: [(&str, &str); 33] = [
     ("ask_ms", "How long a question waits for a person; then it is denied."),
     ("check_ms", "How long a check waits for its task; the task continues."),
     ("detached_ms", "Wall-clock time of a run without an owner, and working time of a background process."),
-    ("inherited_bytes", "What a branch may take over from where it branches off."),
+    ("inherited_bytes", "Bytes that a branch may inherit from its origin."),
     ("park", "Whether a run waits for the reset of a provider's usage limit; `off` fails at once."),
 ];
 

@@ -11,7 +11,7 @@ fn asking() -> AttackScene {
     AttackScene::new().policy(Verdict::Allow, &[("fs.write", "*", Verdict::Ask)])
 }
 
-/// Plays `steps` while an approver gives `words` as verdicts; returns the session and the questions, by session and resource.
+/// Plays `steps` while an approver gives `verdicts`; returns the session and the questions, by session and resource.
 async fn approve_each(
     host: &RunningHost,
     steps: &[Value],

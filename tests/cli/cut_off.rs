@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 
-use super::call::User;
-use super::serve::serve;
+use super::call::{CommandOutput, User};
+use super::second::ALWAYS;
+use super::serve::{ServedHost, serve};
 
 /// Forwards requests to the host at `real`. Withholds the first answer to a request that begins with `cut`, and returns the waiting
 /// client.
@@ -98,6 +99,19 @@ fn h3_prompt_is_run_once_when_its_host_dies_before_it_answers() {
     assert!(done.out.lines().any(|line| line.contains(id)), "it tells what became of it: {done:?}");
 }
 
+/// Starts a command whose host is killed after it took it and before it answers. No other host is there: the command goes on without.
+fn answered_after_a_kill(user: &User, serving: ServedHost, args: &[&str]) -> CommandOutput {
+    let socket = Path::new(&serving.socket).to_owned();
+    let waiting = relayed(&socket, "POST /v1/sessions/");
+    let command = user.start(args);
+    let client = waiting.recv().expect("the command was accepted");
+    serving.host.signal("KILL");
+    drop(serving.host.done());
+    std::fs::remove_file(&socket).expect("the socket file");
+    client.shutdown(Shutdown::Both).expect("closed");
+    command.done()
+}
+
 /// Sent again with the last record that it had, a rollback that a killed host took is not taken twice.
 #[test]
 fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
@@ -109,20 +123,29 @@ fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     // The script has no second answer: the run fails, and can be rolled back.
     assert_eq!(user.call(&["send", "--quiet", &id, "Two."]).code, Some(1));
-    let socket = Path::new(&serving.socket).to_owned();
-    let waiting = relayed(&socket, "POST /v1/sessions/");
-    let rollback = user.start(&["rollback", "--json", &id]);
-    let client = waiting.recv().expect("the command was accepted");
-    serving.host.signal("KILL");
-    drop(serving.host.done());
-    std::fs::remove_file(&socket).expect("the socket file");
-    client.shutdown(Shutdown::Both).expect("closed");
-    let done = rollback.done();
+    let done = answered_after_a_kill(&user, serving, &["rollback", "--json", &id]);
     assert_eq!(done.code, Some(0), "{done:?}");
     let reply: serde_json::Value = serde_json::from_str(&done.out).expect("a reply");
     assert_eq!(reply["run"], 2, "{done:?}");
     let story = user.call(&["export", &id]).out;
     assert_eq!(story.matches("rolled_back\":{").count(), 1, "{story}");
+}
+
+/// Taken twice, it would go back by two alternatives.
+#[test]
+fn h1_switch_acts_once_when_its_host_dies_before_it_answers() {
+    let user = User::new();
+    let model = user.script(ALWAYS);
+    let serving = serve(&user, &model);
+    let opened = user.call(&["run", "--quiet", "--model", &model, "One."]);
+    assert_eq!(opened.code, Some(0), "{opened:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    for _ in 0..3 {
+        assert_eq!(user.call(&["regenerate", &id]).code, Some(0));
+    }
+    let done = answered_after_a_kill(&user, serving, &["switch", &id, "previous"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.ends_with(" shows alternative 2\n"), "{done:?}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl ChatMessage {
     }
 }
 
-/// What a provider of this protocol would refuse in `said`, in words. Empty where all is well.
+/// What a provider of this protocol would refuse in `messages`, in words. Empty where all is well.
 pub(crate) fn refused(protocol: Protocol, messages: &[ChatMessage]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut turns = messages.iter().filter(|message| message.role != Role::System).peekable();

@@ -59,7 +59,7 @@ fn accepted(protocol: Protocol, seen: &[Exchange]) {
     }
 }
 
-/// The last thing said is the result of a call that the model never made, which tells of the ends once, with `words` in it.
+/// The last thing said is the result of a call that the model never made, which tells of the ends once, with `expected` in it.
 fn ends_with_the_notice(protocol: Protocol, body: &Value, expected: &[&str]) {
     let messages = messages_of(protocol, body);
     let [.., call, last] = &*messages else { panic!("{protocol:?}: {messages:#?}") };

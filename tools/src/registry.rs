@@ -299,7 +299,7 @@ impl Registry {
         Classified::Invalid { kind: Invalid::UnknownTool, message }
     }
 
-    /// Returns the error for a model that called `asked`, which it is not offered.
+    /// Returns the error for a model that called `requested`, which it is not offered.
     pub fn unknown<'a>(&self, requested: &str, offered: impl Iterator<Item = &'a str>) -> Text {
         let names: Vec<&str> = offered.collect();
         let known = self.tools.contains_key(requested);

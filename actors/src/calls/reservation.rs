@@ -36,7 +36,7 @@ pub(crate) struct SetAside {
 }
 
 impl SetAside {
-    /// Settles the call with its reported cost, as far as it is known. `told`: whether its tokens are known; their price may be missing.
+    /// Settles the call with its reported cost, as far as it is known. `is_reported`: whether its tokens are known; their price may be missing.
     ///
     /// The unknown part is written into the usage, so that a recount also counts it in full.
     pub(crate) fn settle(mut self, outcome: &mut ModelOutcome, is_reported: bool) {

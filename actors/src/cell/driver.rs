@@ -85,7 +85,7 @@ pub(crate) struct Pending {
     pub(crate) stops: bool,
 }
 
-/// The commands that an activation handles before its inbox.
+/// Commands and owed ends that an activation handles before its inbox.
 pub(crate) struct First {
     /// Whether the run was in flight when the host died.
     pub(crate) lost: bool,

@@ -8,7 +8,7 @@ use subtend_session::record::{Hold, Record};
 
 pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
 
-/// Inputs from outside of the session that a command needs before it is decided.
+/// Facts from outside of the session that a command needs before it is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,

@@ -6,7 +6,7 @@ use subtend_session::outcome::By;
 use super::{ControlError, SessionHandle};
 use crate::services::running::For;
 
-/// The range of messages that a compaction hid.
+/// The size of a compaction: hidden messages, and tokens before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactedHistory {
     /// The hidden messages, as many from the first.

@@ -110,7 +110,7 @@ impl Hooked {
     }
 }
 
-/// Replaces the text of `came`; the session bounds it.
+/// Replaces the text of `outcome`; the session bounds it.
 fn with_text(outcome: ToolOutcome, text: Text) -> ToolOutcome {
     match outcome {
         ToolOutcome::Output(_) => ToolOutcome::Output(ToolOutput { content: text, truncated_from: None }),

@@ -9,7 +9,7 @@ use subtend_tools::checkpoint::{Awaited, Checkpoints};
 
 use crate::views::checkpoints::{UnrecordedWrite, unrecorded};
 
-/// Checkpoints that need work at the start of a runtime.
+/// The result of finishing interrupted restores at the start of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct FoundCheckpoints {
     /// Files that interrupted restores were finished for.

@@ -137,7 +137,7 @@ impl Agents {
         Workplace { workspace, worktree: state.created.worktree, worktrees }
     }
 
-    /// Returns the worktree of a new session of an agent with `own` isolation, started with `asked`, if it has one of its own. The heart sets
+    /// Returns the worktree of a new session of an agent with `own` isolation, started with `requested`, if it has one of its own. The heart sets
     /// what it was made from.
     ///
     /// # Errors

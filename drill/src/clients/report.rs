@@ -13,7 +13,7 @@ use crate::sabotage::Sabotage;
 /// The share of kills, in percent, that must hit a target.
 const LEAST: u64 = 30;
 
-/// Counts of what was open at the kills.
+/// Kills, counted by what they interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClientHits {
     /// Kills with a command between its request and its reply.

@@ -205,7 +205,7 @@ pub(super) async fn roll_back(
     Ok(Json(RolledBack { run: run.0, files: Vec::new() }))
 }
 
-/// The range of messages that a compaction hid.
+/// The size of a compaction: hidden messages, and tokens before and after.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Compaction {
     /// The hidden messages, as many from the first.

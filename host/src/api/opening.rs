@@ -40,7 +40,7 @@ pub(super) struct NewSession {
     /// Servers that its models are called at instead of the providers' own, as `URL` or `PROVIDER=URL`. Needs the Unix socket.
     #[serde(default)]
     servers: Vec<String>,
-    /// The treatment of its runs after a restart of the host: `fail` or `resume`; the default is the agent's.
+    /// Whether its runs fail or resume after a restart of the host: `fail` or `resume`; the default is the agent's.
     #[schema(value_type = Option<String>)]
     on_restart: Option<OnRestart>,
     /// The first input.

@@ -13,7 +13,7 @@ use super::{Path, Query};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// The writes to restore: those of a run, or those after a message; the last run if neither is given.
+/// The writes to undo: those of a run, or those after a message; the last run if neither is given.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

@@ -34,7 +34,7 @@ pub struct AnswerSeen {
     pub answer: ControlAnswer,
 }
 
-/// The kind of control that was requested.
+/// The control, wait or late completion that a reply is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Given {
     Cancel(By),

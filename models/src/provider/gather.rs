@@ -216,16 +216,16 @@ impl Draft {
 
     /// Returns the stop reason, by all the evidence.
     fn reason(&self, cap: Option<u64>) -> Result<Stop, Fault> {
-        let reply = self.stop.unwrap_or(if self.text.is_empty() { Stop::Other } else { Stop::End });
+        let stop = self.stop.unwrap_or(if self.text.is_empty() { Stop::Other } else { Stop::End });
         // Some servers of this protocol report an answer as complete that they truncated at the cap.
         let at_cap = cap.is_some_and(|cap| self.tally.output().is_some_and(|output| output >= cap));
-        Ok(match reply {
+        Ok(match stop {
             Stop::End | Stop::Calls if at_cap && self.protocol == Protocol::OpenAiResponses => Stop::Length,
             Stop::End | Stop::Other if !self.calls.is_empty() => Stop::Calls,
             Stop::Calls if self.calls.is_empty() => {
                 return Err(Fault::new(ModelFail::BadAnswer, "the answer says that it calls tools, and calls none"));
             }
-            Stop::End | Stop::Calls | Stop::Length | Stop::Refused | Stop::Other => reply,
+            Stop::End | Stop::Calls | Stop::Length | Stop::Refused | Stop::Other => stop,
         })
     }
 

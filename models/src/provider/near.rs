@@ -46,7 +46,7 @@ fn names(list: &[u8]) -> Option<Vec<String>> {
     Some(names.map(|name| name.strip_prefix("models/").map_or(name.clone(), str::to_owned)).collect())
 }
 
-/// Returns the names that resemble `asked`, nearest first.
+/// Returns the names that resemble `requested`, nearest first.
 fn nearest(requested: &str, names: &[String]) -> Vec<String> {
     let requested = requested.to_lowercase();
     let mut ranked: Vec<(f64, &String)> = names

@@ -29,7 +29,7 @@ impl Before {
     }
 }
 
-/// Facts for the index row that the records do not contain.
+/// Facts for the head and in-flight rows that the records do not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     pub epoch: Epoch,

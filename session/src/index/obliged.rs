@@ -52,7 +52,7 @@ pub(super) fn completion_row(place: &Place, owner: &Owner, run: RunNo) -> Option
     }
 }
 
-/// Returns the content of a `continue` row: `asked` is its record in `session`'s journal, `opened` that run's birth.
+/// Returns the content of a `continue` row: `request` is its record in `session`'s journal, `opened` that run's birth.
 ///
 /// The deliverer checks whether that run has ended.
 pub fn continue_from(session: SessionId, opened: &RunOpened, request: &ContinueAsked) -> Continue {

@@ -20,7 +20,7 @@ struct KnownModels {
     for_all: bool,
 }
 
-/// Returns the problems of agent files and profiles. `words` is the value of `--model` or its variable.
+/// Returns the problems of agent files and profiles. `text` is the value of `--model` or its variable.
 pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, text: Option<&str>, tools: &Registry) -> Vec<AgentProblem> {
     let known = KnownModels::of(loaded, text);
     let models = catalog.all().filter_map(|manifest| known.missed(manifest));

@@ -237,7 +237,7 @@ fn restored(own: &str, loaded: &Loaded) -> DefaultModel {
     }
 }
 
-/// Refuses scripts among the models that `words` name, before a file is opened.
+/// Refuses scripts among the models that `text` names, before a file is opened.
 fn no_scripts(text: &str) -> Result<(), String> {
     match text.trim_start().starts_with("scripted:") {
         true => no_script(text),
@@ -268,7 +268,7 @@ fn blamed(error: &str, options: &str) -> String {
     if error.ends_with(')') && error.contains(" (--") { error.to_owned() } else { format!("{error} {options}") }
 }
 
-/// Returns the models that `words` name, and whether one of them is a provider's.
+/// Returns the models that `text` names, and whether one of them is a provider's.
 fn models(text: &str, servers: &Servers) -> Result<(NamedModels, bool), String> {
     let names: Vec<&str> = match text {
         // A script's file may have a comma in its name.

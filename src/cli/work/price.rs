@@ -5,9 +5,9 @@ use subtend_actors::prices::{Price, Prices};
 use super::super::fail::Fail;
 use super::super::paint::clip;
 
-/// Returns the prices of `base`, and those that `words` name, in US dollars a million tokens.
-pub(super) fn read(report: &[String], base: Prices) -> Result<Prices, Fail> {
-    let prices = report.iter().try_fold(base, |prices, word| {
+/// Returns the prices of `base`, and those that `options` name, in US dollars a million tokens.
+pub(super) fn read(options: &[String], base: Prices) -> Result<Prices, Fail> {
+    let prices = options.iter().try_fold(base, |prices, word| {
         let (name, price) = one(word)?;
         Ok::<_, Fail>(prices.with(name, price))
     })?;

@@ -157,7 +157,7 @@ pub(crate) fn with(
         let (runtime, _) = setup::start(journal, parts, false).await?;
         Ok(Host::new(runtime, HostOptions { approvals: false, ..HostOptions::default() }))
     };
-    hosted::hosting(threads, found.journal, found.session, begin, job)
+    hosted::hosting(threads, (found.journal, found.session, None), begin, job)
 }
 
 /// Asks for a summary of the session, and waits for it.
@@ -174,7 +174,7 @@ pub(crate) fn summarised(
     Ok(done.map(|done| done.summary))
 }
 
-/// Asks for the work of a service, which `told` names meanwhile, and waits for it.
+/// Asks for the work of a service, which `activity` names meanwhile, and waits for it.
 pub(crate) fn request<T: for<'a> Deserialize<'a>>(
     hosted: &Hosted,
     stop: &mut StopSignal,

@@ -74,12 +74,7 @@ fn errors_of_workers_are_as_reviewed() {
     page.heading("Declarations of the user");
     let file = page.user.config().join("subtend/subtend.yaml");
     std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
-    for declared in [
-        "build: {}",
-        "build: {description: Builds., action: fs.read}",
-        "build: {description: Builds., deadline_ms: 120000}",
-        "read: {description: Reads.}",
-    ] {
+    for declared in ["build: {}", "build: {description: Builds., action: fs.read}", "read: {description: Reads.}"] {
         std::fs::write(&file, format!("remote_tools: {{{declared}}}\n")).expect("written");
         page.call("run --model offline --store memory --quiet hi");
     }

@@ -54,7 +54,7 @@ struct FileHistory<'a> {
     before: (&'a FileState, SessionId),
     /// The state after the last change that the restore undoes.
     after: &'a FileState,
-    /// The possible states, unless another program changed it.
+    /// The states that the file may have, unless another program changed it.
     possible: Vec<&'a FileState>,
     broken: bool,
     /// A run that changed it later, and whose change is not taken back.

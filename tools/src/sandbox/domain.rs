@@ -10,7 +10,7 @@ use landlock::{
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getppid, kill_process_group, test_kill_process};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use subtend_session::authority::Authority;
 
 use super::places::{PROC, Places, RESOLVERS, SETTINGS, SYSTEM};
@@ -64,7 +64,7 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
         .map_err(|error| format!("the workspace cannot be opened: {error}"))?;
     WorkspaceSurvey::new(authority).grant(here, &mut |fd, grant| add(&mut rules, fd, access(grant)))?;
     restrict(rules)?;
-    drop_capabilities()?;
+    drop_capabilities(CapabilitySet::empty())?;
     syscalls::apply(&filter)
 }
 
@@ -82,7 +82,8 @@ pub(super) fn enter_within(within: &[PathBuf], program: &Path, places: &Places) 
         add(&mut rules, dir.as_fd(), AccessFs::from_all(FS))?;
     }
     restrict(rules)?;
-    drop_capabilities()?;
+    // The superuser works in repositories of others, as in a directory that a container borrows.
+    drop_capabilities(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER)?;
     syscalls::apply(&filter)
 }
 
@@ -132,10 +133,16 @@ fn allow_system(rules: &mut RulesetCreated, readable: &[&Path], places: &Places)
     Ok(())
 }
 
-/// Gives up all capabilities: the superuser's bypass other limits. A domain grants no new ones to started programs.
-fn drop_capabilities() -> Result<(), String> {
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+/// Gives up all capabilities but some of those that it has: the superuser's bypass other limits. A domain grants no new ones to started programs.
+fn drop_capabilities(all_but: CapabilitySet) -> Result<(), String> {
+    capabilities(None)
+        .and_then(|own| {
+            let kept = own.permitted & all_but;
+            set_capabilities(
+                None,
+                CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
+            )
+        })
         .map_err(|error| format!("the capabilities of this process cannot be given up: {error}"))
 }
 
@@ -223,7 +230,7 @@ mod tests {
         assert!(!confined(|| {
             let files = Ruleset::default().handle_access(AccessFs::from_all(FS)).and_then(Ruleset::create);
             let root = PathBeneath::new(PathFd::new("/").unwrap(), AccessFs::from_all(FS));
-            drop_capabilities().unwrap();
+            drop_capabilities(CapabilitySet::empty()).unwrap();
             restrict(files.unwrap().add_rule(root).unwrap()).unwrap();
         }));
         let is_new = Ruleset::default()

@@ -28,7 +28,7 @@ const SAID: u64 = 4 << 10;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// What one command may use of the machine: a repository can have it read what never ends.
 const LIMITED: CommandLimits = CommandLimits {
-    processes: 256,
+    processes: 2048,
     memory_bytes: 2 << 30,
     file_bytes: 8 << 30,
     open_files: 4096,

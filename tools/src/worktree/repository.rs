@@ -111,7 +111,8 @@ fn of_others(place: &Path, workspace: &Path) -> Option<String> {
     if ![workspace.uid(), rustix::process::geteuid().as_raw(), 0].contains(&found.uid()) {
         return Some(format!("belongs to another user, {}", found.uid()));
     }
-    (found.mode() & 0o002 != 0).then(|| "can be written by all users".to_owned())
+    // On file systems without modes all can write everywhere, the workspace too.
+    (found.mode() & !workspace.mode() & 0o002 != 0).then(|| "can be written by all users".to_owned())
 }
 
 #[cfg(not(unix))]
@@ -132,15 +133,16 @@ fn line(path: &Path) -> Result<String, String> {
 fn bounded(path: &Path, most: u64) -> io::Result<String> {
     let read = || {
         let file = opened(path)?;
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         let is_file = file.metadata()?.is_file();
         if is_file {
-            file.take(most.saturating_add(1)).read_to_string(&mut text)?;
+            file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
         }
-        if !is_file || text.len() as u64 > most {
+        if !is_file || bytes.len() as u64 > most {
             return Err(io::Error::other(format!("it is not a file of at most {most} bytes")));
         }
-        Ok(text)
+        // Names of people in settings may have any encoding. A path that is not text names nothing that exists.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     read()
         .map_err(|error: io::Error| io::Error::new(error.kind(), format!("{} cannot be read: {error}", path.display())))

@@ -262,7 +262,7 @@ impl<'a> Book<'a> {
     }
 }
 
-/// The name of the model that answered, which was asked for as `asked`: older records lack the provider.
+/// The name of the model that answered, which was asked for as `requested`: older records lack the provider.
 fn model_name(answered: Option<&Text>, requested: Option<&Text>) -> Option<Text> {
     let is_same = |requested: &&Text| {
         answered.is_some_and(|name| requested.strip_suffix(&**name).is_some_and(|rest| rest.ends_with('/')))

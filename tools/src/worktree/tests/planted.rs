@@ -405,10 +405,13 @@ fn x14_repositories_of_other_users_have_no_worktrees() {
         }
         // The owner of the workspace may own the repository.
         places.iter().chain([&workspace]).for_each(|place| owned(place));
-        assert!(repository::find(&workspace).is_ok());
+        opened(&scene.worktrees, &workspace).unwrap();
         let back = |place: &PathBuf| std::os::unix::fs::chown(place, Some(0), None).unwrap();
         places.iter().chain([&workspace]).for_each(back);
     }
     opens(&workspace, 0o777);
     opened(&scene.worktrees, &workspace).unwrap();
+    // As on file systems without modes.
+    places.iter().for_each(|place| opens(place, 0o777));
+    assert!(repository::find(&workspace).is_ok());
 }
