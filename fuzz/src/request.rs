@@ -1,6 +1,6 @@
 //! Requests to the router of a host, without a socket.
 //!
-//! An input is up to [`MOST`] requests, separated by a line `===`. A request is a line `SENDER METHOD PATH`, header lines, an empty
+//! An input is up to `MOST` requests, separated by a line `===`. A request is a line `SENDER METHOD PATH`, header lines, an empty
 //! line and a body. Senders are the scopes of tokens, `none` and `socket`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -14,6 +14,8 @@ use axum::{body, middleware};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use subtend_actors::Stopped;
+use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
 use subtend_session::values::ValueCount;
@@ -283,7 +285,12 @@ impl Since {
     ) -> Result<Option<T>, Problem> {
         let Some(after) = self.after else { return Ok(None) };
         host.settled().await?;
-        let records = host.runtime().journal().records_from(session, Seq(after).next(), usize::MAX)?;
+        let records = host.runtime().journal().records_from(session, Seq(after).next(), usize::MAX);
+        // As the command itself would say it.
+        let records = records.map_err(|error| match error {
+            ReadError::Damaged { .. } | ReadError::Newer { .. } => Stopped::Unreadable(error.to_string()).into(),
+            ReadError::NoSuchSession(_) | ReadError::Engine(_) | ReadError::Closed => Problem::from(error),
+        })?;
         Ok(records.iter().find_map(|stored| did(&stored.record)))
     }
 }
