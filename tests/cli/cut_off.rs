@@ -99,7 +99,7 @@ fn h3_prompt_is_run_once_when_its_host_dies_before_it_answers() {
     assert!(done.out.lines().any(|line| line.contains(id)), "it tells what became of it: {done:?}");
 }
 
-/// Starts a command whose host is killed after it took it and before it answers. No other host is there: the command goes on without.
+/// Starts a command whose host is killed after it took it and before it answers. No other host exists: the command continues as the host itself.
 fn answered_after_a_kill(user: &User, serving: ServedHost, args: &[&str]) -> CommandOutput {
     let socket = Path::new(&serving.socket).to_owned();
     let waiting = relayed(&socket, "POST /v1/sessions/");
