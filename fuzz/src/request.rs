@@ -75,7 +75,7 @@ fn split(bytes: &[u8]) -> Vec<&[u8]> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestSender {
-    Nobody,
+    Anonymous,
     Token(TokenScope),
     Socket,
 }
@@ -97,7 +97,7 @@ impl ParsedRequest {
         let mut lines = head.split(|byte| *byte == b'\n');
         let mut words = lines.next()?.splitn(3, |byte| *byte == b' ');
         let sender = match words.next()? {
-            b"none" => RequestSender::Nobody,
+            b"none" => RequestSender::Anonymous,
             b"socket" => RequestSender::Socket,
             b"read" => RequestSender::Token(TokenScope::Read),
             b"act" => RequestSender::Token(TokenScope::Act),
@@ -235,11 +235,11 @@ async fn send(routers: &Routers, parsed: &ParsedRequest) -> (RouterAnswer, bool)
 fn judge(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>)>, changed: bool) {
     let reads = [Method::GET, Method::HEAD].contains(&request.method);
     assert!(!(changed && reads), "reading changed the store: {request:?}");
-    let may_change = !matches!(request.sender, RequestSender::Nobody | RequestSender::Token(TokenScope::Read));
+    let may_change = !matches!(request.sender, RequestSender::Anonymous | RequestSender::Token(TokenScope::Read));
     assert!(!changed || may_change, "a sender without the right changed the store: {request:?}");
     let Some((status, is_problem, body)) = answered else { return };
     let path = request.uri.path();
-    if request.sender == RequestSender::Nobody && *status < 400 {
+    if request.sender == RequestSender::Anonymous && *status < 400 {
         let open = ["/healthz", "/readyz", "/login"].contains(&path) || path.starts_with("/assets/");
         assert!(open, "an answer without a token: {request:?}");
     }
